@@ -1,0 +1,93 @@
+# `make demo` and `make test` do all of their own set-up, in .venv, and re-use it the next time.
+# Each step of the set-up leaves a stamp in .venv/.stamps, named after a hash of what it depends on:
+# the step is repeated when the contents of those files change, and only then.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+TORCH := torch==2.13.0
+VENV := .venv
+PY := $(VENV)/bin/python
+BIN := $(VENV)/bin
+PIP := $(PY) -m pip install -qq --disable-pip-version-check
+STAMPS := $(VENV)/.stamps
+WORKERS ?= 2
+
+hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
+TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))
+DEV_STAMP := $(STAMPS)/dev-$(call hash,pyproject.toml)
+PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(sort $(wildcard csrc/*)))
+
+.PHONY: help demo test test-long check bench format setup setup-dev clean FORCE
+
+help:  ## this list
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: setup  ## set up, then a tour of what pliant does
+	@$(PY) examples/tour.py
+
+test: setup-dev check  ## set up, then everything that CI checks
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS)
+
+test-long: setup-dev  ## the tests that take minutes
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m long || test $$? = 5  # 5: there are none
+
+check: setup-dev  ## style, types, imports, budgets
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --check .
+	$(BIN)/mypy --no-error-summary
+	$(BIN)/lint-imports --no-logo | tail -n 3 || { $(BIN)/lint-imports --no-logo; exit 1; }
+	$(PY) tools/budgets.py
+
+bench: setup  ## pliant beside eager and torch.compile
+	$(PY) -m benchmarks overhead
+	$(PY) -m benchmarks capture
+
+format: setup-dev  ## write all code in the common style
+	$(BIN)/ruff check --quiet --fix . || true
+	$(BIN)/ruff format .
+
+setup: $(PLIANT_STAMP)
+
+setup-dev: $(PLIANT_STAMP) $(DEV_STAMP)
+
+# Python 3.11 or 3.12: `make PYTHON=/path/to/python`, or the first that is found.
+$(STAMPS)/venv:
+	@if ! $(PY) -m pip --version >/dev/null 2>&1; then \
+	    for python in $(PYTHON) python3 python3.12 python3.11; do \
+	        if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+	            2>/dev/null; then found=$$python; break; fi; \
+	    done; \
+	    test -n "$${found:-}" || { echo "pliant needs Python 3.11 or 3.12" >&2; exit 1; }; \
+	    echo "making $(VENV) with $$($$found --version)"; \
+	    $$found -m venv --clear $(VENV); \
+	fi
+	@mkdir -p $(STAMPS) && touch $@
+
+$(TORCH_STAMP): $(STAMPS)/venv
+	@echo "installing $(TORCH)"
+	@$(PIP) $(TORCH) "setuptools>=77" wheel numpy
+	@touch $@
+
+# The tools are those of the `dev` extra; asked for by themselves, because installing the extra would
+# build the extension once more.
+$(DEV_STAMP): | $(TORCH_STAMP)
+	@echo "installing the development tools"
+	@$(PIP) $$($(PY) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    print(*project["optional-dependencies"]["dev"])')
+	@rm -f $(STAMPS)/dev-* && touch $@
+
+# Without isolation, to build against the torch that is installed and not against another one.
+$(PLIANT_STAMP): $(if $(wildcard pliant/_native*.so),,FORCE) | $(TORCH_STAMP)
+	@echo "building and installing pliant"
+	@MAX_JOBS=$${MAX_JOBS:-2} $(PIP) --no-build-isolation --editable .
+	@rm -f $(STAMPS)/pliant-* && touch $@
+
+FORCE:
+
+clean:  ## remove what was built, and the set-up
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+	    .hypothesis pliant/_native*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

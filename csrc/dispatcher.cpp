@@ -1,0 +1,351 @@
+// `Dispatcher`: a compiled function. A call binds its arguments, looks for an entry whose guards
+// hold, most recently used first, and runs its residual code. Python decides what to do otherwise.
+#include "binding.h"
+#include "objects.h"
+
+#include <structmember.h>
+
+namespace pliant {
+
+namespace {
+
+enum Mode { kCompile = 0, kEagerOnMiss = 1, kEager = 2 };
+
+struct Dispatcher {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* fn;
+  PyObject* on_miss;
+  PyObject* on_error;
+  PyObject* entries;  // a tuple, replaced when it changes
+  PyObject* dict;
+  PyObject* weakrefs;
+  Signature* signature;
+  int mode;
+};
+
+PyTypeObject dispatcher_type = blank_type();
+
+thread_local bool bypass = false;
+
+Dispatcher* self_of(PyObject* object) { return reinterpret_cast<Dispatcher*>(object); }
+
+// The call as it was made, for running the function itself.
+struct Call {
+  PyObject* const* args;
+  size_t nargsf;
+  PyObject* kwnames;
+};
+
+PyObject* run_eagerly(Dispatcher* self, const Call& call) {
+  // `fn` may be replaced while it runs, if the object is cleared.
+  Ref fn = Ref::borrowed(self->fn);
+  return PyObject_Vectorcall(fn.get(), call.args, call.nargsf, call.kwnames);
+}
+
+// Entries ----------------------------------------------------------------------------------------
+
+Py_ssize_t position_of(PyObject* entries, PyObject* entry) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); ++i) {
+    if (PyTuple_GET_ITEM(entries, i) == entry) return i;
+  }
+  return -1;
+}
+
+// A new tuple without the item at `skip` (if not negative), with `first` (if not null) in front.
+bool replace_entries(Dispatcher* self, PyObject* first, Py_ssize_t skip) {
+  PyObject* old = self->entries;
+  Py_ssize_t count = PyTuple_GET_SIZE(old) - (skip >= 0) + (first != nullptr);
+  PyObject* entries = PyTuple_New(count);
+  if (entries == nullptr) return false;
+  Py_ssize_t to = 0;
+  if (first != nullptr) PyTuple_SET_ITEM(entries, to++, Py_NewRef(first));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(old); ++i) {
+    if (i != skip) PyTuple_SET_ITEM(entries, to++, Py_NewRef(PyTuple_GET_ITEM(old, i)));
+  }
+  self->entries = entries;
+  Py_DECREF(old);
+  return true;
+}
+
+void move_to_front(Dispatcher* self, PyObject* entry) {
+  Py_ssize_t i = position_of(self->entries, entry);
+  if (i <= 0) return;
+  if (Py_REFCNT(self->entries) > 1) {  // a call on another level is reading this tuple
+    if (!replace_entries(self, entry, i)) PyErr_Clear();
+    return;
+  }
+  for (; i > 0; --i) PyTuple_SET_ITEM(self->entries, i, PyTuple_GET_ITEM(self->entries, i - 1));
+  PyTuple_SET_ITEM(self->entries, 0, entry);
+}
+
+bool is_installable(Dispatcher* self, PyObject* object) {
+  if (!is_entry(object)) {
+    PyErr_Format(PyExc_TypeError, "expected an Entry, got %R", object);
+    return false;
+  }
+  Tree* tree = reinterpret_cast<Entry*>(object)->tree->tree;
+  if (tree->finished() && tree->nlocals() == self->signature->count()) return true;
+  PyErr_Format(PyExc_ValueError, "the guards of this entry are not for the %zd parameters of %R",
+               self->signature->count(), self->fn);
+  return false;
+}
+
+// Calls ------------------------------------------------------------------------------------------
+
+Ref take_raised() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback != nullptr) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return Ref::owned(value);
+}
+
+PyObject* handle_error(Dispatcher* self, Entry* entry, PyObject* const* locals) {
+  if (self->on_error == nullptr || self->on_error == Py_None) return nullptr;
+  Ref error = take_raised();
+  Ref handler = Ref::borrowed(self->on_error);
+  Ref values = Ref::owned(tuple_of(locals, self->signature->count()));
+  if (!values) return nullptr;
+  return PyObject_CallFunctionObjArgs(handler.get(), self, entry, values.get(), error.get(),
+                                      nullptr);
+}
+
+// An entry that the garbage collector has cleared has no residual code.
+bool matches(Entry* entry, PyObject* const* locals, Values& frame) {
+  return entry->residual != nullptr && entry->tree->tree->match(locals, frame.data());
+}
+
+PyObject* run_entry(Dispatcher* self, Entry* entry, PyObject* const* locals, Values& frame) {
+  ++entry->hits;
+  size_t nargs = entry->tree->tree->slot_count() | PY_VECTORCALL_ARGUMENTS_OFFSET;
+  PyObject* result = PyObject_Vectorcall(entry->residual, frame.data(), nargs, nullptr);
+  return result != nullptr ? result : handle_error(self, entry, locals);
+}
+
+PyObject* handle_miss(Dispatcher* self, PyObject* const* locals, const Call& call) {
+  if (self->mode != kCompile || self->on_miss == nullptr || self->on_miss == Py_None) {
+    return run_eagerly(self, call);
+  }
+  Ref handler = Ref::borrowed(self->on_miss);
+  Ref values = Ref::owned(tuple_of(locals, self->signature->count()));
+  if (!values) return nullptr;
+  Ref made =
+      Ref::owned(PyObject_CallFunctionObjArgs(handler.get(), self, values.get(), nullptr));
+  if (!made) return nullptr;
+  if (made.get() == Py_None) return run_eagerly(self, call);
+  if (!is_installable(self, made.get())) return nullptr;
+  auto* entry = reinterpret_cast<Entry*>(made.get());
+  Values frame(entry->tree->tree->frame_size());
+  if (matches(entry, locals, frame)) return run_entry(self, entry, locals, frame);
+  frame.clear();
+  return run_eagerly(self, call);
+}
+
+PyObject* dispatch(Dispatcher* self, PyObject* const* locals, const Call& call) {
+  Ref entries = Ref::borrowed(self->entries);
+  Py_ssize_t count = PyTuple_GET_SIZE(entries.get());
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Ref held = Ref::borrowed(PyTuple_GET_ITEM(entries.get(), i));
+    auto* entry = reinterpret_cast<Entry*>(held.get());
+    Values frame(entry->tree->tree->frame_size());
+    if (!matches(entry, locals, frame)) continue;
+    entries = Ref();
+    if (i > 0) move_to_front(self, held.get());
+    return run_entry(self, entry, locals, frame);
+  }
+  entries = Ref();
+  return handle_miss(self, locals, call);
+}
+
+// A function whose `__code__` was replaced is another function: what was compiled is void.
+bool renew_signature(Dispatcher* self) {
+  if (!self->signature->read(self->fn)) return false;
+  PyObject* empty = PyTuple_New(0);
+  Py_SETREF(self->entries, empty);
+  return true;
+}
+
+PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) {
+  Dispatcher* self = self_of(object);
+  if (self->fn == nullptr) return PyErr_Format(PyExc_RuntimeError, "the compiled function is gone");
+  Call call{args, nargsf, kwnames};
+  if (self->mode == kEager || bypass) return run_eagerly(self, call);
+  Signature& signature = *self->signature;
+  if (!signature.is_of(self->fn) && !renew_signature(self)) return nullptr;
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  if (signature.is_exact(nargs, kwnames)) return dispatch(self, args, call);
+  Values locals(static_cast<size_t>(signature.count()));
+  if (!signature.bind(self->fn, args, nargs, kwnames, locals.data())) {
+    PyErr_Clear();
+    locals.clear();
+    return run_eagerly(self, call);  // raises Python's own error
+  }
+  return dispatch(self, locals.data(), call);
+}
+
+// The type ---------------------------------------------------------------------------------------
+
+PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"fn", "on_miss", "on_error", nullptr};
+  PyObject* fn = nullptr;
+  PyObject* on_miss = Py_None;
+  PyObject* on_error = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO", const_cast<char**>(names),
+                                   &PyFunction_Type, &fn, &on_miss, &on_error)) {
+    return nullptr;
+  }
+  auto signature = std::make_unique<Signature>();
+  if (!signature->read(fn)) return nullptr;
+  Ref entries = Ref::owned(PyTuple_New(0));
+  Ref object = Ref::owned(type->tp_alloc(type, 0));
+  if (!object || !entries) return nullptr;
+  Dispatcher* self = self_of(object.get());
+  self->vectorcall = dispatcher_vectorcall;
+  self->fn = Py_NewRef(fn);
+  self->on_miss = Py_NewRef(on_miss);
+  self->on_error = Py_NewRef(on_error);
+  self->entries = entries.release();
+  self->signature = signature.release();
+  // The one attribute that the type itself has, and which would therefore not be the function's.
+  Ref doc = Ref::owned(PyObject_GetAttrString(fn, "__doc__"));
+  if (!doc || PyObject_SetAttrString(object.get(), "__doc__", doc.get()) < 0) return nullptr;
+  return object.release();
+}
+
+int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
+  Dispatcher* self = self_of(object);
+  Py_VISIT(self->fn);
+  Py_VISIT(self->on_miss);
+  Py_VISIT(self->on_error);
+  Py_VISIT(self->entries);
+  Py_VISIT(self->dict);
+  if (self->signature != nullptr) Py_VISIT(self->signature->code());
+  return 0;
+}
+
+int dispatcher_clear(PyObject* object) {
+  Dispatcher* self = self_of(object);
+  clear_field(self->fn);
+  clear_field(self->on_miss);
+  clear_field(self->on_error);
+  clear_field(self->dict);
+  PyObject* old = std::exchange(self->entries, PyTuple_New(0));
+  Py_XDECREF(old);
+  return 0;
+}
+
+void dispatcher_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  Dispatcher* self = self_of(object);
+  if (self->weakrefs != nullptr) PyObject_ClearWeakRefs(object);
+  dispatcher_clear(object);
+  clear_field(self->entries);
+  delete self->signature;
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* dispatcher_get(PyObject* self, PyObject* instance, PyObject*) {
+  if (instance == nullptr || instance == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, instance);
+}
+
+PyObject* dispatcher_repr(PyObject* self) {
+  if (self_of(self)->fn == nullptr) return PyUnicode_FromString("<pliant-compiled>");
+  auto* fn = reinterpret_cast<PyFunctionObject*>(self_of(self)->fn);
+  return PyUnicode_FromFormat("<pliant-compiled %U>", fn->func_qualname);
+}
+
+// Whatever the dispatcher does not have is the function's: `__name__`, attributes of the user, ...
+PyObject* dispatcher_getattro(PyObject* self, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(self, name);
+  PyObject* fn = self_of(self)->fn;
+  if (found != nullptr || fn == nullptr) return found;
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
+  PyErr_Clear();
+  if (PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) return Py_NewRef(fn);
+  return PyObject_GetAttr(fn, name);
+}
+
+PyObject* get_entries(PyObject* self, void*) { return PySequence_List(self_of(self)->entries); }
+
+PyObject* install(PyObject* object, PyObject* entry) {
+  Dispatcher* self = self_of(object);
+  if (!is_installable(self, entry)) return nullptr;
+  if (!replace_entries(self, entry, position_of(self->entries, entry))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* remove_entry(PyObject* object, PyObject* entry) {
+  Dispatcher* self = self_of(object);
+  Py_ssize_t i = position_of(self->entries, entry);
+  if (i >= 0 && !replace_entries(self, nullptr, i)) return nullptr;
+  return PyBool_FromLong(i >= 0);
+}
+
+PyObject* clear_entries(PyObject* object, PyObject*) {
+  PyObject* empty = PyTuple_New(0);
+  Py_SETREF(self_of(object)->entries, empty);
+  Py_RETURN_NONE;
+}
+
+// By name, as functions are: so copies of an object that has a compiled function share it.
+PyObject* reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(self, "__qualname__"); }
+
+PyMethodDef dispatcher_methods[] = {
+    {"install", install, METH_O, "Add an entry, to be tried first."},
+    {"remove", remove_entry, METH_O, "Take an entry away; whether it was there."},
+    {"clear", clear_entries, METH_NOARGS, "Take all entries away."},
+    {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMemberDef dispatcher_members[] = {
+    {"fn", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "The function itself."},
+    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), 0,
+     "on_miss(dispatcher, locals): an Entry, or None to run the function itself."},
+    {"on_error", T_OBJECT, offsetof(Dispatcher, on_error), 0,
+     "on_error(dispatcher, entry, locals, exception): the result instead."},
+    {"mode", T_INT, offsetof(Dispatcher, mode), 0,
+     "0: on_miss decides; 1: a miss runs the function itself; 2: every call does."},
+    {nullptr, 0, 0, 0, nullptr}};
+
+PyGetSetDef dispatcher_getset[] = {
+    {"entries", get_entries, nullptr, "A list of the entries, in order.", nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyObject* set_bypass(PyObject*, PyObject* arg) {
+  int on = PyObject_IsTrue(arg);
+  if (on < 0) return nullptr;
+  return PyBool_FromLong(std::exchange(bypass, on != 0));
+}
+
+}  // namespace
+
+PyMethodDef bypass_methods[] = {
+    {"set_bypass", set_bypass, METH_O,
+     "set_bypass(on): whether compiled functions run uncompiled in this thread; the old setting."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyTypeObject* init_dispatcher_type() {
+  PyTypeObject& type = dispatcher_type;
+  type.tp_flags = Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
+  type.tp_vectorcall_offset = offsetof(Dispatcher, vectorcall);
+  type.tp_dictoffset = offsetof(Dispatcher, dict);
+  type.tp_weaklistoffset = offsetof(Dispatcher, weakrefs);
+  type.tp_call = PyVectorcall_Call;
+  type.tp_new = dispatcher_new;
+  type.tp_descr_get = dispatcher_get;
+  type.tp_repr = dispatcher_repr;
+  type.tp_getattro = dispatcher_getattro;
+  type.tp_methods = dispatcher_methods;
+  type.tp_members = dispatcher_members;
+  type.tp_getset = dispatcher_getset;
+  return ready(type, "pliant._native.Dispatcher", sizeof(Dispatcher), dispatcher_dealloc,
+               dispatcher_traverse, dispatcher_clear);
+}
+
+}  // namespace pliant

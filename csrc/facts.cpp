@@ -1,0 +1,238 @@
+#include "facts.h"
+
+#include <cstring>
+
+namespace pliant {
+
+namespace {
+
+// The beginning of CPython's own struct of a dictionary's keys, alike in 3.11 and 3.12.
+struct KeysHead {
+  Py_ssize_t refcount;
+  uint8_t log2_size;
+  uint8_t log2_index_bytes;
+  uint8_t kind;  // 0 is "any keys"; the others are "only keys of type str"
+};
+
+bool has_only_str_keys(PyObject* dict) {
+  auto* keys = reinterpret_cast<PyDictObject*>(dict)->ma_keys;
+  return reinterpret_cast<const KeysHead*>(keys)->kind != 0;
+}
+
+bool may_collide(PyObject* dict, PyObject* key, Py_hash_t key_hash) {
+  Py_ssize_t position = 0;
+  PyObject* other = nullptr;
+  PyObject* value = nullptr;
+  Py_hash_t hash = 0;
+  while (_PyDict_Next(dict, &position, &other, &value, &hash)) {
+    if (hash == key_hash && other != key && !is_plain_key(other)) return true;
+  }
+  return false;
+}
+
+bool same_bits(double a, double b) {
+  if (a != a || b != b) return a != a && b != b;
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+bool same_complex(PyObject* a, PyObject* b) {
+  Py_complex x = PyComplex_AsCComplex(a);
+  Py_complex y = PyComplex_AsCComplex(b);
+  return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+}
+
+bool same_tuple(PyObject* a, PyObject* b) {
+  Py_ssize_t size = PyTuple_GET_SIZE(a);
+  if (size != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    if (!same_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  }
+  return true;
+}
+
+bool set_has(PyObject* set, PyObject* item) {
+  Py_ssize_t position = 0;
+  PyObject* other = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(set, &position, &other, &hash)) {
+    if (same_constant(other, item)) return true;
+  }
+  return false;
+}
+
+bool same_frozenset(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  Py_ssize_t position = 0;
+  PyObject* item = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(a, &position, &item, &hash)) {
+    if (!set_has(b, item)) return false;
+  }
+  return true;
+}
+
+PyTypeObject* extra_comparable = nullptr;
+
+// Types without Python code, whose own comparison is what we want.
+bool compares_itself(PyTypeObject* type) {
+  return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type ||
+         type == &PyRange_Type || type == extra_comparable;
+}
+
+bool same_slice(PyObject* a, PyObject* b) {
+  auto* x = reinterpret_cast<PySliceObject*>(a);
+  auto* y = reinterpret_cast<PySliceObject*>(b);
+  return same_constant(x->start, y->start) && same_constant(x->stop, y->stop) &&
+         same_constant(x->step, y->step);
+}
+
+bool compares_by_identity(PyTypeObject* type) {
+  return type->tp_richcompare == PyBaseObject_Type.tp_richcompare &&
+         type->tp_hash == PyBaseObject_Type.tp_hash;
+}
+
+PyTypeObject* deque_type() {
+  static PyObject* type = [] {
+    Ref module = Ref::owned(PyImport_ImportModule("collections"));
+    PyObject* found = module ? PyObject_GetAttrString(module.get(), "deque") : nullptr;
+    PyErr_Clear();
+    return found;
+  }();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+bool ordered_keys_are(PyObject* dict, PyObject* keys) {
+  // An OrderedDict keeps its order beside the dictionary, without a version.
+  Ref iterator = Ref::owned(PyODict_Type.tp_iter(dict));
+  for (Py_ssize_t i = 0; iterator && i < PyTuple_GET_SIZE(keys); ++i) {
+    Ref key = Ref::owned(Py_TYPE(iterator.get())->tp_iternext(iterator.get()));
+    if (!key || !(key.get() == PyTuple_GET_ITEM(keys, i) ||
+                  same_constant(key.get(), PyTuple_GET_ITEM(keys, i)))) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  PyErr_Clear();
+  return static_cast<bool>(iterator);
+}
+
+}  // namespace
+
+PyObject* make_instance_dict(PyObject* object) {
+  PyObject** slot = _PyObject_GetDictPtr(object);
+  if (slot != nullptr && *slot != nullptr) return *slot;
+  if (slot == nullptr) return nullptr;
+  Ref made = Ref::owned(PyObject_GenericGetDict(object, nullptr));
+  PyErr_Clear();
+  slot = _PyObject_GetDictPtr(object);
+  return slot == nullptr ? nullptr : *slot;
+}
+
+bool type_is_permanent(PyTypeObject* type) {
+  return PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE) &&
+         !PyType_IsSubtype(type, &PyModule_Type);
+}
+
+bool is_plain_key(PyObject* key) {
+  PyTypeObject* type = Py_TYPE(key);
+  if (type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBool_Type ||
+      type == &PyFloat_Type || type == &PyBytes_Type || key == Py_None) {
+    return true;
+  }
+  if (type == &PyTuple_Type) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+      if (!is_plain_key(PyTuple_GET_ITEM(key, i))) return false;
+    }
+    return true;
+  }
+  return compares_by_identity(type);
+}
+
+PyObject* plain_lookup(PyObject* dict, PyObject* key, bool& odd) {
+  if (!(PyUnicode_CheckExact(key) && has_only_str_keys(dict))) {
+    Py_hash_t hash = PyObject_Hash(key);
+    if (hash == -1 || may_collide(dict, key, hash)) {
+      PyErr_Clear();
+      odd = true;
+      return nullptr;
+    }
+  }
+  PyObject* found = PyDict_GetItemWithError(dict, key);
+  if (found == nullptr) PyErr_Clear();
+  return found;
+}
+
+bool keys_are(PyObject* dict, PyObject* keys) {
+  if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
+  if (PyODict_Check(dict)) return ordered_keys_are(dict, keys);
+  Py_ssize_t position = 0;
+  PyObject* key = nullptr;
+  for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, nullptr); ++i) {
+    PyObject* expected = PyTuple_GET_ITEM(keys, i);
+    if (key != expected && !same_constant(key, expected)) return false;
+  }
+  return true;
+}
+
+Py_ssize_t plain_length(PyObject* object) {
+  if (PyList_Check(object)) return PyList_GET_SIZE(object);
+  if (PyTuple_Check(object)) return PyTuple_GET_SIZE(object);
+  if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+  if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+  if (PyUnicode_Check(object)) return PyUnicode_GET_LENGTH(object);
+  if (PyBytes_Check(object)) return PyBytes_GET_SIZE(object);
+  if (PyByteArray_Check(object)) return PyByteArray_GET_SIZE(object);
+  if (PyRange_Check(object)) return PyRange_Type.tp_as_sequence->sq_length(object);
+  PyTypeObject* deque = deque_type();
+  if (deque != nullptr && PyObject_TypeCheck(object, deque)) {
+    return deque->tp_as_sequence->sq_length(object);
+  }
+  return -1;
+}
+
+void set_extra_comparable(PyTypeObject* type) { extra_comparable = type; }
+
+bool is_constant(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == &PyBool_Type || type == &PyFloat_Type || type == &PyComplex_Type ||
+      compares_itself(type) || compares_by_identity(type)) {
+    return true;
+  }
+  if (PyTuple_Check(value)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+      if (!is_constant(PyTuple_GET_ITEM(value, i))) return false;
+    }
+    return true;
+  }
+  if (type == &PySlice_Type) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    return is_constant(slice->start) && is_constant(slice->stop) && is_constant(slice->step);
+  }
+  if (type != &PyFrozenSet_Type) return false;
+  Py_ssize_t position = 0;
+  PyObject* item = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(value, &position, &item, &hash)) {
+    if (!is_constant(item)) return false;
+  }
+  return true;
+}
+
+bool same_constant(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  PyTypeObject* type = Py_TYPE(a);
+  if (type != Py_TYPE(b)) return false;
+  if (type == &PyFloat_Type) return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (compares_itself(type)) {
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0) PyErr_Clear();
+    return same == 1;
+  }
+  if (PyTuple_Check(a)) return same_tuple(a, b);
+  if (type == &PyFrozenSet_Type) return same_frozenset(a, b);
+  if (type == &PyComplex_Type) return same_complex(a, b);
+  if (type == &PySlice_Type) return same_slice(a, b);
+  return false;
+}
+
+}  // namespace pliant

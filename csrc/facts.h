@@ -1,0 +1,70 @@
+// Questions about Python objects that are answered without running any Python code.
+//
+// The guard tree keeps borrowed pointers while it walks; that is only sound because nothing here
+// calls back into Python: no `__eq__`, `__hash__` or `__len__` of the user, no descriptor.
+#pragma once
+
+#include <cstdint>
+
+#include "python.h"
+
+namespace pliant {
+
+// Changes with every modification of the dictionary, and is never used twice.
+inline uint64_t dict_version(PyObject* dict) {
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#endif
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+}
+
+// Changes when an attribute of the class or of one of its bases does; 0 while there is none.
+inline uint64_t type_version(PyObject* type) {
+  auto* t = reinterpret_cast<PyTypeObject*>(type);
+  return PyType_HasFeature(t, Py_TPFLAGS_VALID_VERSION_TAG) ? t->tp_version_tag : 0;
+}
+
+// The `__dict__` of an instance, made if it is not there yet; borrowed; null if it cannot have one.
+PyObject* make_instance_dict(PyObject* object);
+
+inline PyObject* instance_dict(PyObject* object) {
+  // Where instances of most classes keep it. An odd number is not a dictionary yet (3.12).
+  if (PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_MANAGED_DICT)) {
+    PyObject* dict = reinterpret_cast<PyObject**>(object)[-3];
+    if (dict != nullptr && (reinterpret_cast<uintptr_t>(dict) & 1) == 0) return dict;
+  }
+  return make_instance_dict(object);
+}
+
+// An instance of `type` stays one: its `__class__` cannot be assigned.
+bool type_is_permanent(PyTypeObject* type);
+
+// Hashing and comparing `key` runs no Python code.
+bool is_plain_key(PyObject* key);
+
+// `dict[key]` of a plain key, borrowed; null if it is not there. `odd` is set if that is not known,
+// because the dictionary has another key, with an `__eq__` in Python, of the same hash.
+PyObject* plain_lookup(PyObject* dict, PyObject* key, bool& odd);
+
+// Whether the keys of `dict` are `keys`, of the same types, in order.
+bool keys_are(PyObject* dict, PyObject* keys);
+
+// The length of a built-in container or of a subclass of one; -1 for anything else.
+Py_ssize_t plain_length(PyObject* object);
+
+// A type defined elsewhere, in C, whose `==` runs no Python code (torch.device).
+void set_extra_comparable(PyTypeObject* type);
+
+// A value that `same_constant` can compare: None, numbers, strings, ranges, objects that are equal
+// only to themselves, and tuples, frozensets and slices of such values.
+bool is_constant(PyObject* value);
+
+// Whether two values have the same type and are equal, all the way down. Floats are compared by
+// bits, but any NaN equals any NaN.
+bool same_constant(PyObject* a, PyObject* b);
+
+}  // namespace pliant

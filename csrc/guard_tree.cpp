@@ -1,0 +1,301 @@
+// `GuardTree`: the Python face of `Tree`.
+#include "facts.h"
+#include "objects.h"
+#include "state.h"
+
+namespace pliant {
+
+namespace {
+
+PyTypeObject guard_tree_type = blank_type();
+
+Tree& tree_of(PyObject* self) { return *reinterpret_cast<GuardTree*>(self)->tree; }
+
+// Building ---------------------------------------------------------------------------------------
+
+bool can_build(PyObject* self) {
+  if (!tree_of(self).finished()) return true;
+  PyErr_SetString(PyExc_RuntimeError, "the guard tree is finished");
+  return false;
+}
+
+bool valid_node(PyObject* self, Py_ssize_t node) {
+  if (!can_build(self)) return false;
+  if (node >= 0 && static_cast<size_t>(node) < tree_of(self).node_count()) return true;
+  PyErr_Format(PyExc_IndexError, "no node %zd in this guard tree", node);
+  return false;
+}
+
+PyObject* number(int32_t id) { return id < 0 ? nullptr : PyLong_FromLong(id); }
+
+PyObject* add_local(PyObject* self, PyObject* args) {
+  Py_ssize_t index = 0;
+  if (!PyArg_ParseTuple(args, "n", &index) || !can_build(self)) return nullptr;
+  if (index < 0 || index >= tree_of(self).nlocals()) {
+    return PyErr_Format(PyExc_IndexError, "no local %zd of %zd", index, tree_of(self).nlocals());
+  }
+  return number(tree_of(self).add_node(Access::Local, -1, nullptr, index));
+}
+
+PyObject* add_fixed(PyObject* self, PyObject* object) {
+  return can_build(self) ? number(tree_of(self).add_node(Access::Fixed, -1, object, 0)) : nullptr;
+}
+
+// A child of another node. The format says what else is given: nothing, an index, a name, a key.
+PyObject* add_child(PyObject* self, PyObject* args, Access access, const char* format) {
+  Py_ssize_t parent = 0;
+  Py_ssize_t index = 0;
+  PyObject* key = nullptr;
+  bool indexed = format[1] == 'n';
+  void* second = indexed ? static_cast<void*>(&index) : &key;
+  if (!PyArg_ParseTuple(args, format, &parent, second) || !valid_node(self, parent)) return nullptr;
+  if (index < 0) return PyErr_Format(PyExc_ValueError, "an index counts from the start");
+  if (key != nullptr && PyObject_Hash(key) == -1) return nullptr;
+  return number(tree_of(self).add_node(access, static_cast<int32_t>(parent), key, index));
+}
+
+template <Access access>
+PyObject* add_step(PyObject* self, PyObject* args) {
+  return add_child(self, args, access, "n");
+}
+
+template <Access access>
+PyObject* add_indexed(PyObject* self, PyObject* args) {
+  return add_child(self, args, access, "nn");
+}
+
+template <Access access>
+PyObject* add_keyed(PyObject* self, PyObject* args) {
+  return add_child(self, args, access, access == Access::DictItem ? "nO" : "nU");
+}
+
+bool read_length(Check& check, PyObject* expected) {
+  check.number = PyNumber_AsSsize_t(expected, PyExc_OverflowError);
+  return !PyErr_Occurred();
+}
+
+bool read_tensor(Check& check, PyObject* spec) {
+  check.tensor = std::make_unique<TensorSpec>();
+  return check.tensor->read(spec);
+}
+
+bool read_pair(Check& check, PyObject* pair) {
+  PyObject* first = nullptr;
+  PyObject* second = nullptr;
+  bool function = check.test == Test::Function;
+  if (!PyTuple_Check(pair)) {
+    PyErr_Format(PyExc_TypeError, "expected a pair, got %R", pair);
+    return false;
+  }
+  if (function ? !PyArg_ParseTuple(pair, "O!O!", &PyCode_Type, &first, &PyDict_Type, &second)
+               : !PyArg_ParseTuple(pair, "U|O", &first, &second)) {
+    return false;
+  }
+  check.extra = Ref::borrowed(first);
+  check.expected = Ref::borrowed(second);
+  return true;
+}
+
+bool read_object(Check& check, PyObject* expected) {
+  check.expected = Ref::borrowed(expected);
+  switch (check.test) {
+    case Test::Type:
+      if (PyType_Check(expected)) return true;
+      break;
+    case Test::Keys:
+      if (PyTuple_Check(expected)) return true;
+      break;
+    case Test::Equal:
+      if (is_constant(expected)) return true;
+      break;
+    case Test::Has:
+    case Test::Lacks:
+      return PyObject_Hash(expected) != -1;
+    default:
+      return true;
+  }
+  PyErr_Format(PyExc_TypeError, "this check cannot be made against %R", expected);
+  return false;
+}
+
+template <Test test, bool (*read)(Check&, PyObject*) = read_object>
+PyObject* add_check(PyObject* self, PyObject* args) {
+  Py_ssize_t node = 0;
+  PyObject* expected = nullptr;
+  PyObject* guard = nullptr;
+  if (!PyArg_ParseTuple(args, "nOO", &node, &expected, &guard) || !valid_node(self, node)) {
+    return nullptr;
+  }
+  Check check{};
+  check.test = test;
+  check.guard = Ref::borrowed(guard);
+  if (!read(check, expected)) return nullptr;
+  if (!tree_of(self).add_check(static_cast<int32_t>(node), std::move(check))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* add_state(PyObject* self, PyObject* args) {
+  PyObject* state = nullptr;
+  PyObject* guard = nullptr;
+  if (!PyArg_ParseTuple(args, "OO", &state, &guard) || !can_build(self)) return nullptr;
+  if (!is_state(state)) return PyErr_Format(PyExc_TypeError, "expected a State, got %R", state);
+  Check check{};
+  check.test = Test::State;
+  check.expected = Ref::borrowed(state);
+  check.guard = Ref::borrowed(guard);
+  tree_of(self).add_state(std::move(check));
+  Py_RETURN_NONE;
+}
+
+template <bool same>
+PyObject* add_relation(PyObject* self, PyObject* args) {
+  PyObject* nodes = nullptr;
+  PyObject* guard = nullptr;
+  if (!PyArg_ParseTuple(args, "OO", &nodes, &guard)) return nullptr;
+  Ref sequence = Ref::owned(PySequence_Tuple(nodes));
+  if (!sequence) return nullptr;
+  Relation relation{same, {}, Ref::borrowed(guard), {}};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sequence.get()); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(sequence.get(), i);
+    Py_ssize_t node = PyNumber_AsSsize_t(item, PyExc_OverflowError);
+    if (PyErr_Occurred() || !valid_node(self, node)) return nullptr;
+    relation.nodes.push_back(static_cast<int32_t>(node));
+  }
+  tree_of(self).add_relation(std::move(relation));
+  Py_RETURN_NONE;
+}
+
+PyObject* add_slot(PyObject* self, PyObject* args) {
+  Py_ssize_t node = 0;
+  if (!PyArg_ParseTuple(args, "n", &node) || !valid_node(self, node)) return nullptr;
+  return PyLong_FromLong(tree_of(self).add_slot(static_cast<int32_t>(node)));
+}
+
+PyObject* finish(PyObject* self, PyObject*) {
+  if (!can_build(self)) return nullptr;
+  tree_of(self).finish();
+  Py_RETURN_NONE;
+}
+
+// Checking ---------------------------------------------------------------------------------------
+
+bool match(PyObject* self, PyObject* locals, Values& frame, Report* report) {
+  if (!PyTuple_Check(locals) || PyTuple_GET_SIZE(locals) != tree_of(self).nlocals()) {
+    PyErr_Format(PyExc_TypeError, "expected a tuple of %zd values", tree_of(self).nlocals());
+    return false;
+  }
+  if (!tree_of(self).finished()) {
+    PyErr_SetString(PyExc_RuntimeError, "the guard tree is not finished");
+    return false;
+  }
+  return tree_of(self).match(&PyTuple_GET_ITEM(locals, 0), frame.data(), report);
+}
+
+PyObject* pair_of(const Failure& failure) {
+  return PyTuple_Pack(2, failure.guard ? failure.guard.get() : Py_None, failure.value.get());
+}
+
+PyObject* check(PyObject* self, PyObject* locals) {
+  Values frame(tree_of(self).frame_size());
+  Report report;
+  if (match(self, locals, frame, &report)) Py_RETURN_NONE;
+  return PyErr_Occurred() ? nullptr : pair_of(report.failures.front());
+}
+
+PyObject* failures(PyObject* self, PyObject* locals) {
+  Values frame(tree_of(self).frame_size());
+  Report report;
+  report.all = true;
+  match(self, locals, frame, &report);
+  Ref list = Ref::owned(PyErr_Occurred() ? nullptr : PyList_New(0));
+  for (const Failure& failure : report.failures) {
+    Ref pair = Ref::owned(list ? pair_of(failure) : nullptr);
+    if (!pair || PyList_Append(list.get(), pair.get()) < 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* slots(PyObject* self, PyObject* locals) {
+  Values frame(tree_of(self).frame_size());
+  if (!match(self, locals, frame, nullptr)) {
+    return PyErr_Occurred() ? nullptr : PyErr_Format(PyExc_ValueError, "the guards do not hold");
+  }
+  return tuple_of(frame.data(), static_cast<Py_ssize_t>(tree_of(self).slot_count()));
+}
+
+// The type ---------------------------------------------------------------------------------------
+
+PyObject* tree_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  Py_ssize_t nlocals = 0;
+  if (!PyArg_ParseTuple(args, "n", &nlocals)) return nullptr;
+  PyObject* self = type->tp_alloc(type, 0);
+  if (self != nullptr) reinterpret_cast<GuardTree*>(self)->tree = new Tree(nlocals);
+  return self;
+}
+
+int tree_traverse(PyObject* self, visitproc visit, void* arg) {
+  Tree* tree = reinterpret_cast<GuardTree*>(self)->tree;
+  return tree == nullptr ? 0 : tree->traverse(visit, arg);
+}
+
+int tree_clear(PyObject* self) {
+  tree_of(self).clear();
+  return 0;
+}
+
+void tree_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  delete reinterpret_cast<GuardTree*>(self)->tree;
+  Py_TYPE(self)->tp_free(self);
+}
+
+#define NODE(name, function, doc) {name, function, METH_VARARGS, doc}
+#define CHECK(name, ...) \
+  {name, add_check<__VA_ARGS__>, METH_VARARGS, name "(node, expected, guard)"}
+
+PyMethodDef tree_methods[] = {
+    NODE("local", add_local, "local(index): a parameter"),
+    {"fixed", add_fixed, METH_O, "fixed(object): an object, which is kept alive"},
+    NODE("instance_dict", add_step<Access::InstanceDict>, "the __dict__ of an instance"),
+    NODE("dict_item", add_keyed<Access::DictItem>, "parent[key], of a dictionary"),
+    NODE("seq_item", add_indexed<Access::SeqItem>, "parent[i], of a list or tuple"),
+    NODE("attr", add_keyed<Access::Attr>, "getattr(parent, name)"),
+    NODE("type_of", add_step<Access::TypeOf>, "type(parent)"),
+    NODE("cell_contents", add_step<Access::CellContents>, "parent.cell_contents"),
+    NODE("closure_cell", add_indexed<Access::ClosureCell>, "parent.__closure__[i]"),
+    NODE("class_attr", add_keyed<Access::ClassAttr>, "what the MRO of a class has for a name"),
+    CHECK("check_type", Test::Type),
+    CHECK("check_is", Test::Is),
+    CHECK("check_is_not", Test::IsNot),
+    CHECK("check_equal", Test::Equal),
+    CHECK("check_length", Test::Length, read_length),
+    CHECK("check_keys", Test::Keys),
+    CHECK("check_has", Test::Has),
+    CHECK("check_lacks", Test::Lacks),
+    CHECK("check_function", Test::Function, read_pair),
+    CHECK("check_class_attr", Test::ClassAttr, read_pair),
+    CHECK("check_tensor", Test::Tensor, read_tensor),
+    CHECK("check_predicate", Test::Predicate),
+    {"check_same", add_relation<true>, METH_VARARGS, "check_same(nodes, guard)"},
+    {"check_distinct", add_relation<false>, METH_VARARGS, "check_distinct(nodes, guard)"},
+    {"check_state", add_state, METH_VARARGS, "check_state(state, guard)"},
+    NODE("slot", add_slot, "slot(node): hand the value to the residual code"),
+    {"finish", finish, METH_NOARGS, "No more nodes and checks; from now on it can check."},
+    {"check", check, METH_O, "check(locals): None, or the first failing guard and what it found"},
+    {"failures", failures, METH_O, "failures(locals): every failing guard and what it found"},
+    {"slots", slots, METH_O, "slots(locals): the values handed to the residual code"},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+bool is_guard_tree(PyObject* object) { return Py_TYPE(object) == &guard_tree_type; }
+
+PyTypeObject* init_guard_tree_type() {
+  guard_tree_type.tp_doc = "GuardTree(nlocals): the guards of an entry. Built once, then fixed.";
+  guard_tree_type.tp_new = tree_new;
+  guard_tree_type.tp_methods = tree_methods;
+  return ready(guard_tree_type, "pliant._native.GuardTree", sizeof(GuardTree), tree_dealloc,
+               tree_traverse, tree_clear);
+}
+
+}  // namespace pliant

@@ -1,0 +1,112 @@
+// What every file here shares about Python: owned references and the supported versions.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
+#error "pliant reads the dictionary and type versions of CPython 3.11 and 3.12"
+#endif
+
+namespace pliant {
+
+// An owned reference.
+class Ref {
+ public:
+  Ref() = default;
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    // The old object goes last: its destructor may look at us.
+    PyObject* old = std::exchange(object_, std::exchange(other.object_, nullptr));
+    Py_XDECREF(old);
+    return *this;
+  }
+  Ref(const Ref&) = delete;
+  Ref& operator=(const Ref&) = delete;
+  ~Ref() { Py_XDECREF(object_); }
+
+  static Ref owned(PyObject* object) { return Ref(object); }
+  static Ref borrowed(PyObject* object) {
+    Py_XINCREF(object);
+    return Ref(object);
+  }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  explicit Ref(PyObject* object) : object_(object) {}
+  PyObject* object_ = nullptr;
+};
+
+// Owned values, of a number known at run time, on the stack unless there are many. One cell is
+// spare in front, for PY_VECTORCALL_ARGUMENTS_OFFSET.
+class Values {
+ public:
+  explicit Values(size_t count) : count_(count) {
+    if (count >= kInline) {
+      heap_ = std::make_unique<PyObject*[]>(count + 1);
+      cells_ = heap_.get() + 1;
+    } else {
+      cells_ = inline_ + 1;
+    }
+    for (size_t i = 0; i < count; ++i) cells_[i] = nullptr;
+  }
+  ~Values() { clear(); }
+  Values(const Values&) = delete;
+  Values& operator=(const Values&) = delete;
+
+  PyObject** data() { return cells_; }
+  PyObject*& operator[](size_t i) { return cells_[i]; }
+  void clear() {
+    for (size_t i = 0; i < count_; ++i) Py_CLEAR(cells_[i]);
+  }
+
+ private:
+  static constexpr size_t kInline = 32;
+  size_t count_;
+  PyObject** cells_;
+  PyObject* inline_[kInline];
+  std::unique_ptr<PyObject*[]> heap_;
+};
+
+// Clears the fields of a garbage-collected object in any order that is safe.
+template <typename T>
+void clear_field(T*& field) {
+  PyObject* old = reinterpret_cast<PyObject*>(std::exchange(field, nullptr));
+  Py_XDECREF(old);
+}
+
+// A static type to be filled in, field by field, and readied when the module is made.
+inline PyTypeObject blank_type() {
+  PyTypeObject type{};
+  Py_SET_REFCNT(reinterpret_cast<PyObject*>(&type), 1);
+  return type;
+}
+
+// What all our types have; null, with a Python error, if it fails.
+inline PyTypeObject* ready(PyTypeObject& type, const char* name, size_t size, destructor dealloc,
+                           traverseproc traverse, inquiry clear) {
+  type.tp_name = name;
+  type.tp_basicsize = static_cast<Py_ssize_t>(size);
+  type.tp_flags |= Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
+  type.tp_dealloc = dealloc;
+  type.tp_traverse = traverse;
+  type.tp_clear = clear;
+  return PyType_Ready(&type) == 0 ? &type : nullptr;
+}
+
+inline PyObject* tuple_of(PyObject* const* values, Py_ssize_t count) {
+  PyObject* tuple = PyTuple_New(count);
+  for (Py_ssize_t i = 0; tuple != nullptr && i < count; ++i) {
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(values[i]));
+  }
+  return tuple;
+}
+
+}  // namespace pliant

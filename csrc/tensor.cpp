@@ -1,0 +1,103 @@
+#include "tensor.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "facts.h"
+
+namespace pliant {
+
+namespace {
+
+// Null for anything that is not a tensor. `isinstance` could run a metaclass's Python code.
+const c10::TensorImpl* tensor_of(PyObject* value) {
+  auto* type = Py_TYPE(value);
+  auto* tensor_class = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  if (!THPVariable_CheckTypeExact(type) &&
+      (tensor_class == nullptr || !PyType_IsSubtype(type, tensor_class))) {
+    return nullptr;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  return tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr;
+}
+
+bool same_numbers(c10::IntArrayRef got, const std::vector<int64_t>& expected) {
+  if (got.size() != expected.size()) return false;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (got[i] != expected[i] && expected[i] != TensorSpec::kAny) return false;
+  }
+  return true;
+}
+
+int64_t read_number(PyObject* number) {
+  return number == Py_None ? TensorSpec::kAny : PyLong_AsLongLong(number);
+}
+
+bool read_numbers(PyObject* tuple, std::vector<int64_t>& out) {
+  if (!PyTuple_Check(tuple)) {
+    PyErr_SetString(PyExc_TypeError, "sizes and strides must be tuples of int or None");
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    out.push_back(read_number(PyTuple_GET_ITEM(tuple, i)));
+    if (PyErr_Occurred()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool TensorSpec::read(PyObject* spec) {
+  auto field = [spec](const char* name) { return Ref::owned(PyObject_GetAttrString(spec, name)); };
+  Ref dtype_object = field("dtype"), device_object = field("device"), grad = field("requires_grad");
+  Ref size_tuple = field("sizes"), stride_tuple = field("strides");
+  Ref offset = field("storage_offset"), keys = field("dispatch_keys");
+  if (PyErr_Occurred()) return false;
+  if (!THPDtype_Check(dtype_object.get()) || !THPDevice_Check(device_object.get())) {
+    PyErr_SetString(PyExc_TypeError, "expected a torch.dtype and a torch.device");
+    return false;
+  }
+  const c10::Device device = reinterpret_cast<THPDevice*>(device_object.get())->device;
+  dtype = static_cast<int8_t>(reinterpret_cast<THPDtype*>(dtype_object.get())->scalar_type);
+  device_type = static_cast<int8_t>(device.type());
+  device_index = device.index();
+  requires_grad = PyObject_IsTrue(grad.get()) == 1;
+  dispatch_keys = PyLong_AsUnsignedLongLong(keys.get());
+  storage_offset = read_number(offset.get());
+  has_strides = stride_tuple.get() != Py_None;
+  if (PyErr_Occurred() || !read_numbers(size_tuple.get(), sizes)) return false;
+  return !has_strides || read_numbers(stride_tuple.get(), strides);
+}
+
+bool TensorSpec::may_run_python() const {
+  c10::DispatchKeySet keys(c10::DispatchKeySet::RAW, dispatch_keys);
+  return keys.has(c10::DispatchKey::Python);
+}
+
+bool TensorSpec::matches(PyObject* value) const noexcept {
+  const c10::TensorImpl* impl = tensor_of(value);
+  if (impl == nullptr) return false;
+  // The key set comes first: it says which of the other questions are safe to ask.
+  if (impl->key_set().raw_repr() != dispatch_keys) return false;
+  if (impl->has_symbolic_sizes_strides()) return false;
+  try {
+    const c10::Device device = impl->device();
+    if (!same_numbers(impl->sizes(), sizes) ||
+        c10::typeMetaToScalarType(impl->dtype()) != static_cast<c10::ScalarType>(dtype) ||
+        static_cast<int8_t>(device.type()) != device_type || device.index() != device_index ||
+        impl->requires_grad() != requires_grad) {
+      return false;
+    }
+    if (!has_strides) return true;
+    if (!same_numbers(impl->strides(), strides)) return false;
+    return storage_offset == kAny || impl->storage_offset() == storage_offset;
+  } catch (...) {  // a tensor that has no sizes, or a subclass that fails to say
+    PyErr_Clear();
+    return false;
+  }
+}
+
+void init_tensors() { set_extra_comparable(&THPDeviceType); }
+
+}  // namespace pliant

@@ -1,0 +1,36 @@
+// What is expected of a tensor, compared without running Python code.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "python.h"
+
+namespace pliant {
+
+struct TensorSpec {
+  static constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
+
+  int8_t dtype = 0;  // c10::ScalarType
+  int8_t device_type = 0;
+  int8_t device_index = 0;
+  bool requires_grad = false;
+  bool has_strides = true;
+  uint64_t dispatch_keys = 0;
+  int64_t storage_offset = kAny;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+
+  // From a `pliant.guards.guard.TensorSpec`. False, with a Python error, if it is wrong.
+  bool read(PyObject* spec);
+
+  // Reading sizes of a tensor with the Python dispatch key may run the user's `__torch_dispatch__`.
+  bool may_run_python() const;
+
+  bool matches(PyObject* value) const noexcept;
+};
+
+void init_tensors();
+
+}  // namespace pliant

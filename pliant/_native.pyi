@@ -1,0 +1,138 @@
+"""Guards and calls in native code. It holds no policy: Python decides, C++ executes."""
+
+from collections.abc import Callable, Iterable
+from types import CodeType, FunctionType
+from typing import Any, Final, final
+
+import torch
+
+UNREACHABLE: Final[object]
+"""Reported by `GuardTree.check` when there is no way to the value of a guard."""
+
+def set_bypass(on: bool, /) -> bool:
+    """Whether every compiled function runs uncompiled in this thread. Returns the old setting."""
+
+@final
+class State:
+    """PyTorch's global state, as far as capture depends on it, in one thread at one moment."""
+
+    grad_enabled: Final[bool]
+    inference: Final[bool]
+    forward_grad_enabled: Final[bool]
+    autocast_cpu: Final[bool]
+    autocast_cuda: Final[bool]
+    autocast_cpu_dtype: Final[torch.dtype | None]  # None while autocast is off
+    autocast_cuda_dtype: Final[torch.dtype | None]
+    autocast_cache: Final[bool]
+    default_dtype: Final[torch.dtype]
+    deterministic: Final[bool]
+    deterministic_warn_only: Final[bool]
+    function_disabled: Final[int]  # __torch_function__: 0 works, 1 not for subclasses, 2 not at all
+    function_modes: Final[int]  # how many torch-function modes are active
+    dispatch_modes: Final[int]  # how many torch-dispatch modes are active
+    functorch: Final[bool]  # a torch.func transform is active
+
+    @staticmethod
+    def current() -> State: ...
+    def diff(self, other: State, /) -> str:
+        """What is otherwise in another state, as text; empty if nothing is."""
+
+@final
+class GuardTree:
+    """The guards of a compiled entry, and the values its residual code gets. Built, then fixed.
+
+    Nodes are ways to values; asking twice for the same way gives the same node. Each check takes
+    the object to report when it fails. A way that leads nowhere fails the checks at its end.
+    """
+
+    def __new__(cls, nlocals: int, /) -> GuardTree: ...
+
+    # nodes
+    def local(self, index: int, /) -> int: ...
+    def fixed(self, value: object, /) -> int: ...
+    def instance_dict(self, parent: int, /) -> int: ...
+    def dict_item(self, parent: int, key: Any, /) -> int: ...
+    def seq_item(self, parent: int, index: int, /) -> int: ...
+    def attr(self, parent: int, name: str, /) -> int: ...
+    def type_of(self, parent: int, /) -> int: ...
+    def cell_contents(self, parent: int, /) -> int: ...
+    def closure_cell(self, parent: int, index: int, /) -> int: ...
+    def class_attr(self, parent: int, name: str, /) -> int: ...
+
+    # checks
+    def check_type(self, node: int, expected: type, guard: Any, /) -> None: ...
+    def check_is(self, node: int, expected: object, guard: Any, /) -> None: ...
+    def check_is_not(self, node: int, expected: object, guard: Any, /) -> None: ...
+    def check_equal(self, node: int, expected: Any, guard: Any, /) -> None: ...
+    def check_length(self, node: int, expected: int, guard: Any, /) -> None: ...
+    def check_keys(self, node: int, expected: tuple[Any, ...], guard: Any, /) -> None: ...
+    def check_has(self, node: int, key: Any, guard: Any, /) -> None: ...
+    def check_lacks(self, node: int, key: Any, guard: Any, /) -> None: ...
+    def check_function(
+        self, node: int, expected: tuple[CodeType, dict[str, Any]], guard: Any, /
+    ) -> None: ...
+    def check_class_attr(
+        self, node: int, expected: tuple[str, object] | tuple[str], guard: Any, /
+    ) -> None:
+        """The node of a class has this attribute; with the name alone: it has no such attribute."""
+
+    def check_tensor(self, node: int, spec: Any, guard: Any, /) -> None:
+        """`spec` is a `pliant.guards.guard.TensorSpec`."""
+
+    def check_predicate(
+        self, node: int, predicate: Callable[[Any], Any], guard: Any, /
+    ) -> None: ...
+    def check_same(self, nodes: Iterable[int], guard: Any, /) -> None: ...
+    def check_distinct(self, nodes: Iterable[int], guard: Any, /) -> None: ...
+    def check_state(self, state: State, guard: Any, /) -> None: ...
+
+    # what the residual code gets
+    def slot(self, node: int, /) -> int: ...
+    def finish(self) -> None: ...
+
+    # use
+    def check(self, values: tuple[Any, ...], /) -> tuple[Any, Any] | None:
+        """None if all guards hold for these parameters, or else the first that does not, and what
+        it found: the value, `UNREACHABLE`, or for `check_distinct` the positions of two alike."""
+
+    def failures(self, values: tuple[Any, ...], /) -> list[tuple[Any, Any]]: ...
+    def slots(self, values: tuple[Any, ...], /) -> tuple[Any, ...]: ...
+
+@final
+class Entry:
+    """One compilation of a function: if its guards hold, `residual` is called with the slots."""
+
+    tree: Final[GuardTree]
+    residual: Final[Callable[..., Any]]
+    info: Any
+    hits: int
+
+    def __new__(cls, tree: GuardTree, residual: Callable[..., Any], info: Any = None) -> Entry: ...
+
+@final
+class Dispatcher:
+    """A compiled function. As a method, for `inspect` and for attributes it is as the function."""
+
+    fn: Final[FunctionType]
+    on_miss: Callable[[Dispatcher, tuple[Any, ...]], Entry | None] | None
+    on_error: Callable[[Dispatcher, Entry, tuple[Any, ...], BaseException], Any] | None
+    mode: int  # 0: on_miss decides; 1: a miss runs the function itself; 2: every call does
+    __name__: str
+    __qualname__: str
+    __wrapped__: FunctionType
+
+    def __new__(
+        cls,
+        fn: Callable[..., Any],
+        on_miss: Callable[[Dispatcher, tuple[Any, ...]], Entry | None] | None = None,
+        on_error: Callable[[Dispatcher, Entry, tuple[Any, ...], BaseException], Any] | None = None,
+    ) -> Dispatcher: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: object, owner: type | None = None, /) -> Callable[..., Any]: ...
+    def __getattr__(self, name: str, /) -> Any: ...
+    def __setattr__(self, name: str, value: Any, /) -> None: ...
+    @property
+    def entries(self) -> list[Entry]: ...
+    def install(self, entry: Entry, /) -> None: ...
+    def remove(self, entry: Entry, /) -> bool: ...
+    def clear(self) -> None: ...

@@ -1,0 +1,119 @@
+"""The functions users call: `compile` and what goes with it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant._native import Dispatcher
+from pliant.backends.registry import accepts, lookup, with_options
+from pliant.base import events, logs
+from pliant.base.errors import NotCallableError
+from pliant.base.options import resolve
+from pliant.module import CompiledModule, call_module
+from pliant.pipeline import Compiler
+
+_compiled: weakref.WeakSet[Any] = weakref.WeakSet()  # everything `reset` has to forget
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function, a method, a callable object or a module, as `torch.compile` does.
+
+    Nothing is compiled before the first call. Use it as a function (`fast = pliant.compile(f)`), a
+    decorator (`@pliant.compile`) or a decorator with options (`@pliant.compile(fullgraph=True)`).
+
+    fullgraph: one graph, or an error that says what can't be captured and where.
+    dynamic: None makes sizes symbolic when they are seen to change, True from the start, False never.
+    backend: a name of `list_backends()`, or `backend(graph_module, example_inputs) -> callable`.
+    mode, options: as for `torch.compile`; options are pliant's own or the backend's.
+    disable: return `model` as it is.
+    """
+    settings = {
+        "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
+        "options": options, "disable": disable,
+    }  # fmt: skip
+    if model is None:
+        return lambda model: compile(_checked(model), **settings)  # type: ignore[arg-type]
+    _checked(model)
+    chosen = lookup(backend)
+    resolved = resolve(options, mode, strict=not accepts(chosen, "options"))
+    if disable:
+        return model
+    compiler = Compiler(resolved, with_options(chosen, mode, options), fullgraph, dynamic)
+    return _wrap(model, compiler)
+
+
+def _checked(model: Any) -> Any:
+    if not callable(model):
+        raise NotCallableError(
+            f"pliant.compile needs something to call, and got a {type(model).__name__}",
+            remedy="Pass a function, a method, a callable object or an nn.Module.",
+        )
+    return model
+
+
+def _wrap(model: Any, compiler: Compiler) -> Any:
+    """The compiled stand-in for a callable of any kind."""
+    if isinstance(model, Dispatcher):  # compiled before: the newest settings count
+        model = model.fn
+    if isinstance(model, CompiledModule):
+        model = model._orig_mod
+    if isinstance(model, torch.nn.Module):
+        return _remember(CompiledModule(model, compiler.dispatcher(call_module(model))))
+    if isinstance(model, types.FunctionType):
+        if inspect.isgeneratorfunction(model) or inspect.iscoroutinefunction(model):
+            return model  # runs in pieces, when its caller wants: there is no call to compile
+        return _remember(compiler.dispatcher(model))
+    if isinstance(model, types.MethodType):
+        return types.MethodType(_wrap(model.__func__, compiler), model.__self__)
+    if isinstance(model, type):
+        return _wrap_function(model, compiler)
+    return _wrap_function(model, compiler)
+
+
+def _wrap_function(model: Any, compiler: Compiler) -> Any:
+    """A callable that is no Python function is called from one."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return model(*args, **kwargs)
+
+    if isinstance(model, functools.partial):
+        functools.update_wrapper(call, model.func)
+    elif hasattr(model, "__name__"):
+        functools.update_wrapper(call, model)
+    else:
+        call.__name__ = call.__qualname__ = type(model).__name__
+    call.__wrapped__ = model  # type: ignore[attr-defined]
+    return _remember(compiler.dispatcher(call))
+
+
+def _remember(compiled: Any) -> Any:
+    _compiled.add(compiled)
+    return compiled
+
+
+def reset() -> None:
+    """Forget everything compiled so far, and all counts."""
+    for known in list(_compiled):
+        dispatcher = known._dispatcher if isinstance(known, CompiledModule) else known
+        dispatcher.clear()
+        dispatcher.mode = 0
+        compiler: Compiler = dispatcher.on_miss.__self__
+        compiler.forget()
+    events.counters.reset()
+    logs.user_warnings.reset()

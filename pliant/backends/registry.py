@@ -1,0 +1,186 @@
+"""Backends by name, and the one place where a backend is called.
+
+The one idea: every backend has torch.compile's contract, `backend(gm, example_inputs) -> callable`,
+so that one written for either works with both. Names come from three places, in this order: the
+table here, `register_backend`, and the entry points of installed packages (pliant's own group and
+torch's).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar, overload
+
+from pliant.base.errors import (
+    BackendError,
+    BackendNameTakenError,
+    NotCallableError,
+    UnknownBackendError,
+    choices,
+)
+
+Backend = Callable[..., Any]
+"""`backend(gm, example_inputs) -> callable`, where `gm` is a torch.fx.GraphModule."""
+
+B = TypeVar("B", bound=Backend)
+
+DEFAULT = "eager"
+GROUPS = ("pliant_backends", "torch_dynamo_backends")
+
+# Written as entry points too: a backend is imported when it is first asked for, not before.
+_OWN = {
+    name: EntryPoint(name, target, GROUPS[0])
+    for name, target in {
+        "eager": "pliant.backends.eager:eager",
+        "inductor": "pliant.backends.inductor:inductor",
+    }.items()
+}
+_registered: dict[str, Backend] = {}
+_lock = threading.Lock()
+
+
+@functools.cache
+def _installed() -> dict[str, EntryPoint]:
+    """Backends of installed packages. Reading them takes milliseconds: done once, if ever."""
+    found: dict[str, EntryPoint] = {}
+    for group in GROUPS:
+        for entry in entry_points(group=group):
+            found.setdefault(entry.name, entry)
+    return found
+
+
+@overload
+def register_backend(compiler_fn: B, name: str | None = None) -> B: ...
+@overload
+def register_backend(compiler_fn: None = None, name: str | None = None) -> Callable[[B], B]: ...
+def register_backend(compiler_fn: Any = None, name: str | None = None) -> Any:
+    """Make a backend known by name: its own, or the one given. Returns it, so that it decorates.
+
+    @pliant.register_backend
+    def my_backend(gm, example_inputs):
+        return gm.forward
+
+    pliant.compile(f, backend="my_backend")
+    """
+    if compiler_fn is None:
+        return functools.partial(register_backend, name=name)
+    if not callable(compiler_fn):
+        raise NotCallableError(
+            f"{compiler_fn!r} can't be a backend",
+            why="it can't be called",
+            remedy="give a function `backend(gm, example_inputs) -> callable`",
+        )
+    name = name or getattr(compiler_fn, "__name__", None)
+    if name is None:
+        raise BackendNameTakenError(
+            f"{compiler_fn!r} has no name of its own", remedy="register_backend(..., name=...)"
+        )
+    with _lock:
+        if name in _OWN or not _may_replace(_registered.get(name, compiler_fn), compiler_fn):
+            raise BackendNameTakenError(
+                f"there is another backend named {name!r}", remedy="register_backend(..., name=...)"
+            )
+        _registered[name] = compiler_fn
+    return compiler_fn
+
+
+def _may_replace(old: Backend, new: Backend) -> bool:
+    """The same definition once more, as when a notebook cell is run again, is no conflict."""
+    if old is new:
+        return True
+    names = [
+        (getattr(one, "__module__", None), getattr(one, "__qualname__", None)) for one in (old, new)
+    ]
+    return names[0] == names[1] and None not in names[0]
+
+
+def list_backends() -> list[str]:
+    """The names that `compile(backend=...)` knows, sorted."""
+    return sorted({*_OWN, *_registered, *_installed()})
+
+
+def lookup(backend: str | Backend | None) -> Backend:
+    """The backend with this name; a function is its own backend, and None means the default one."""
+    if backend is None:
+        backend = DEFAULT
+    if callable(backend):
+        return backend
+    if not isinstance(backend, str):
+        raise NotCallableError(
+            f"{backend!r} can't be a backend",
+            why="it is neither the name of a backend nor a function",
+            remedy="give a function `backend(gm, example_inputs) -> callable`, or a name. "
+            + choices("", list_backends()),
+        )
+    entry = _OWN.get(backend)
+    if entry is None:
+        if backend in _registered:
+            return _registered[backend]
+        entry = _installed().get(backend)
+    if entry is None:
+        raise UnknownBackendError(
+            f"there is no backend named {backend!r}", remedy=choices(backend, list_backends())
+        )
+    return _load(entry)
+
+
+def _load(entry: EntryPoint) -> Backend:
+    try:
+        found: Backend = entry.load()
+    except Exception as error:
+        raise BackendError(
+            f"the backend {entry.name!r} could not be loaded",
+            why=f"importing {entry.value} raised {type(error).__name__}: {error}",
+        ) from error
+    return found
+
+
+def backend_name(backend: Backend) -> str:
+    """What to call a backend in a message."""
+    name = getattr(backend, "__name__", None)
+    if name is None and isinstance(backend, functools.partial):
+        return backend_name(backend.func)
+    return name or type(backend).__name__
+
+
+def accepts(backend: Backend, parameter: str) -> bool:
+    """Whether a backend takes `mode=` or `options=`, which torch.compile passes on."""
+    try:
+        parameters = inspect.signature(backend).parameters
+    except (TypeError, ValueError):  # a builtin that doesn't say
+        return False
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return takes_any or parameter in parameters
+
+
+def with_options(
+    backend: Backend, mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> Backend:
+    """`backend` with the `mode` and the `options` of a compile(), as far as it takes them."""
+    given = {"mode": mode if mode != "default" else None, "options": options}
+    passed = {name: value for name, value in given.items() if value and accepts(backend, name)}
+    return functools.partial(backend, **passed) if passed else backend
+
+
+def call_backend(backend: Backend, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile a graph. Whatever goes wrong in the backend is a `BackendError`."""
+    name = backend_name(backend)
+    try:
+        compiled = backend(gm, list(example_inputs))
+    except Exception as error:
+        raise BackendError(
+            f"the backend {name!r} failed",
+            why=f"it raised {type(error).__name__}: {error}",
+            remedy='backend="eager" runs the same graph without it',
+        ) from error
+    if not callable(compiled):
+        raise BackendError(
+            f"the backend {name!r} returned something that can't be called",
+            why=f"a backend returns a function that runs the graph; this one returned {compiled!r}",
+            remedy="return gm.forward from it, to begin with",
+        )
+    return compiled

@@ -1,0 +1,294 @@
+"""Everything noteworthy that pliant does, as one stream of typed events.
+
+The one idea: the compiler says once what it did (`emit`), and everything that shows it is a view of
+that stream: the counters here, the logs and warnings in `logs`, later the explanations and reports.
+
+    >>> with listening(print):        # or unsubscribe = subscribe(print)
+    ...     compiled(x)
+
+Compilations are rare and slow, events are cheap: a small frozen object each. Texts that cost
+something to make (a printed graph, a listing of guards) are given as functions of no arguments, and
+run only when a listener looks (`render`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pliant.base.errors import PliantWarning, choices, explain
+from pliant.base.position import Position
+
+Text = str | Callable[[], str]
+"""A text, or how to make it."""
+
+
+def render(text: Text) -> str:
+    """The text itself."""
+    return text if isinstance(text, str) else text()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to `function`, the user's name for it.
+
+    `position` is the line concerned: of the `def`, unless the event says otherwise. `index` numbers
+    the compilations of the function from 0.
+    """
+
+    counter: ClassVar[str] = ""  # the name under which `counters` counts this event, if it does
+
+    function: str
+    position: Position | None = None
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileStarted(Event):
+    """No compiled entry fits the call: a compilation begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFinished(Event):
+    """A compilation succeeded and its entry is installed. `phases`: seconds by phase, in order."""
+
+    counter: ClassVar[str] = "compilations"
+    seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphCaptured(Event):
+    """Tensor operations were recorded as a graph. `nodes` counts the operations."""
+
+    counter: ClassVar[str] = "graphs"
+    graph: Text
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphBroke(Event):
+    """The graph ends at `position`, because an operation has to run in plain Python.
+
+    `code` is the break's stable name; `stack` the calls that led there from `function`, outermost
+    first, without `position` itself.
+    """
+
+    counter: ClassVar[str] = "graph_breaks"
+    code: str
+    what: str
+    why: str = ""
+    remedy: str = ""
+    stack: tuple[Position, ...] = ()
+
+    def explain(self) -> str:
+        return explain(
+            self.what,
+            why=self.why,
+            remedy=self.remedy,
+            position=self.position,
+            code=self.code,
+            stack=self.stack,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardsBuilt(Event):
+    """The assumptions under which a compiled entry is valid. `guards`: makes one text each."""
+
+    guards: Callable[[], list[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedGuard:
+    """Why the compiled entry `entry` did not fit a call: its first guard that failed, with what was
+    found instead (`L['x'].size()[0] == 3, got 4`), and the user's line that made the assumption."""
+
+    entry: int
+    guard: str
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompiled(Event):
+    """A function that had compiled entries is compiled again, for these reasons, one per entry."""
+
+    counter: ClassVar[str] = "recompiles"
+    reasons: tuple[FailedGuard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached(Event):
+    """The function was compiled `limit` times (the value of the option named `option`); calls that
+    fit no entry run eagerly from now on. `varied` says what changed from call to call."""
+
+    counter: ClassVar[str] = "limit_reached"
+    limit: int
+    option: str = "recompile_limit"
+    varied: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FellBack(Event):
+    """The function runs eagerly, because pliant failed on it."""
+
+    counter: ClassVar[str] = "fallbacks"
+    reason: str
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualMade(Event):
+    """The Python code that stands in for the function: fetches the inputs of the graph, calls it,
+    replays side effects and builds the result."""
+
+    source: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytecodeRead(Event):
+    """The instructions of the function, as capture reads them."""
+
+    listing: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendCalled(Event):
+    """A backend compiled a graph, in `seconds`."""
+
+    counter: ClassVar[str] = "backend_calls"
+    backend: str
+    seconds: float
+
+
+Listener = Callable[[Event], object]
+
+_lock = threading.Lock()
+_listeners: tuple[Listener, ...] = ()  # replaced, never changed: `emit` reads it without the lock
+_log = logging.getLogger("pliant")
+
+
+def emit(event: Event) -> None:
+    """Count the event and pass it to all listeners, in the order in which they subscribed.
+
+    A listener that raises is reported and does not disturb the compilation. A `PliantWarning` that
+    the user has turned into an error is meant to get out.
+    """
+    counters.count(event)
+    for listener in _listeners:
+        try:
+            listener(event)
+        except PliantWarning:
+            raise
+        except Exception:
+            _log.exception("a listener of pliant's events failed on %s", type(event).__name__)
+
+
+def subscribe(listener: Listener) -> Callable[[], None]:
+    """Call `listener` with every event from now on. Returns how to end that."""
+    global _listeners
+    with _lock:
+        _listeners = (*_listeners, listener)
+    active = True
+
+    def unsubscribe() -> None:
+        global _listeners
+        nonlocal active
+        with _lock:
+            if active:
+                active = False
+                kept = list(_listeners)
+                kept.remove(listener)
+                _listeners = tuple(kept)
+
+    return unsubscribe
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call `listener` with every event inside the `with` block."""
+    unsubscribe = subscribe(listener)
+    try:
+        yield
+    finally:
+        unsubscribe()
+
+
+KINDS: tuple[type[Event], ...] = (
+    CompileStarted,
+    CompileFinished,
+    GraphCaptured,
+    GraphBroke,
+    GuardsBuilt,
+    Recompiled,
+    LimitReached,
+    FellBack,
+    ResidualMade,
+    BytecodeRead,
+    BackendCalled,
+)
+COUNTED = tuple(sorted(kind.counter for kind in KINDS if kind.counter))
+"""The names of all counters."""
+
+
+class Counters(Mapping[str, int]):
+    """How often things happened since the start of the process, or since `reset()`.
+
+        pliant.counters["graph_breaks"]     # a number, 0 if none
+        dict(pliant.counters)               # all of them
+        pliant.counters.breaks              # graph breaks by code
+        pliant.counters.reset()
+
+    The names: `compilations` (finished), `graphs`, `graph_breaks`, `recompiles`, `limit_reached`,
+    `fallbacks` (functions that run eagerly because pliant failed), `backend_calls`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._breaks: Counter[str] = Counter()
+
+    def count(self, event: Event) -> None:
+        """Take note of an event."""
+        if event.counter:
+            with self._lock:
+                self._counts[event.counter] += 1
+                if isinstance(event, GraphBroke):
+                    self._breaks[event.code] += 1
+
+    def reset(self) -> None:
+        """Set all counters to 0."""
+        with self._lock:
+            self._counts.clear()
+            self._breaks.clear()
+
+    @property
+    def breaks(self) -> dict[str, int]:
+        """Graph breaks by code, the most frequent first."""
+        with self._lock:
+            return dict(self._breaks.most_common())
+
+    def __getitem__(self, name: str) -> int:
+        if name not in COUNTED:
+            raise KeyError(f"no counter is named {name!r}; {choices(str(name), COUNTED)}")
+        return self._counts[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in COUNTED
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COUNTED)
+
+    def __len__(self) -> int:
+        return len(COUNTED)
+
+    def __repr__(self) -> str:
+        return f"Counters({dict(self)})"
+
+
+counters = Counters()

@@ -1,0 +1,292 @@
+"""What pliant prints, when asked to: logs by channel, and the warnings a user should see.
+
+The one idea: a channel is a row of a table, the events it shows and how to write one of them. Logs
+go through the standard `logging` module, to the logger `pliant.<channel>`; nothing is printed by
+default. Importing this module puts the environment variable `PLIANT_LOGS` into effect.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from pliant.base import events
+from pliant.base.errors import UnknownLogError, choices, format_position, warn
+from pliant.base.events import Event, render
+
+Formatter = Callable[[Any, bool], str]
+"""Writes an event; the flag asks for all details (`logging.DEBUG`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One kind of log: what it shows, and how to write each of its events."""
+
+    doc: str
+    formatters: Mapping[type[Event], Formatter]
+
+
+def _indented(text: str, indent: str = "    ") -> str:
+    return "\n".join(indent + line if line else "" for line in text.rstrip().split("\n"))
+
+
+def _where(event: Event) -> str:
+    """The function concerned and the place of its definition."""
+    if event.position is None:
+        return event.function
+    return f"{event.function} ({str(event.position).partition(' in ')[0]})"
+
+
+def _which(event: Event) -> str:
+    """As `_where`, and which of its compilations."""
+    return f"{_where(event)}, compilation {event.index}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
+
+
+def _graph_broke(event: events.GraphBroke, details: bool) -> str:
+    shown = event.explain()
+    origin = f"\n  while compiling: {event.function}, compilation {event.index}" if details else ""
+    return shown + origin
+
+
+def _graph_captured(event: events.GraphCaptured, details: bool) -> str:
+    plural = "" if event.nodes == 1 else "s"
+    head = f"{_which(event)}: a graph of {event.nodes} operation{plural}"
+    return f"{head}\n{_indented(render(event.graph))}"
+
+
+def _guards_built(event: events.GuardsBuilt, details: bool) -> str:
+    guards = event.guards()
+    head = f"{_which(event)}: valid as long as all of this holds"
+    return "\n".join([head, *(_indented(guard) for guard in guards)])
+
+
+def _recompiled(event: events.Recompiled, details: bool) -> str:
+    lines = [f"{_which(event)}: no earlier compilation fits this call"]
+    for reason in event.reasons:
+        lines.append(f"  compilation {reason.entry} needs {reason.guard}")
+        if reason.position is not None:
+            lines.append(format_position(reason.position, prefix="assumed at ", indent="    "))
+    return "\n".join(lines)
+
+
+def _limit_reached(event: events.LimitReached, details: bool) -> str:
+    return f"{_where(event)} {limit_message(event)}"
+
+
+def _fell_back(event: events.FellBack, details: bool) -> str:
+    lines = [f"{_where(event)} runs eagerly: {event.reason}"]
+    if event.error is not None:
+        lines.append(_indented(_exception_text(event.error, details)))
+    return "\n".join(lines)
+
+
+def _exception_text(error: BaseException, details: bool) -> str:
+    """With details the whole traceback, else where in pliant it was raised, and its message."""
+    if details:
+        return logging.Formatter().formatException((type(error), error, error.__traceback__))
+    return f"{type(error).__name__}: {error}"
+
+
+def _residual_made(event: events.ResidualMade, details: bool) -> str:
+    return f"{_which(event)}: runs this code instead\n{_indented(render(event.source))}"
+
+
+def _bytecode_read(event: events.BytecodeRead, details: bool) -> str:
+    return f"{_where(event)}: its instructions\n{_indented(render(event.listing))}"
+
+
+def _compile_finished(event: events.CompileFinished, details: bool) -> str:
+    head = f"{_which(event)}: took {_ms(event.seconds)}"
+    phases = ", ".join(f"{name} {_ms(seconds)}" for name, seconds in event.phases.items())
+    return f"{head} ({phases})" if phases else head
+
+
+def _backend_called(event: events.BackendCalled, details: bool) -> str:
+    return f"{_which(event)}: backend {event.backend!r} took {_ms(event.seconds)}"
+
+
+CHANNELS: dict[str, Channel] = {
+    "graph_breaks": Channel(
+        "each graph break: where, why, what to do about it",
+        {events.GraphBroke: _graph_broke},
+    ),
+    "guards": Channel(
+        "the assumptions under which a compilation is valid",
+        {events.GuardsBuilt: _guards_built},
+    ),
+    "recompiles": Channel(
+        "each further compilation of a function, and which assumption did not hold",
+        {events.Recompiled: _recompiled, events.LimitReached: _limit_reached},
+    ),
+    "graph_code": Channel(
+        "each captured graph, as code",
+        {events.GraphCaptured: _graph_captured},
+    ),
+    "residual": Channel(
+        "the Python code that runs instead of the function",
+        {events.ResidualMade: _residual_made},
+    ),
+    "bytecode": Channel(
+        "the instructions of each function that is captured",
+        {events.BytecodeRead: _bytecode_read},
+    ),
+    "compiles": Channel(
+        "each compilation that finished, and how long it took",
+        {events.CompileFinished: _compile_finished, events.BackendCalled: _backend_called},
+    ),
+    "fallbacks": Channel(
+        "each function that runs eagerly because pliant failed on it",
+        {events.FellBack: _fell_back},
+    ),
+    # Names that programs may already use; their events come with dynamic shapes and with the code
+    # generators.
+    "dynamic": Channel("sizes that become symbolic (shows nothing yet)", {}),
+    "output_code": Channel("generated code (shows nothing yet)", {}),
+}
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is at the moment: programs and tests replace it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(logging.Formatter("[pliant %(channel)s] %(message)s"))
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
+class _Logs:
+    """Which channels are on, and the listener that writes them."""
+
+    def __init__(self) -> None:
+        self._handler = _Handler()
+        self._stop: Callable[[], None] | None = None
+
+    def configure(self, levels: Mapping[str, int]) -> None:
+        """Turn on exactly these channels."""
+        root = logging.getLogger("pliant")
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+        root.removeHandler(self._handler)
+        for name in CHANNELS:
+            logging.getLogger(f"pliant.{name}").setLevel(levels.get(name, logging.NOTSET))
+        # While pliant writes its own lines, the root logger must not write them again.
+        root.propagate = not levels
+        if levels:
+            root.addHandler(self._handler)
+            active = {name: CHANNELS[name] for name in levels}
+            self._stop = events.subscribe(lambda event: self._write(active, event))
+
+    def _write(self, active: Mapping[str, Channel], event: Event) -> None:
+        for name, channel in active.items():
+            formatter = channel.formatters.get(type(event))
+            logger = logging.getLogger(f"pliant.{name}")
+            if formatter is not None and logger.isEnabledFor(logging.INFO):
+                details = logger.isEnabledFor(logging.DEBUG)
+                text = formatter(event, details)
+                logger.info("%s", text, extra={"channel": name, "event": event})
+
+
+_logs = _Logs()
+
+
+def set_logs(**channels: bool | int) -> None:
+    _logs.configure(_levels(channels, "set_logs()"))
+
+
+set_logs.__doc__ = """Choose what pliant writes to stderr, through the standard `logging` module.
+
+    pliant.set_logs(graph_breaks=True, guards=logging.DEBUG)    # DEBUG: with all details
+    pliant.set_logs()                                           # nothing, as at the start
+
+Every call states the whole choice. The environment variable `PLIANT_LOGS="graph_breaks,+guards"`
+does the same before the program starts: `+` asks for all details, `-` takes a channel out again,
+`all` stands for every channel. The channels:
+
+""" + "\n".join(f"    {name:13} {channel.doc}" for name, channel in CHANNELS.items())
+
+
+def from_text(text: str) -> dict[str, bool | int]:
+    """The channels in a value of `PLIANT_LOGS`, in the form that `set_logs` takes."""
+    values: dict[str, bool | int] = {"+": logging.DEBUG, "-": False}
+    chosen: dict[str, bool | int] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        sign, name = (item[0], item[1:].strip()) if item[0] in values else ("", item)
+        chosen[name] = values.get(sign, True)
+    return chosen
+
+
+def _levels(channels: Mapping[str, bool | int], giver: str) -> dict[str, int]:
+    """The level of each channel that is on. `all` comes first, whatever its place."""
+    known = {"all", *CHANNELS}
+    levels: dict[str, int] = {}
+    for name in sorted(channels, key=lambda name: name != "all"):
+        if name not in known:
+            raise UnknownLogError(
+                f"{giver}: there is no log named {name!r}", remedy=choices(name, known)
+            )
+        value = channels[name]
+        for one in CHANNELS if name == "all" else (name,):
+            if value is False or value is None:
+                levels.pop(one, None)
+            else:
+                levels[one] = logging.INFO if value is True else int(value)
+    return levels
+
+
+def limit_message(event: events.LimitReached) -> str:
+    varied = f" What varied: {event.varied}." if event.varied else ""
+    return (
+        f"was compiled {event.limit} times, as often as config.{event.option} allows."
+        f" Calls that fit none of these compilations run eagerly from now on.{varied}"
+        " To see why each one was made: PLIANT_LOGS=recompiles."
+    )
+
+
+def _fallback_message(event: events.FellBack) -> str:
+    cause = f" ({_exception_text(event.error, False)})" if event.error is not None else ""
+    return (
+        f"runs eagerly, because pliant failed on it: {event.reason}{cause}."
+        " Its results are not affected. Please report this; PLIANT_LOGS=+fallbacks shows more."
+    )
+
+
+class Warnings:
+    """Turns the events that a user should know of into warnings, once for each function."""
+
+    MESSAGES: Mapping[type[Event], Formatter] = {
+        events.LimitReached: lambda event, _: limit_message(event),
+        events.FellBack: lambda event, _: _fallback_message(event),
+    }
+
+    def __init__(self) -> None:
+        self._given: set[tuple[object, ...]] = set()
+
+    def __call__(self, event: Event) -> None:
+        message = self.MESSAGES.get(type(event))
+        key = (type(event), event.function, event.position)
+        if message is not None and key not in self._given:
+            self._given.add(key)
+            warn(f"pliant: {event.function} {message(event, False)}", event.position)
+
+    def reset(self) -> None:
+        """Forget which warnings were given."""
+        self._given.clear()
+
+
+# Two views that are always there. Whoever imports pliant imports this module, so that an import is
+# all that is needed for warnings to appear and for PLIANT_LOGS to work.
+user_warnings = Warnings()
+events.subscribe(user_warnings)
+_logs.configure(_levels(from_text(os.environ.get("PLIANT_LOGS", "")), "PLIANT_LOGS"))

@@ -1,0 +1,249 @@
+"""The options of pliant: `Options`, one frozen value, and `config`, the process-wide defaults.
+
+The one idea: a compilation works with a single frozen `Options`, taken when it begins and passed on
+as a parameter; `config` is only the place where users say what the next one should be. An option
+that means what one of `torch._dynamo.config` means has its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from pliant.base.errors import InvalidOptionError, UnknownOptionError, choices
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What values an option takes: in words for the error message, and as a test."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+# Exact types: `config.recompile_limit = True` and `config.check_ir = 1` are mistakes.
+FLAG = Kind("True or False", lambda value: type(value) is bool)
+COUNT = Kind("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+FUNCTION = Kind("a function, or None", lambda value: value is None or callable(value))
+
+
+def one_of(*values: str) -> Kind:
+    return Kind("one of " + ", ".join(map(repr, values)), lambda v: type(v) is str and v in values)
+
+
+def option(default: Any, kind: Kind, doc: str) -> Any:
+    """A field of `Options`: its default, what it accepts, what it does."""
+    return field(default=default, metadata={"kind": kind, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options of a compilation. At most 30."""
+
+    # When a compiled function meets something new
+    recompile_limit: int = option(
+        8, COUNT, "compilations of one function, before calls that fit none of them run eagerly"
+    )
+    accumulated_recompile_limit: int = option(
+        256, COUNT, "the same, over all that was compiled from one code object"
+    )
+    fail_on_recompile_limit_hit: bool = option(
+        False, FLAG, "raise RecompileLimitError at either limit instead of running eagerly"
+    )
+    guard_filter_fn: Callable[[Any], Any] | None = option(
+        None, FUNCTION, "is given the guards of a compilation and says which ones to keep"
+    )
+
+    # What becomes part of a graph, and how general
+    automatic_dynamic_shapes: bool = option(
+        True, FLAG, "a size that was seen to change is symbolic in the next compilation"
+    )
+    assume_static_by_default: bool = option(
+        True, FLAG, "a size that was not seen to change, and is not marked, is a constant"
+    )
+    capture_scalar_outputs: bool = option(
+        False, FLAG, "tensor.item() and .tolist() are part of the graph instead of breaking it"
+    )
+    specialize_int: bool = option(
+        False, FLAG, "an int argument that changes is compiled for each value, never symbolic"
+    )
+    specialize_float: bool = option(
+        False, FLAG, "a float argument that changes is compiled for each value, never symbolic"
+    )
+    oblivious: str = option(
+        "recompile",
+        one_of("recompile", "error", "torch"),
+        "when an assumption about an unknown size turns out wrong: compile for that case, raise an "
+        "error, or go on as torch.compile does",
+    )
+    mode: str = option("default", one_of(*MODES), "what generated code is tuned for")
+
+    # For those who work on pliant
+    raise_on_fallback: bool = option(
+        False,
+        FLAG,
+        "a failure inside pliant is raised as InternalError; else the function runs eagerly",
+    )
+    check_ir: bool = option(False, FLAG, "check what each stage hands to the next one")
+
+
+_FIELDS = {item.name: item for item in fields(Options)}
+
+
+def describe() -> str:
+    """Every option with its default, what it accepts and what it does: for documentation."""
+    lines = []
+    for name, item in _FIELDS.items():
+        lines.append(f"{name} = {item.default!r}  ({item.metadata['kind'].words})")
+        lines.append(f"    {item.metadata['doc']}")
+    return "\n".join(lines)
+
+
+def _check(changes: Mapping[str, Any]) -> None:
+    """Raise unless every name is an option and every value one it can take."""
+    for name, value in changes.items():
+        item = _FIELDS.get(name)
+        if item is None:
+            raise UnknownOptionError(
+                f"there is no option {name!r}", remedy=choices(str(name), _FIELDS)
+            )
+        kind: Kind = item.metadata["kind"]
+        if not kind.accepts(value):
+            raise InvalidOptionError(
+                f"the option {name!r} can't be {value!r}",
+                why=item.metadata["doc"],
+                remedy=f"give it {kind.words}",
+            )
+
+
+class Config:
+    """The process-wide defaults of all options.
+
+        pliant.config.recompile_limit = 16
+        with pliant.config.patch(capture_scalar_outputs=True): ...
+        @pliant.config.patch("recompile_limit", 1)
+
+    What is changed here holds for compilations that begin later. `print(pliant.config)` shows all.
+    """
+
+    _current: Options
+    _lock: threading.RLock
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_current", Options())
+        object.__setattr__(self, "_lock", threading.RLock())
+
+    def snapshot(self) -> Options:
+        """All options as they are now, as a value that doesn't change."""
+        return self._current
+
+    def patch(
+        self, names: str | Mapping[str, Any] | None = None, value: Any = None, /, **changes: Any
+    ) -> Patch:
+        """Other values for a while, as a context manager or a decorator.
+
+        `patch(name=value, ...)`, `patch("name", value)` and `patch({"name": value, ...})` mean the
+        same. The earlier values return at the end, also when that is an exception.
+        """
+        if isinstance(names, str):
+            changes = {names: value, **changes}
+        elif names is not None:
+            changes = {**names, **changes}
+        _check(changes)
+        return Patch(self, changes)
+
+    def _replace(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Set checked values; returns the earlier values of the same options."""
+        with self._lock:
+            earlier = {name: getattr(self._current, name) for name in changes}
+            object.__setattr__(self, "_current", replace(self._current, **changes))
+        return earlier
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only for what is not an ordinary attribute: the options.
+        if name not in _FIELDS:
+            raise UnknownOptionError(f"there is no option {name!r}", remedy=choices(name, _FIELDS))
+        return getattr(self._current, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _check({name: value})
+        self._replace({name: value})
+
+    def __delattr__(self, name: str) -> None:
+        raise InvalidOptionError(
+            f"the option {name!r} can't be deleted", remedy="assign its default instead"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_FIELDS]
+
+    def __repr__(self) -> str:
+        values = (f"    {name}={getattr(self._current, name)!r}," for name in _FIELDS)
+        return "\n".join(["pliant.config(", *values, ")"])
+
+
+class Patch:
+    """What `config.patch` returns. May be entered again while it is active, and used many times."""
+
+    def __init__(self, config: Config, changes: Mapping[str, Any]) -> None:
+        self._config = config
+        self._changes = dict(changes)
+        self._earlier: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        self._earlier.append(self._config._replace(self._changes))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._config._replace(self._earlier.pop())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def patched(*args: P.args, **kwargs: P.kwargs) -> R:
+            # One Patch for each call: calls from several threads keep their own earlier values.
+            with Patch(self._config, self._changes):
+                return function(*args, **kwargs)
+
+        return patched
+
+
+config = Config()
+
+
+def resolve(
+    options: Mapping[str, Any] | None = None, mode: str | None = None, *, strict: bool = True
+) -> Options:
+    """The options of one `compile(options=..., mode=...)`: the defaults in `config`, with changes.
+
+    With `strict=False`, names that are not pliant's are left to the backend, as torch.compile does.
+    """
+    if options is not None and mode is not None:
+        raise InvalidOptionError(
+            "compile() was given both mode and options",
+            why="a mode is a name for a set of options",
+            remedy="give one of them; options={'mode': ...} sets the mode among other options",
+        )
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidOptionError(
+            f"the options of compile() can't be {options!r}", remedy="give a dict of options"
+        )
+    changes = dict(options or {})
+    if mode is not None:
+        changes["mode"] = mode
+    if not strict:
+        changes = {name: value for name, value in changes.items() if name in _FIELDS}
+    _check(changes)
+    return replace(config.snapshot(), **changes)

@@ -1,0 +1,296 @@
+"""A code object as data: instructions with resolved arguments, jump targets, handlers, liveness.
+
+The one idea: everything is counted in instructions, not in bytes. Prefixes and cache entries are
+folded away, so the instruction after ``i`` is ``i + 1``, a jump names the index it goes to, and an
+exception handler covers a range of indices.
+
+``Instruction.value`` is the argument, resolved (see ``opinfo.Operand``): the constant, the name of
+the variable, ``(name, push_null)`` for ``LOAD_GLOBAL``, the operator as text, the index of a jump's
+target. On Python 3.12 the value of ``LOAD_ATTR`` is ``(name, as_method)``; on 3.11, where
+``LOAD_METHOD`` is an opcode of its own, it is the name.
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pliant.bytecode import flow
+from pliant.bytecode.tables import (
+    BINARY_OPERATORS,
+    COMPARE_OPERATORS,
+    COMPARE_SHIFT,
+    INTRINSICS_1,
+    INTRINSICS_2,
+    OPCODES,
+    Operand,
+)
+
+Positions = tuple[int | None, int | None, int | None, int | None]
+"""First line, last line, first column, column after the last."""
+
+
+class Instruction(NamedTuple):
+    """One instruction. (A named tuple because it is made five times as fast as a dataclass.)"""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    offset: int
+    op: str
+    arg: int | None
+    value: Any
+    target: int | None
+    line: int | None
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionEntry:
+    """Instructions ``start`` to ``end`` (exclusive) are covered by the handler at ``target``.
+
+    On an exception the stack is cut to ``depth`` entries, then the position of the failed
+    instruction is pushed if ``lasti`` says so, then the exception.
+    """
+
+    start: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+    @property
+    def entry_depth(self) -> int:
+        """The number of stack entries when the handler starts."""
+        return self.depth + 1 + self.lasti
+
+
+@dataclass(slots=True, eq=False)
+class Decoded:
+    """A code object and what is known about it. Do not modify."""
+
+    code: types.CodeType
+    instructions: tuple[Instruction, ...]
+    exceptions: tuple[ExceptionEntry, ...]
+    variables: tuple[str, ...]
+    """The name of each slot of the frame: locals, then cells, then free variables (unique)."""
+    _index_of_unit: list[int]
+    _handlers: list[ExceptionEntry | None]
+    _live: list[frozenset[str] | int] = field(default_factory=list)
+    _depths: list[int | None] = field(default_factory=list)
+    _super_calls: frozenset[int] | None = None
+
+    def handler(self, index: int) -> ExceptionEntry | None:
+        """The handler that an exception in this instruction goes to."""
+        return self._handlers[index]
+
+    def index_at(self, offset: int) -> int:
+        """The instruction that the byte at ``offset`` (``f_lasti``) belongs to."""
+        return self._index_of_unit[offset >> 1]
+
+    def live_before(self, index: int) -> frozenset[str]:
+        """Variables whose content before this instruction may still be needed.
+
+        They may be unbound there. A cell counts as needed where the frame itself still reads or
+        writes the variable; that an inner function holds the cell is not counted.
+        """
+        bit = {name: 1 << number for number, name in enumerate(self.variables)}
+        if not self._live:
+            self._live.extend(flow.live_masks(self, bit))
+        live = self._live[index]
+        if isinstance(live, int):
+            mask = live
+            live = frozenset(name for name, one in bit.items() if mask & one)
+            self._live[index] = live
+        return live
+
+    def depth_before(self, index: int) -> int | None:
+        """The number of stack entries before this instruction; None if control never comes."""
+        if not self._depths:
+            self._depths.extend(flow.stack_depths(self))
+        return self._depths[index]
+
+    @property
+    def super_calls(self) -> frozenset[int]:
+        """Where ``super()`` is called without arguments: it finds them in the frame by itself.
+
+        Both the ``PRECALL``, where there is one, and the ``CALL`` are named.
+        """
+        if self._super_calls is None:
+            self._super_calls = _super_calls(self.code, self.instructions)
+        return self._super_calls
+
+
+def decode(code: types.CodeType) -> Decoded:
+    """The code object as data, computed once per code object."""
+    decoded = _cache.get(id(code))
+    if decoded is None:
+        # The entry holds the code object, so that its id is not given to another one.
+        decoded = _cache[id(code)] = _decode(code)
+    return decoded
+
+
+_cache: dict[int, Decoded] = {}
+
+_EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
+
+
+class _Row(NamedTuple):
+    """What decoding needs to know about an opcode, by its number."""
+
+    name: str
+    has_arg: bool
+    units: int
+    direction: int
+    """Of a jump: 1 forwards, -1 backwards; 0 otherwise."""
+    operand: int
+    """The number of its ``Operand``. (Looking an enum member up in a dict calls Python code.)"""
+
+
+_NUMBER = {operand: number for number, operand in enumerate(Operand)}
+
+_ROWS: dict[int, _Row] = {
+    dis.opmap[name]: _Row(
+        name,
+        info.operand is not Operand.NONE,
+        1 + info.caches,
+        0 if info.jumps is None else -1 if info.backward else 1,
+        _NUMBER[info.operand],
+    )
+    for name, info in OPCODES.items()
+}
+
+# Operands that are looked up in a sequence that is the same for every code object ...
+_FIXED: dict[Operand, Sequence[Any]] = {
+    Operand.COMPARE: tuple(op for op in COMPARE_OPERATORS for _ in range(1 << COMPARE_SHIFT)),
+    Operand.BINARY: BINARY_OPERATORS,
+    Operand.IS: ("is", "is not"),
+    Operand.IN: ("in", "not in"),
+    Operand.FORMAT: tuple(
+        (conversion, spec) for spec in (False, True) for conversion in (None, str, repr, ascii)
+    ),
+    Operand.INTRINSIC_1: INTRINSICS_1,
+    Operand.INTRINSIC_2: INTRINSICS_2,
+}
+_LOOKUP = [_FIXED.get(operand) for operand in Operand]
+
+# ... and operands made from a name and flags in the lowest bits.
+_FLAGGED: dict[int, Callable[[Sequence[str], int], Any]] = {
+    _NUMBER[Operand.GLOBAL]: lambda names, arg: (names[arg >> 1], bool(arg & 1)),
+    _NUMBER[Operand.ATTR]: lambda names, arg: (names[arg >> 1], bool(arg & 1)),
+    _NUMBER[Operand.SUPER_ATTR]: lambda names, arg: (
+        names[arg >> 2],
+        bool(arg & 1),
+        bool(arg & 2),
+    ),
+}
+
+
+def slot_names(code: types.CodeType) -> tuple[str, ...]:
+    """The name of each slot of a frame of this code, in order, no two alike."""
+    own = code.co_varnames
+    own += tuple(name for name in code.co_cellvars if name not in own)
+    return tuple(own_name(code, name) for name in own) + code.co_freevars
+
+
+def own_name(code: types.CodeType, name: str) -> str:
+    """What a variable of the function's own is called where a free variable has the same name.
+
+    On Python 3.12 that can be: ``[x for x in y]`` in a function whose ``x`` is a free variable has
+    both. A dot is how Python itself makes names that cannot be written.
+    """
+    return f".{name}" if name in code.co_freevars else name
+
+
+def _decode(code: types.CodeType) -> Decoded:
+    variables = slot_names(code)
+    raw, index_of_unit = _unpack(code.co_code)
+    lookup: list[Sequence[Any] | None] = _LOOKUP.copy()
+    lookup[_NUMBER[Operand.CONST]] = code.co_consts
+    lookup[_NUMBER[Operand.NAME]] = code.co_names
+    lookup[_NUMBER[Operand.LOCAL]] = variables
+    positions = list(code.co_positions())
+    names = code.co_names
+    make = Instruction._make
+    instructions: list[Instruction] = []
+    for index, (unit, (op, _, units, direction, operand), arg) in enumerate(raw):
+        target: int | None = None
+        value: Any = arg
+        if arg is not None:
+            sequence = lookup[operand]
+            if sequence is not None:
+                value = sequence[arg]
+            elif direction:
+                value = target = index_of_unit[unit + units + direction * arg]
+            elif operand in _FLAGGED:
+                value = _FLAGGED[operand](names, arg)
+        position = positions[unit]
+        instructions.append(make((index, unit * 2, op, arg, value, target, position[0], position)))
+    exceptions = _exception_entries(code.co_exceptiontable, index_of_unit)
+    handlers: list[ExceptionEntry | None] = [None] * len(instructions)
+    for entry in exceptions:
+        handlers[entry.start : entry.end] = [entry] * (entry.end - entry.start)
+    return Decoded(code, tuple(instructions), exceptions, variables, index_of_unit, handlers)
+
+
+def _unpack(co_code: bytes) -> tuple[list[tuple[int, _Row, int | None]], list[int]]:
+    """The instructions as (unit, row, argument), and the instruction each two-byte unit is in."""
+    raw: list[tuple[int, _Row, int | None]] = []
+    index_of_unit: list[int] = []
+    rows = _ROWS
+    unit, prefix, count = 0, 0, len(co_code) // 2
+    while unit < count:
+        op = co_code[2 * unit]
+        arg = co_code[2 * unit + 1] | prefix
+        if op == _EXTENDED_ARG:
+            # A jump may aim at the prefix: it belongs to the instruction that follows.
+            index_of_unit.append(len(raw))
+            prefix = arg << 8
+            unit += 1
+            continue
+        row = rows[op]
+        index_of_unit.extend([len(raw)] * row.units)
+        raw.append((unit, row, arg if row.has_arg else None))
+        prefix = 0
+        unit += row.units
+    # The end of a range of instructions may be the end of the code.
+    index_of_unit.append(len(raw))
+    return raw, index_of_unit
+
+
+def _exception_entries(table: bytes, index_of_unit: list[int]) -> tuple[ExceptionEntry, ...]:
+    """The exception table: per entry four numbers in groups of six bits, highest group first."""
+    numbers: list[int] = []
+    number = 0
+    for byte in table:
+        number = number << 6 | byte & 0x3F
+        if not byte & 0x40:
+            numbers.append(number)
+            number = 0
+    entries = []
+    for place in range(0, len(numbers), 4):
+        start, length, target, depth_lasti = numbers[place : place + 4]
+        entries.append(
+            ExceptionEntry(
+                index_of_unit[start],
+                index_of_unit[start + length],
+                index_of_unit[target],
+                depth_lasti >> 1,
+                bool(depth_lasti & 1),
+            )
+        )
+    return tuple(entries)
+
+
+def _super_calls(code: types.CodeType, instructions: Sequence[Instruction]) -> frozenset[int]:
+    if "__class__" not in code.co_freevars or "super" not in code.co_names or not code.co_argcount:
+        return frozenset()
+    calls: set[int] = set()
+    for before, after in pairwise(instructions):
+        ready = before.op == "LOAD_GLOBAL" and before.value == ("super", True)
+        ready = ready or (before.op == "PRECALL" and before.index in calls)
+        if ready and after.op in ("PRECALL", "CALL") and after.arg == 0:
+            calls.add(after.index)
+    return frozenset(calls)

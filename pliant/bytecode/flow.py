@@ -1,0 +1,128 @@
+"""Where control can go in a code object, and what is alive and on the stack at each place.
+
+The one idea: every question is a small fixed point over instruction indices. Exceptions are edges
+like any other: wherever a handler covers an instruction, control may go from before that
+instruction to the handler, with the stack cut to the handler's depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pliant.bytecode.tables import OPCODES, Operand
+
+if TYPE_CHECKING:
+    from pliant.bytecode.decode import Decoded
+
+# Opcodes that need the present content of a slot. For a cell that is the cell itself, which writing
+# to the variable needs as much as reading it: inner functions see what is written.
+_READS = frozenset(name for name, info in OPCODES.items() if info.operand is Operand.LOCAL) - {
+    "STORE_FAST"
+}
+# Opcodes after which the former content of a slot no longer matters.
+_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+
+# Functions that look at the variables of the frame that calls them.
+_FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+
+
+def successors(decoded: Decoded) -> list[tuple[int, ...]]:
+    """For each instruction, the instructions that can follow it without an exception."""
+    result: list[tuple[int, ...]] = []
+    for instruction in decoded.instructions:
+        info = OPCODES[instruction.op]
+        following = (instruction.index + 1,) if info.falls_through else ()
+        if instruction.target is not None:
+            following = (*following, instruction.target)
+        result.append(following)
+    return result
+
+
+def reachable(decoded: Decoded, starts: Sequence[int]) -> set[int]:
+    """The instructions that can run once control is at one of ``starts``."""
+    following = successors(decoded)
+    seen: set[int] = set()
+    pending = list(starts)
+    while pending:
+        index = pending.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        pending.extend(following[index])
+        handler = decoded.handler(index)
+        if handler is not None:
+            pending.append(handler.target)
+    return seen
+
+
+def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
+    """For each instruction, the variables whose present value may be needed, as a bit set.
+
+    ``bit`` gives each variable its bit. A handler may run before or after the effect of an
+    instruction it covers, so whatever it needs is needed before that instruction too.
+    """
+    count = len(decoded.instructions)
+    uses, kept = _uses_and_kept(decoded, bit)
+    following = successors(decoded)
+    handler_target = [
+        None if (entry := decoded.handler(index)) is None else entry.target
+        for index in range(count)
+    ]
+    live = [0] * count
+    changed = True
+    while changed:
+        changed = False
+        for index in range(count - 1, -1, -1):
+            after = 0
+            for successor in following[index]:
+                after |= live[successor]
+            before = uses[index] | (after & kept[index])
+            target = handler_target[index]
+            if target is not None:
+                before |= live[target]
+            if before != live[index]:
+                live[index] = before
+                changed = True
+    return live
+
+
+def _uses_and_kept(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int], list[int]]:
+    """For each instruction: the variables it needs, and the variables it does not overwrite."""
+    everything = 0
+    for mask in bit.values():
+        everything |= mask
+    uses = [0] * len(decoded.instructions)
+    kept = [everything] * len(decoded.instructions)
+    for index, instruction in enumerate(decoded.instructions):
+        op = instruction.op
+        if op in _READS:
+            uses[index] = bit[instruction.value]
+        if op in _WRITES:
+            kept[index] = everything & ~bit[instruction.value]
+        elif op == "LOAD_GLOBAL" and instruction.value[0] in _FRAME_READERS:
+            uses[index] = everything
+    for index in decoded.super_calls:
+        uses[index] = bit["__class__"] | bit[decoded.variables[0]]
+    return uses, kept
+
+
+def stack_depths(decoded: Decoded) -> list[int | None]:
+    """The number of stack entries before each instruction; None where control never comes."""
+    depths: list[int | None] = [None] * len(decoded.instructions)
+    pending: list[tuple[int, int]] = [(0, 0)]
+    while pending:
+        index, depth = pending.pop()
+        if depths[index] is not None:
+            continue
+        depths[index] = depth
+        instruction = decoded.instructions[index]
+        info = OPCODES[instruction.op]
+        if info.falls_through:
+            pending.append((index + 1, depth + info.effect(instruction.arg)))
+        if instruction.target is not None:
+            pending.append((instruction.target, depth + info.effect(instruction.arg, jump=True)))
+        entry = decoded.handler(index)
+        if entry is not None:
+            pending.append((entry.target, entry.entry_depth))
+    return depths

@@ -1,0 +1,239 @@
+"""What a table of opcodes consists of, and the opcodes that Python 3.11 and 3.12 share.
+
+The one idea: an opcode is a row of data. What it takes from the stack, what it leaves there, where
+it can go next and what its argument means are read by the decoder, by the analyses and by the
+assembler of resume functions; none of them knows an opcode by heart.
+
+``pops`` says how far down an opcode reaches and ``pushes`` what lies there afterwards, so that
+``SWAP 2`` takes two entries and leaves two. The difference is the effect on the stack's depth.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Count = int | Callable[[int], int]
+Jumps = Literal["always", "maybe"] | None
+
+
+class Operand(enum.Enum):
+    """What the argument of an opcode means, and so what ``Instruction.value`` is."""
+
+    NONE = "no argument: None"
+    NUMBER = "a count or flags: the number itself"
+    CONST = "an index into the constants: the constant"
+    NAME = "an index into the names: the name"
+    GLOBAL = "a name, and whether NULL is pushed first: (name, push_null)"
+    ATTR = "a name, and whether it is loaded as a method: (name, as_method)"
+    SUPER_ATTR = "a name and two flags: (name, as_method, two_arguments)"
+    LOCAL = "a variable in a slot of the frame (local, cell or free): its name"
+    COMPARE = "a comparison: its operator as text"
+    BINARY = "a binary or in-place operation: its operator as text"
+    IS = "'is' or 'is not'"
+    IN = "'in' or 'not in'"
+    FORMAT = "(conversion function or None, whether a format specification is on the stack)"
+    INTRINSIC_1 = "the name of an interpreter function of one argument"
+    INTRINSIC_2 = "the name of an interpreter function of two arguments"
+    JUMP = "where to jump: the index of the target instruction"
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    """One opcode: its stack effect, its control flow and the meaning of its argument.
+
+    Where the stack differs when the jump is taken, ``jump_pops`` and ``jump_pushes`` say how.
+    ``terminal`` opcodes never continue with the next instruction and do not jump either.
+    ``caches`` is the number of two-byte cache entries that follow it in the code.
+    """
+
+    pops: Count
+    pushes: Count
+    operand: Operand = Operand.NONE
+    jumps: Jumps = None
+    jump_pops: Count | None = None
+    jump_pushes: Count | None = None
+    backward: bool = False
+    terminal: bool = False
+    caches: int = 0
+
+    @property
+    def falls_through(self) -> bool:
+        """Whether execution can continue with the next instruction."""
+        return not self.terminal and self.jumps != "always"
+
+    def stack(self, arg: int | None, jump: bool = False) -> tuple[int, int]:
+        """How many entries are taken and left, for this argument, when jumping or not."""
+        pops, pushes = self.pops, self.pushes
+        if jump:
+            pops = pops if self.jump_pops is None else self.jump_pops
+            pushes = pushes if self.jump_pushes is None else self.jump_pushes
+        number = arg or 0
+        return (
+            pops if isinstance(pops, int) else pops(number),
+            pushes if isinstance(pushes, int) else pushes(number),
+        )
+
+    def effect(self, arg: int | None, jump: bool = False) -> int:
+        """By how much the stack grows."""
+        pops, pushes = self.stack(arg, jump)
+        return pushes - pops
+
+
+def arg_plus(extra: int) -> Callable[[int], int]:
+    """The argument plus a constant, as a number of stack entries."""
+    return lambda arg: arg + extra
+
+
+def low_bit_plus(extra: int) -> Callable[[int], int]:
+    """The lowest bit of the argument plus a constant, as a number of stack entries."""
+    return lambda arg: (arg & 1) + extra
+
+
+ARG = arg_plus(0)
+
+
+def _number(pops: Count, pushes: Count, caches: int = 0) -> OpInfo:
+    return OpInfo(pops, pushes, Operand.NUMBER, caches=caches)
+
+
+def _name(pops: Count, pushes: Count) -> OpInfo:
+    return OpInfo(pops, pushes, Operand.NAME)
+
+
+def _local(pops: Count, pushes: Count) -> OpInfo:
+    return OpInfo(pops, pushes, Operand.LOCAL)
+
+
+def branch(pops: Count, pushes: Count, *, backward: bool = False) -> OpInfo:
+    """A jump that may be taken, with the same effect either way."""
+    return OpInfo(pops, pushes, Operand.JUMP, jumps="maybe", backward=backward)
+
+
+_ALWAYS = OpInfo(0, 0, Operand.JUMP, jumps="always")
+_ALWAYS_BACK = OpInfo(0, 0, Operand.JUMP, jumps="always", backward=True)
+
+_STACK: dict[str, OpInfo] = {
+    "NOP": OpInfo(0, 0),
+    "CACHE": OpInfo(0, 0),
+    "EXTENDED_ARG": _number(0, 0),
+    "RESUME": _number(0, 0),
+    "POP_TOP": OpInfo(1, 0),
+    "PUSH_NULL": OpInfo(0, 1),
+    "SWAP": _number(ARG, ARG),
+    "COPY": _number(ARG, arg_plus(1)),
+}
+
+_OPERATORS: dict[str, OpInfo] = {
+    "UNARY_NEGATIVE": OpInfo(1, 1),
+    "UNARY_NOT": OpInfo(1, 1),
+    "UNARY_INVERT": OpInfo(1, 1),
+    "STORE_SUBSCR": OpInfo(3, 0, caches=1),
+    "DELETE_SUBSCR": OpInfo(2, 0),
+    "BINARY_OP": OpInfo(2, 1, Operand.BINARY, caches=1),
+    "IS_OP": OpInfo(2, 1, Operand.IS),
+    "CONTAINS_OP": OpInfo(2, 1, Operand.IN),
+    "GET_LEN": OpInfo(1, 2),
+    "GET_ITER": OpInfo(1, 1),
+    "GET_YIELD_FROM_ITER": OpInfo(1, 1),
+    "FORMAT_VALUE": OpInfo(lambda arg: 2 if arg & 4 else 1, 1, Operand.FORMAT),
+}
+
+_BUILDERS: dict[str, OpInfo] = {
+    "BUILD_TUPLE": _number(ARG, 1),
+    "BUILD_LIST": _number(ARG, 1),
+    "BUILD_SET": _number(ARG, 1),
+    "BUILD_MAP": _number(lambda arg: 2 * arg, 1),
+    "BUILD_CONST_KEY_MAP": _number(arg_plus(1), 1),
+    "BUILD_STRING": _number(ARG, 1),
+    "BUILD_SLICE": _number(lambda arg: 3 if arg == 3 else 2, 1),
+    # The container lies `arg` below what is added to it and stays there.
+    "LIST_APPEND": _number(arg_plus(1), ARG),
+    "SET_ADD": _number(arg_plus(1), ARG),
+    "MAP_ADD": _number(arg_plus(2), ARG),
+    "LIST_EXTEND": _number(arg_plus(1), ARG),
+    "SET_UPDATE": _number(arg_plus(1), ARG),
+    "DICT_UPDATE": _number(arg_plus(1), ARG),
+    "DICT_MERGE": _number(arg_plus(1), ARG),
+    "UNPACK_SEQUENCE": _number(1, ARG, caches=1),
+    "UNPACK_EX": _number(1, lambda arg: (arg & 0xFF) + (arg >> 8) + 1),
+}
+
+_VARIABLES: dict[str, OpInfo] = {
+    "LOAD_CONST": OpInfo(0, 1, Operand.CONST),
+    "LOAD_FAST": _local(0, 1),
+    "STORE_FAST": _local(1, 0),
+    "DELETE_FAST": _local(0, 0),
+    "LOAD_CLOSURE": _local(0, 1),
+    "LOAD_DEREF": _local(0, 1),
+    "STORE_DEREF": _local(1, 0),
+    "DELETE_DEREF": _local(0, 0),
+    "MAKE_CELL": _local(0, 0),
+    "COPY_FREE_VARS": _number(0, 0),
+    "LOAD_NAME": _name(0, 1),
+    "STORE_NAME": _name(1, 0),
+    "DELETE_NAME": _name(0, 0),
+    "STORE_GLOBAL": _name(1, 0),
+    "DELETE_GLOBAL": _name(0, 0),
+    "STORE_ATTR": OpInfo(2, 0, Operand.NAME, caches=4),
+    "DELETE_ATTR": _name(1, 0),
+    "IMPORT_NAME": _name(2, 1),
+    "IMPORT_FROM": _name(1, 2),
+    "SETUP_ANNOTATIONS": OpInfo(0, 0),
+    "LOAD_BUILD_CLASS": OpInfo(0, 1),
+    "LOAD_ASSERTION_ERROR": OpInfo(0, 1),
+}
+
+_CALLS: dict[str, OpInfo] = {
+    "KW_NAMES": OpInfo(0, 0, Operand.CONST),
+    "CALL_FUNCTION_EX": _number(low_bit_plus(3), 1),
+    "MAKE_FUNCTION": _number(lambda arg: 1 + (arg & 0xF).bit_count(), 1),
+    "RETURN_VALUE": OpInfo(1, 0, terminal=True),
+}
+
+_JUMPS: dict[str, OpInfo] = {
+    "JUMP_FORWARD": _ALWAYS,
+    "JUMP_BACKWARD": _ALWAYS_BACK,
+    "JUMP_BACKWARD_NO_INTERRUPT": _ALWAYS_BACK,
+}
+
+_EXCEPTIONS: dict[str, OpInfo] = {
+    "PUSH_EXC_INFO": OpInfo(1, 2),
+    "POP_EXCEPT": OpInfo(1, 0),
+    "CHECK_EXC_MATCH": OpInfo(2, 2),
+    "CHECK_EG_MATCH": OpInfo(2, 2),
+    "RAISE_VARARGS": OpInfo(ARG, 0, Operand.NUMBER, terminal=True),
+    "RERAISE": OpInfo(arg_plus(1), ARG, Operand.NUMBER, terminal=True),
+    "BEFORE_WITH": OpInfo(1, 2),
+    "WITH_EXCEPT_START": OpInfo(4, 5),
+}
+
+_PATTERNS: dict[str, OpInfo] = {
+    "MATCH_CLASS": _number(3, 1),
+    "MATCH_MAPPING": OpInfo(1, 2),
+    "MATCH_SEQUENCE": OpInfo(1, 2),
+    "MATCH_KEYS": OpInfo(2, 3),
+}
+
+_COROUTINES: dict[str, OpInfo] = {
+    "GET_AWAITABLE": _number(1, 1),
+    "GET_AITER": OpInfo(1, 1),
+    "GET_ANEXT": OpInfo(1, 2),
+    "BEFORE_ASYNC_WITH": OpInfo(1, 2),
+    "END_ASYNC_FOR": OpInfo(2, 0),
+}
+
+SHARED: Mapping[str, OpInfo] = {
+    **_STACK,
+    **_OPERATORS,
+    **_BUILDERS,
+    **_VARIABLES,
+    **_CALLS,
+    **_JUMPS,
+    **_EXCEPTIONS,
+    **_PATTERNS,
+    **_COROUTINES,
+}
+"""Opcodes that are the same in Python 3.11 and 3.12."""

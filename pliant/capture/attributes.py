@@ -1,0 +1,209 @@
+"""Attributes of modules, classes, functions and bound methods: the cases where the object that is asked
+is not an instance with a `__dict__` of its own."""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
+from pliant.capture.trace import PLAIN, Trace
+from pliant.capture.value import Break, Const, Unread, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.known import from_real
+from pliant.guards.guard import MISSING
+from pliant.guards.source import Attr, ClassAttr, Fixed, Source
+
+
+def get_constant_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
+    """`name` of a module, a class, an enum member; None leaves it to the general rules."""
+    real = obj.value
+    if isinstance(real, types.ModuleType):
+        return _module_attribute(trace, real, name)
+    if isinstance(real, type):
+        return _class_attribute(trace, obj, real, name)
+    if type(real) in PLAIN:
+        return None
+    return _object_attribute(trace, obj, real, name)
+
+
+def module_namespace(trace: Trace, module: types.ModuleType) -> Mapping:
+    """A module's globals as a value: the same for the module and for functions defined in it."""
+    real = vars(module)
+    source = Fixed(real, f"G<{module.__name__}>")
+    known = trace.known(real, source)
+    if isinstance(known, Mapping):
+        return known
+    value = Mapping(dict, source=source, backing=real)
+    trace.remember(real, value)
+    return value
+
+
+def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Value:
+    found = module_namespace(trace, module).get(trace, name)
+    if found is not None:
+        return found
+    if name == "__dict__":
+        return module_namespace(trace, module)
+    try:  # a module-level __getattr__, which modules use for lazy imports
+        return trace.wrap_pinned(getattr(module, name))
+    except AttributeError as error:
+        trace.throw(error)
+
+
+def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | None:
+    if issubclass(cls, enum.Enum) and name in cls.__members__:
+        return Const(cls.__members__[name])
+    special = CLASS_ATTRIBUTES.get(name)
+    if special is not None:
+        return special(trace, cls)
+    meta = type(cls)
+    from_meta = trace.lookup(meta, name)
+    if isinstance(from_meta, property):
+        return bind_descriptor(trace, from_meta, obj, meta, name)
+    found = trace.lookup(cls, name)
+    if found is not MISSING:
+        return _from_class(trace, obj, cls, name, found)
+    if from_meta is not MISSING:
+        return bind_descriptor(trace, from_meta, obj, meta, name)
+    if isinstance(trace.lookup(meta, "__getattr__"), types.FunctionType):
+        return call(trace, trace.class_value(meta, "__getattr__"), [obj, Const(name)])
+    trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))
+
+
+def _from_class(trace: Trace, obj: Const, cls: type, name: str, found: Any) -> Value:
+    """A class attribute reached through the class itself."""
+    if isinstance(found, staticmethod):
+        return bind_descriptor(trace, found, obj, cls, name)
+    if isinstance(found, classmethod):
+        return bind_descriptor(trace, found, obj, cls, name)
+    if isinstance(found, types.ClassMethodDescriptorType):
+        return Const(getattr(cls, name))
+    if type(found) in DESCRIPTORS:
+        return trace.class_value(cls, name)
+    getter = trace.lookup(type(found), "__get__")
+    if getter is MISSING:
+        return trace.class_value(cls, name)
+    if isinstance(getter, types.FunctionType):
+        descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
+        return call(
+            trace, trace.class_value(type(found), "__get__"), [descriptor, Const(None), Const(cls)]
+        )
+    raise Break("unsupported-descriptor", f"{cls.__name__}.{name}")
+
+
+def _mro(trace: Trace, cls: type) -> Value:
+    return from_real(trace, cls.__mro__)
+
+
+CLASS_ATTRIBUTES: dict[str, Any] = {
+    "__name__": lambda trace, cls: Const(cls.__name__),
+    "__qualname__": lambda trace, cls: Const(cls.__qualname__),
+    "__module__": lambda trace, cls: Const(cls.__module__),
+    "__class__": lambda trace, cls: Const(type(cls)),
+    "__mro__": _mro,
+    "__bases__": lambda trace, cls: from_real(trace, cls.__bases__),
+    "__base__": lambda trace, cls: Const(cls.__base__),
+    "__dict__": lambda trace, cls: Const(cls.__dict__),
+}
+
+
+def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value | None:
+    """Attributes of other known objects: functions of C, dtypes, enum members, generic aliases."""
+    found = trace.lookup(type(real), name)
+    if isinstance(found, types.FunctionType | classmethod | staticmethod):
+        return None
+    if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+        return None
+    if isinstance(found, property) and not isinstance(real, enum.Enum):
+        return None
+    try:
+        value = getattr(real, name)
+    except AttributeError as error:
+        if trace.lookup(type(real), "__getattr__") is not MISSING:
+            raise Break("unsupported-attribute", f"{type(real).__name__}.{name}") from error
+        trace.throw(error)
+    if trace.is_plain_constant(value):
+        return Const(value)
+    source = Attr(obj.source or Fixed(real, type(real).__name__), name)
+    return Unread(value, source)
+
+
+# ---- functions and methods
+
+
+def get_method_attribute(trace: Trace, obj: BoundMethod, name: str) -> Value | None:
+    """A bound method passes on what it does not have itself to its function."""
+    if name == "__self__":
+        return obj.obj
+    if name == "__func__":
+        return obj.function
+    if trace.lookup(types.MethodType, name) is MISSING:
+        return get_attribute(trace, obj.function, name)
+    special = {"__doc__": "__doc__"}.get(name)
+    return get_attribute(trace, obj.function, special) if special else None
+
+
+def get_function_attribute(trace: Trace, obj: Function, name: str) -> Value | None:
+    """The attributes that every function has."""
+    special = FUNCTION_ATTRIBUTES.get(name)
+    return special(trace, obj) if special is not None else None
+
+
+def _function_source(obj: Function) -> Source:
+    assert obj.source is not None
+    return obj.source
+
+
+def _defaults(trace: Trace, obj: Function) -> Value:
+    values = obj.default_values(trace)
+    return Sequence(tuple, list(values)) if values else Const(None)
+
+
+def _real_attribute(name: str) -> Any:
+    def read(trace: Trace, obj: Function) -> Value:
+        if obj.real is None:
+            raise Break("unsupported-attribute", f"function.{name}")
+        return trace.read(Unread(getattr(obj.real, name), Attr(_function_source(obj), name)))
+
+    return read
+
+
+FUNCTION_ATTRIBUTES: dict[str, Any] = {
+    "__name__": lambda trace, obj: Const(obj.name),
+    "__qualname__": lambda trace, obj: Const(obj.qualname),
+    "__code__": lambda trace, obj: Const(obj.code),
+    "__defaults__": _defaults,
+    "__globals__": _real_attribute("__globals__"),
+    "__module__": lambda trace, obj: Const(
+        obj.real.__module__ if obj.real is not None else obj.globals.get("__name__")
+    ),
+    "__doc__": lambda trace, obj: Const(
+        obj.real.__doc__ if obj.real is not None else _docstring(obj.code)
+    ),
+    "__annotations__": _real_attribute("__annotations__"),
+    "__kwdefaults__": _real_attribute("__kwdefaults__"),
+    "__closure__": _real_attribute("__closure__"),
+}
+
+
+def _docstring(code: types.CodeType) -> str | None:
+    first = code.co_consts[0] if code.co_consts else None
+    return first if isinstance(first, str) else None
+
+
+def set_class_attribute(trace: Trace, obj: Const, name: str, value: Value | None) -> None:
+    """Modules' attributes are their globals; classes are changed by Python itself."""
+    real = obj.value
+    if isinstance(real, types.ModuleType):
+        module_namespace(trace, real).store(trace, name, value)
+        return
+    raise Break("attribute-write", f"{getattr(real, '__name__', type(real).__name__)}.{name}")
+
+
+GET[Const] = get_constant_attribute
+GET[BoundMethod] = get_method_attribute
+GET[Function] = get_function_attribute
+SET[Const] = set_class_attribute

@@ -1,0 +1,104 @@
+"""Every cause of a graph break: a stable code, what it means, and what a user can do about it.
+
+`docs/graph_breaks.md` is made from this table; a test keeps the two the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why something can't be captured, and the remedy."""
+
+    why: str
+    remedy: str
+
+
+_REPLACE = "Move it out of the compiled function, or accept the break."
+
+BREAKS: dict[str, Cause] = {
+    "data-dependent-branch": Cause(
+        "Python must know the tensor's data to choose a branch, and data exist only at run time.",
+        "Use torch.where (or torch.cond) to choose between results, or move the test out.",
+    ),
+    "data-dependent": Cause(
+        "The result depends on the data in a tensor, which exist only at run time.",
+        "Keep the value in a tensor, or move the reading of data out of the compiled function.",
+    ),
+    "operation-raises": Cause(
+        "The operation refuses these arguments; eager PyTorch is asked to raise its own error.",
+        "Check the shapes and types of the arguments; the error is the one eager PyTorch gives.",
+    ),
+    "operation-argument": Cause(
+        "An operation of the graph takes tensors and plain data only.",
+        "Pass tensors, numbers, strings, dtypes, devices, or containers of them.",
+    ),
+    "operation-result": Cause(
+        "The operation gives something that is neither a tensor nor plain data.", _REPLACE
+    ),
+    "no-meta-kernel": Cause(
+        "PyTorch has no shape rule (meta kernel) for this operator.",
+        "Register one with torch.library.register_fake if the operator is yours.",
+    ),
+    "tensor-kind": Cause(
+        "This kind of tensor (sparse, nested, quantized, a subclass) is not captured.", _REPLACE
+    ),
+    "tensor-method": Cause("This method does more than compute a tensor.", _REPLACE),
+    "tensor-attribute": Cause("This attribute of a tensor is not known during capture.", _REPLACE),
+    "unsupported": Cause("Capture does not know this operation.", _REPLACE),
+    "unsupported-function": Cause(
+        "It is implemented in C, so it can't be followed, and capture has no knowledge of it.",
+        "Use a PyTorch or plain Python equivalent, or keep it outside.",
+    ),
+    "unsupported-method": Cause(
+        "It is implemented in C, so it can't be followed, and capture has no knowledge of it.",
+        "Use a PyTorch or plain Python equivalent, or keep it outside.",
+    ),
+    "unsupported-class": Cause("The class is implemented in C and not known to capture.", _REPLACE),
+    "unsupported-attribute": Cause("The attribute is computed by C code.", _REPLACE),
+    "unsupported-descriptor": Cause("The descriptor is implemented in C.", _REPLACE),
+    "unsupported-instruction": Cause("This instruction of Python is not followed.", _REPLACE),
+    "attribute-write": Cause("This attribute can't be written during capture.", _REPLACE),
+    "opaque-object": Cause("Nothing is known of objects of this type.", _REPLACE),
+    "outside-iterator": Cause(
+        "The iterator was made outside, so where it stands is not known.",
+        "Pass the list or range itself, or make the iterator inside the compiled function.",
+    ),
+    "custom-hash": Cause("Hashing the object would run code of its class.", "Use plain keys."),
+    "cannot-rebuild": Cause(
+        "The object would have to be handed to Python code in the middle of its use.", _REPLACE
+    ),
+    "not-constant": Cause("It needs a value that is known only at run time.", _REPLACE),
+    "bad-arguments": Cause(
+        "The arguments do not fit; Python is asked to raise its own error.",
+        "Correct the call.",
+    ),
+    "disabled": Cause("The function is marked with pliant.disable.", "Remove the mark."),
+    "user": Cause("The program asks for a break here (graph_break).", "Remove the call."),
+    "class-definition": Cause(
+        "Making a class runs code of its metaclass and decorators.",
+        "Define the class outside of the compiled function.",
+    ),
+    "coroutine": Cause("Coroutines run in an event loop.", "Compile the tensor code they call."),
+    "exception-group": Cause("Groups of exceptions are handled by Python itself.", _REPLACE),
+    "import": Cause("Importing a module for the first time runs its code.", "Import it at the top."),
+    "io": Cause(
+        "Input and output happen at a time that matters.",
+        "Move it out of the compiled function.",
+    ),
+    "warning": Cause("Warnings go through Python's filters when the program runs.", _REPLACE),
+    "logging": Cause("Log records are made when the program runs.", _REPLACE),
+    "clock": Cause("The time is known only when the program runs.", "Take the time outside."),
+    "random-state": Cause(
+        "Python's random numbers come from a state that lives outside of the graph.",
+        "Use torch's random functions, which are captured.",
+    ),
+    "identity-number": Cause("An object's number (id) differs from run to run.", "Compare with `is`."),
+    "inner-break": Cause(
+        "Something inside this call breaks the graph where Python code can't be resumed.",
+        "See the cause given; take that operation out of the inner function.",
+    ),
+    "too-deep": Cause("The program calls itself too deeply to be followed.", "Use a loop."),
+}

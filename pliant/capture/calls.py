@@ -1,0 +1,226 @@
+"""Calling things: Python functions are followed, constants run or looked up in the tables.
+
+This is where it is decided whether a callable is followed, is an operation of the graph, has a handler,
+is simply executed, or breaks the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+from pliant.capture import torch_calls
+from pliant.capture.frame import Frame
+from pliant.capture.hatches import handler_of, is_disabled
+from pliant.capture.interpreter import run_frame
+from pliant.capture.library.classes import instantiate
+from pliant.capture.values.known import from_real, known_object
+from pliant.capture.model import CALL, FOLDABLE, call
+from pliant.capture.native import FUNCTIONS, METHODS, PURE
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Const, NotConstant, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.functions import BuiltinMethod, Function, Partial, named
+from pliant.capture.values.generators import Generator
+from pliant.capture.values.objects import Opaque
+from pliant.capture.values.tensors import TensorValue
+
+COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+def call_function(
+    trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else follow."""
+    if target.real is not None:
+        handler = handler_of(target.real)
+        if handler is not None:
+            return run_handler(trace, handler, target, args, kwargs)
+        if is_disabled(target.real):
+            raise Break("disabled", target.qualname)
+        if torch_calls.is_operation(target.real):
+            return torch_calls.call_operation(trace, target.real, args, kwargs)
+    if target.code.co_flags & COROUTINE_FLAGS:
+        raise Break("coroutine", target.qualname)
+    variables = bind(trace, target, args, kwargs)
+    frame = Frame(
+        target.code, target.globals, variables, target.closure(trace), target, direct
+    )
+    if target.code.co_flags & inspect.CO_GENERATOR:
+        return Generator(frame)
+    return run_frame(trace, frame)
+
+
+def bind(
+    trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    """Arguments to parameters. Arguments that do not fit break the graph: Python makes the error."""
+    code = target.code
+    names = code.co_varnames
+    count, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    variables = dict(zip(names[:count], args, strict=False))
+    place = count + keyword_only
+    if code.co_flags & inspect.CO_VARARGS:
+        variables[names[place]] = Sequence(tuple, args[count:])
+        place += 1
+    elif len(args) > count:
+        raise Break("bad-arguments", f"{target.qualname}() takes {count} positional arguments")
+    extra = _bind_keywords(target, variables, kwargs)
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        variables[names[place]] = Mapping(dict, dict(extra))
+    elif extra:
+        raise Break("bad-arguments", f"{target.qualname}() got {', '.join(extra)}")
+    _bind_defaults(trace, target, variables)
+    return variables
+
+
+def _bind_keywords(
+    target: Function, variables: dict[str, Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
+    """Bind keyword arguments; those that name no parameter are returned."""
+    code = target.code
+    first = code.co_posonlyargcount
+    accepted = code.co_varnames[first : code.co_argcount + code.co_kwonlyargcount]
+    extra = {}
+    for name, value in kwargs.items():
+        if name not in accepted:
+            extra[name] = value
+        elif name in variables:
+            raise Break("bad-arguments", f"{target.qualname}() got several values for {name!r}")
+        else:
+            variables[name] = value
+    return extra
+
+
+def _bind_defaults(trace: Trace, target: Function, variables: dict[str, Value]) -> None:
+    code = target.code
+    count = code.co_argcount
+    positional = code.co_varnames[:count]
+    if any(name not in variables for name in positional):
+        defaults = target.default_values(trace)
+        for name, value in zip(reversed(positional), reversed(defaults), strict=False):
+            variables.setdefault(name, value)
+    keyword_only = code.co_varnames[count : count + code.co_kwonlyargcount]
+    if any(name not in variables for name in keyword_only):
+        known = target.keyword_defaults(trace)
+        for name in keyword_only:
+            if name in known:
+                variables.setdefault(name, known[name])
+    missing = [name for name in (*positional, *keyword_only) if name not in variables]
+    if missing:
+        raise Break("bad-arguments", f"{target.qualname}() lacks {', '.join(missing)}")
+
+
+def run_handler(
+    trace: Trace, handler: Any, target: Value, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a handler. Arguments that its signature refuses are the user's mistake, not ours."""
+    try:
+        return handler(trace, *args, **kwargs)  # type: ignore[no-any-return]
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            raise Break("bad-arguments", f"{named(target)}: {error}") from error
+        raise
+    except NotConstant as error:
+        raise Break("not-constant", named(target)) from error
+
+
+def call_builtin_method(
+    trace: Trace, target: BuiltinMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    """Call a C method of a value: its handler, a tensor operation, or the real method on constants."""
+    handler = METHODS.get((target.owner, target.name))
+    obj = trace.read(target.obj)
+    if isinstance(obj, Opaque):
+        code = "outside-iterator" if target.name == "__next__" else "opaque-object"
+        raise Break(code, f"{target.owner.__name__}.{target.name}")
+    if handler is not None:
+        return run_handler(trace, handler, target, [obj, *args], kwargs)
+    if isinstance(obj, TensorValue):
+        return torch_calls.call_tensor_method(trace, target.name, obj, args, kwargs)
+    if isinstance(obj, Const) and type(obj.value) in FOLDABLE:
+        return call_pure(trace, target.descriptor, [obj, *args], kwargs, target)
+    raise Break("unsupported-method", f"{target.owner.__name__}.{target.name}")
+
+
+def call_pure(
+    trace: Trace, function: Any, args: list[Value], kwargs: dict[str, Value], target: Value
+) -> Value:
+    """Run C code that depends on nothing but its arguments, if all of them are known."""
+    try:
+        real_args = [known_object(arg, trace) for arg in args]
+        real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
+    except NotConstant as error:
+        raise Break("not-constant", named(target)) from error
+    try:
+        result = function(*real_args, **real_kwargs)
+    except Exception as error:
+        trace.throw(error)
+    return from_real(trace, result)
+
+
+def call_constant(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    """Call a built-in function, a class, or another callable object that is known."""
+    real = target.value
+    handler = _handler_of(real)
+    if handler is not None:
+        return run_handler(trace, handler, target, args, kwargs)
+    if isinstance(real, type):
+        return instantiate(trace, target, args, kwargs, direct)
+    if torch_calls.is_operation(real):
+        return torch_calls.call_operation(trace, real, args, kwargs)
+    owner = getattr(real, "__objclass__", None)
+    if owner is not None and args:  # list.append(x, 1), torch.Tensor.add(x, y)
+        bound = BuiltinMethod(owner, real.__name__, real, trace.read(args[0]))
+        return call_builtin_method(trace, bound, args[1:], kwargs, direct)
+    if _is_pure(real):
+        return call_pure(trace, real, args, kwargs, target)
+    if isinstance(real, types.MethodType):
+        method = trace.wrap_pinned(real.__func__)
+        return call(trace, method, [trace.wrap_pinned(real.__self__), *args], kwargs, direct)
+    raise Break("unsupported-function", named(target))
+
+
+def _handler_of(real: Any) -> Any:
+    try:
+        found = FUNCTIONS.get(real)
+    except TypeError:  # unhashable
+        return None
+    if found is None and isinstance(real, types.BuiltinFunctionType):
+        owner = real.__self__
+        if isinstance(owner, type):  # a class method or __new__ of a built-in class
+            found = _class_method(owner, real.__name__)
+    return found
+
+
+def _class_method(owner: type, name: str) -> Any:
+    handler = METHODS.get((owner, name))
+    if handler is None or name == "__new__":
+        return handler
+    return lambda trace, *args, **kwargs: handler(trace, Const(owner), *args, **kwargs)
+
+
+def _is_pure(real: Any) -> bool:
+    try:
+        if real in PURE:
+            return True
+    except TypeError:
+        return False
+    receiver = getattr(real, "__self__", None)
+    return isinstance(real, types.BuiltinFunctionType) and type(receiver) in FOLDABLE
+
+
+def call_partial(
+    trace: Trace, target: Partial, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    merged = {**target.keywords, **kwargs}
+    return call(trace, target.function, [*target.args, *args], merged, direct)
+
+
+CALL[Function] = call_function
+CALL[BuiltinMethod] = call_builtin_method
+CALL[Const] = call_constant
+CALL[Partial] = call_partial

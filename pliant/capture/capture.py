@@ -1,0 +1,149 @@
+"""Capture of one call: from a function and its arguments to a `Captured`."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, NoReturn
+
+import pliant.capture.attributes
+import pliant.capture.calls
+import pliant.capture.opcodes  # noqa: F401  fills the tables of handlers
+from pliant._native import State
+from pliant.base.errors import GraphBreakError
+from pliant.base.options import Options
+from pliant.capture import library  # noqa: F401  fills the tables of handlers
+from pliant.capture.breaks import BREAKS
+from pliant.capture.frame import Frame
+from pliant.capture.interpreter import run_frame
+from pliant.capture.product import Product
+from pliant.capture.trace import Restart, Trace
+from pliant.capture.value import Break, Raised, Unread, Value
+from pliant.capture.values.objects import Cell
+from pliant.capture.wrap import wrap
+from pliant.guards.source import Fixed, Local
+from pliant.stages import Captured
+
+RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a mistake of ours
+# Causes that are not obstacles: the operation is run in Python because it will raise there.
+HARMLESS = frozenset({"operation-raises", "bad-arguments"})
+
+
+class NotCaptured(Exception):
+    """The function can't be captured at all and runs as it is."""
+
+    def __init__(self, cause: Break) -> None:
+        super().__init__(cause.code, cause.what)
+        self.cause = cause
+
+
+class Ended(Exception):
+    """A graph break ended the capture; this is its product."""
+
+    def __init__(self, captured: Captured) -> None:
+        super().__init__()
+        self.captured = captured
+
+
+def capture(
+    function: types.FunctionType,
+    values: tuple[Any, ...],
+    options: Options,
+    fullgraph: bool = False,
+) -> Captured:
+    """Follow `function` called with `values` for its parameters, in order of its signature."""
+    break_at: dict[int, Break] = {}
+    for _ in range(RESTARTS):
+        attempt = Attempt(function, values, options, fullgraph, break_at)
+        try:
+            return attempt.run()
+        except Restart as restart:
+            break_at[restart.step] = restart.cause
+    raise NotCaptured(Break("unsupported", "a function that breaks the graph without end"))
+
+
+class Attempt:
+    """Following a function once, from its start."""
+
+    def __init__(
+        self,
+        function: types.FunctionType,
+        values: tuple[Any, ...],
+        options: Options,
+        fullgraph: bool,
+        break_at: dict[int, Break],
+    ) -> None:
+        self.function = function
+        self.values = values
+        self.fullgraph = fullgraph
+        self.state = State.current()
+        self.trace = Trace(options, break_at, wrap, self.on_break)
+
+    def run(self) -> Captured:
+        frame = self._root_frame()
+        try:
+            return self._follow(frame)
+        except Ended as ended:
+            return ended.captured
+        except Break as cause:  # while writing residual code: something can't be made anew
+            raise NotCaptured(cause) from cause
+        finally:
+            for undo in reversed(self.trace.undo):
+                undo()
+
+    def _follow(self, frame: Frame) -> Captured:
+        try:
+            result = run_frame(self.trace, frame)
+        except Raised as raised:
+            return self._product().raised(raised.value, raised.stack)
+        return self._product().returned(result)
+
+    def _root_frame(self) -> Frame:
+        code = self.function.__code__
+        variables: dict[str, Value] = {
+            name: Unread(value, Local(index, name))
+            for index, (name, value) in enumerate(
+                zip(parameter_names(code), self.values, strict=True)
+            )
+        }
+        cells: list[Cell] = [
+            self.trace.cell(cell, Fixed(cell, f"closure[{name!r}]"))
+            for name, cell in zip(code.co_freevars, self.function.__closure__ or (), strict=True)
+        ]
+        return Frame(code, self.function.__globals__, variables, cells)
+
+    def _product(self) -> Product:
+        return Product(self.trace, self.function.__name__, self.state)
+
+    def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
+        """End the graph at the present instruction, or at the call that led to it."""
+        frames = list(trace.frames)
+        if self.fullgraph and cause.code not in HARMLESS:
+            raise refused(cause, frames)
+        for depth, inner in enumerate(frames):
+            if depth and (inner.generator or not inner.direct):
+                raise Restart(frames[depth - 1].step, cause)
+        raise Ended(self._product().broke(frames, cause))
+
+
+def refused(cause: Break, frames: list[Frame]) -> GraphBreakError:
+    """The error for a graph break under `fullgraph=True`."""
+    known = BREAKS[cause.code]
+    *outer, position = [frame.position() for frame in frames]
+    return GraphBreakError(
+        f"fullgraph=True, but this can't be captured: {cause.what}",
+        why=known.why,
+        remedy=known.remedy,
+        position=position,
+        code=cause.code,
+        stack=tuple(outer),
+    )
+
+
+def parameter_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of a function's parameters in the order in which the dispatcher binds them."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    return code.co_varnames[:count]
+
+
+__all__ = ["NotCaptured", "capture", "parameter_names"]

@@ -1,0 +1,319 @@
+"""Residual code: Python source that takes over where the graph can't go.
+
+The emitter writes the body of a function whose parameters are objects found by the guards (`slots`). It
+calls the graph, replays effects on the user's objects, and makes the objects that the function returns
+or that the rest of it needs. Objects met twice are made once, so that `a is b` stays true.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import math
+import re
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from pliant.capture.graph import GraphBuilder, placeholder_name
+from pliant.capture.value import Break, Const, Null, Unread, Value
+from pliant.capture.values.containers import ById, Mapping, Sequence
+from pliant.capture.values.functions import Function
+from pliant.capture.values.objects import Cell, ExceptionValue, Instance
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqItem, Source
+
+
+
+def primed(generator: types.GeneratorType[Any, Any, Any]) -> types.GeneratorType[Any, Any, Any]:
+    """Bring a generator made to continue another to the `yield` where that one was suspended."""
+    next(generator)
+    return generator
+
+
+def finished_generator() -> types.GeneratorType[Any, Any, Any]:
+    """A generator that has nothing left to give."""
+    generator = (item for item in ())
+    next(generator, None)
+    return generator
+
+
+LITERALS = (int, str, bytes, bool, type(None), type(...), complex)
+TWO_STEPS = (Instance, Function, Cell, ExceptionValue)
+HELPERS: dict[str, Any] = {
+    "FunctionType": types.FunctionType,
+    "MethodType": types.MethodType,
+    "CellType": types.CellType,
+    "finished_generator": finished_generator,
+    "primed": primed,
+}
+
+
+class Emitter:
+    """Writes one residual function."""
+
+    def __init__(self, graph: GraphBuilder, generator: Callable[[Emitter, Any], str]) -> None:
+        self.graph = graph
+        self.generator = generator  # writes a generator in its present state
+        self.lines: list[str] = []
+        self.namespace: dict[str, Any] = {}
+        self.slots: dict[Source, str] = {}
+        self.outputs: dict[Any, str] = {}  # node to the name of the variable with its result
+        self._made: dict[int, str] = {}  # value to the name of the object made for it
+        self._kept: list[Value] = []  # keeps the values of `_made` alive
+        self._counts: dict[int, int] = {}
+        self._cyclic: set[int] = set()
+        self._taken: set[str] = set()
+        self._constants: dict[int, str] = {}
+        self._indent = "    "
+
+    # ---- planning
+
+    def plan(self, roots: list[Value]) -> None:
+        """Count how often each value is needed, and find cycles, before anything is written."""
+        for root in roots:
+            self._visit(root, set())
+
+    def _visit(self, value: Value, path: set[int]) -> None:
+        if isinstance(value, Const | Null) or value.source is not None:
+            return
+        key = id(value)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        if key in path:
+            self._cyclic.add(key)
+        if self._counts[key] > 1:
+            return
+        path.add(key)
+        for child in value.children():
+            self._visit(child, path)
+        path.discard(key)
+
+    def is_cyclic(self, value: Value) -> bool:
+        return id(value) in self._cyclic
+
+    # ---- statements
+
+    def line(self, text: str) -> None:
+        self.lines.append(self._indent + text)
+
+    def indent(self, by: int) -> None:
+        self._indent = " " * (len(self._indent) + 4 * by)
+
+    def fresh(self, wish: str) -> str:
+        """A variable name not used yet, as near to `wish` as possible."""
+        base = re.sub(r"\W+", "_", wish).strip("_") or "value"
+        if base[0].isdigit() or keyword.iskeyword(base) or base in vars(builtins):
+            base = f"{base}_" if not base[0].isdigit() else f"v_{base}"
+        name, number = base, 1
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    # ---- expressions
+
+    def expression(self, value: Value) -> str:
+        """Source for the object that `value` is: found, made before, or made now."""
+        if isinstance(value, Const):
+            return self.constant(value.value)
+        if value.source is not None:
+            return self.slot(value.source)
+        made = self._made.get(id(value))
+        if made is not None:
+            return made
+        if isinstance(value, TensorValue):
+            return self.tensor(value)
+        two_steps = isinstance(value, TWO_STEPS) or self.is_cyclic(value)
+        if not two_steps and self._counts.get(id(value), 1) < 2:
+            return value.rebuild(self)
+        name = self.fresh(_wish(value))
+        if two_steps:
+            self._kept.append(value)
+            text = value.rebuild(self)
+            self.line(f"{name} = {text}")
+            self._made[id(value)] = name
+            value.fill(self, name)
+        else:
+            text = value.rebuild(self)
+            self.line(f"{name} = {text}")
+            self._made[id(value)] = name
+            self._kept.append(value)
+        return name
+
+    def name_it(self, value: Value, wish: str) -> str:
+        """An expression that can be repeated: a variable or a literal."""
+        text = self.expression(value)
+        if text.isidentifier():
+            return text
+        name = self.fresh(wish)
+        self.line(f"{name} = {text}")
+        return name
+
+    def slot(self, source: Source) -> str:
+        """The parameter that brings the object at `source`."""
+        if isinstance(source, Fixed):
+            return self.constant(source.value)
+        if source not in self.slots:
+            self.slots[source] = self.fresh(_slot_name(source))
+        return self.slots[source]
+
+    def tensor(self, value: TensorValue) -> str:
+        """The variable that holds a result of the graph."""
+        if value.node not in self.outputs:
+            self.graph.output(value.node)
+            self.outputs[value.node] = self.fresh(value.node.name)
+        return self.outputs[value.node]
+
+    def constant(self, real: Any) -> str:
+        """A literal, a well-known dotted name, or a name in the namespace of the residual code."""
+        cls = type(real)
+        if cls in LITERALS or (cls is float and math.isfinite(real)):
+            return "..." if real is ... else repr(real)
+        if cls is tuple:
+            inner = ", ".join(self.constant(item) for item in real)
+            return f"({inner},)" if len(real) == 1 else f"({inner})"
+        if id(real) not in self._constants:
+            self._constants[id(real)] = self._name_constant(real)
+        return self._constants[id(real)]
+
+    def _name_constant(self, real: Any) -> str:
+        dotted = _dotted_name(real)
+        if dotted is not None:
+            root = dotted.split(".")[0]
+            bound = vars(builtins).get(root) if "." not in dotted else sys.modules[root]
+            if self.namespace.setdefault(root, bound) is bound:
+                self._taken.add(root)
+                return dotted
+        wish = getattr(real, "__name__", None) or f"a_{type(real).__name__}"
+        name = self.fresh(wish if isinstance(wish, str) else "constant")
+        self.namespace[name] = real
+        return name
+
+    def helper(self, name: str) -> str:
+        """A name that residual code uses by itself."""
+        self.namespace[name] = HELPERS[name]
+        self._taken.add(name)
+        return name
+
+    def bind(self, wish: str, real: Any) -> str:
+        """Make an object of ours known to the residual code."""
+        name = self.fresh(wish)
+        self.namespace[name] = real
+        return name
+
+    # ---- containers
+
+    def sequence_of(self, values: list[Value], cls: type = list) -> str:
+        inner = ", ".join(self.expression(value) for value in values)
+        if cls is list:
+            return f"[{inner}]"
+        return f"({inner},)" if len(values) == 1 else f"({inner})"
+
+    def display(self, cls: type, value: Sequence) -> str:
+        """A new sequence of class `cls`. In a cycle it starts empty and is filled later."""
+        items = [] if self.is_cyclic(value) and not value.immutable else value.items
+        if cls in (list, tuple):
+            return self.sequence_of(items, cls)
+        inner = self.sequence_of(items)
+        name = self.constant(cls)
+        if issubclass(cls, tuple):
+            return self._tuple_of_class(cls, name, inner)
+        if value.maxlen is not None:
+            return f"{name}({inner}, {value.maxlen})"
+        if value.attributes is not None or cls.__init__ is not list.__init__:
+            raise Break("cannot-rebuild", f"a {cls.__name__}") if issubclass(cls, list) else None  # type: ignore[misc]
+        return f"{name}({inner})"
+
+    def _tuple_of_class(self, cls: type, name: str, inner: str) -> str:
+        if hasattr(cls, "_make"):
+            return f"{name}._make({inner})"
+        if cls.__new__ is tuple.__new__:
+            return f"tuple.__new__({name}, {inner})"
+        return f"{name}({inner})"
+
+    def mapping(self, value: Mapping) -> str:
+        items = [] if self.is_cyclic(value) else value.items.items()
+        pairs = [(key, item) for key, item in items if item is not None]
+        inner = ", ".join(f"{self.key(key)}: {self.expression(item)}" for key, item in pairs)
+        if value.cls is dict:
+            return f"{{{inner}}}"
+        name = self.constant(value.cls)
+        if value.factory is not None:
+            return f"{name}({self.expression(value.factory)}, {{{inner}}})"
+        if value.attributes is not None:
+            raise Break("cannot-rebuild", f"a {value.cls.__name__}")
+        return f"{name}({{{inner}}})"
+
+    def key(self, key: Any) -> str:
+        if isinstance(key, ById):
+            return self.expression(key.value)
+        if type(key) is tuple:
+            inner = ", ".join(self.key(part) for part in key)
+            return f"({inner},)" if len(key) == 1 else f"({inner})"
+        return self.constant(key)
+
+    def plain_attribute(self, owner: Any, name: Any) -> bool:
+        """Whether `owner.name = …` does nothing but write to the instance's dictionary."""
+        cls = owner.python_type()
+        if not (isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)):
+            return False
+        plain = cls.__setattr__ in (object.__setattr__, types.FunctionType.__setattr__)
+        return plain and not hasattr(cls, name)
+
+
+def _wish(value: Value) -> str:
+    if isinstance(value, Function):
+        return value.name
+    return value.python_type().__name__.lower()
+
+
+SHORT_NAMES: dict[type, Any] = {
+    Local: lambda source: source.name,
+    DictItem: lambda source: str(source.key),
+    Attr: lambda source: source.name,
+    ClassAttr: lambda source: source.name,
+}
+
+
+def _slot_name(source: Source) -> str:
+    namer = SHORT_NAMES.get(type(source))
+    if isinstance(source, SeqItem) or namer is None or not namer(source).isidentifier():
+        return placeholder_name(source).removeprefix("l_")
+    return str(namer(source))
+
+
+def _dotted_name(real: Any) -> str | None:
+    """How a user would write a well-known object: `torch.float32`, `len`, `operator.add`."""
+    if isinstance(real, types.ModuleType):
+        known = sys.modules.get(real.__name__) is real and "." not in real.__name__
+        return real.__name__ if known else None
+    text = repr(real)
+    if text.startswith("torch.") and re.fullmatch(r"torch\.\w+", text):
+        return text
+    module, name = getattr(real, "__module__", None), getattr(real, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
+        return None
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not real:
+        return None
+    if module == "builtins":
+        return name if "." not in name else None
+    root = module.split(".")[0]
+    standard = root == "torch" or root in sys.stdlib_module_names
+    return _short_torch_name(module, name, real) if standard else None
+
+
+def _short_torch_name(module: str, name: str, real: Any) -> str | None:
+    if module.startswith("torch.") and getattr(sys.modules["torch"], name, None) is real:
+        return f"torch.{name}"
+    reached: Any = sys.modules.get(module.split(".")[0])
+    for part in module.split(".")[1:]:
+        reached = getattr(reached, part, None)
+    return f"{module}.{name}" if reached is sys.modules.get(module) else None
+
+
+__all__ = ["Emitter", "Unread"]

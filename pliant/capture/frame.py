@@ -1,0 +1,64 @@
+"""The state of one function being followed: variables, stack, position. Plain data, so that it could
+be copied. Only the interpreter writes to it."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import Any
+
+from pliant.base.position import Position
+from pliant.bytecode.decode import Decoded, Instruction, decode
+from pliant.capture.value import Value
+from pliant.capture.values.objects import Cell
+
+
+class Frame:
+    """One activation of a Python function."""
+
+    __slots__ = (
+        "builtins", "cells", "code", "decoded", "direct", "finished", "function", "generator", "globals",
+        "handled", "index", "instructions", "keyword_names", "locals", "next", "returned", "stack",
+        "step",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        namespace: dict[str, Any],
+        variables: dict[str, Value],
+        closure: list[Cell],
+        function: Value | None = None,
+        direct: bool = False,
+    ) -> None:
+        self.code = code
+        self.decoded: Decoded = decode(code)
+        self.instructions = self.decoded.instructions
+        self.globals = namespace
+        self.builtins: dict[str, Any] = namespace.get("__builtins__", vars(builtins))  # type: ignore[assignment]
+        if isinstance(self.builtins, types.ModuleType):
+            self.builtins = vars(self.builtins)
+        self.locals: dict[str, Value] = variables
+        self.cells: dict[str, Cell] = dict(zip(code.co_freevars, closure, strict=True))
+        self.function = function
+        self.direct = direct  # what this frame returns is what its caller's instruction pushes
+        self.generator = False  # advanced by next(), not run to its end by a call
+        self.finished = False
+        self.stack: list[Value] = []
+        self.handled: list[Value] = []  # exceptions being handled, innermost last
+        self.index = 0
+        self.next = 0
+        self.step = 0
+        self.keyword_names: tuple[str, ...] = ()
+        self.returned: Value | None = None
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.instructions[self.index]
+
+    def position(self) -> Position:
+        line, end_line, column, end_column = self.instruction.positions
+        name = self.code.co_qualname
+        if line is None:
+            return Position(self.code.co_filename, self.code.co_firstlineno, name)
+        return Position(self.code.co_filename, line, name, column, end_column, end_line)

@@ -1,0 +1,111 @@
+"""The FX graph under construction: the tensor operations of the program, as the user wrote them.
+
+Nodes call the very functions and methods that the user called. Placeholders are named after where their
+tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and, for
+PyTorch's own printers, the same as text (`meta["stack_trace"]`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant.base.position import Position
+from pliant.guards.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInput:
+    """A tensor that the graph takes: its node, where the tensor comes from, and the one seen."""
+
+    node: fx.Node
+    source: Source
+    example: torch.Tensor
+
+
+class GraphBuilder:
+    """Builds one graph, node by node."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.inputs: list[GraphInput] = []
+        self.outputs: list[fx.Node] = []
+        self._effectful: set[fx.Node] = set()
+        self._after_inputs: fx.Node | None = None
+
+    def input(self, source: Source, example: torch.Tensor) -> fx.Node:
+        """A placeholder for the tensor at `source`."""
+        name = placeholder_name(source)
+        last = self._after_inputs
+        place = self.graph.inserting_after(last) if last else self.graph.inserting_before(None)
+        with place:
+            node = self.graph.placeholder(name)
+        self._after_inputs = node
+        self.inputs.append(GraphInput(node, source, example))
+        return node
+
+    def operation(
+        self,
+        target: Callable[..., Any] | str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        stack: tuple[Position, ...],
+        effect: bool,
+    ) -> fx.Node:
+        """A call of a function, or where `target` is a name of a method of its first argument.
+
+        `effect` says that the call does more than return a result, and so must stay.
+        """
+        kind = "call_method" if isinstance(target, str) else "call_function"
+        node = self.graph.create_node(kind, target, args, kwargs)
+        node.meta["stack"] = stack
+        if effect:
+            self._effectful.add(node)
+        return node
+
+    def output(self, node: fx.Node) -> int:
+        """Return `node` from the graph too; its position among the results."""
+        if node not in self.outputs:
+            self.outputs.append(node)
+        return self.outputs.index(node)
+
+    def has_effect(self) -> bool:
+        return bool(self._effectful)
+
+    def finish(self, name: str) -> fx.GraphModule | None:
+        """The finished graph without dead nodes and unused inputs; None if nothing is left."""
+        self.graph.output(tuple(self.outputs))
+        for node in reversed(list(self.graph.nodes)):
+            keep = node.op == "output" or node in self._effectful
+            if not keep and not node.users:
+                self.graph.erase_node(node)
+        self.inputs = [known for known in self.inputs if not known.node._erased]
+        if not any(node.op.startswith("call_") for node in self.graph.nodes):
+            return None
+        for node in self.graph.nodes:
+            stack = node.meta.get("stack")
+            if stack:
+                node.meta["stack_trace"] = _stack_trace(stack)
+        self.graph.lint()
+        return fx.GraphModule(torch.nn.Module(), self.graph, class_name=name)
+
+
+def placeholder_name(source: Source) -> str:
+    """`L['self'].layers[0].weight` as `l_self_layers_0_weight`."""
+    text = re.sub(r"\W+", "_", str(source).replace("L[", "l[").replace("G[", "g[")).strip("_")
+    return text if text.isidentifier() else f"input_{text}"
+
+
+def _stack_trace(stack: tuple[Position, ...]) -> str:
+    lines = []
+    for position in stack:
+        lines.append(f'  File "{position.file}", line {position.line}, in {position.function}')
+        source = position.source_line()
+        if source:
+            lines.append(f"    {source}")
+    return "\n".join(lines)

@@ -1,0 +1,117 @@
+"""The loop that follows bytecode: takes operands, asks the opcode's handler, puts back the results.
+
+Handlers never touch the stack. The operands stay on it until the handler has returned, so that a graph
+break leaves the frame exactly as it was before the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.bytecode import py311, py312
+from pliant.bytecode.tables import OPCODES
+from pliant.capture.frame import Frame
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Const, Raised, Unread, Value
+from pliant.capture.values.objects import ExceptionValue
+
+Result = Value | tuple[Value, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opcode:
+    """How an instruction is followed. `run(trace, frame, instruction, *operands)` gives what is
+    pushed: one value, several, or None for nothing. Where to go on is `frame.next`."""
+
+    run: Callable[..., Result]
+    pops: int | Callable[[int], int]
+    lazy: bool  # only moves its operands: they need not be read
+
+
+HANDLERS: dict[str, Opcode] = {}
+
+
+def opcode(*names: str, lazy: bool = False) -> Callable[[Any], Any]:
+    """Register the handler of opcodes; names must exist in one of the Python versions known."""
+
+    def register(run: Callable[..., Result]) -> Callable[..., Result]:
+        for name in names:
+            if name in HANDLERS:
+                raise ValueError(f"opcode {name} has a handler already")
+            if name not in py311.OPCODES and name not in py312.OPCODES:
+                raise ValueError(f"there is no opcode {name}")
+            info = OPCODES.get(name)
+            if info is not None:
+                HANDLERS[name] = Opcode(run, info.pops, lazy)
+        return run
+
+    return register
+
+
+def run_frame(trace: Trace, frame: Frame) -> Value:
+    """Follow `frame` until it returns (or, of a generator, yields)."""
+    frame.returned = None
+    trace.frames.append(frame)
+    try:
+        while frame.returned is None:
+            try:
+                _step(trace, frame)
+            except Raised as raised:
+                raised.stack = raised.stack or trace.stack()
+                if not enter_handler(trace, frame, raised.value):
+                    raise
+            except Break as cause:
+                trace.on_break(frame, cause)
+        return frame.returned
+    finally:
+        trace.frames.pop()
+
+
+def _step(trace: Trace, frame: Frame) -> None:
+    instruction = frame.instructions[frame.index]
+    handler = HANDLERS[instruction.op]
+    trace.steps = frame.step = trace.steps + 1
+    if frame.step in trace.break_at:
+        raise trace.break_at[frame.step]
+    pops = handler.pops
+    count = pops if type(pops) is int else pops(instruction.arg)  # type: ignore[operator]
+    stack = frame.stack
+    frame.next = frame.index + 1
+    if count:
+        operands = stack[-count:]
+        if not handler.lazy:
+            operands = [trace.read(v) if type(v) is Unread else v for v in operands]
+        result = handler.run(trace, frame, instruction, *operands)
+        del stack[-count:]
+    else:
+        result = handler.run(trace, frame, instruction)
+    if result is not None:
+        if type(result) is tuple:
+            stack.extend(result)
+        else:
+            stack.append(result)  # type: ignore[arg-type]
+    frame.index = frame.next
+
+
+def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
+    """Continue `frame` at the handler that covers its present instruction, if there is one."""
+    entry = frame.decoded.handler(frame.index)
+    if isinstance(exception, ExceptionValue) and exception.context is None and frame.handled:
+        current = frame.handled[-1]
+        if current is not exception:
+            exception.context = current
+    if entry is None:
+        return False
+    del frame.stack[entry.depth :]
+    if entry.lasti:
+        frame.stack.append(Const(frame.instruction.offset))
+    frame.stack.append(exception)
+    frame.index = entry.target
+    return True
+
+
+def missing_handlers() -> list[str]:
+    """Opcodes of the running Python version that have no handler."""
+    return sorted(set(OPCODES) - set(HANDLERS))

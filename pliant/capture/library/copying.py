@@ -1,0 +1,198 @@
+"""`copy.copy` and `copy.deepcopy` on values.
+
+Both follow Python's rules: immutable objects are themselves, a `__copy__` or `__deepcopy__` written
+in Python is followed, containers and plain instances are copied member by member.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.capture.model import call, call_special
+from pliant.capture.native import function
+from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.values.containers import Mapping, Sequence, SetValue, instance_dict
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
+from pliant.capture.values.objects import ExceptionValue, Instance, SliceValue
+from pliant.guards.guard import MISSING
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+# What copying an object would ask, and where only the answers of `object` are known here.
+PICKLING = ("__reduce_ex__", "__reduce__", "__getnewargs_ex__", "__getnewargs__")
+
+
+class Memo(Mapping):
+    """The dictionary that `deepcopy` hands down: which objects have been copied already."""
+
+    __slots__ = ("copies",)
+
+    def __init__(self) -> None:
+        super().__init__(dict)
+        self.copies: dict[int, tuple[Value, Value]] = {}
+
+
+@function(copy.copy)
+def shallow_copy(trace: Trace, x: Value) -> Value:
+    x = trace.read(x)
+    custom = _python_method(trace, x, "__copy__")
+    if custom is not None:
+        return call(trace, custom, [x])
+    return _duplicate(trace, x, None)
+
+
+@function(copy.deepcopy)
+def deep_copy(trace: Trace, x: Value, memo: Value = NONE) -> Value:
+    memo = trace.read(memo)
+    if not isinstance(memo, Memo):
+        if not (isinstance(memo, Const) and memo.value is None):
+            raise Break("unsupported", "copy.deepcopy with a memo of the caller's")
+        memo = Memo()
+    return _deep(trace, x, memo)
+
+
+def _deep(trace: Trace, x: Value, memo: Memo) -> Value:
+    x = trace.read(x)
+    if id(x) in memo.copies:
+        return memo.copies[id(x)][1]
+    custom = _python_method(trace, x, "__deepcopy__")
+    if custom is not None:
+        made = trace.read(call(trace, custom, [x, memo]))
+    else:
+        made = _duplicate(trace, x, memo)
+    memo.copies[id(x)] = (x, made)
+    return made
+
+
+def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
+    cls = x.python_type()
+    if issubclass(cls, torch.Tensor):
+        raise Break("tensor-method", f"copy.{name.strip('_')} of a tensor")
+    if isinstance(x, Const) or cls is type or trace.lookup(cls, name) is MISSING:
+        return None
+    found = trace.lookup(cls, name)
+    return trace.class_value(cls, name) if isinstance(found, types.FunctionType) else None
+
+
+def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
+    """A copy of `x`, whose members are themselves (memo is None) or copies."""
+    if isinstance(x, Const | Function | BuiltinMethod | SliceValue):
+        return x
+    copier = COPIERS.get(type(x))
+    if copier is None and isinstance(x, Instance):
+        copier = _copy_instance
+    if copier is None:
+        raise Break("unsupported", f"a copy of a {x.python_type().__name__}")
+    return copier(trace, x, memo)
+
+
+def _member(trace: Trace, x: Value, memo: Memo | None) -> Value:
+    return x if memo is None else _deep(trace, x, memo)
+
+
+def _copy_sequence(trace: Trace, x: Sequence, memo: Memo | None) -> Value:
+    if x.immutable:
+        if memo is None:
+            return x
+        items = [_deep(trace, item, memo) for item in x.items]
+        same = all(new is trace.read(old) for new, old in zip(items, x.items, strict=True))
+        return x if same else Sequence(x.cls, items)
+    made = Sequence(x.cls, [], maxlen=x.maxlen)
+    if memo is not None:
+        memo.copies[id(x)] = (x, made)
+    _copy_attributes(trace, x, made, memo)
+    made.items.extend(_member(trace, item, memo) for item in x.items)
+    return made
+
+
+def _copy_mapping(trace: Trace, x: Mapping, memo: Memo | None) -> Value:
+    made = Mapping(x.cls)
+    if memo is not None:
+        memo.copies[id(x)] = (x, made)
+    made.factory = x.factory
+    _copy_attributes(trace, x, made, memo)
+    for key, value in x.read_all(trace).items():
+        made.store(trace, key, _member(trace, value, memo))
+    return made
+
+
+def _copy_set(trace: Trace, x: SetValue, memo: Memo | None) -> Value:
+    if memo is not None and not all(isinstance(item, Const) for item in x.elements()):
+        raise Break("unsupported", "a deep copy of a set of objects")
+    return x if issubclass(x.cls, frozenset) else SetValue(x.cls, set(x.items))
+
+
+def _copy_attributes(trace: Trace, x: Any, made: Any, memo: Memo | None) -> None:
+    if x.attributes is not None or hasattr(getattr(x, "real", None), "__dict__"):
+        for name, value in instance_dict(trace, x).read_all(trace).items():
+            instance_dict(trace, made).store(trace, name, _member(trace, value, memo))
+
+
+def _copy_bound(trace: Trace, x: BoundMethod, memo: Memo | None) -> Value:
+    return x if memo is None else BoundMethod(x.function, _deep(trace, x.obj, memo))
+
+
+def _copy_partial(trace: Trace, x: Partial, memo: Memo | None) -> Value:
+    args = [_member(trace, arg, memo) for arg in x.args]
+    keywords = {name: _member(trace, arg, memo) for name, arg in x.keywords.items()}
+    return Partial(x.cls, _member(trace, x.function, memo), args, keywords)
+
+
+def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
+    """A new object without `__init__`, then its state: what `object.__reduce_ex__` prescribes."""
+    cls = x.cls
+    for name in PICKLING:
+        if trace.lookup(cls, name) not in (MISSING, vars(object).get(name)):
+            raise Break("unsupported", f"a copy of a {cls.__name__}, which has {name}")
+    if isinstance(x, ExceptionValue):
+        raise Break("unsupported", "a copy of an exception")
+    made = type(x)(cls)
+    if memo is not None:
+        memo.copies[id(x)] = (x, made)
+    state = _state(trace, x)
+    if trace.lookup(cls, "__setstate__") is not MISSING:
+        call_special(trace, made, "__setstate__", _member(trace, state, memo))
+        return made
+    if not isinstance(state, Mapping):
+        raise Break("unsupported", f"a copy of a {cls.__name__}, which has __getstate__")
+    for name, value in state.read_all(trace).items():
+        instance_dict(trace, made).store(trace, name, _member(trace, value, memo))
+    for name in _slot_names(cls):
+        slot = x.slot(trace, name)
+        if slot is not None:
+            made.store_slot(trace, name, _member(trace, slot, memo))
+    return made
+
+
+def _state(trace: Trace, x: Instance) -> Value:
+    custom = trace.lookup(x.cls, "__getstate__")
+    if custom is not MISSING and custom is not vars(object).get("__getstate__"):
+        return trace.read(call_special(trace, x, "__getstate__") or NONE)
+    state = Mapping(dict)
+    if x.has_dict:
+        for name, value in instance_dict(trace, x).read_all(trace).items():
+            state.items[name] = value
+    return state
+
+
+def _slot_names(cls: type) -> list[str]:
+    names: list[str] = []
+    for base in cls.__mro__:
+        found = base.__dict__.get("__slots__", ())
+        names.extend([found] if isinstance(found, str) else found)
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+COPIERS: dict[type, Callable[[Trace, Any, Memo | None], Value]] = {
+    Sequence: _copy_sequence,
+    Mapping: _copy_mapping,
+    SetValue: _copy_set,
+    BoundMethod: _copy_bound,
+    Partial: _copy_partial,
+}

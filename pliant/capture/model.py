@@ -1,0 +1,603 @@
+"""Python's data model over values: attributes, calls, operators, truth, iteration.
+
+These functions say what the language reference says, once, for every value: look the special method up
+on the class, follow it if it is Python, use its handler if it is C. Behaviour that belongs to one kind of
+value is in a table keyed by that kind and filled by the module that owns it.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.native import METHODS
+from pliant.capture.value import (
+    NOT_IMPLEMENTED,
+    Break,
+    Const,
+    NotConstant,
+    Raised,
+    Unread,
+    Value,
+    boolean,
+    is_constant,
+)
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.source import Attr, ClassAttr, Fixed
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+GET: dict[type, Callable[[Trace, Any, str], Value | None]] = {}  # by value class; None: generic
+SET: dict[type, Callable[[Trace, Any, str, Value | None], None]] = {}
+CALL: dict[type, Callable[..., Value]] = {}  # by value class
+OPERATE: dict[type, Callable[..., Value]] = {}  # by value class: takes over any operator
+NATIVE_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+NATIVE_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+# ---- attributes
+
+
+def get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
+    """`obj.name`. With `direct`, the result is what the running instruction produces."""
+    obj = trace.read(obj)
+    special = GET.get(type(obj))
+    if special is not None:
+        found = special(trace, obj, name)
+        if found is not None:
+            return found
+    cls = obj.python_type()
+    custom = trace.lookup(cls, "__getattribute__")
+    if isinstance(custom, types.FunctionType):
+        try:
+            return call(trace, trace.class_value(cls, "__getattribute__"), [obj, Const(name)])
+        except Raised as raised:
+            return _missing_attribute(trace, obj, name, direct, raised)
+    return generic_get_attribute(trace, obj, name, direct)
+
+
+def generic_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
+    """`object.__getattribute__`, then `__getattr__`."""
+    try:
+        return object_get_attribute(trace, obj, name, direct)
+    except Raised as raised:
+        return _missing_attribute(trace, obj, name, direct, raised)
+
+
+def object_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
+    cls = obj.python_type()
+    found = trace.lookup(cls, name)
+    if found is not MISSING and _is_data_descriptor(trace, found):
+        return bind_descriptor(trace, found, obj, cls, name, direct)
+    own = obj.instance_attribute(trace, name)
+    if own is not None:
+        return own
+    if found is not MISSING:
+        return bind_descriptor(trace, found, obj, cls, name, direct)
+    trace.throw(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+
+
+def _missing_attribute(trace: Trace, obj: Value, name: str, direct: bool, raised: Raised) -> Value:
+    cls = obj.python_type()
+    if not issubclass(raised.value.python_type(), AttributeError):
+        raise raised
+    if trace.lookup(cls, "__getattr__") is MISSING:
+        raise raised
+    return call(trace, trace.class_value(cls, "__getattr__"), [obj, Const(name)], direct=direct)
+
+
+def _is_data_descriptor(trace: Trace, found: Any) -> bool:
+    cls = type(found)
+    if cls is types.FunctionType:
+        return False
+    return any("__set__" in base.__dict__ or "__delete__" in base.__dict__ for base in cls.__mro__)
+
+
+def bind_descriptor(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool = False
+) -> Value:
+    """What a class attribute gives when it is reached through the instance `obj`."""
+    binder = DESCRIPTORS.get(type(found))
+    if binder is not None:
+        return binder(trace, found, obj, cls, name, direct)
+    getter = trace.lookup(type(found), "__get__")
+    if getter is MISSING:
+        return trace.class_value(cls, name)
+    if not isinstance(getter, types.FunctionType):
+        raise Break("unsupported-descriptor", f"{cls.__name__}.{name}, a {type(found).__name__}")
+    bound = trace.class_value(type(found), "__get__")
+    descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
+    return call(trace, bound, [descriptor, obj, Const(cls)], direct=direct)
+
+
+def _bind_function(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return BoundMethod(trace.read(trace.class_value(cls, name)), obj)
+
+
+def _bind_native(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return BuiltinMethod(found.__objclass__, found.__name__, found, obj)
+
+
+def _bind_static(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return unwrap_static(trace, found, cls, name)
+
+
+def unwrap_static(trace: Trace, found: Any, cls: type, name: str) -> Value:
+    """The function inside a staticmethod or classmethod object of a class."""
+    source = ClassAttr(Fixed(cls, cls.__qualname__), name)
+    return trace.read(Unread(found.__func__, Attr(source, "__func__")))
+
+
+def _bind_class(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return BoundMethod(unwrap_static(trace, found, cls, name), Const(cls))
+
+
+def _bind_property(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    if found.fget is None:
+        trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
+    source = ClassAttr(Fixed(cls, cls.__qualname__), name)
+    getter = Unread(found.fget, Attr(source, "fget"))
+    return call(trace, getter, [obj], direct=direct)
+
+
+def _bind_member(
+    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    """A `__slots__` member or an attribute computed by C code."""
+    handler = METHODS.get((found.__objclass__, name))
+    if handler is not None:
+        return handler(trace, obj)
+    if hasattr(obj, "slot"):
+        value = obj.slot(trace, name)
+        if value is None:
+            trace.throw(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+        return value  # type: ignore[no-any-return]
+    if is_constant(obj):
+        return fold(trace, getattr, obj, Const(name))
+    raise Break("unsupported-attribute", f"{cls.__name__}.{name}")
+
+
+DESCRIPTORS: dict[type, Callable[..., Value]] = {
+    types.FunctionType: _bind_function,
+    types.MethodDescriptorType: _bind_native,
+    types.WrapperDescriptorType: _bind_native,
+    types.ClassMethodDescriptorType: _bind_native,
+    staticmethod: _bind_static,
+    classmethod: _bind_class,
+    property: _bind_property,
+    types.GetSetDescriptorType: _bind_member,
+    types.MemberDescriptorType: _bind_member,
+}
+
+
+def set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> None:
+    """`obj.name = value`, or with None `del obj.name`."""
+    obj = trace.read(obj)
+    special = SET.get(type(obj))
+    if special is not None:
+        special(trace, obj, name, value)
+        return
+    cls = obj.python_type()
+    hook = "__setattr__" if value is not None else "__delattr__"
+    if isinstance(trace.lookup(cls, hook), types.FunctionType):
+        extra = [] if value is None else [value]
+        call(trace, trace.class_value(cls, hook), [obj, Const(name), *extra])
+        return
+    generic_set_attribute(trace, obj, name, value)
+
+
+def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> None:
+    """`object.__setattr__` and `object.__delattr__`."""
+    cls = obj.python_type()
+    found = trace.lookup(cls, name)
+    hook = "__set__" if value is not None else "__delete__"
+    extra = [] if value is None else [value]
+    if found is MISSING or not _is_data_descriptor(trace, found):
+        if value is None and obj.instance_attribute(trace, name) is None:
+            trace.throw(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+        obj.store_attribute(trace, name, value)
+    elif isinstance(found, property):
+        _set_property(trace, found, obj, name, value)
+    elif isinstance(found, types.MemberDescriptorType) and hasattr(obj, "store_slot"):
+        obj.store_slot(trace, name, value)
+    elif isinstance(trace.lookup(type(found), hook), types.FunctionType):
+        descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
+        call(trace, trace.class_value(type(found), hook), [descriptor, obj, *extra])
+    else:
+        raise Break("attribute-write", f"{cls.__name__}.{name}")
+
+
+def _set_property(trace: Trace, found: Any, obj: Value, name: str, value: Value | None) -> None:
+    cls = obj.python_type()
+    which = "fset" if value is not None else "fdel"
+    real = getattr(found, which)
+    if real is None:
+        word = "setter" if value is not None else "deleter"
+        trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no {word}"))
+    source = Attr(ClassAttr(Fixed(cls, cls.__qualname__), name), which)
+    call(trace, Unread(real, source), [obj] if value is None else [obj, value])
+
+
+def has_attribute(trace: Trace, obj: Value, name: str) -> bool:
+    try:
+        get_attribute(trace, obj, name)
+    except Raised as raised:
+        if issubclass(raised.value.python_type(), AttributeError):
+            return False
+        raise
+    return True
+
+
+# ---- calls
+
+
+def call(
+    trace: Trace,
+    target: Value,
+    args: list[Value],
+    kwargs: dict[str, Value] | None = None,
+    direct: bool = False,
+) -> Value:
+    """`target(*args, **kwargs)`.
+
+    `direct` says that what the callee returns is what the running instruction of the caller pushes,
+    so that a graph break inside the callee can be resumed frame by frame.
+    """
+    target = trace.read(target)
+    caller = CALL.get(type(target))
+    if caller is not None:
+        return caller(trace, target, args, kwargs or {}, direct)
+    cls = target.python_type()
+    if trace.lookup(cls, "__call__") is MISSING:
+        trace.throw(TypeError(f"{cls.__name__!r} object is not callable"))
+    method = special(trace, target, "__call__")
+    return call(trace, method, args, kwargs, direct)
+
+
+def call_bound(
+    trace: Trace, target: BoundMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    return call(trace, target.function, [target.obj, *args], kwargs, direct)
+
+
+CALL[BoundMethod] = call_bound
+
+
+def special(trace: Trace, obj: Value, name: str) -> Value:
+    """The special method `name` of `obj`, looked up on its class as the interpreter does."""
+    cls = obj.python_type()
+    return bind_descriptor(trace, trace.lookup(cls, name), obj, cls, name)
+
+
+def call_special(trace: Trace, obj: Value, name: str, *args: Value) -> Value | None:
+    """Call a special method; None where the class does not have it."""
+    obj = trace.read(obj)
+    found = trace.lookup(obj.python_type(), name)
+    if found is MISSING or found is None:
+        return None
+    return call(trace, special(trace, obj, name), list(args))
+
+
+def fold(trace: Trace, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Const:
+    """Run a pure function on constants now. What it raises is raised in the captured program."""
+    real_args = [arg.constant() for arg in args]
+    real_kwargs = {name: arg.constant() for name, arg in kwargs.items()}
+    try:
+        return Const(function(*real_args, **real_kwargs))
+    except Exception as error:
+        trace.throw(error)
+
+
+# ---- operators
+
+BINARY: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "+": ("__add__", "__radd__", operator.add),
+    "-": ("__sub__", "__rsub__", operator.sub),
+    "*": ("__mul__", "__rmul__", operator.mul),
+    "/": ("__truediv__", "__rtruediv__", operator.truediv),
+    "//": ("__floordiv__", "__rfloordiv__", operator.floordiv),
+    "%": ("__mod__", "__rmod__", operator.mod),
+    "**": ("__pow__", "__rpow__", operator.pow),
+    "@": ("__matmul__", "__rmatmul__", operator.matmul),
+    "&": ("__and__", "__rand__", operator.and_),
+    "|": ("__or__", "__ror__", operator.or_),
+    "^": ("__xor__", "__rxor__", operator.xor),
+    "<<": ("__lshift__", "__rlshift__", operator.lshift),
+    ">>": ("__rshift__", "__rrshift__", operator.rshift),
+}
+INPLACE: dict[str, tuple[str, Callable[..., Any]]] = {
+    "+": ("__iadd__", operator.iadd),
+    "-": ("__isub__", operator.isub),
+    "*": ("__imul__", operator.imul),
+    "/": ("__itruediv__", operator.itruediv),
+    "//": ("__ifloordiv__", operator.ifloordiv),
+    "%": ("__imod__", operator.imod),
+    "**": ("__ipow__", operator.ipow),
+    "@": ("__imatmul__", operator.imatmul),
+    "&": ("__iand__", operator.iand),
+    "|": ("__ior__", operator.ior),
+    "^": ("__ixor__", operator.ixor),
+    "<<": ("__ilshift__", operator.ilshift),
+    ">>": ("__irshift__", operator.irshift),
+}
+COMPARE: dict[str, tuple[str, str, Callable[..., Any]]] = {
+    "<": ("__lt__", "__gt__", operator.lt),
+    "<=": ("__le__", "__ge__", operator.le),
+    "==": ("__eq__", "__eq__", operator.eq),
+    "!=": ("__ne__", "__ne__", operator.ne),
+    ">": ("__gt__", "__lt__", operator.gt),
+    ">=": ("__ge__", "__le__", operator.ge),
+}
+UNARY: dict[str, tuple[str, Callable[..., Any]]] = {
+    "-": ("__neg__", operator.neg),
+    "+": ("__pos__", operator.pos),
+    "~": ("__invert__", operator.invert),
+}
+# Classes whose operators depend on nothing but the operands: run on constants as they are.
+FOLDABLE = frozenset({int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None)})
+
+
+def binary(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
+    """`left + right` and its relatives."""
+    left, right = trace.read(left), trace.read(right)
+    method, reflected, real = BINARY[symbol]
+    taken = _taken_over(trace, real, left, right)
+    if taken is not None:
+        return taken
+    result = _operate(trace, left, right, method, reflected)
+    if result is None:
+        names = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+        shown = "** or pow()" if symbol == "**" else symbol
+        trace.throw(TypeError(f"unsupported operand type(s) for {shown}: {names}"))
+    return result
+
+
+def inplace(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
+    """`left += right` and its relatives: the value that is bound to `left` afterwards."""
+    left, right = trace.read(left), trace.read(right)
+    method, real = INPLACE[symbol]
+    taken = _taken_over(trace, real, left, right)
+    if taken is not None:
+        return taken
+    result = call_special(trace, left, method, right)
+    if result is not None and not _declined(trace, result):
+        return result
+    return binary(trace, symbol, left, right)
+
+
+def compare(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
+    """`left < right` and its relatives."""
+    left, right = trace.read(left), trace.read(right)
+    method, reflected, real = COMPARE[symbol]
+    taken = _taken_over(trace, real, left, right)
+    if taken is not None:
+        return taken
+    result = _operate(trace, left, right, method, reflected)
+    if result is not None:
+        return result
+    if symbol in ("==", "!="):
+        return boolean(same_object(trace, left, right) is (symbol == "=="))
+    names = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+    trace.throw(TypeError(f"'{symbol}' not supported between instances of {names}"))
+
+
+def unary(trace: Trace, symbol: str, operand: Value) -> Value:
+    operand = trace.read(operand)
+    method, real = UNARY[symbol]
+    taken = _taken_over(trace, real, operand)
+    if taken is not None:
+        return taken
+    result = call_special(trace, operand, method)
+    if result is None:
+        name = operand.python_type().__name__
+        trace.throw(TypeError(f"bad operand type for unary {symbol}: '{name}'"))
+    return result
+
+
+def _taken_over(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
+    """Operators on tensors are graph nodes; on constants they are executed."""
+    for operand in operands:
+        owner = OPERATE.get(type(operand))
+        if owner is not None:
+            return owner(trace, real, *operands)
+    if all(operand.python_type() in FOLDABLE for operand in operands):
+        try:
+            return fold(trace, real, *operands)
+        except NotConstant:
+            return None
+    return None
+
+
+def _operate(
+    trace: Trace, left: Value, right: Value, method: str, reflected: str
+) -> Value | None:
+    """The protocol of binary operators; None where both sides decline."""
+    left_class, right_class = left.python_type(), right.python_type()
+    attempts = [(left, method, right), (right, reflected, left)]
+    if left_class is right_class and method != reflected and reflected.startswith("__r"):
+        attempts.pop()
+    elif (
+        left_class is not right_class
+        and issubclass(right_class, left_class)
+        and trace.lookup(right_class, reflected) is not trace.lookup(left_class, reflected)
+    ):
+        attempts.reverse()
+    for receiver, name, other in attempts:
+        result = call_special(trace, receiver, name, other)
+        if result is not None and not _declined(trace, result):
+            return result
+    return None
+
+
+def _declined(trace: Trace, result: Value) -> bool:
+    result = trace.read(result)
+    return isinstance(result, Const) and result.value is NotImplemented
+
+
+def declined() -> Const:
+    return NOT_IMPLEMENTED
+
+
+# ---- identity, truth, size
+
+
+def same_object(trace: Trace, left: Value, right: Value) -> bool:
+    """`left is right`."""
+    left, right = trace.read(left), trace.read(right)
+    if isinstance(left, Const) and isinstance(right, Const):
+        return left.value is right.value
+    if left is right:
+        return True
+    if left.source is not None and right.source is not None and type(left) is type(right):
+        trace.guard(Kind.DISTINCT, left.source, (right.source,))
+    return False
+
+
+def truth(trace: Trace, value: Value) -> bool:
+    """`bool(value)`."""
+    value = trace.read(value)
+    if isinstance(value, Const) and value.python_type() in FOLDABLE:
+        return bool(value.value)
+    owner = OPERATE.get(type(value))
+    if owner is not None:
+        return bool(owner(trace, operator.truth, value).constant())
+    result = call_special(trace, value, "__bool__")
+    if result is None:
+        result = call_special(trace, value, "__len__")
+    if result is None:
+        return True
+    return bool(trace.read(result).constant())
+
+
+def length(trace: Trace, value: Value) -> Value:
+    result = call_special(trace, value, "__len__")
+    if result is None:
+        name = trace.read(value).python_type().__name__
+        trace.throw(TypeError(f"object of type '{name}' has no len()"))
+    return result
+
+
+# ---- items
+
+
+def get_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> Value:
+    """`obj[key]`."""
+    obj, key = trace.read(obj), trace.read(key)
+    taken = _taken_over(trace, operator.getitem, obj, key)
+    if taken is not None:
+        return taken
+    cls = obj.python_type()
+    if trace.lookup(cls, "__getitem__") is not MISSING:
+        return call(trace, special(trace, obj, "__getitem__"), [key], direct=direct)
+    if isinstance(obj, Const) and isinstance(obj.value, type):
+        return _class_item(trace, obj, key)
+    trace.throw(TypeError(f"'{cls.__name__}' object is not subscriptable"))
+
+
+def _class_item(trace: Trace, cls: Const, key: Value) -> Value:
+    """`list[int]`: a generic alias; `Color["RED"]` goes through the metaclass before this."""
+    if is_constant(key):
+        return fold(trace, operator.getitem, cls, key)
+    raise Break("unsupported", f"{cls.value.__name__}[...]")
+
+
+def set_item(trace: Trace, obj: Value, key: Value, value: Value) -> None:
+    """`obj[key] = value`."""
+    obj, key = trace.read(obj), trace.read(key)
+    owner = OPERATE.get(type(obj))
+    if owner is not None:
+        owner(trace, operator.setitem, obj, key, value)
+    elif call_special(trace, obj, "__setitem__", key, value) is None:
+        name = obj.python_type().__name__
+        trace.throw(TypeError(f"'{name}' object does not support item assignment"))
+
+
+def delete_item(trace: Trace, obj: Value, key: Value) -> None:
+    """`del obj[key]`."""
+    obj, key = trace.read(obj), trace.read(key)
+    if call_special(trace, obj, "__delitem__", key) is None:
+        name = obj.python_type().__name__
+        trace.throw(TypeError(f"'{name}' object doesn't support item deletion"))
+
+
+def contains(trace: Trace, container: Value, item: Value) -> bool:
+    """`item in container`."""
+    container, item = trace.read(container), trace.read(item)
+    taken = _taken_over(trace, operator.contains, container, item)
+    if taken is not None:
+        return truth(trace, taken)
+    result = call_special(trace, container, "__contains__", item)
+    if result is not None:
+        return truth(trace, result)
+    iterator = iterate(trace, container)
+    while (element := advance(trace, iterator)) is not None:
+        if equal(trace, element, item):
+            return True
+    return False
+
+
+def equal(trace: Trace, left: Value, right: Value) -> bool:
+    """`left is right or left == right`: how containers compare their elements."""
+    left, right = trace.read(left), trace.read(right)
+    if left is right or same_object(trace, left, right):
+        return True
+    return truth(trace, compare(trace, "==", left, right))
+
+
+# ---- iteration
+
+
+def iterate(trace: Trace, value: Value) -> Value:
+    """`iter(value)`."""
+    value = trace.read(value)
+    owner = OPERATE.get(type(value))
+    if owner is not None:
+        return owner(trace, iter, value)
+    result = call_special(trace, value, "__iter__")
+    if result is not None:
+        return trace.read(result)
+    maker = METHODS.get((object, "__getitem__"))
+    if maker is not None and trace.lookup(value.python_type(), "__getitem__") is not MISSING:
+        return maker(trace, value)
+    trace.throw(TypeError(f"'{value.python_type().__name__}' object is not iterable"))
+
+
+def advance(trace: Trace, iterator: Value) -> Value | None:
+    """`next(iterator)`, or None at its end."""
+    iterator = trace.read(iterator)
+    step = getattr(iterator, "advance", None)
+    if step is not None:
+        return step(trace)  # type: ignore[no-any-return]
+    try:
+        result = call_special(trace, iterator, "__next__")
+    except Raised as raised:
+        if issubclass(raised.value.python_type(), StopIteration):
+            return None
+        raise
+    if result is None:
+        name = iterator.python_type().__name__
+        trace.throw(TypeError(f"'{name}' object is not an iterator"))
+    return result
+
+
+def drain(trace: Trace, iterable: Value) -> list[Value]:
+    """All items of an iterable, as `list(iterable)` would take them."""
+    iterator = iterate(trace, iterable)
+    items: list[Value] = []
+    while (item := advance(trace, iterator)) is not None:
+        items.append(item)
+    return items

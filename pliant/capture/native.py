@@ -1,0 +1,52 @@
+"""What capture knows of built-in code: tables from C functions and methods to handlers.
+
+Python code is followed; C code can't be, so each C function or method that programs use has a handler
+here, registered by the module that owns the type. A handler takes the trace and values and returns a
+value. What is in no table and is not a pure function of constants is a graph break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pliant.capture.value import Value
+
+Handler = Callable[..., Value]
+
+METHODS: dict[tuple[type, str], Handler] = {}
+FUNCTIONS: dict[Any, Handler] = {}
+PURE: set[Any] = set()  # C functions that may be run during capture if all arguments are constants
+
+
+def method(cls: type, *names: str) -> Callable[[Handler], Handler]:
+    """Register a handler `(trace, self, *args, **kwargs)` for methods of a built-in class."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            if (cls, name) in METHODS:
+                raise ValueError(f"{cls.__name__}.{name} has a handler already")
+            if name not in cls.__dict__:
+                raise ValueError(f"{cls.__name__} does not define {name}")
+            METHODS[cls, name] = handler
+        return handler
+
+    return register
+
+
+def function(*targets: Any) -> Callable[[Handler], Handler]:
+    """Register a handler `(trace, *args, **kwargs)` for functions or classes, by identity."""
+
+    def register(handler: Handler) -> Handler:
+        for target in targets:
+            if target in FUNCTIONS:
+                raise ValueError(f"{target!r} has a handler already")
+            FUNCTIONS[target] = handler
+        return handler
+
+    return register
+
+
+def pure(*targets: Any) -> None:
+    """Declare C functions whose result depends on nothing but their arguments."""
+    PURE.update(targets)

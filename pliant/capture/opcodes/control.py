@@ -1,0 +1,91 @@
+"""Jumps and loops. A branch asks for the truth of a value; asking a tensor breaks the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.bytecode.decode import Instruction
+from pliant.capture.frame import Frame
+from pliant.capture.interpreter import opcode
+from pliant.capture.model import advance, iterate, truth
+from pliant.capture.trace import Trace
+from pliant.capture.value import NONE, Const, Value
+
+EXHAUSTED_KEEPS_ITERATOR = "END_FOR"  # 3.12: the instruction at the target takes it off
+
+
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
+def jump(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    frame.next = ins.value
+
+
+def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
+    if condition:
+        frame.next = ins.value
+
+
+@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def pop_jump_if_true(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    jump_if(frame, ins, truth(trace, value))
+
+
+@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def pop_jump_if_false(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    jump_if(frame, ins, not truth(trace, value))
+
+
+@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def pop_jump_if_none(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    jump_if(frame, ins, _is_none(value))
+
+
+@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def pop_jump_if_not_none(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    jump_if(frame, ins, not _is_none(value))
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is None
+
+
+@opcode("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    return _keep_if(frame, ins, value, truth(trace, value))
+
+
+@opcode("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    return _keep_if(frame, ins, value, not truth(trace, value))
+
+
+def _keep_if(frame: Frame, ins: Instruction, value: Value, condition: bool) -> Value | None:
+    jump_if(frame, ins, condition)
+    return value if condition else None
+
+
+@opcode("GET_ITER")
+def get_iter(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    return iterate(trace, value)
+
+
+@opcode("FOR_ITER")
+def for_iter(trace: Trace, frame: Frame, ins: Instruction, iterator: Value) -> Any:
+    item = advance(trace, iterator)
+    if item is not None:
+        return (iterator, item)
+    frame.next = ins.value
+    if frame.instructions[ins.value].op == EXHAUSTED_KEEPS_ITERATOR:
+        return (iterator, NONE)
+    return None
+
+
+@opcode("RETURN_VALUE", lazy=True)
+def return_value(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    frame.returned = value
+    frame.finished = True
+
+
+@opcode("RETURN_CONST")
+def return_const(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    frame.returned = Const(ins.value)
+    frame.finished = True

@@ -1,0 +1,121 @@
+"""Raising, catching and `with`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.bytecode.decode import Instruction
+from pliant.capture.frame import Frame
+from pliant.capture.interpreter import opcode
+from pliant.capture.model import call, special
+from pliant.capture.trace import Trace
+from pliant.capture.value import NONE, Break, Const, Raised, Value, boolean
+from pliant.capture.values.containers import Sequence
+from pliant.capture.values.objects import ExceptionValue, Handled
+from pliant.guards.guard import MISSING
+
+
+@opcode("PUSH_EXC_INFO")
+def push_exc_info(trace: Trace, frame: Frame, ins: Instruction, exception: Value) -> Any:
+    frame.handled.append(exception)
+    return (Handled(exception), exception)
+
+
+@opcode("POP_EXCEPT", lazy=True)
+def pop_except(trace: Trace, frame: Frame, ins: Instruction, handled: Value) -> Any:
+    frame.handled.pop()
+
+
+@opcode("CHECK_EXC_MATCH")
+def check_exc_match(
+    trace: Trace, frame: Frame, ins: Instruction, exception: Value, expected: Value
+) -> Any:
+    return (exception, boolean(matches(trace, exception, expected)))
+
+
+def matches(trace: Trace, exception: Value, expected: Value) -> bool:
+    """Whether `except expected` catches `exception`."""
+    expected = trace.read(expected)
+    if isinstance(expected, Sequence):
+        return any(matches(trace, exception, item) for item in expected.items)
+    cls = expected.constant()
+    if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        trace.throw(TypeError(text))
+    return issubclass(exception.python_type(), cls)
+
+
+@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+def exception_groups(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    raise Break("exception-group", "except*")
+
+
+@opcode("RAISE_VARARGS")
+def raise_varargs(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    if not operands:
+        handled = current_exception(trace)
+        if handled is None:
+            trace.throw(RuntimeError("No active exception to reraise"))
+        raise Raised(handled)
+    exception = exception_object(trace, operands[0])
+    if len(operands) == 2:
+        cause = operands[1]
+        if isinstance(cause, Const) and cause.value is None:
+            _chain(exception, None)
+        else:
+            _chain(exception, exception_object(trace, cause))
+    raise Raised(exception)
+
+
+def current_exception(trace: Trace) -> Value | None:
+    """The exception being handled, in this frame or one that called it."""
+    for frame in reversed(trace.frames):
+        if frame.handled:
+            return frame.handled[-1]
+    return None
+
+
+def _chain(exception: Value, cause: Value | None) -> None:
+    if isinstance(exception, ExceptionValue):
+        exception.cause = cause
+        exception.suppress_context = True
+
+
+def exception_object(trace: Trace, value: Value) -> Value:
+    """What `raise value` raises: an exception, or an instance of the class given."""
+    if isinstance(value, Const) and isinstance(value.value, type):
+        value = trace.read(call(trace, value, []))
+    if not issubclass(value.python_type(), BaseException):
+        trace.throw(TypeError("exceptions must derive from BaseException"))
+    return value
+
+
+@opcode("RERAISE", lazy=True)
+def reraise(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    raise Raised(trace.read(operands[-1]))
+
+
+# ---- with
+
+
+@opcode("BEFORE_WITH")
+def before_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
+    name = manager.python_type().__name__
+    if trace.lookup(manager.python_type(), "__enter__") is MISSING:
+        text = f"'{name}' object does not support the context manager protocol"
+        trace.throw(TypeError(text))
+    if trace.lookup(manager.python_type(), "__exit__") is MISSING:
+        text = f"'{name}' object does not support the context manager protocol"
+        trace.throw(TypeError(f"{text} (missed __exit__ method)"))
+    leave = special(trace, manager, "__exit__")
+    return (leave, call(trace, special(trace, manager, "__enter__"), []))
+
+
+@opcode("WITH_EXCEPT_START", lazy=True)
+def with_except_start(
+    trace: Trace, frame: Frame, ins: Instruction, leave: Value, lasti: Value, handled: Value,
+    exception: Value,
+) -> Any:  # fmt: skip
+    exception = trace.read(exception)
+    arguments = [Const(exception.python_type()), exception, NONE]
+    return (leave, lasti, handled, exception, call(trace, leave, arguments))

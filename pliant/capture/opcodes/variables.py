@@ -1,0 +1,310 @@
+"""Loading and storing names: locals, cells, globals, attributes; and moving stack entries about."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+from pliant.bytecode.decode import Instruction
+from pliant.capture.frame import Frame
+from pliant.capture.interpreter import opcode
+from pliant.capture.model import get_attribute, set_attribute
+from pliant.capture.trace import Trace
+from pliant.capture.value import NULL, Break, Const, Unread, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
+from pliant.capture.values.objects import Cell, Super
+from pliant.guards.source import DictItem, Fixed
+
+
+@opcode("NOP", "RESUME", "PRECALL", "CACHE", "EXTENDED_ARG", "COPY_FREE_VARS", lazy=True)
+def nothing(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    return operands
+
+
+@opcode("POP_TOP", "END_FOR", lazy=True)
+def discard(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    return None
+
+
+@opcode("PUSH_NULL")
+def push_null(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return NULL
+
+
+@opcode("SWAP", lazy=True)
+def swap(trace: Trace, frame: Frame, ins: Instruction, deep: Value, *rest: Value) -> Any:
+    return (rest[-1], *rest[:-1], deep)
+
+
+@opcode("COPY", lazy=True)
+def copy(trace: Trace, frame: Frame, ins: Instruction, deep: Value, *rest: Value) -> Any:
+    return (deep, *rest, deep)
+
+
+@opcode("LOAD_CONST")
+def load_const(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return literal(ins.value)
+
+
+def literal(value: Any) -> Value:
+    """A constant of the code. Tuples are made of values so that they can be unpacked and joined."""
+    if type(value) is tuple:
+        return Sequence(tuple, [literal(item) for item in value])
+    return Const(value)
+
+
+# ---- locals and cells
+
+
+@opcode("LOAD_FAST", "LOAD_FAST_CHECK")
+def load_fast(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    value = frame.locals.get(ins.value)
+    if value is None:
+        trace.throw(unbound(ins.value))
+    return value
+
+
+@opcode("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return frame.locals.pop(ins.value, NULL)
+
+
+@opcode("STORE_FAST", lazy=True)
+def store_fast(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    if value is NULL:
+        frame.locals.pop(ins.value, None)
+    else:
+        frame.locals[ins.value] = value
+
+
+@opcode("DELETE_FAST")
+def delete_fast(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    if frame.locals.pop(ins.value, None) is None:
+        trace.throw(unbound(ins.value))
+
+
+def unbound(name: str) -> UnboundLocalError:
+    text = f"cannot access local variable '{name}' where it is not associated with a value"
+    return UnboundLocalError(text)
+
+
+@opcode("MAKE_CELL")
+def make_cell(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    frame.cells[ins.value] = Cell(frame.locals.pop(ins.value, None))
+
+
+@opcode("LOAD_CLOSURE")
+def load_closure(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return frame.cells[ins.value]
+
+
+@opcode("LOAD_DEREF", "LOAD_CLASSDEREF")
+def load_deref(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    contents = _cell(frame, ins.value).contents
+    if contents is None:
+        trace.throw(unbound_cell(frame, ins.value))
+    return contents
+
+
+@opcode("STORE_DEREF", lazy=True)
+def store_deref(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    _cell(frame, ins.value).store(trace, value)
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    if _cell(frame, ins.value).contents is None:
+        trace.throw(unbound_cell(frame, ins.value))
+    _cell(frame, ins.value).store(trace, None)
+
+
+def _cell(frame: Frame, name: str) -> Cell:
+    """The cell of a variable. In 3.12 an inlined comprehension keeps its own cell in a local."""
+    local = frame.locals.get(name)
+    return local if isinstance(local, Cell) else frame.cells[name]
+
+
+def unbound_cell(frame: Frame, name: str) -> NameError:
+    if name not in frame.code.co_freevars:
+        return unbound(name)
+    text = f"cannot access free variable '{name}' where it is not associated with a value"
+    return NameError(f"{text} in enclosing scope")
+
+
+# ---- globals
+
+
+def global_value(trace: Trace, frame: Frame, name: str) -> Value:
+    """The value of a global or built-in name."""
+    found = namespace(trace, frame.globals).get(trace, name)
+    if found is None:
+        found = namespace(trace, frame.builtins).get(trace, name)
+    if found is None:
+        trace.throw(NameError(f"name '{name}' is not defined"))
+    return found
+
+
+def namespace(trace: Trace, real: dict[str, Any]) -> Mapping:
+    """The dictionary of a module's globals, as a value."""
+    label = f"G<{real.get('__name__', '?')}>"
+    source = Fixed(real, label)
+    known = trace.known(real, source)
+    if isinstance(known, Mapping):
+        return known
+    value = Mapping(type(real), source=source, backing=real)
+    trace.remember(real, value)
+    return value
+
+
+@opcode("LOAD_GLOBAL")
+def load_global(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    name, push_null = ins.value
+    value = global_value(trace, frame, name)
+    return (NULL, value) if push_null else value
+
+
+@opcode("STORE_GLOBAL", lazy=True)
+def store_global(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    namespace(trace, frame.globals).store(trace, ins.value, value)
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    table = namespace(trace, frame.globals)
+    if table.get(trace, ins.value) is None:
+        trace.throw(NameError(f"name '{ins.value}' is not defined"))
+    table.store(trace, ins.value, None)
+
+
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return Unread(
+        frame.builtins["__build_class__"],
+        DictItem(Fixed(frame.builtins, "G<builtins>"), "__build_class__"),
+    )
+
+
+@opcode("LOAD_ASSERTION_ERROR")
+def load_assertion_error(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return Const(AssertionError)
+
+
+@opcode(
+    "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS", "LOAD_LOCALS",
+    "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_STAR", "PRINT_EXPR",
+    "INTERPRETER_EXIT", "RESERVED",
+)  # fmt: skip
+def class_body_only(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    """Instructions of class bodies and modules, which are run and not followed."""
+    raise Break("class-definition", ins.op)
+
+
+# ---- attributes
+
+
+@opcode("LOAD_ATTR")
+def load_attr(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any:
+    if type(ins.value) is str:
+        return get_attribute(trace, obj, ins.value, direct=True)
+    name, as_method = ins.value
+    if as_method:
+        return _as_method(get_attribute(trace, obj, name), obj)
+    return get_attribute(trace, obj, name, direct=True)
+
+
+@opcode("LOAD_METHOD")
+def load_method(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any:
+    return _as_method(get_attribute(trace, obj, ins.value), obj)
+
+
+def _as_method(found: Value, obj: Value) -> tuple[Value, Value]:
+    """What a call expects: the function and its receiver, or NULL and a callable."""
+    if isinstance(found, BoundMethod) and found.source is None and found.obj is obj:
+        return found.function, obj
+    return NULL, found
+
+
+@opcode("LOAD_SUPER_ATTR")
+def load_super_attr(
+    trace: Trace, frame: Frame, ins: Instruction, function: Value, cls: Value, obj: Value
+) -> Any:
+    name, as_method, _ = ins.value
+    if not (isinstance(function, Const) and function.value is super):
+        raise Break("unsupported", "a replaced super()")
+    proxy = Super(cls.constant(), obj)
+    found = get_attribute(trace, proxy, name)
+    return _as_method(found, obj) if as_method else found
+
+
+@opcode("STORE_ATTR")
+def store_attr(trace: Trace, frame: Frame, ins: Instruction, value: Value, obj: Value) -> Any:
+    set_attribute(trace, obj, ins.value, value)
+
+
+@opcode("DELETE_ATTR")
+def delete_attr(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any:
+    set_attribute(trace, obj, ins.value, None)
+
+
+# ---- functions and imports
+
+
+@opcode("MAKE_FUNCTION", lazy=True)
+def make_function(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    *extras, code = operands
+    function = Function(code.constant(), frame.globals)
+    flags = ins.arg or 0
+    if flags & 0x08:
+        cells = trace.read(extras.pop())
+        assert isinstance(cells, Sequence)
+        function.cells = list(cells.items)  # type: ignore[arg-type]
+    else:
+        function.cells = []
+    annotations = extras.pop() if flags & 0x04 else None
+    function.kwdefaults = {}
+    if flags & 0x02:
+        table = trace.read(extras.pop())
+        assert isinstance(table, Mapping)
+        function.kwdefaults = table.read_all(trace)
+    function.defaults = []
+    if flags & 0x01:
+        defaults = trace.read(extras.pop())
+        assert isinstance(defaults, Sequence)
+        function.defaults = list(defaults.items)
+    function.annotations = annotations
+    return function
+
+
+@opcode("IMPORT_NAME")
+def import_name(
+    trace: Trace, frame: Frame, ins: Instruction, level: Value, names: Value
+) -> Any:
+    """Importing what is already imported is looking it up; anything else runs in Python."""
+    importer = trace.read(namespace(trace, frame.builtins).get(trace, "__import__") or NULL)
+    if not (isinstance(importer, Const) and importer.value is builtins.__import__):
+        raise Break("import", ins.value)
+    fullname = resolve_import(frame, ins.value, level.constant())
+    module = sys.modules.get(fullname)
+    if module is None:
+        raise Break("import", fullname)
+    if names.constant():
+        return Const(module)
+    return Const(sys.modules[fullname.split(".")[0]] if not level.constant() else module)
+
+
+def resolve_import(frame: Frame, name: str, level: int) -> str:
+    """The absolute name of the module that an import statement means."""
+    if not level:
+        return name
+    package = frame.globals.get("__package__") or frame.globals["__name__"].rpartition(".")[0]
+    base = package.rsplit(".", level - 1)[0]
+    return f"{base}.{name}" if name else base
+
+
+@opcode("IMPORT_FROM")
+def import_from(trace: Trace, frame: Frame, ins: Instruction, module: Value) -> Any:
+    if isinstance(module, Const) and not hasattr(module.value, ins.value):
+        raise Break("import", f"{module.value.__name__}.{ins.value}")
+    return (module, get_attribute(trace, module, ins.value))

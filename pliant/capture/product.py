@@ -1,0 +1,231 @@
+"""The end of a capture: from what the trace found to the value `Captured`.
+
+A capture ends in one of three ways: the function returned, it raised, or the graph broke. In each, the
+residual code calls the graph and replays the effects; then it returns, raises, or runs the operation that
+could not be captured and goes on in resume functions, one for each frame that was being followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from typing import Any
+
+from pliant._native import State
+from pliant.base.position import Position
+from pliant.capture import residual_ops
+from pliant.capture.emit import Emitter
+from pliant.capture.frame import Frame
+from pliant.capture.suspended import generator_source, suspended
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Null, Value
+from pliant.capture.values.containers import Mapping
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import Guard, Kind
+from pliant.guards.source import Fixed, Source
+from pliant.stages import BreakInfo, Captured, ResumeTarget
+
+
+class Product:
+    """Collects residual code for one end of a capture."""
+
+    def __init__(self, trace: Trace, name: str, state: State) -> None:
+        self.trace = trace
+        self.name = name
+        self.state = state
+        self.emit = Emitter(trace.graph, generator_source)
+        self.resumes: list[ResumeTarget] = []
+        self.broken: BreakInfo | None = None
+        self.where: dict[int, tuple[Position, ...]] = {}
+
+    # ---- the three ends
+
+    def returned(self, value: Value) -> Captured:
+        self._begin([value])
+        self.emit.line(f"return {self.emit.expression(value)}")
+        return self._finish()
+
+    def raised(self, exception: Value, stack: tuple[Position, ...]) -> Captured:
+        self._begin([exception])
+        name = self.emit.expression(exception)
+        self._mark(stack)
+        self.emit.line(f"raise {name}")
+        return self._finish()
+
+    def broke(self, frames: list[Frame], cause: Break) -> Captured:
+        """Break at the present instruction of the innermost of `frames`."""
+        position = frames[-1].position()
+        stack = tuple(frame.position() for frame in frames)
+        self.broken = BreakInfo(cause.code, cause.what, position, stack)
+        frames = self._without_tail_calls(frames)
+        self._begin(_live_values(frames))
+        # Whatever the rest needs is made before the operation runs, so that all ways find it.
+        operation = residual_ops.operation_of(self.trace, self.emit, frames[-1])
+        exits = self._exits(frames, operation)
+        handler = self._handler(frames, operation)
+        if handler is None:
+            self._mark(stack)
+            operation.run()
+        else:
+            self._run_guarded(operation, stack, *handler)
+        self.emit.lines += exits
+        return self._finish()
+
+    # ---- breaks
+
+    def _without_tail_calls(self, frames: list[Frame]) -> list[Frame]:
+        """Leave out callers that would only return what their callee returns."""
+        kept = [frame for frame in frames[:-1] if not _only_returns(frame)]
+        return [*kept, frames[-1]]
+
+    def _handler(self, frames: list[Frame], operation: Any) -> tuple[str, str] | None:
+        """Where the operation may raise and the program handles that: the name of the exception and
+        the call that enters the innermost handler."""
+        for depth in reversed(range(len(frames))):
+            frame = frames[depth]
+            entry = frame.decoded.handler(frame.index)
+            if entry is not None:
+                error = self.emit.fresh("error")
+                items: list[Value | str] = list(frame.stack[: entry.depth])
+                items += [repr(frame.instruction.offset)] if entry.lasti else []
+                return error, self._resume(frames[:depth], frame, entry.target, [*items, error])
+        return None
+
+    def _run_guarded(
+        self, operation: Any, stack: tuple[Position, ...], error: str, call: str
+    ) -> None:
+        self.emit.line("try:")
+        self.emit.indent(1)
+        self._mark(stack)
+        operation.run()
+        self.emit.indent(-1)
+        self.emit.line(f"except BaseException as {error}:")
+        self.emit.line(f"    {call}")
+
+    def _exits(self, frames: list[Frame], operation: Any) -> list[str]:
+        """The lines that go on behind the operation."""
+        frame = frames[-1]
+        below = frame.stack[: len(frame.stack) - operation.pops]
+        lines = []
+        for condition, index, pushed in operation.exits:
+            call = self._resume(frames[:-1], frame, index, [*below, *pushed])
+            lines += [f"    if {condition}:", f"        {call}"] if condition else [f"    {call}"]
+        return lines
+
+    def _resume(
+        self, outer: list[Frame], frame: Frame, index: int, stack: list[Value | str]
+    ) -> str:
+        """`return resume(...)`: continue `frame` at `index`, then its callers."""
+        name, arguments = self._target(frame, index, stack, None, compiled=not outer)
+        for number, caller in reversed(list(enumerate(outer))):
+            pops = residual_ops.pops_of(caller)
+            below: list[Value | str] = list(caller.stack[: len(caller.stack) - pops])
+            inner = [name, *arguments]
+            name, arguments = self._target(
+                caller, caller.index + 1, below, inner, compiled=number == 0
+            )
+        return f"return {name}({', '.join(arguments)})"
+
+    def _target(
+        self,
+        frame: Frame,
+        index: int,
+        stack: list[Value | str],
+        inner: list[str] | None,
+        compiled: bool,
+    ) -> tuple[str, list[str]]:
+        """The resume function of one frame and the arguments for it."""
+        point, arguments = suspended(self.emit, frame, index, stack, inner)
+        function = frame.code.co_name.split("__resume_")[0]
+        name = self.emit.fresh(f"resume_{function}_{_line(frame, index)}")
+        self.resumes.append(ResumeTarget(name, point, frame.globals, compiled))
+        return name, arguments
+
+    # ---- common parts
+
+    def _begin(self, roots: list[Value]) -> None:
+        """Replay the effects. The graph's call is put before them at the end."""
+        changed = [value for value, _ in self.trace.effects.values()]
+        self.emit.plan([*roots, *[child for value in changed for child in value.children()]])
+        for value, before in list(self.trace.effects.values()):
+            value.replay(self.emit, before)
+
+    def _mark(self, stack: tuple[Position, ...]) -> None:
+        """The next line runs code of the user: remember whose line it is."""
+        self.where[len(self.emit.lines)] = stack
+
+    def _finish(self) -> Captured:
+        trace, emit = self.trace, self.emit
+        graph_name = emit.fresh(f"graph_of_{self.name}")
+        graph = trace.graph.finish(self.name)
+        head = []
+        if graph is not None:
+            inputs = [emit.slot(known.source) for known in trace.graph.inputs]
+            call = f"{graph_name}({', '.join(inputs)})"
+            results = [emit.outputs[node] for node in trace.graph.outputs]
+            head = [f"    {', '.join(results)}, = {call}" if results else f"    {call}"]
+        function = f"{self.name}_residual"
+        signature = f"def {function}({', '.join(emit.slots.values())}):"
+        comments = [f"    # {name} = {source}" for source, name in emit.slots.items() if name != source]
+        offset = len(comments) + len(head) + 2
+        self._assume_distinct()
+        guards = [Guard(Kind.STATE, None, self.state), *trace.guards]
+        return Captured(
+            name=self.name,
+            graph=graph,
+            graph_name=graph_name,
+            examples=tuple(known.example for known in trace.graph.inputs) if graph else (),
+            guards=tuple(guards),
+            slots=tuple(emit.slots),
+            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
+            namespace=emit.namespace,
+            lines={line + offset: stack for line, stack in self.where.items()},
+            graph_line=len(comments) + 2,
+            state=self.state,
+            resumes=tuple(self.resumes),
+            broken=self.broken,
+            rerunnable=not trace.graph.has_effect(),
+        )
+
+    def _assume_distinct(self) -> None:
+        """What is written must not be another name for something that was read on its own."""
+        changed = [value for value, _ in self.trace.effects.values() if value.source is not None]
+        changed = [value.owner or value if isinstance(value, Mapping) else value for value in changed]
+        written: set[type] = {value.python_type() for value in changed}
+        if self.trace.graph.has_effect():
+            written |= {value.cls for value in self.trace.tensors.values()}
+        groups: dict[type, list[Source]] = {}
+        for _, value in self.trace.outside_values():
+            source = value.source
+            if value.python_type() in written and source is not None and not _is_part(value):
+                groups.setdefault(_family(value), []).append(source)
+        for sources in groups.values():
+            if len(sources) > 1 and not all(isinstance(source, Fixed) for source in sources):
+                self.trace.guard(Kind.DISTINCT, sources[0], tuple(sources[1:]))
+
+
+def _family(value: Value) -> type:
+    return TensorValue if isinstance(value, TensorValue) else value.python_type()
+
+
+def _is_part(value: Value) -> bool:
+    """A `__dict__` belongs to its object, and globals to their module."""
+    return isinstance(value, Mapping) and (value.owner is not None or isinstance(value.source, Fixed))
+
+
+def _only_returns(frame: Frame) -> bool:
+    """Whether the frame, suspended at a call, has nothing left to do but return its result."""
+    following = frame.instructions[frame.index + 1]
+    alone = len(frame.stack) == residual_ops.pops_of(frame)
+    return following.op == "RETURN_VALUE" and alone and frame.decoded.handler(frame.index) is None
+
+
+def _live_values(frames: Items[Frame]) -> list[Value]:
+    found: list[Value] = []
+    for frame in frames:
+        found += [value for value in frame.stack if not isinstance(value, Null)]
+        found += [*frame.locals.values(), *frame.cells.values()]
+    return found
+
+
+def _line(frame: Frame, index: int) -> int:
+    return frame.instructions[index].line or frame.code.co_firstlineno

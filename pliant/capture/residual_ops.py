@@ -1,0 +1,329 @@
+"""The operation at a graph break, as a Python statement of the residual code.
+
+A table from opcode to the statement that does the same, and to where the program goes on: each exit
+is a condition, the index of the next instruction, and what lies on the stack there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant.bytecode.tables import OPCODES
+from pliant.capture.emit import Emitter
+from pliant.capture.frame import Frame
+from pliant.capture.opcodes.calls import split_call
+from pliant.capture.trace import Trace
+from pliant.capture.value import NULL, Break, Value
+from pliant.capture.values.functions import Function
+from pliant.guards.source import ClassAttr
+
+Exit = tuple[str | None, int, list[Value | str]]
+
+
+@dataclass(slots=True)
+class Operation:
+    """What residual code does in place of one instruction."""
+
+    frame: Frame
+    emit: Emitter
+    operands: list[Value]
+    pops: int
+    text: list[str] = field(default_factory=list)
+    exits: list[Exit] = field(default_factory=list)
+
+    def run(self) -> None:
+        for line in self.text:
+            self.emit.line(line)
+
+    def go_on(self, *pushed: Value | str) -> None:
+        """Continue with the next instruction."""
+        self.exits.append((None, self.frame.index + 1, list(pushed)))
+
+    def result(self, expression: str) -> None:
+        """Compute one value and continue with it."""
+        name = self.emit.fresh("result")
+        self.text.append(f"{name} = {expression}")
+        self.go_on(name)
+
+    def source(self, value: Value) -> str:
+        return self.emit.expression(value)
+
+
+def pops_of(frame: Frame) -> int:
+    ins = frame.instruction
+    pops = OPCODES[ins.op].pops
+    return pops if isinstance(pops, int) else pops(ins.arg or 0)
+
+
+def operation_of(trace: Trace, emit: Emitter, frame: Frame) -> Operation:
+    """The present instruction of `frame` as residual code."""
+    writer = WRITERS.get(frame.instruction.op)
+    if writer is None:
+        raise Break("unsupported-instruction", frame.instruction.op)
+    pops = pops_of(frame)
+    operands = frame.stack[len(frame.stack) - pops :] if pops else []
+    operation = Operation(frame, emit, operands, pops)
+    writer(operation)
+    return operation
+
+
+def _template(text: str) -> Callable[[Operation], None]:
+    """An expression over the operands."""
+
+    def write(op: Operation) -> None:
+        value = op.frame.instruction.value
+        op.result(text.format(*map(op.source, op.operands), value=value))
+
+    return write
+
+
+def _statement(text: str) -> Callable[[Operation], None]:
+    """A statement without a result."""
+
+    def write(op: Operation) -> None:
+        value = op.frame.instruction.value
+        op.text.append(text.format(*map(op.source, op.operands), value=value))
+        op.go_on()
+
+    return write
+
+
+def _binary(op: Operation) -> None:
+    left, right = map(op.source, op.operands)
+    symbol: str = op.frame.instruction.value
+    if not symbol.endswith("="):
+        op.result(f"{left} {symbol} {right}")
+        return
+    name = op.emit.fresh("result")
+    op.text += [f"{name} = {left}", f"{name} {symbol} {right}"]
+    op.go_on(name)
+
+
+def _call(op: Operation) -> None:
+    target, args, kwargs = split_call(op.frame, op.operands)
+    op.result(call_text(op, target, args, kwargs))
+
+
+def call_text(op: Operation, target: Value, args: list[Value], kwargs: dict[str, Value]) -> str:
+    source = target.source
+    if isinstance(target, Function) and isinstance(source, ClassAttr) and args:
+        callee = f"{op.source(args[0])}.{source.name}"
+        args = args[1:]
+    else:
+        callee = op.source(target)
+    parts = [*map(op.source, args)]
+    parts += [f"{name}={op.source(value)}" for name, value in kwargs.items()]
+    return f"{callee}({', '.join(parts)})"
+
+
+def _call_ex(op: Operation) -> None:
+    _, target, args, *rest = op.operands
+    extra = f", **{op.source(rest[0])}" if rest else ""
+    op.result(f"{op.source(target)}(*{op.source(args)}{extra})")
+
+
+def _load_method(op: Operation) -> None:
+    name = op.emit.fresh("result")
+    op.text.append(f"{name} = {op.source(op.operands[0])}.{op.frame.instruction.value}")
+    op.go_on(NULL, name)
+
+
+def _load_attr(op: Operation) -> None:
+    value = op.frame.instruction.value
+    name, as_method = (value, False) if isinstance(value, str) else value
+    result = op.emit.fresh("result")
+    op.text.append(f"{result} = {op.source(op.operands[0])}.{name}")
+    op.go_on(*([NULL, result] if as_method else [result]))
+
+
+def _jump(condition: str) -> Callable[[Operation], None]:
+    """A branch: the test in Python, a resume function for each way."""
+
+    def write(op: Operation) -> None:
+        test = condition.format(op.source(op.operands[0]))
+        name = op.emit.fresh("test")
+        op.text.append(f"{name} = {test}")
+        op.exits.append((name, op.frame.instruction.value, []))
+        op.exits.append((None, op.frame.index + 1, []))
+
+    return write
+
+
+def _jump_or_pop(condition: str) -> Callable[[Operation], None]:
+    def write(op: Operation) -> None:
+        name = op.emit.fresh("test")
+        op.text.append(f"{name} = {condition.format(op.source(op.operands[0]))}")
+        op.exits.append((name, op.frame.instruction.value, [op.operands[0]]))
+        op.exits.append((None, op.frame.index + 1, []))
+
+    return write
+
+
+def _for_iter(op: Operation) -> None:
+    iterator = op.operands[0]
+    item = op.emit.fresh("item")
+    end = op.emit.bind("END", object())
+    op.text.append(f"{item} = next({op.source(iterator)}, {end})")
+    target = op.frame.instruction.value
+    at_end: list[Value | str] = []
+    if op.frame.instructions[target].op == "END_FOR":
+        target += 1
+    op.exits.append((f"{item} is {end}", target, at_end))
+    op.exits.append((None, op.frame.index + 1, [iterator, item]))
+
+
+def _unpack(op: Operation) -> None:
+    count = op.frame.instruction.arg or 0
+    names = [op.emit.fresh("part") for _ in range(count)]
+    left = ", ".join(names) + ("," if count == 1 else "")
+    op.text.append(f"{left or '[]'} = {op.source(op.operands[0])}")
+    op.go_on(*reversed(names))
+
+
+def _unpack_ex(op: Operation) -> None:
+    arg = op.frame.instruction.arg or 0
+    before, after = arg & 0xFF, arg >> 8
+    names = [op.emit.fresh("part") for _ in range(before + after + 1)]
+    left = [*names[:before], f"*{names[before]}", *names[before + 1 :]]
+    op.text.append(f"{', '.join(left)}, = {op.source(op.operands[0])}")
+    op.go_on(*reversed(names))
+
+
+def _before_with(op: Operation) -> None:
+    manager = op.emit.name_it(op.operands[0], "manager")
+    leave, entered = op.emit.fresh("leave"), op.emit.fresh("entered")
+    op.text.append(f"{leave} = {manager}.__exit__")
+    op.text.append(f"{entered} = {manager}.__enter__()")
+    op.go_on(leave, entered)
+
+
+def _with_except_start(op: Operation) -> None:
+    leave, lasti, handled, exception = op.operands
+    error = op.emit.name_it(exception, "error")
+    name = op.emit.fresh("swallow")
+    arguments = f"type({error}), {error}, {error}.__traceback__"
+    op.text.append(f"{name} = {op.source(leave)}({arguments})")
+    op.go_on(leave, lasti, handled, exception, name)
+
+
+def _import_name(op: Operation) -> None:
+    level, names = map(op.source, op.operands)
+    namespace = op.emit.bind("namespace", op.frame.globals)
+    op.result(f"__import__({op.frame.instruction.value!r}, {namespace}, None, {names}, {level})")
+
+
+def _import_from(op: Operation) -> None:
+    module = op.operands[0]
+    name = op.emit.fresh("imported")
+    op.text.append(f"{name} = {op.source(module)}.{op.frame.instruction.value}")
+    op.go_on(module, name)
+
+
+def _update(method: str) -> Callable[[Operation], None]:
+    """Instructions that add to a container that stays on the stack."""
+
+    def write(op: Operation) -> None:
+        target, *between, added = op.operands
+        op.text.append(f"{op.emit.name_it(target, 'target')}.{method}({op.source(added)})")
+        op.go_on(target, *between)
+
+    return write
+
+
+def _map_add(op: Operation) -> None:
+    target, *between, key, value = op.operands
+    name = op.emit.name_it(target, "target")
+    op.text.append(f"{name}[{op.source(key)}] = {op.source(value)}")
+    op.go_on(target, *between)
+
+
+def _raise(op: Operation) -> None:
+    parts = [op.source(operand) for operand in op.operands]
+    op.text.append("raise " + " from ".join(parts))
+
+
+def _format(op: Operation) -> None:
+    conversion, has_spec = op.frame.instruction.value
+    value = op.source(op.operands[0])
+    if conversion is not None:
+        value = f"{op.emit.constant(conversion)}({value})"
+    spec = f", {op.source(op.operands[1])}" if has_spec else ""
+    op.result(f"format({value}{spec})")
+
+
+def _build(opening: str, closing: str) -> Callable[[Operation], None]:
+    def write(op: Operation) -> None:
+        op.result(opening + ", ".join(map(op.source, op.operands)) + closing)
+
+    return write
+
+
+def _get_len(op: Operation) -> None:
+    name = op.emit.fresh("length")
+    op.text.append(f"{name} = len({op.source(op.operands[0])})")
+    op.go_on(op.operands[0], name)
+
+
+def _is_op(op: Operation) -> None:
+    left, right = map(op.source, op.operands)
+    op.result(f"{left} {op.frame.instruction.value} {right}")
+
+
+def _build_map(op: Operation) -> None:
+    parts = [op.source(operand) for operand in op.operands]
+    op.result("{" + ", ".join(f"{k}: {v}" for k, v in zip(parts[::2], parts[1::2], strict=True)) + "}")
+
+
+def _branches(condition: str, *suffixes: str) -> dict[str, Callable[[Operation], None]]:
+    return {f"POP_JUMP_{suffix}": _jump(condition) for suffix in suffixes}
+
+
+WRITERS: dict[str, Callable[[Operation], None]] = {
+    "CALL": _call,
+    "CALL_FUNCTION_EX": _call_ex,
+    "LOAD_ATTR": _load_attr,
+    "LOAD_METHOD": _load_method,
+    "STORE_ATTR": _statement("{1}.{value} = {0}"),
+    "DELETE_ATTR": _statement("del {0}.{value}"),
+    "BINARY_OP": _binary,
+    "COMPARE_OP": _template("{0} {value} {1}"),
+    "CONTAINS_OP": _template("{0} {value} {1}"),
+    "IS_OP": _is_op,
+    "UNARY_NEGATIVE": _template("-{0}"),
+    "UNARY_POSITIVE": _template("+{0}"),
+    "UNARY_INVERT": _template("~{0}"),
+    "UNARY_NOT": _template("not {0}"),
+    "BINARY_SUBSCR": _template("{0}[{1}]"),
+    "BINARY_SLICE": _template("{0}[{1}:{2}]"),
+    "STORE_SUBSCR": _statement("{1}[{2}] = {0}"),
+    "STORE_SLICE": _statement("{1}[{2}:{3}] = {0}"),
+    "DELETE_SUBSCR": _statement("del {0}[{1}]"),
+    "GET_ITER": _template("iter({0})"),
+    "GET_LEN": _get_len,
+    "FOR_ITER": _for_iter,
+    "UNPACK_SEQUENCE": _unpack,
+    "UNPACK_EX": _unpack_ex,
+    "BEFORE_WITH": _before_with,
+    "WITH_EXCEPT_START": _with_except_start,
+    "IMPORT_NAME": _import_name,
+    "IMPORT_FROM": _import_from,
+    "LIST_EXTEND": _update("extend"),
+    "SET_UPDATE": _update("update"),
+    "SET_ADD": _update("add"),
+    "DICT_UPDATE": _update("update"),
+    "DICT_MERGE": _update("update"),
+    "MAP_ADD": _map_add,
+    "RAISE_VARARGS": _raise,
+    "FORMAT_VALUE": _format,
+    "BUILD_SET": _build("{", "}"),
+    "BUILD_MAP": _build_map,
+    "BUILD_STRING": _build("''.join((", ",))"),
+    "JUMP_IF_TRUE_OR_POP": _jump_or_pop("bool({0})"),
+    "JUMP_IF_FALSE_OR_POP": _jump_or_pop("not {0}"),
+    **_branches("bool({0})", "IF_TRUE", "FORWARD_IF_TRUE", "BACKWARD_IF_TRUE"),
+    **_branches("not {0}", "IF_FALSE", "FORWARD_IF_FALSE", "BACKWARD_IF_FALSE"),
+    **_branches("{0} is None", "IF_NONE", "FORWARD_IF_NONE", "BACKWARD_IF_NONE"),
+    **_branches("{0} is not None", "IF_NOT_NONE", "FORWARD_IF_NOT_NONE", "BACKWARD_IF_NOT_NONE"),
+}

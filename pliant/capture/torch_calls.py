@@ -1,0 +1,314 @@
+"""PyTorch functions become graph nodes.
+
+An operation is run on fakes first, which tells everything about its result. What it returned decides what
+it was: tensors make a node; plain values without tensors (a size, a dtype, a flag) are facts known at
+capture time and make none; a write or a random draw makes a node that must stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant.capture.model import CALL, GET, OPERATE, SET, iterate
+from pliant.capture.torch_state import QUERIES, WRITERS
+from pliant.capture.trace import Trace
+from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, constants
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.functions import named
+from pliant.capture.values.objects import SliceValue
+from pliant.capture.values.tensors import TensorValue
+from pliant.fake import DataDependent, Fake, NoMetaKernel, Unsupported
+from pliant.guards.guard import Kind
+from pliant.guards.source import Attr
+
+C_MODULES = frozenset(
+    f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+)
+PYTHON_MODULES = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._tensor", "torch._lowrank", "torch._lobpcg"}
+)
+# Methods written in Python that do more than compute a tensor: they run in Python.
+NOT_OPERATIONS = frozenset(
+    {
+        "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "storage",
+        "share_memory_", "module_load", "__deepcopy__", "__reduce_ex__", "__setstate__", "__dir__",
+        "__repr__", "__format__", "__array__", "__dlpack__", "__hash__", "numpy", "_reduce_ex_internal",
+    }
+)  # fmt: skip
+
+
+@functools.cache
+def is_operation(real: Any) -> bool:
+    """Whether a callable is one of PyTorch's operations on tensors."""
+    if isinstance(real, types.BuiltinFunctionType):
+        if real in WRITERS or real in QUERIES:
+            return True
+        module = getattr(real.__self__, "__name__", None)
+        return module in C_MODULES or (real.__self__ is None and real.__module__ == "torch")
+    if isinstance(real, types.FunctionType):
+        return real.__module__ in PYTHON_MODULES and real.__name__ not in NOT_OPERATIONS
+    return isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
+
+
+def call_operation(
+    trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a PyTorch function."""
+    undo = WRITERS.get(real)
+    if undo is not None:
+        trace.undo.append(undo())
+    method = getattr(torch.Tensor, getattr(real, "__name__", ""), None)
+    if method is real and args and isinstance(trace.read(args[0]), TensorValue):
+        return record(trace, real.__name__, real, args, kwargs)
+    return record(trace, real, real, args, kwargs)
+
+
+def call_tensor_method(
+    trace: Trace, name: str, obj: TensorValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a method of a tensor."""
+    if name in NOT_OPERATIONS:
+        raise Break("tensor-method", f"Tensor.{name}")
+    return record(trace, name, getattr(torch.Tensor, name), [obj, *args], kwargs)
+
+
+def record(
+    trace: Trace,
+    target: Callable[..., Any] | str,
+    function: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+) -> Value:
+    """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
+    name = target if isinstance(target, str) else named(Const(target))
+    node_args, fake_args = _both(trace, args, name)
+    pairs = [_convert(trace, value, name) for value in kwargs.values()]
+    node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
+    fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
+    result = _run(trace, name, function, fake_args, fake_kwargs)
+    effect = bool(result.mutated) or result.random or function in WRITERS
+    if not effect and not _has_tensor(result.value):
+        return plain_result(trace, result.value, name)
+    node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
+    return from_result(trace, result.value, node, name)
+
+
+def _run(
+    trace: Trace, name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    try:
+        return trace.world.run(function, tuple(args), kwargs)
+    except DataDependent as error:
+        raise Break("data-dependent", name) from error
+    except NoMetaKernel as error:
+        raise Break("no-meta-kernel", name) from error
+    except Unsupported as error:
+        raise Break("tensor-kind", f"{name}: {error}") from error
+    except Exception as error:
+        # Eager PyTorch makes the error, with its own words.
+        raise Break("operation-raises", f"{name}: {error}") from error
+
+
+# ---- arguments and results
+
+
+def _both(trace: Trace, values: list[Value], name: str) -> tuple[list[Any], list[Any]]:
+    pairs = [_convert(trace, value, name) for value in values]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
+    """An argument as the graph's node takes it and as the run on fakes takes it."""
+    value = trace.read(value)
+    converter = CONVERT.get(type(value))
+    if converter is None:
+        raise Break("operation-argument", f"{name} on {named(value)}")
+    return converter(trace, value, name)
+
+
+def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, Any]:
+    nodes, fakes = _both(trace, value.items, name)
+    if value.cls in (list, tuple):
+        return value.cls(nodes), value.cls(fakes)
+    if value.cls is torch.Size:
+        return tuple(nodes), torch.Size(fakes)
+    if issubclass(value.cls, tuple):
+        return tuple.__new__(value.cls, nodes), tuple.__new__(value.cls, fakes)
+    return nodes, fakes
+
+
+def _convert_slice(trace: Trace, value: SliceValue, name: str) -> tuple[Any, Any]:
+    nodes, fakes = _both(trace, value.parts, name)
+    return slice(*nodes), slice(*fakes)
+
+
+def _convert_mapping(trace: Trace, value: Mapping, name: str) -> tuple[Any, Any]:
+    items = value.read_all(trace)
+    nodes, fakes = _both(trace, list(items.values()), name)
+    return dict(zip(items, nodes, strict=True)), dict(zip(items, fakes, strict=True))
+
+
+CONVERT: dict[type, Callable[[Trace, Any, str], tuple[Any, Any]]] = {
+    TensorValue: lambda trace, value, name: (value.node, value.fake),
+    Const: lambda trace, value, name: (value.value, value.value),
+    Sequence: _convert_sequence,
+    SliceValue: _convert_slice,
+    Mapping: _convert_mapping,
+}
+
+
+def _has_tensor(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(_has_tensor(item) for item in value)
+    return isinstance(value, torch.Tensor)
+
+
+def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
+    """The result of the node as a value."""
+    if isinstance(value, Fake):
+        known = trace.tensors.get(id(value))
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        tensor = TensorValue(node, value)
+        trace.tensors[id(value)] = tensor
+        return tensor
+    if isinstance(value, tuple | list):
+        items = []
+        for index, item in enumerate(value):
+            part = node
+            if _has_tensor(item):
+                part = trace.graph.operation(operator.getitem, (node, index), {}, trace.stack(), False)
+            items.append(from_result(trace, item, part, name))
+        return Sequence(type(value), items)
+    return plain_result(trace, value, name)
+
+
+PLAIN_RESULTS = (
+    int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
+    torch.memory_format, torch.finfo, torch.iinfo,
+)  # fmt: skip
+
+
+def plain_result(trace: Trace, value: Any, name: str) -> Value:
+    """A result without tensors: something known at capture time."""
+    if isinstance(value, tuple | list):
+        return Sequence(type(value), [plain_result(trace, item, name) for item in value])
+    if isinstance(value, PLAIN_RESULTS):
+        return Const(value)
+    raise Break("operation-result", f"{name}, which gave a {type(value).__name__}")
+
+
+# ---- the tensor as an object
+
+
+def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value:
+    """Operators with a tensor among the operands."""
+    special = OPERATORS.get(real)
+    if special is not None:
+        return special(trace, *operands)
+    return record(trace, real, real, list(operands), {})
+
+
+def _iterate(trace: Trace, tensor: Value) -> Value:
+    assert isinstance(tensor, TensorValue)
+    if tensor.fake.dim() == 0:
+        trace.throw(TypeError("iteration over a 0-d tensor"))
+    return iterate(trace, record(trace, "unbind", torch.Tensor.unbind, [tensor, Const(0)], {}))
+
+
+def _truth(trace: Trace, tensor: Value) -> Value:
+    raise Break("data-dependent-branch", f"the truth of {tensor!r}")
+
+
+def _contains(trace: Trace, container: Value, item: Value) -> Value:
+    raise Break("data-dependent", "in")
+
+
+def _set_item(trace: Trace, tensor: Value, key: Value, value: Value) -> Value:
+    record(trace, operator.setitem, operator.setitem, [tensor, key, value], {})
+    return NONE
+
+
+OPERATORS: dict[Any, Callable[..., Value]] = {
+    iter: _iterate,
+    operator.truth: _truth,
+    operator.contains: _contains,
+    operator.setitem: _set_item,
+}
+
+
+def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
+    """Attributes of tensors that are not methods; None leaves it to the general rules."""
+    found = trace.lookup(tensor.cls, name)
+    if not isinstance(found, types.GetSetDescriptorType | property):
+        return None
+    special = ATTRIBUTES.get(name)
+    if special is not None:
+        value = special(trace, tensor)
+        if value is not None:
+            return value
+    return record(trace, getattr, getattr, [tensor, Const(name)], {})
+
+
+def _grad(trace: Trace, tensor: TensorValue) -> Value | None:
+    if "grad" in tensor.slots:
+        return tensor.slots["grad"]
+    if tensor.real is None or tensor.source is None:
+        return None
+    if not tensor.real.is_leaf:  # PyTorch warns on reading it
+        return NONE
+    return Unread(tensor.real.grad, Attr(tensor.source, "grad"))
+
+
+def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
+    real = tensor.fake if tensor.real is None else tensor.real
+    if real.grad_fn is not None:
+        raise Break("tensor-attribute", "Tensor.grad_fn")
+    if tensor.source is not None:
+        trace.guard(Kind.IS, Attr(tensor.source, "grad_fn"), None)
+    return NONE
+
+
+def _dict(trace: Trace, tensor: TensorValue) -> Value:
+    tensor.instance_attribute(trace, "__dict__")
+    assert tensor.attributes is not None
+    return tensor.attributes
+
+
+ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
+    "grad": _grad,
+    "grad_fn": _grad_fn,
+    "__dict__": _dict,
+    "__class__": lambda trace, tensor: Const(tensor.cls),
+}
+
+
+def set_tensor_attribute(
+    trace: Trace, tensor: TensorValue, name: str, value: Value | None
+) -> None:
+    """`tensor.name = value`."""
+    found = trace.lookup(tensor.cls, name)
+    if not isinstance(found, types.GetSetDescriptorType | property):
+        tensor.store_attribute(trace, name, value)
+    elif value is None:
+        raise Break("tensor-attribute", f"del Tensor.{name}")
+    elif name == "grad":
+        trace.mutate_always(tensor)
+        tensor.slots[name] = value
+        tensor.written[name] = None
+    else:
+        record(trace, setattr, setattr, [tensor, Const(name), value], {})
+
+
+OPERATE[TensorValue] = operate
+GET[TensorValue] = get_tensor_attribute
+SET[TensorValue] = set_tensor_attribute
+
+__all__ = ["CALL", "NotConstant", "constants"]

@@ -1,0 +1,60 @@
+"""PyTorch's global state during a capture: gradient mode, autocast, default dtype.
+
+Functions that change it are run for real while the program is followed, so that the operations after
+them behave accordingly, and are nodes of the graph. Each has an undo, applied when the capture ends.
+Functions that ask for it are answered at once; one guard covers the whole state.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Undo = Callable[[], Callable[[], Any]]  # called before the change, gives what takes it back
+
+
+def _restore(get: Callable[..., Any], put: Callable[..., Any], *key: Any) -> Undo:
+    return lambda: functools.partial(put, *key, get(*key))
+
+
+def _autocast_state() -> Callable[[], Any]:
+    """All of autocast, for every device type that has it."""
+    devices = ("cpu", "cuda")
+    enabled = [torch.is_autocast_enabled(device) for device in devices]
+    dtypes = [torch.get_autocast_dtype(device) for device in devices]
+    cache = torch.is_autocast_cache_enabled()
+
+    def put_back() -> None:
+        for device, flag, dtype in zip(devices, enabled, dtypes, strict=True):
+            torch.set_autocast_enabled(device, flag)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(cache)
+
+    return put_back
+
+
+WRITERS: dict[Any, Undo] = {
+    torch._C._set_grad_enabled: _restore(torch.is_grad_enabled, torch._C._set_grad_enabled),
+    torch.set_autocast_enabled: _autocast_state,
+    torch.set_autocast_dtype: _autocast_state,
+    torch.set_autocast_cache_enabled: _autocast_state,
+    torch.clear_autocast_cache: _autocast_state,
+    torch.autocast_increment_nesting: lambda: torch.autocast_decrement_nesting,
+    torch.autocast_decrement_nesting: lambda: torch.autocast_increment_nesting,
+    torch._C._set_default_dtype: _restore(torch.get_default_dtype, torch._C._set_default_dtype),
+    torch._C._set_deterministic_algorithms: _restore(
+        torch._C._get_deterministic_algorithms, torch._C._set_deterministic_algorithms
+    ),
+    torch._C._set_grad_enabled: _restore(torch.is_grad_enabled, torch._C._set_grad_enabled),
+}
+
+QUERIES: frozenset[Any] = frozenset(
+    getattr(torch._C, name)
+    for name in dir(torch._C)
+    if name.startswith(("is_", "get_default", "get_autocast", "_is_any_autocast", "_get_tracing",
+                        "_get_deterministic", "_is_torch_function", "_len_torch", "_has_torch",
+                        "_is_alias", "_is_view"))
+)  # fmt: skip

@@ -1,0 +1,199 @@
+"""One capture in progress: what the interpreter has found out and assumed so far.
+
+A `Trace` owns the graph under construction, the guards, the effects to replay, and the memory of
+which objects from outside have been met (the same object reached by two paths is one value). It is
+passed to everything that follows the program; there is no ambient state.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pliant.base.options import Options
+from pliant.base.position import Position
+from pliant.capture.graph import GraphBuilder
+from pliant.capture.value import Break, Const, Raised, Unread, Value
+from pliant.capture.values.objects import Cell, ExceptionValue
+from pliant.fake import World
+from pliant.guards.guard import MISSING, Guard, Kind
+from pliant.guards.source import ClassAttr, Fixed, Source
+
+if TYPE_CHECKING:
+    from pliant.capture.frame import Frame
+
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), type(...)})
+
+
+class Restart(Exception):
+    """Follow the program again from its start, and break at the instruction counted `step`.
+
+    Raised where a break happens inside something that cannot be resumed in its middle (a key
+    function called by `sorted`, a generator being drained). Following a program is deterministic
+    and leaves the user's objects alone, so starting over is safe.
+    """
+
+    def __init__(self, step: int, cause: Break) -> None:
+        super().__init__(step, cause)
+        self.step = step
+        self.cause = cause
+
+
+class Trace:
+    """What is known during one capture."""
+
+    def __init__(
+        self,
+        options: Options,
+        break_at: dict[int, Break],
+        wrap: Callable[[Trace, Any, Source], Value],
+        on_break: Callable[[Trace, Frame, Break], NoReturn],
+    ) -> None:
+        self.options = options
+        self.break_at = break_at
+        self._wrap = wrap
+        self._on_break = on_break
+        self.world = World()
+        self.graph = GraphBuilder()
+        self.guards: list[Guard] = []
+        self.frames: list[Frame] = []
+        self.effects: dict[int, tuple[Any, Any]] = {}
+        self.steps = 0
+        self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
+        self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
+        self._known: dict[int, tuple[Any, Value]] = {}
+        self._guarded: set[Any] = set()
+        self._lookups: dict[tuple[type, str], Any] = {}
+
+    # ---- objects from outside
+
+    def read(self, value: Value) -> Value:
+        """Look at `value`: an object from outside becomes what it is, with guards."""
+        if type(value) is not Unread:
+            return value
+        if value.seen is None:
+            value.seen = self.wrap(value.real, value.source)
+        return value.seen
+
+    def wrap(self, real: Any, source: Source) -> Value:
+        """The value for an object found at `source`, with the guards that make it certain."""
+        return self._wrap(self, real, source)
+
+    def known(self, real: Any, source: Source) -> Value | None:
+        """The value of an object met before by another path; assumes that the paths meet again."""
+        entry = self._known.get(id(real))
+        if entry is None:
+            return None
+        value = entry[1]
+        if value.source is not None and value.source != source:
+            self.guard(Kind.SAME, source, (value.source,))
+        return value
+
+    def remember(self, real: Any, value: Value) -> None:
+        self._known[id(real)] = (real, value)
+
+    def outside_values(self) -> list[tuple[Any, Value]]:
+        """Every object from outside with an identity that has been read, in order."""
+        return list(self._known.values())
+
+    def pinned(self, real: Any, source: Source) -> Value:
+        """An item of an immutable object whose identity is already assumed: plain ones are certain."""
+        return Const(real) if self.is_plain_constant(real) else Unread(real, source)
+
+    def wrap_pinned(self, real: Any) -> Value:
+        """An object that can't be another one on a later call."""
+        if self.is_plain_constant(real):
+            return Const(real)
+        entry = self._known.get(id(real))
+        if entry is not None:
+            return entry[1]
+        return self.wrap(real, Fixed(real, f"<{type(real).__name__}>"))
+
+    def is_plain_constant(self, real: Any) -> bool:
+        return type(real) in PLAIN or isinstance(real, type | enum.Enum | types.BuiltinFunctionType)
+
+    def cell(self, real: Any, source: Source) -> Cell:
+        """The value of a closure cell from outside."""
+        found = self.known(real, source)
+        if isinstance(found, Cell):
+            return found
+        cell = Cell.from_outside(real, source)
+        self.remember(real, cell)
+        return cell
+
+    # ---- classes
+
+    def lookup(self, cls: type, name: str) -> Any:
+        """The attribute `name` along the MRO of `cls`, as stored there, or MISSING."""
+        key = (cls, name)
+        if key in self._lookups:
+            return self._lookups[key]
+        found = MISSING
+        for base in cls.__mro__:
+            if name in base.__dict__:
+                found = base.__dict__[name]
+                break
+        self._lookups[key] = found
+        if not cls.__flags__ & IMMUTABLE_TYPE:
+            self.guard(Kind.CLASS_ATTR, Fixed(cls, cls.__qualname__), (name, found))
+        return found
+
+    def owner(self, cls: type, name: str) -> type:
+        """The class along the MRO of `cls` that defines `name`."""
+        return next(base for base in cls.__mro__ if name in base.__dict__)
+
+    def class_value(self, cls: type, name: str) -> Value:
+        """The class attribute `name`, which `lookup` has found, as a value."""
+        real = self._lookups[cls, name]
+        return self.pinned(real, ClassAttr(Fixed(cls, cls.__qualname__), name))
+
+    # ---- assumptions
+
+    def guard(self, kind: Kind, source: Source | None, expected: Any) -> None:
+        """Assume something of the value at `source` from here on."""
+        key = (kind, source, _identity(expected))
+        if key not in self._guarded:
+            self._guarded.add(key)
+            self.guards.append(Guard(kind, source, expected, self.position()))
+
+    def position(self) -> Position | None:
+        return self.frames[-1].position() if self.frames else None
+
+    def stack(self) -> tuple[Position, ...]:
+        """The user's stack, outermost first."""
+        return tuple(frame.position() for frame in self.frames)
+
+    def on_break(self, frame: Frame, cause: Break) -> NoReturn:
+        """The present instruction of `frame` can't be captured."""
+        self._on_break(self, frame, cause)
+
+    # ---- effects and exceptions
+
+    def mutate(self, value: Any) -> None:
+        """Note that `value` is about to change, so that the change is replayed on the real object."""
+        if value.source is not None and id(value) not in self.effects:
+            self.effects[id(value)] = (value, value.snapshot())
+
+    def mutate_always(self, value: Any) -> None:
+        """The same for an object that is made anew (a tensor that the graph returns)."""
+        if id(value) not in self.effects:
+            self.effects[id(value)] = (value, value.snapshot())
+
+    def throw(self, error: BaseException) -> NoReturn:
+        """Raise in the captured program an exception that running a part of it for real raised."""
+        value = ExceptionValue(type(error), [self.wrap_pinned(arg) for arg in error.args])
+        raise Raised(value) from error
+
+
+def _identity(expected: Any) -> Any:
+    """Something hashable that tells expectations apart."""
+    if type(expected) in PLAIN:
+        return (type(expected), expected)
+    if type(expected) is tuple:
+        return tuple(_identity(item) for item in expected)
+    if isinstance(expected, Source):
+        return expected
+    return id(expected)

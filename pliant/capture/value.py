@@ -1,0 +1,166 @@
+"""Values of the captured program, and the two ways in which following it can stop.
+
+Capture runs the user's bytecode over `Value`s instead of objects. A value knows what it must about the
+object it stands for: a constant knows all of it, a tensor its shape and graph node, a list its items.
+Knowledge is only ever narrowed. A value that came from outside starts as `Unread`: nothing is assumed
+of it, so that merely passing it along costs no guard. The first operation that looks at it has the
+trace *read* it, which records the guards for what was learnt.
+
+Values never change the user's objects. Writes go to the value; `effects` replays them afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pliant.base.position import Position
+from pliant.guards.source import Source
+
+if TYPE_CHECKING:
+    from pliant.capture.emit import Emitter
+    from pliant.capture.trace import Trace
+
+
+class NotConstant(Exception):
+    """Asked for the Python object of a value that is not wholly known."""
+
+
+class Break(Exception):
+    """This operation can't be captured: the graph ends before it.
+
+    `code` names an entry of `breaks.BREAKS`, which holds the explanation and the remedy; `what` is
+    the particular thing met.
+    """
+
+    def __init__(self, code: str, what: str) -> None:
+        super().__init__(code, what)
+        self.code = code
+        self.what = what
+
+
+class Raised(Exception):
+    """The captured program raised an exception (a value); handlers of the program may catch it."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value)
+        self.value = value
+        self.stack: tuple[Position, ...] = ()  # where it was raised
+
+
+class Value:
+    """What is known of one object of the captured program."""
+
+    __slots__ = ("source",)
+    source: Source | None
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    def python_type(self) -> type:
+        """The class of the object."""
+        raise NotImplementedError(type(self).__name__)
+
+    def constant(self) -> Any:
+        """The Python object itself, where all of it is known and it is immutable."""
+        raise NotConstant(self)
+
+    def children(self) -> list[Value]:
+        """The values that rebuilding this one needs (for counting references)."""
+        return []
+
+    def rebuild(self, emit: Emitter) -> str:
+        """Python source of an expression that makes this object anew in residual code."""
+        raise Break("cannot-rebuild", f"a {self.python_type().__name__} that is still in use")
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        """Emit what completes the object called `name` after `rebuild` made it (cycles)."""
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        """An attribute held by the object itself rather than by its class; None if absent."""
+        return None
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        """Write (or with None delete) an attribute held by the object itself."""
+        raise Break("attribute-write", f"attribute {name!r} of a {self.python_type().__name__}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.source or ''}>"
+
+
+class Unread(Value):
+    """An object from outside that nothing has looked at yet. `seen` is what reading it gave."""
+
+    __slots__ = ("real", "seen")
+    source: Source
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+        self.seen: Value | None = None
+
+    def python_type(self) -> type:
+        raise AssertionError("an unread value must be read before it is looked at")
+
+
+class Null(Value):
+    """The NULL that CPython keeps on the stack below the callable of a plain call."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        raise AssertionError("NULL is not a value of the program")
+
+
+NULL = Null()
+
+
+class Const(Value):
+    """An object known completely: numbers, strings, None, classes, modules, built-in functions…
+
+    What it holds never changes during a call, so operations on constants are simply executed.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def constant(self) -> Any:
+        return self.value
+
+    def rebuild(self, emit: Emitter) -> str:
+        return emit.constant(self.value)
+
+    def __repr__(self) -> str:
+        return f"<Const {self.value!r}>"
+
+
+NONE = Const(None)
+TRUE = Const(True)
+FALSE = Const(False)
+NOT_IMPLEMENTED = Const(NotImplemented)
+
+
+def boolean(flag: bool) -> Const:
+    return TRUE if flag else FALSE
+
+
+def constants(values: Any) -> list[Any]:
+    """The Python objects of several values; NotConstant if any is not wholly known."""
+    return [value.constant() for value in values]
+
+
+def is_constant(value: Value) -> bool:
+    try:
+        value.constant()
+    except NotConstant:
+        return False
+    return True
+
+
+def unsupported(what: str) -> NoReturn:
+    raise Break("unsupported", what)

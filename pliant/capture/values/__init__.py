@@ -1,0 +1,1 @@
+"""The kinds of value, one module for each family of Python types."""

@@ -1,0 +1,374 @@
+"""Lists, tuples, deques, dictionaries and sets whose items are values.
+
+A container holds its items in a real Python container of the same kind, so that operations that do not
+look at items (append, slice, pop, rotate) are the real operations. Keys are compared by Python's own
+rules: a wholly known key stands for itself, an object with identity semantics is wrapped in `ById`.
+
+A dictionary from outside is read key by key: `backing` is the real dictionary, `items` what has been
+read or written. Only an operation that depends on all keys (iteration, length) reads the rest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants
+from pliant.guards.guard import Kind
+from pliant.guards.source import DictItem, InstanceDict, Source
+
+if TYPE_CHECKING:
+    from pliant.capture.emit import Emitter
+    from pliant.capture.trace import Trace
+
+
+class Sequence(Value):
+    """A list, tuple, deque, torch.Size or named tuple, or an instance of a subclass of one."""
+
+    __slots__ = ("attributes", "cls", "items", "maxlen", "real", "version")
+
+    def __init__(
+        self,
+        cls: type,
+        items: list[Value],
+        source: Source | None = None,
+        maxlen: int | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.items = items
+        self.maxlen = maxlen
+        self.real: Any = None
+        self.attributes: Mapping | None = None  # of an instance of a subclass
+        self.version = 0  # of a deque: counts changes of its length or order, for its iterators
+
+    def python_type(self) -> type:
+        return self.cls
+
+    @property
+    def immutable(self) -> bool:
+        return issubclass(self.cls, tuple)
+
+    def constant(self) -> Any:
+        if not self.immutable or self.attributes is not None:
+            raise NotConstant(self)
+        return make_tuple(self.cls, constants(self.items))
+
+    def children(self) -> list[Value]:
+        extra = [] if self.attributes is None else self.attributes.children()
+        return [*self.items, *extra]
+
+    def snapshot(self) -> list[Value]:
+        return list(self.items)
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return None if self.attributes is None else self.attributes.get(trace, name)
+
+    def slot(self, trace: Trace, name: str) -> Value | None:
+        """A field of a struct sequence, such as the result of `torch.max(x, dim=0)`."""
+        names = self.cls.__dict__.get("__match_args__", ())
+        return self.items[names.index(name)] if name in names else None
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        if self.cls in (list, tuple, deque):
+            super().store_attribute(trace, name, value)
+        instance_dict(trace, self).store(trace, name, value)
+
+    def rebuild(self, emit: Emitter) -> str:
+        return emit.display(self.cls, self)
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        if not self.immutable:
+            for item in self.items:
+                emit.line(f"{name}.append({emit.expression(item)})")
+
+    def replay(self, emit: Emitter, before: list[Value]) -> None:
+        """Bring the real list from the state `before` to this one."""
+        name = emit.expression(self)
+        kept = len(before)
+        if self.items[:kept] == before and kept <= len(self.items):
+            for item in self.items[kept:]:
+                emit.line(f"{name}.append({emit.expression(item)})")
+        elif self.cls is deque:
+            emit.line(f"{name}.clear()")
+            emit.line(f"{name}.extend({emit.sequence_of(self.items)})")
+        else:
+            emit.line(f"{name}[:] = {emit.sequence_of(self.items)}")
+
+
+def make_tuple(cls: type, items: list[Any]) -> Any:
+    """A tuple of class `cls`. A class written in C insists on its own `__new__`."""
+    if cls is tuple:
+        return tuple(items)
+    own = cls.__new__
+    written_in_c = not isinstance(own, FunctionType) and own is not tuple.__new__
+    return (cls if written_in_c else tuple).__new__(cls, items)
+
+
+class ById:
+    """A dictionary key or set element that is compared by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ById) and other.value is self.value
+
+
+def key_of(trace: Trace, value: Value) -> Any:
+    """`value` as a key, by the rules of its class."""
+    value = trace.read(value)
+    try:
+        key = value.constant()
+    except NotConstant:
+        pass
+    else:
+        hash_or_raise(trace, key)
+        return key
+    if isinstance(value, Sequence) and value.cls is tuple:
+        return tuple(key_of(trace, item) for item in value.items)
+    cls = value.python_type()
+    if trace.lookup(cls, "__hash__") in (object.__hash__, torch.Tensor.__hash__):
+        return ById(value)
+    if trace.lookup(cls, "__hash__") is None:
+        trace.throw(TypeError(f"unhashable type: '{cls.__name__}'"))
+    raise Break("custom-hash", f"a {cls.__name__} as a key")
+
+
+def hash_or_raise(trace: Trace, key: Any) -> None:
+    try:
+        hash(key)
+    except TypeError as error:
+        trace.throw(error)
+
+
+def value_of_key(key: Any) -> Value:
+    if isinstance(key, ById):
+        return key.value
+    if type(key) is tuple and any(isinstance(part, ById | tuple) for part in key):
+        return Sequence(tuple, [value_of_key(part) for part in key])
+    return Const(key)
+
+
+class Mapping(Value):
+    """A dictionary or an instance of a subclass. `items` maps keys to values; None means deleted."""
+
+    __slots__ = (
+        "attributes", "backing", "cls", "factory", "items", "owner", "real", "written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cls: type,
+        items: dict[Any, Value | None] | None = None,
+        source: Source | None = None,
+        backing: dict[Any, Any] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.items: dict[Any, Value | None] = {} if items is None else items
+        self.backing = backing  # the real dictionary, while not all of it has been read
+        self.real: Any = None
+        self.factory: Value | None = None  # of a defaultdict
+        self.attributes: Mapping | None = None
+        self.owner: Value | None = None  # the object whose __dict__ this is
+        self.written: dict[Any, bool] = {}  # keys stored or deleted, in order; re-inserted?
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def children(self) -> list[Value]:
+        found = [value for value in self.items.values() if value is not None]
+        found += [value_of_key(key) for key in self.items if isinstance(key, ById | tuple)]
+        found += [] if self.factory is None else [self.factory]
+        return found + ([] if self.attributes is None else self.attributes.children())
+
+    # ---- reading
+
+    def get(self, trace: Trace, key: Any) -> Value | None:
+        """The value at `key`, or None."""
+        if key in self.items:
+            return self.items[key]
+        if self.backing is None:
+            return None
+        real_key = _real_key(key)
+        if real_key not in self.backing:
+            trace.guard(Kind.LACKS, self.source, real_key)
+            return None
+        assert self.source is not None
+        value = Unread(self.backing[real_key], DictItem(self.source, real_key))
+        self.items[key] = value
+        return value
+
+    def read_all(self, trace: Trace) -> dict[Any, Value]:
+        """All items, in order. Of a dictionary from outside this assumes its set of keys."""
+        if self.backing is not None:
+            assert self.source is not None
+            trace.guard(Kind.KEYS, self.source, tuple(self.backing))
+            merged: dict[Any, Value | None] = {}
+            for real_key, real in self.backing.items():
+                key = _key_from_outside(trace, real_key)
+                if not self.written.get(key):  # else it was taken out and now comes last
+                    unread = Unread(real, DictItem(self.source, real_key))
+                    merged[key] = self.items.get(key, unread)
+            for key, value in self.items.items():
+                merged.setdefault(key, value)
+            self.items = merged
+            self.backing = None
+        return {key: value for key, value in self.items.items() if value is not None}
+
+    # ---- writing
+
+    def store(self, trace: Trace, key: Any, value: Value | None) -> None:
+        """Set `key`, or with None delete it. The caller has made sure that a deleted key exists."""
+        trace.mutate(self)
+        if value is None:
+            if self.backing is None and self.source is None:
+                self.items.pop(key, None)
+            else:
+                self.items[key] = None
+            self.written.setdefault(key, False)
+            return
+        if key not in self.items:
+            self.written.pop(key, None)
+        elif self.items[key] is None:  # deleted before: the key now comes last
+            del self.items[key]
+            self.written.pop(key, None)
+            self.written[key] = True
+        self.items[key] = value
+        self.written.setdefault(key, False)
+
+    def clear(self, trace: Trace) -> None:
+        for key in list(self.read_all(trace)):
+            self.store(trace, key, None)
+
+    def snapshot(self) -> None:
+        return None
+
+    # ---- in residual code
+
+    def rebuild(self, emit: Emitter) -> str:
+        return emit.mapping(self)
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        for key, value in self.items.items():
+            if value is not None:
+                emit.line(f"{name}[{emit.key(key)}] = {emit.expression(value)}")
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        """Apply the keys written, oldest first."""
+        target = None if self.owner is None else emit.expression(self.owner)
+        for key, moved in self.written.items():
+            value = self.items.get(key)
+            container, place = self._place(emit, target, key)
+            if value is None or moved:
+                emit.line(f"{container}.pop({emit.key(key)}, None)")
+            if value is not None:
+                emit.line(f"{place} = {emit.expression(value)}")
+
+    def _place(self, emit: Emitter, target: str | None, key: Any) -> tuple[str, str]:
+        if target is None:
+            name = emit.expression(self)
+            return name, f"{name}[{emit.key(key)}]"
+        plain = isinstance(key, str) and key.isidentifier() and emit.plain_attribute(self.owner, key)
+        place = f"{target}.{key}" if plain else f"{target}.__dict__[{key!r}]"
+        return f"{target}.__dict__", place
+
+
+def _real_key(key: Any) -> Any:
+    """The object that `key` is in the real dictionary."""
+    if isinstance(key, ById):
+        real = getattr(key.value, "real", None)
+        return key if real is None else real  # one made during the capture can't be in there
+    return tuple(map(_real_key, key)) if type(key) is tuple else key
+
+
+def _key_from_outside(trace: Trace, key: Any) -> Any:
+    """A key of a real dictionary as a key here. Plain constants are themselves."""
+    if trace.is_plain_constant(key):
+        return key
+    return key_of(trace, trace.wrap_pinned(key))
+
+
+class SetValue(Value):
+    """A set or frozenset; elements are keys. In a real set, so that the order is the real one."""
+
+    __slots__ = ("cls", "items")
+
+    def __init__(self, cls: type, items: Iterable[Any], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.items: set[Any] = items if type(items) is set else set(iter(items))
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def constant(self) -> Any:
+        if not issubclass(self.cls, frozenset):
+            raise NotConstant(self)
+        return self.cls(constants([value_of_key(key) for key in self.items]))
+
+    def elements(self) -> list[Value]:
+        return [value_of_key(key) for key in self.items]
+
+    def children(self) -> list[Value]:
+        return self.elements()
+
+    def snapshot(self) -> set[Any]:
+        return set(self.items)
+
+    def rebuild(self, emit: Emitter) -> str:
+        inner = ", ".join(emit.key(key) for key in self.items)
+        if self.cls is set and self.items:
+            return f"{{{inner}}}"
+        return f"{emit.constant(self.cls)}([{inner}])"
+
+    def replay(self, emit: Emitter, before: set[Any]) -> None:
+        name = emit.expression(self)
+        for key in before:
+            if key not in self.items:
+                emit.line(f"{name}.discard({emit.key(key)})")
+        for key in self.items:
+            if key not in before:
+                emit.line(f"{name}.add({emit.key(key)})")
+
+
+def instance_dict(trace: Trace, owner: Any) -> Mapping:
+    """The dictionary of attributes of `owner`, made on first use."""
+    if owner.attributes is None:
+        if owner.source is not None and getattr(owner, "real", None) is not None:
+            real = owner.real.__dict__
+            owner.attributes = Mapping(dict, source=InstanceDict(owner.source), backing=real)
+            trace.remember(real, owner.attributes)
+        else:
+            owner.attributes = Mapping(dict)
+        owner.attributes.owner = owner
+    return owner.attributes
+
+
+def plain_list(items: list[Value]) -> Sequence:
+    return Sequence(list, items)
+
+
+def plain_tuple(items: list[Value]) -> Sequence:
+    return Sequence(tuple, items)
+
+
+def string_keys(items: dict[str, Value]) -> Mapping:
+    return Mapping(dict, dict(items))
+
+
+def iterate_keys(mapping: Mapping, trace: Trace) -> Iterator[Value]:
+    return (value_of_key(key) for key in mapping.read_all(trace))
+
+
+MAPPING_TYPES = (dict, OrderedDict, defaultdict)

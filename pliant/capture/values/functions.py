@@ -1,0 +1,211 @@
+"""Things that can be called: Python functions, bound methods, partial applications.
+
+A `Function` is followed by interpreting its bytecode. One from outside keeps the real function and is
+guarded by its code, so that a fresh closure over the same code still matches; one made during capture
+holds values for its defaults and closure.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.value import Const, Unread, Value
+from pliant.capture.values.containers import Mapping, instance_dict, plain_tuple
+from pliant.capture.values.objects import Cell
+from pliant.guards.guard import Kind
+from pliant.guards.source import Attr, ClosureCell, DictItem, SeqItem, Source
+
+if TYPE_CHECKING:
+    from pliant.capture.emit import Emitter
+    from pliant.capture.trace import Trace
+
+
+class Function(Value):
+    """A Python function."""
+
+    __slots__ = (
+        "annotations", "attributes", "cells", "code", "defaults", "globals", "kwdefaults", "name", "qualname", "real",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        namespace: dict[str, Any],
+        real: types.FunctionType | None = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.code = code
+        self.globals = namespace
+        self.real = real
+        self.name = code.co_name if real is None else real.__name__
+        self.qualname = code.co_qualname if real is None else real.__qualname__
+        self.cells: list[Cell] | None = None
+        self.defaults: list[Value] | None = None
+        self.kwdefaults: dict[str, Value] | None = None
+        self.annotations: Value | None = None
+        self.attributes: Mapping | None = None
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def closure(self, trace: Trace) -> list[Cell]:
+        """The cells of the free variables, in the order of `co_freevars`."""
+        if self.cells is None:
+            real = () if self.real is None else self.real.__closure__ or ()
+            self.cells = [trace.cell(cell, self._closure_source(i)) for i, cell in enumerate(real)]
+        return self.cells
+
+    def _closure_source(self, index: int) -> Source:
+        assert self.source is not None
+        return ClosureCell(self.source, index)
+
+    def default_values(self, trace: Trace) -> list[Value]:
+        if self.defaults is None:
+            self.defaults = []
+            if self.real is not None and self.source is not None:
+                real = self.real.__defaults__
+                source = Attr(self.source, "__defaults__")
+                trace.guard(Kind.IS, source, real)
+                self.defaults = [
+                    trace.pinned(item, SeqItem(source, i)) for i, item in enumerate(real or ())
+                ]
+        return self.defaults
+
+    def keyword_defaults(self, trace: Trace) -> dict[str, Value]:
+        if self.kwdefaults is None:
+            self.kwdefaults = {}
+            if self.real is not None and self.source is not None:
+                real = self.real.__kwdefaults__
+                source = Attr(self.source, "__kwdefaults__")
+                if real is None:
+                    trace.guard(Kind.IS, source, None)
+                else:
+                    self.kwdefaults = {
+                        key: Unread(item, DictItem(source, key)) for key, item in real.items()
+                    }
+        return self.kwdefaults
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return instance_dict(trace, self).get(trace, name)
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        instance_dict(trace, self).store(trace, name, value)
+
+    def children(self) -> list[Value]:
+        found: list[Value] = [*(self.cells or []), *(self.defaults or [])]
+        found += (self.kwdefaults or {}).values()
+        return found + ([] if self.attributes is None else self.attributes.children())
+
+    def rebuild(self, emit: Emitter) -> str:
+        closure = emit.sequence_of(self.cells or [], tuple)
+        defaults = emit.sequence_of(self.defaults, tuple) if self.defaults else "None"
+        arguments = [
+            emit.constant(self.code), emit.constant(self.globals), repr(self.name), defaults, closure
+        ]  # fmt: skip
+        return f"{emit.helper('FunctionType')}({', '.join(arguments)})"
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        if self.qualname != self.code.co_qualname:
+            emit.line(f"{name}.__qualname__ = {self.qualname!r}")
+        if self.kwdefaults:
+            items = ", ".join(f"{key!r}: {emit.expression(v)}" for key, v in self.kwdefaults.items())
+            emit.line(f"{name}.__kwdefaults__ = {{{items}}}")
+        if self.attributes is not None:
+            for key, value in self.attributes.items.items():
+                if value is not None:
+                    emit.line(f"{name}.{key} = {emit.expression(value)}")
+
+
+class BoundMethod(Value):
+    """`obj.method`: a callable with its first argument."""
+
+    __slots__ = ("function", "obj")
+
+    def __init__(self, function: Value, obj: Value, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.function = function
+        self.obj = obj
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def children(self) -> list[Value]:
+        return [self.function, self.obj]
+
+    def rebuild(self, emit: Emitter) -> str:
+        function, obj = emit.expression(self.function), emit.expression(self.obj)
+        return f"{emit.helper('MethodType')}({function}, {obj})"
+
+
+class BuiltinMethod(Value):
+    """A method of a built-in type with its receiver: `[].append`, `tensor.view`, `"".join`."""
+
+    __slots__ = ("descriptor", "name", "obj", "owner")
+
+    def __init__(self, owner: type, name: str, descriptor: Any, obj: Value) -> None:
+        super().__init__()
+        self.owner = owner
+        self.name = name
+        self.descriptor = descriptor
+        self.obj = obj
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def children(self) -> list[Value]:
+        return [self.obj]
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.expression(self.obj)}.{self.name}"
+
+
+class Partial(Value):
+    """`functools.partial(function, *args, **keywords)`."""
+
+    __slots__ = ("args", "cls", "function", "keywords")
+
+    def __init__(
+        self,
+        cls: type,
+        function: Value,
+        args: list[Value],
+        keywords: dict[str, Value],
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.function = function
+        self.args = args
+        self.keywords = keywords
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        table = {"func": self.function, "args": plain_tuple(self.args)}
+        table["keywords"] = Mapping(dict, dict(self.keywords))
+        return table.get(name)
+
+    def children(self) -> list[Value]:
+        return [self.function, *self.args, *self.keywords.values()]
+
+    def rebuild(self, emit: Emitter) -> str:
+        parts = [emit.expression(self.function), *map(emit.expression, self.args)]
+        parts += [f"{key}={emit.expression(value)}" for key, value in self.keywords.items()]
+        return f"{emit.constant(self.cls)}({', '.join(parts)})"
+
+
+def named(value: Value) -> str:
+    """How to call a callable in a message."""
+    if isinstance(value, Function):
+        return value.qualname
+    if isinstance(value, BuiltinMethod):
+        return f"{value.owner.__name__}.{value.name}"
+    if isinstance(value, Const):
+        real = value.value
+        module = getattr(real, "__module__", None)
+        name = getattr(real, "__qualname__", None) or getattr(real, "__name__", None) or repr(real)
+        return name if module in (None, "builtins") else f"{module}.{name}"
+    return f"a {value.python_type().__name__}"

@@ -1,0 +1,247 @@
+"""Instances of classes that Python code defines, and the small helper objects of the language.
+
+An `Instance` is an object whose behaviour is given by its class's Python code: capture follows that
+code, so nothing here knows what any particular class does. Its attributes live in a `Mapping` for the
+`__dict__` and a table for `__slots__`; both are read lazily where the object came from outside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.value import Const, Unread, Value, is_constant
+from pliant.capture.values.containers import Mapping, instance_dict
+from pliant.guards.source import Attr, CellContents, Source
+
+if TYPE_CHECKING:
+    from pliant.capture.emit import Emitter
+    from pliant.capture.trace import Trace
+
+
+class Instance(Value):
+    """An object of class `cls`. `real` is the object itself where it came from outside."""
+
+    __slots__ = ("attributes", "cls", "real", "slots", "written")
+
+    def __init__(self, cls: type, real: Any = None, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.cls = cls
+        self.real = real
+        self.attributes: Mapping | None = None
+        self.slots: dict[str, Value | None] = {}
+        self.written: dict[str, None] = {}  # slots stored or deleted
+
+    def python_type(self) -> type:
+        return self.cls
+
+    @property
+    def has_dict(self) -> bool:
+        return self.cls.__dictoffset__ != 0
+
+    def children(self) -> list[Value]:
+        found = [value for value in self.slots.values() if value is not None]
+        return found + ([] if self.attributes is None else self.attributes.children())
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return instance_dict(trace, self).get(trace, name) if self.has_dict else None
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        instance_dict(trace, self).store(trace, name, value)
+
+    def slot(self, trace: Trace, name: str) -> Value | None:
+        """The value of a `__slots__` member, or None where it is unset."""
+        if name not in self.slots and self.real is not None and self.source is not None:
+            try:
+                real = getattr(self.real, name)
+            except AttributeError:
+                return None
+            self.slots[name] = Unread(real, Attr(self.source, name))
+        return self.slots.get(name)
+
+    def store_slot(self, trace: Trace, name: str, value: Value | None) -> None:
+        trace.mutate(self)
+        self.slots[name] = value
+        self.written[name] = None
+
+    def snapshot(self) -> None:
+        return None
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"object.__new__({emit.constant(self.cls)})"
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        for key, value in self.slots.items():
+            if value is not None:
+                emit.line(f"object.__setattr__({name}, {key!r}, {emit.expression(value)})")
+        if self.attributes is not None:
+            for key, value in self.attributes.items.items():
+                if value is not None:
+                    place = f"{name}.{key}" if emit.plain_attribute(self, key) else None
+                    place = place or f"{name}.__dict__[{emit.key(key)}]"
+                    emit.line(f"{place} = {emit.expression(value)}")
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        name = emit.expression(self)
+        for key in self.written:
+            value = self.slots.get(key)
+            if value is None:
+                emit.line(f"object.__delattr__({name}, {key!r})")
+            else:
+                emit.line(f"object.__setattr__({name}, {key!r}, {emit.expression(value)})")
+
+
+class ExceptionValue(Instance):
+    """An exception object. `args` are its constructor arguments, `cause` and `context` its chain."""
+
+    __slots__ = ("args", "cause", "context", "suppress_context")
+
+    def __init__(
+        self, cls: type, args: list[Value], real: Any = None, source: Source | None = None
+    ) -> None:
+        super().__init__(cls, real, source)
+        self.args = args
+        self.cause: Value | None = None
+        self.context: Value | None = None
+        self.suppress_context = False
+
+    def children(self) -> list[Value]:
+        chain = [value for value in (self.cause, self.context) if value is not None]
+        return [*super().children(), *self.args, *chain]
+
+    def rebuild(self, emit: Emitter) -> str:
+        if self.real is not None:
+            return emit.constant(self.real)
+        arguments = ", ".join(emit.expression(arg) for arg in self.args)
+        name = emit.constant(self.cls)
+        if self.cls.__init__ is BaseException.__init__ and self.cls.__new__ is BaseException.__new__:
+            return f"{name}({arguments})"
+        return f"{name}.__new__({', '.join([name, *([arguments] if arguments else [])])})"
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        if self.real is None:
+            super().fill(emit, name)
+        if self.cause is not None:
+            emit.line(f"{name}.__cause__ = {emit.expression(self.cause)}")
+        if self.context is not None:
+            emit.line(f"{name}.__context__ = {emit.expression(self.context)}")
+        if self.suppress_context:
+            emit.line(f"{name}.__suppress_context__ = True")
+
+
+class Handled(Value):
+    """The stack entry that marks an exception as being handled, until POP_EXCEPT."""
+
+    __slots__ = ("exception",)
+
+    def __init__(self, exception: Value) -> None:
+        super().__init__()
+        self.exception = exception
+
+    def children(self) -> list[Value]:
+        return [self.exception]
+
+
+class Opaque(Value):
+    """An object from outside of a type that capture does not know. It can only be passed along."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+
+class Cell(Value):
+    """A closure cell. `contents` is None while the variable is unbound."""
+
+    __slots__ = ("contents", "real")
+
+    def __init__(self, contents: Value | None, real: Any = None, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.contents = contents
+        self.real = real
+
+    def python_type(self) -> type:
+        return type((lambda: self).__closure__[0])  # type: ignore[index]
+
+    @staticmethod
+    def from_outside(real: Any, source: Source) -> Cell:
+        try:
+            contents: Value | None = Unread(real.cell_contents, CellContents(source))
+        except ValueError:
+            contents = None
+        return Cell(contents, real, source)
+
+    def store(self, trace: Trace, value: Value | None) -> None:
+        trace.mutate(self)
+        self.contents = value
+
+    def children(self) -> list[Value]:
+        return [] if self.contents is None else [self.contents]
+
+    def snapshot(self) -> None:
+        return None
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.helper('CellType')}()"
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        if self.contents is not None:
+            emit.line(f"{name}.cell_contents = {emit.expression(self.contents)}")
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        name = emit.expression(self)
+        if self.contents is None:
+            emit.line(f"del {name}.cell_contents")
+        else:
+            emit.line(f"{name}.cell_contents = {emit.expression(self.contents)}")
+
+
+class Super(Value):
+    """`super(cls, obj)`: attribute look-up that starts after `cls` in the MRO of `obj`'s class."""
+
+    __slots__ = ("cls", "obj")
+
+    def __init__(self, cls: type, obj: Value) -> None:
+        super().__init__()
+        self.cls = cls
+        self.obj = obj
+
+    def python_type(self) -> type:
+        return super
+
+    def children(self) -> list[Value]:
+        return [self.obj]
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"super({emit.constant(self.cls)}, {emit.expression(self.obj)})"
+
+
+class SliceValue(Value):
+    """`slice(start, stop, step)` with values that need not be constant."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Value], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.parts = parts
+
+    def python_type(self) -> type:
+        return slice
+
+    def constant(self) -> Any:
+        return slice(*[part.constant() for part in self.parts])
+
+    def children(self) -> list[Value]:
+        return self.parts
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"slice({', '.join(emit.expression(part) for part in self.parts)})"
+
+
+def make_slice(parts: list[Value]) -> Value:
+    value = SliceValue(parts)
+    return Const(value.constant()) if all(is_constant(part) for part in parts) else value

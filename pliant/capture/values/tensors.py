@@ -1,0 +1,69 @@
+"""Tensors of the captured program: a node of the graph and a fake that knows shape and type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import fx
+
+from pliant.capture.value import Value
+from pliant.capture.values.containers import Mapping, instance_dict
+from pliant.fake import Fake
+from pliant.guards.source import Source
+
+if TYPE_CHECKING:
+    from pliant.capture.emit import Emitter
+    from pliant.capture.trace import Trace
+
+
+class TensorValue(Value):
+    """A tensor. `real` is the tensor itself where it came from outside."""
+
+    __slots__ = ("attributes", "cls", "fake", "node", "real", "slots", "written")
+
+    def __init__(
+        self,
+        node: fx.Node,
+        fake: Fake,
+        cls: type = torch.Tensor,
+        real: torch.Tensor | None = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(source)
+        self.node = node
+        self.fake = fake
+        self.cls = cls
+        self.real = real
+        self.attributes: Mapping | None = None
+        self.slots: dict[str, Value] = {}  # attributes written that are not in the __dict__: grad
+        self.written: dict[str, None] = {}
+
+    def python_type(self) -> type:
+        return self.cls
+
+    def children(self) -> list[Value]:
+        extra = [] if self.attributes is None else self.attributes.children()
+        return [*self.slots.values(), *extra]
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return instance_dict(trace, self).get(trace, name)
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        table = instance_dict(trace, self)
+        trace.mutate_always(table)
+        table.store(trace, name, value)
+
+    def rebuild(self, emit: Emitter) -> str:
+        return emit.tensor(self)
+
+    def snapshot(self) -> None:
+        return None
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        name = emit.expression(self)
+        for key in self.written:
+            emit.line(f"{name}.{key} = {emit.expression(self.slots[key])}")
+
+    def __repr__(self) -> str:
+        return f"<TensorValue {self.node} {tuple(self.fake.shape)}>"

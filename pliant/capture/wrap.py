@@ -1,0 +1,288 @@
+"""Objects from outside become values: what each kind of object is assumed to be, and the guards for it.
+
+A table from Python class to builder. A builder assumes as little as it can: containers assume their
+length or keys but nothing of their items, instances nothing but their class. What follows from an
+assumption is read when it is needed.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.capture.trace import PLAIN, Trace
+from pliant.capture.value import Const, Unread, Value
+from pliant.capture.values.containers import Mapping, Sequence, SetValue
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
+from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
+from pliant.capture.values.tensors import TensorValue
+from pliant.fake import Unsupported
+from pliant.guards.guard import Kind, TensorSpec
+from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source
+
+Builder = Callable[[Trace, Any, Source], Value]
+
+
+def wrap(trace: Trace, real: Any, source: Source) -> Value:
+    """The value for `real`, found at `source`."""
+    cls = type(real)
+    if cls in PLAIN:
+        _assume(trace, Kind.EQUALS, source, real)
+        return Const(real)
+    builder = builder_of(cls)
+    if builder in (_equal_constant, _same_constant):
+        return builder(trace, real, source)
+    known = trace.known(real, source)
+    if known is not None:
+        return known
+    value = builder(trace, real, source)
+    trace.remember(real, value)
+    return value
+
+
+def builder_of(cls: type) -> Builder:
+    """How objects of a class are wrapped."""
+    found = BUILDERS.get(cls)
+    if found is None:
+        found = BUILDERS[cls] = _choose(cls)
+    return found
+
+
+def _choose(cls: type) -> Builder:
+    """Decide for a class met for the first time, by what it is derived from."""
+    for base, builder in BY_BASE:
+        if issubclass(cls, base):
+            return builder
+    return _instance if is_python_class(cls) else _opaque
+
+
+def is_python_class(cls: type) -> bool:
+    """Whether instances are plain objects of classes written in Python."""
+    return all(base is object or made_by_python(base) for base in cls.__mro__)
+
+
+def made_by_python(cls: type) -> bool:
+    """Whether a class statement made this class (C code makes classes without these entries)."""
+    if not cls.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE
+        return False
+    return any(name in cls.__dict__ for name in ("__dict__", "__weakref__", "__slots__")) or (
+        "__module__" in cls.__dict__ and not cls.__flags__ & (1 << 8)
+    )
+
+
+def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:
+    """Add a guard, except for what the entry holds on to itself."""
+    if not isinstance(source, Fixed):
+        trace.guard(kind, source, expected)
+
+
+# ---- constants
+
+
+def _equal_constant(trace: Trace, real: Any, source: Source) -> Value:
+    _assume(trace, Kind.EQUALS, source, real)
+    return Const(real, source)
+
+
+def _same_constant(trace: Trace, real: Any, source: Source) -> Value:
+    _assume(trace, Kind.IS, source, real)
+    return Const(real, source)
+
+
+def _slice(trace: Trace, real: slice, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, slice)
+    parts = [Unread(getattr(real, name), Attr(source, name)) for name in ("start", "stop", "step")]
+    return SliceValue(list(parts), source)
+
+
+# ---- tensors
+
+
+def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    try:
+        fake = trace.world.from_real(real)
+    except Unsupported:
+        return Opaque(real, source)
+    trace.guard(Kind.TENSOR, source, tensor_spec(real))
+    node = trace.graph.input(source, real)
+    value = TensorValue(node, fake, type(real), real, source)
+    trace.tensors[id(fake)] = value
+    return value
+
+
+def tensor_spec(real: torch.Tensor) -> TensorSpec:
+    """What the graph assumes of an input."""
+    return TensorSpec(
+        dtype=real.dtype,
+        device=real.device,
+        requires_grad=real.requires_grad,
+        sizes=tuple(real.size()),
+        strides=tuple(real.stride()),
+        storage_offset=real.storage_offset(),
+        dispatch_keys=torch._C._dispatch_keys(real).raw_repr(),
+    )
+
+
+# ---- containers
+
+
+def _sequence(trace: Trace, real: Any, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    size = tuple.__len__(real) if isinstance(real, tuple) else list.__len__(real)
+    trace.guard(Kind.LENGTH, source, size)
+    items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
+    value = Sequence(
+        type(real), [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)], source
+    )
+    value.real = real
+    return value
+
+
+def _deque(trace: Trace, real: deque[Any], source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    trace.guard(Kind.LENGTH, source, len(real))
+    trace.guard(Kind.EQUALS, Attr(source, "maxlen"), real.maxlen)
+    items: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(real)]
+    value = Sequence(type(real), items, source, real.maxlen)
+    value.real = real
+    return value
+
+
+def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    value = Mapping(type(real), source=source, backing=real)
+    value.real = real
+    if isinstance(real, defaultdict):
+        value.factory = Unread(real.default_factory, Attr(source, "default_factory"))
+    return value
+
+
+def _set(trace: Trace, real: Any, source: Source) -> Value:
+    if not all(trace.is_plain_constant(item) for item in real):
+        return _opaque(trace, real, source)
+    _assume(trace, Kind.EQUALS, source, frozenset(real) if type(real) is frozenset else set(real))
+    return SetValue(type(real), set(real), source)
+
+
+# ---- functions
+
+
+def _function(trace: Trace, real: types.FunctionType, source: Source) -> Value:
+    trace.guard(Kind.FUNCTION, source, (real.__code__, real.__globals__))
+    return Function(real.__code__, real.__globals__, real, source)
+
+
+def _bound_method(trace: Trace, real: types.MethodType, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, types.MethodType)
+    function = Unread(real.__func__, Attr(source, "__func__"))
+    return BoundMethod(function, Unread(real.__self__, Attr(source, "__self__")), source)
+
+
+def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:
+    owner = real.__self__
+    if owner is None or isinstance(owner, types.ModuleType | type):
+        return _same_constant(trace, real, source)
+    descriptor = trace.lookup(type(owner), real.__name__)
+    if not isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
+        return _same_constant(trace, real, source)
+    _assume(trace, Kind.TYPE, source, type(real))
+    trace.guard(Kind.EQUALS, Attr(source, "__name__"), real.__name__)
+    obj = trace.read(Unread(owner, Attr(source, "__self__")))
+    method = BuiltinMethod(descriptor.__objclass__, real.__name__, descriptor, obj)
+    method.source = source
+    return method
+
+
+def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    args, keywords = Attr(source, "args"), Attr(source, "keywords")
+    trace.guard(Kind.LENGTH, args, len(real.args))
+    trace.guard(Kind.KEYS, keywords, tuple(real.keywords))
+    return Partial(
+        type(real),
+        Unread(real.func, Attr(source, "func")),
+        [Unread(item, SeqItem(args, i)) for i, item in enumerate(real.args)],
+        {key: Unread(item, DictItem(keywords, key)) for key, item in real.keywords.items()},
+        source,
+    )
+
+
+# ---- objects
+
+
+def _instance(trace: Trace, real: Any, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    return Instance(type(real), real, source)
+
+
+def _exception(trace: Trace, real: BaseException, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    args = Attr(source, "args")
+    trace.guard(Kind.LENGTH, args, len(real.args))
+    items: list[Value] = [Unread(item, SeqItem(args, i)) for i, item in enumerate(real.args)]
+    return ExceptionValue(type(real), items, real, source)
+
+
+def _cell(trace: Trace, real: types.CellType, source: Source) -> Value:
+    return Cell.from_outside(real, source)
+
+
+def _opaque(trace: Trace, real: Any, source: Source) -> Value:
+    _assume(trace, Kind.TYPE, source, type(real))
+    return Opaque(real, source)
+
+
+def _class(trace: Trace, real: type, source: Source) -> Value:
+    return _same_constant(trace, real, source)
+
+
+BUILDERS: dict[type, Builder] = {
+    **dict.fromkeys(
+        (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, range),
+        _equal_constant,
+    ),
+    **dict.fromkeys(
+        (types.ModuleType, types.CodeType, property, staticmethod, classmethod,
+         types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+         types.GetSetDescriptorType, types.MemberDescriptorType, types.GenericAlias,
+         types.UnionType, torch.finfo, torch.iinfo, type(NotImplemented)),
+        _same_constant,
+    ),
+    torch.Tensor: _tensor,
+    torch.nn.Parameter: _tensor,
+    torch.nn.Buffer: _tensor,
+    list: _sequence,
+    tuple: _sequence,
+    deque: _deque,
+    dict: _mapping,
+    OrderedDict: _mapping,
+    defaultdict: _mapping,
+    set: _set,
+    frozenset: _set,
+    slice: _slice,
+    types.FunctionType: _function,
+    types.MethodType: _bound_method,
+    types.BuiltinFunctionType: _builtin_function,
+    functools.partial: _partial,
+    types.CellType: _cell,
+}  # fmt: skip
+
+# For classes not listed: the first base that fits. Order matters.
+BY_BASE: tuple[tuple[Any, Builder], ...] = (
+    (type, _class),
+    (enum.Enum, _same_constant),
+    (types.ModuleType, _same_constant),
+    (torch.Tensor, _opaque),
+    (BaseException, _exception),
+    ((torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace), _same_constant),
+    ((list, tuple), _sequence),
+    (dict, _mapping),
+    ((int, float, str, bytes), _equal_constant),
+)

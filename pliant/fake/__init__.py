@@ -1,0 +1,18 @@
+"""Tensors without data, on which any PyTorch function can be run to learn what its result looks like."""
+
+from pliant.fake.errors import DataDependent, FakeError, NoMetaKernel, Unsupported
+from pliant.fake.spec import TensorSpec, metadata
+from pliant.fake.tensor import Fake
+from pliant.fake.world import OpResult, World
+
+__all__ = [
+    "DataDependent",
+    "Fake",
+    "FakeError",
+    "NoMetaKernel",
+    "OpResult",
+    "TensorSpec",
+    "Unsupported",
+    "World",
+    "metadata",
+]

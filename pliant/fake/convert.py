@@ -1,0 +1,119 @@
+"""From real tensors to fakes: the same metadata, autograd state and neighbours, none of the data.
+
+The one idea: memory is converted once per storage and a tensor once per object, so `is` and "shares
+memory with" mean the same among fakes as among the real tensors. Real tensors are only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.fake.errors import Unsupported
+from pliant.fake.tensor import Fake, answered_with, make, set_memory
+
+_ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+# Properties of a tensor that sizes and strides do not describe, with the name of the kind they make.
+_KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
+    ("torch.func", torch._C._functorch.is_functorch_wrapped_tensor),
+    ("functional", torch._is_functional_tensor),
+    ("nested", lambda t: t.is_nested),
+    ("mkldnn", lambda t: t.is_mkldnn),
+    ("quantized", lambda t: t.is_quantized),
+    ("sparse", lambda t: t.layout is not torch.strided),
+    ("zero tensor", lambda t: t._is_zerotensor()),
+    ("no storage", lambda t: not torch._C._has_storage(t)),
+)
+
+
+def kind_without_fake(t: torch.Tensor) -> str | None:
+    """Why `t` can have no fake, or None if it can."""
+    if type(t) not in _ORDINARY:
+        return f"subclass {type(t).__qualname__}"
+    return next((kind for kind, holds in _KINDS if holds(t)), None)
+
+
+class Converter:
+    """The fakes of real tensors, for the length of one compilation."""
+
+    def __init__(self, world: Callable[[], Any]) -> None:
+        self._world = world
+        # The real objects are kept, so that an address cannot come to mean another tensor.
+        self._fakes: dict[int, tuple[torch.Tensor, Fake]] = {}
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def fake(self, t: torch.Tensor) -> Fake:
+        """The fake of `t`."""
+        found = self._fakes.get(id(t))
+        if found is not None:
+            return found[1]
+        kind = kind_without_fake(t)
+        if kind is not None:
+            raise Unsupported(kind)
+        if torch.is_inference_mode_enabled() is t.is_inference():
+            made = self._make(t)
+        else:
+            with torch.inference_mode(t.is_inference()):
+                made = self._make(t)
+        self._fakes[id(t)] = (t, made)
+        if t.is_leaf and t.grad is not None:
+            made.grad = self.fake(t.grad)
+        return made
+
+    def _make(self, t: torch.Tensor) -> Fake:
+        fake = self._shell(t)
+        if t.is_inference():  # has neither history nor version
+            return fake.requires_grad_(t.requires_grad)
+        if t._is_view():
+            fake = self._as_view(t, fake)
+        elif t.requires_grad and not t.is_leaf:
+            fake = _as_result(fake)
+        elif t.requires_grad:
+            fake.requires_grad_()
+        if t._version:
+            torch._C._autograd._unsafe_set_version_counter((fake,), (t._version,))
+        return fake
+
+    def _shell(self, t: torch.Tensor) -> Fake:
+        """A fake with the memory and metadata of `t`, as yet without a history."""
+        sizes, strides, offset = t.size(), t.stride(), t.storage_offset()
+        memory = t.untyped_storage()
+        fake = make(self._world, sizes, strides, offset, t.dtype, t.device, memory.nbytes())
+        known = self._storages.get(memory._cdata)
+        if known is None:
+            self._storages[memory._cdata] = (memory, fake.untyped_storage())
+        else:
+            set_memory(fake, known[1], offset, sizes, strides)
+        if t.is_conj():
+            torch._C._set_conj(fake, True)
+        if t.is_neg():
+            torch._C._set_neg(fake, True)
+        return fake
+
+    def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
+        """`shell` as a view of the fake of `t`'s base, made the way `t` was: with or without grad."""
+        base = self.fake(t._base)  # type: ignore[arg-type]
+        tracked = t.requires_grad and not t.is_leaf
+        with torch.set_grad_enabled(tracked), answered_with(shell):
+            if t.dtype is base.dtype:
+                view = torch.as_strided(base, t.size(), t.stride(), t.storage_offset())
+            elif base.is_complex() and not t.is_complex():
+                view = torch.view_as_real(base)
+            else:
+                view = base.view(t.dtype)
+        if t.requires_grad and t.is_leaf:
+            view.requires_grad_()
+        creation = torch._C._autograd._get_creation_meta(t)
+        torch._C._autograd._set_creation_meta(view, creation)
+        return view  # type: ignore[return-value]
+
+
+def _as_result(shell: Fake) -> Fake:
+    """`shell` as the result of an operation on something that requires grad."""
+    with torch.enable_grad():
+        leaf = make(shell._world, (), (), 0, shell.dtype, shell.device).requires_grad_()
+        with answered_with(shell):
+            return torch.clone(leaf)  # type: ignore[return-value]

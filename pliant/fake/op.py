@@ -1,0 +1,156 @@
+"""What an operator's schema and tags say about how to run it on fakes, worked out once per operator.
+
+The one idea: every ATen operator is of one `Kind`, and the kind alone decides what a `World` does.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+class Kind(enum.Enum):
+    """How an operator's result relates to its arguments."""
+
+    FUNCTIONAL = enum.auto()  # new tensors, arguments untouched
+    VIEW = enum.auto()  # results share the storage of an argument
+    WRITE = enum.auto()  # values of an argument are written, its metadata kept (or, for out=, resized)
+    RESHAPE = enum.auto()  # an argument's own metadata changes: t_, unsqueeze_, resize_, set_
+    COMPOSITE = enum.auto()  # nothing but other operators
+    DATA = enum.auto()  # the answer is made of values
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an operator: where it is found in a call."""
+
+    name: str
+    position: int
+
+    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[self.position] if self.position < len(args) else kwargs.get(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """The facts about one operator overload."""
+
+    func: Any
+    name: str
+    kind: Kind
+    written: tuple[Argument, ...]
+    # Written in training although the schema does not say so.
+    statistics: tuple[Argument, ...]
+    training: Argument | None
+    # For each result: the argument it is (in-place, out=), or None for a new tensor.
+    returned: tuple[Argument | None, ...]
+    # Whether a call draws random numbers; None if it never does.
+    draws: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
+
+
+def _argument(func: Any, name: str) -> Argument | None:
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.name == name:
+            # Keyword-only arguments never arrive by position.
+            return Argument(name, 1 << 30 if argument.kwarg_only else position)
+    return None
+
+
+def _has_kernel(func: Any, key: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
+def _kind(func: Any) -> Kind:
+    schema, tags = func._schema, func.tags
+    aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
+    writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+    facts = (
+        (Kind.DATA, torch.Tag.data_dependent_output in tags),
+        (Kind.RESHAPE, torch.Tag.inplace_view in tags),
+        (
+            Kind.COMPOSITE,
+            _has_kernel(func, "CompositeImplicitAutograd") and not _has_kernel(func, "Meta"),
+        ),
+        (Kind.WRITE, writes),
+        (Kind.VIEW, bool(aliases)),
+    )
+    return next((kind for kind, holds in facts if holds), Kind.FUNCTIONAL)
+
+
+def _written(func: Any) -> tuple[Argument, ...]:
+    infos = ((a.name, a.alias_info) for a in func._schema.arguments)
+    return _arguments(func, (name for name, info in infos if info is not None and info.is_write))
+
+
+def _arguments(func: Any, names: Iterable[str]) -> tuple[Argument, ...]:
+    return tuple(found for name in names if (found := _argument(func, name)) is not None)
+
+
+def _returned(func: Any) -> tuple[Argument | None, ...]:
+    writes: dict[str, str] = {}
+    for argument in func._schema.arguments:
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            writes.update(dict.fromkeys(info.before_set, argument.name))
+    found: list[Argument | None] = []
+    for result in func._schema.returns:
+        info = result.alias_info
+        names = [writes[s] for s in info.before_set if s in writes] if info is not None else []
+        found.append(_argument(func, names[0]) if names else None)
+    return tuple(found)
+
+
+def _draws(func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return None
+    switch = next((a for n in DRAWS_UNLESS_OFF if (a := _argument(func, n)) is not None), None)
+    if switch is None:
+        return lambda args, kwargs: True
+    default = next(a.default_value for a in func._schema.arguments if a.name == switch.name)
+
+    def draws(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        value = switch.of(args, kwargs)
+        value = default if value is None else value
+        return value is None or bool(value)  # native_dropout(train=None) does draw
+
+    return draws
+
+
+def describe(func: Any) -> Op:
+    """The facts about `func`, computed on its first use in this process and immutable from then on."""
+    found = _known.get(func)
+    if found is None:
+        found = _known[func] = Op(
+            func,
+            str(func),
+            _kind(func),
+            _written(func),
+            _arguments(func, HIDDEN_WRITES.get(func.name(), ())),
+            _argument(func, "training"),
+            _returned(func),
+            _draws(func),
+        )
+    return found
+
+
+_known: dict[Any, Op] = {}
+
+# Arguments that switch an operator's use of random numbers off when they are 0 or False.
+DRAWS_UNLESS_OFF = ("dropout_p", "train", "training")
+
+# Kernels that write, when `training`, to arguments which their schema calls read-only. The names of
+# the switch and of what it governs.
+_RUNNING_STATISTICS = ("running_mean", "running_var")
+HIDDEN_WRITES: dict[str, tuple[str, ...]] = {
+    "aten::native_batch_norm": _RUNNING_STATISTICS,
+    "aten::cudnn_batch_norm": _RUNNING_STATISTICS,
+    "aten::miopen_batch_norm": _RUNNING_STATISTICS,
+    "aten::batch_norm_update_stats": _RUNNING_STATISTICS,
+    "aten::batch_norm_gather_stats": _RUNNING_STATISTICS,
+    "aten::batch_norm_update_stats": _RUNNING_STATISTICS,
+    "aten::batch_norm_gather_stats_with_counts": _RUNNING_STATISTICS,
+}

@@ -1,0 +1,451 @@
+"""Shape rules of our own, for the operators that nearly every program uses.
+
+The one idea: a table from operator name to a rule that looks at the fakes themselves and returns a recipe, or None
+for "ask the meta kernel": whenever arguments are unusual, so that errors keep PyTorch's words. Rules only
+save time; everything here could be deleted and the answers would stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pliant.fake import rules
+from pliant.fake.layout import (
+    broadcast,
+    contiguous_strides,
+    is_dense,
+    pointwise_strides,
+    promoted,
+    suggested_strides,
+)
+from pliant.fake.op import Op
+from pliant.fake.results import New, Recipe, Same, Several
+from pliant.fake.tensor import Fake
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Rule = Callable[[Op, Args, Kwargs, torch.device], Recipe | None]
+TypeRule = Callable[[torch.dtype], torch.dtype | None]
+
+_NUMBERS = (int, float, bool)
+
+
+def rule_for(name: str) -> Rule | None:
+    return _RULES.get(name)
+
+
+def new(
+    sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> New:
+    return New(torch.Size(sizes), tuple(strides), 0, dtype, device, False)
+
+
+def dense(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> New:
+    return new(sizes, contiguous_strides(sizes), dtype, device)
+
+
+# Pointwise.
+
+
+def _operands(values: Sequence[Any]) -> tuple[list[Fake], list[Any]] | None:
+    """The tensors and the numbers, or None if something else is among them."""
+    tensors: list[Fake] = []
+    numbers: list[Any] = []
+    for value in values:
+        if type(value) is Fake:
+            if value.dtype.is_complex or value.is_neg():
+                return None
+            tensors.append(value)
+        elif type(value) in _NUMBERS:
+            numbers.append(value)
+        elif isinstance(value, torch.Tensor) and not value.dtype.is_complex:
+            numbers.append(value.dtype)
+        else:
+            return None
+    return (tensors, numbers) if tensors else None
+
+
+def _promote(dtype: torch.dtype) -> torch.dtype | None:
+    return None if dtype is torch.bool else dtype  # arithmetic on bool has exceptions: ask
+
+
+def _float(dtype: torch.dtype) -> torch.dtype | None:
+    return dtype if dtype.is_floating_point else torch.get_default_dtype()
+
+
+def _only_float(dtype: torch.dtype) -> torch.dtype | None:
+    return dtype if dtype.is_floating_point else None
+
+
+def _bool(dtype: torch.dtype) -> torch.dtype | None:
+    return torch.bool
+
+
+def _same(dtype: torch.dtype) -> torch.dtype | None:
+    return dtype
+
+
+def _pointwise(count: int, result_dtype: TypeRule) -> Rule:
+    """Of the first `count` arguments; those after them do not matter to the look of the result."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        found = _operands(args[:count])
+        if found is None or len(args) < count:
+            return None
+        tensors, numbers = found
+        sizes = broadcast([t.size() for t in tensors])
+        dtype = result_dtype(promoted(tensors, numbers))
+        if sizes is None or dtype is None:
+            return None
+        # A number is a 0-dim operand: with one, the operands are not all of one shape.
+        return new(sizes, _strides(tensors, bool(numbers), sizes), dtype, device)
+
+    return rule
+
+
+def _strides(tensors: list[Fake], with_number: bool, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return pointwise_strides(tensors, sizes, uniform=not (with_number and sizes))
+
+
+def _in_place(count: int, result_dtype: TypeRule) -> Rule:
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        found = _operands(args[:count])
+        if found is None or len(args) < count:
+            return None
+        tensors, numbers = found
+        target = args[0]
+        dtype = result_dtype(promoted(tensors, numbers))
+        fits = broadcast([t.size() for t in tensors]) == tuple(target.size())
+        if not fits or dtype is None or not torch.can_cast(dtype, target.dtype):
+            return None
+        # Writing to an expanded tensor is an error; leave it to be told.
+        return Same(op.written[0]) if is_dense(target) else None
+
+    return rule
+
+
+def _where(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    found, choices = _operands(args), _operands(args[1:])
+    if found is None or choices is None or args[0].dtype is not torch.bool:
+        return None
+    tensors, numbers = found
+    sizes = broadcast([t.size() for t in tensors])
+    if sizes is None:
+        return None
+    strides = _strides(tensors, bool(numbers), sizes)
+    return new(sizes, strides, promoted(*choices), device)
+
+
+def _filled(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """Overwritten in place from numbers alone."""
+    numbers_only = all(type(a) in _NUMBERS for a in args[1:])
+    return Same(op.written[0]) if numbers_only and is_dense(args[0]) else None
+
+
+# Reductions. Results are contiguous.
+
+
+def _dims(t: Fake, dim: Any) -> list[int] | None:
+    if dim is None or dim == []:
+        return list(range(t.dim()))
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    rank = max(t.dim(), 1)
+    if any(not -rank <= d < rank for d in dims) or len({d % rank for d in dims}) != len(dims):
+        return None
+    return [d % rank for d in dims]
+
+
+def _reduced(t: Fake, dim: Any, keep: bool) -> list[int] | None:
+    dims = _dims(t, dim)
+    if dims is None or t.dtype.is_complex:
+        return None
+    sizes = enumerate(t.size())
+    return [1 if d in dims else s for d, s in sizes if keep or d not in dims]
+
+
+def _sum_dtype(dtype: torch.dtype) -> torch.dtype | None:
+    return dtype if dtype.is_floating_point else torch.int64
+
+
+def _reduction(result_dtype: TypeRule, *, empty: bool = True) -> Rule:
+    """`empty`: whether reducing over nothing is allowed."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        t, dim, keep = (*args, None, False)[:3] if len(args) == 1 else (*args, False)[:3]
+        sizes = _reduced(t, dim, keep)
+        dtype = kwargs.get("dtype") or result_dtype(t.dtype)
+        unusual = kwargs.keys() - {"dtype"} or len(args) > 3 or (not empty and t.numel() == 0)
+        return None if sizes is None or dtype is None or unusual else dense(sizes, dtype, device)
+
+    return rule
+
+
+def _extreme(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """max.dim, min.dim: values and indices."""
+    t, dim, keep = (*args, False)[:3]
+    sizes = _reduced(t, dim, keep)
+    if sizes is None or t.numel() == 0:
+        return None
+    return Several(tuple, (dense(sizes, t.dtype, device), dense(sizes, torch.int64, device)))
+
+
+# Products. Results are contiguous.
+
+
+def _product(rank: int) -> Rule:
+    """mm and bmm."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        sizes = _product_sizes(rank, *args) if len(args) == 2 and not kwargs else None
+        return None if sizes is None else dense(sizes, args[0].dtype, device)
+
+    return rule
+
+
+def _product_sizes(rank: int, a: Fake, b: Fake) -> tuple[int, ...] | None:
+    fits = a.dim() == b.dim() == rank and a.dtype is b.dtype and a.size(-1) == b.size(-2)
+    return (*a.shape[:-1], b.size(-1)) if fits and a.shape[:-2] == b.shape[:-2] else None
+
+
+def _added_product(rank: int) -> Rule:
+    """addmm and baddbmm."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        bias, a, b = args[:3]
+        sizes = _product_sizes(rank, a, b)
+        if sizes is None or bias.dtype is not a.dtype or broadcast([bias.size(), sizes]) != sizes:
+            return None
+        return dense(sizes, a.dtype, device)
+
+    return rule
+
+
+# Layers.
+
+
+def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, to_float = args
+    if to_float or not t.is_floating_point() or not -max(t.dim(), 1) <= dim < max(t.dim(), 1):
+        return None
+    return new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+
+
+def _layer_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, shape, weight, bias = args[:4]
+    inner = len(shape)
+    fits = list(t.shape[t.dim() - inner :]) == list(shape) and t.dtype is torch.float32
+    params = [p for p in (weight, bias) if p is not None]
+    if not fits or any(p.dtype is not t.dtype or list(p.shape) != list(shape) for p in params):
+        return None
+    stats = dense((*t.shape[: t.dim() - inner], *[1] * inner), t.dtype, device)
+    return Several(tuple, (dense(t.size(), t.dtype, device), stats, stats))
+
+
+def _embedding(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    weight, indices = args[:2]
+    if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+        return None
+    return dense((*indices.shape, weight.size(1)), weight.dtype, device)
+
+
+def _cat(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    tensors, dim = (*args, 0)[:2]
+    found = _operands(tensors)
+    first = tensors[0]
+    rank = first.dim()
+    if found is None or found[1] or not rank or not -rank <= dim < rank:
+        return None
+    dim %= rank
+    others = [[s for d, s in enumerate(t.size()) if d != dim] for t in tensors]
+    if any(t.dim() != rank for t in tensors) or any(o != others[0] for o in others):
+        return None
+    total = sum(t.size(dim) for t in tensors)
+    sizes = [total if d == dim else s for d, s in enumerate(first.size())]
+    formats = {suggested_strides(t, sizes) for t in tensors}
+    strides = formats.pop() if len(formats) == 1 else contiguous_strides(sizes)
+    return new(sizes, strides, promoted(tensors, ()), device)
+
+
+def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    query, _, value = args[:3]
+    usual = query.dim() == 4 and query.dtype is torch.float32 and query.size(3) == value.size(3)
+    if not usual or not is_dense(query):
+        return None
+    batch, heads, length, _ = query.size()
+    order = contiguous_strides((batch, length, heads))
+    logsumexp = new((batch, heads, length), (order[0], order[2], order[1]), torch.float32, device)
+    return Several(tuple, (new(query.size(), query.stride(), query.dtype, device), logsumexp))
+
+
+def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    image, weight, bias, stride, padding, dilation, transposed, _, groups = args
+    rank = image.dim() - 2
+    lists = (stride, padding, dilation)
+    usual = not transposed and weight.dim() == image.dim() and all(len(v) == rank for v in lists)
+    same = weight.dtype is image.dtype and (bias is None or bias.dtype is image.dtype)
+    if not usual or not same or image.size(1) != weight.size(1) * groups or 0 in image.size():
+        return None
+    spans = (
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip(image.shape[2:], weight.shape[2:], *lists, strict=True)
+    )
+    sizes = (image.size(0), weight.size(0), *spans)
+    if any(s <= 0 for s in sizes) or weight.size(0) % groups:
+        return None
+    told = torch.empty(sizes, dtype=image.dtype, device="meta")
+    return new(sizes, rules.finish(op.name, args, kwargs, told).stride(), image.dtype, device)
+
+
+def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, *params, training = args[:6]
+    given = [p for p in params if p is not None]
+    usual = device.type == "cpu" and t.dim() >= 2 and t.dtype is torch.float32
+    if not usual or any(p.dtype is not t.dtype or p.shape != t.shape[1:2] for p in given):
+        return None
+    saved = dense((t.size(1) if training else 0,), t.dtype, device)
+    result = new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+    return Several(tuple, (result, saved, saved))
+
+
+def _nll_loss(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    scores, target, weight, reduction, _ = args
+    usual = scores.dim() == 2 and target.shape == scores.shape[:1] and weight is None
+    if not usual or target.dtype is not torch.int64:
+        return None
+    total = dense((), scores.dtype, device)
+    result = dense(target.size(), scores.dtype, device) if reduction == 0 else total
+    return Several(tuple, (result, total))
+
+
+def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """Only the plain case: contiguous, by integers, in neighbouring dimensions."""
+    t, indices = args
+    at = [d for d, index in enumerate(indices) if index is not None]
+    given = [indices[d] for d in at]
+    adjacent = bool(at) and at[-1] - at[0] + 1 == len(at)
+    plain = all(i.dtype in (torch.int64, torch.int32) and i.is_contiguous() for i in given)
+    picked = broadcast([i.size() for i in given]) if adjacent and plain else None
+    if picked is None or len(indices) > t.dim() or not t.is_contiguous() or 0 in t.size():
+        return None
+    return dense((*t.shape[: at[0]], *picked, *t.shape[at[-1] + 1 :]), t.dtype, device)
+
+
+def _triangle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t = args[0]
+    return dense(t.size(), t.dtype, device) if t.dim() >= 2 and t.is_contiguous() else None
+
+
+def _masked_fill(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, mask, _ = args
+    usual = mask.dtype is torch.bool and t.is_contiguous() and not t.dtype.is_complex
+    fits = broadcast([t.size(), mask.size()]) == tuple(t.size())
+    return dense(t.size(), t.dtype, device) if usual and fits else None
+
+
+# Copies and new tensors.
+
+
+def _like(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """clone, _to_copy, empty_like and its kin: dense tensors keep their strides unless told."""
+    t = args[0]
+    form = kwargs.get("memory_format")
+    if t.is_conj() or t.is_neg() or kwargs.get("layout") not in (None, torch.strided):
+        return None
+    dtype = kwargs.get("dtype") or t.dtype
+    if form is torch.contiguous_format:
+        return dense(t.size(), dtype, device)
+    keeps = form in (None, torch.preserve_format) and is_dense(t)
+    return new(t.size(), t.stride(), dtype, device) if keeps else None
+
+
+def _copy_(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    target, source = args[:2]
+    found = _operands((target, source))
+    if found is None or broadcast([target.size(), source.size()]) != tuple(target.size()):
+        return None
+    return Same(op.written[0]) if is_dense(target) else None
+
+
+def _factory(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    sizes = args[0]
+    usual = {"dtype", "device", "pin_memory", "layout"}
+    if kwargs.keys() - usual or kwargs.get("layout") not in (None, torch.strided):
+        return None
+    if len(args) > 1 or any(type(s) is not int or s < 0 for s in sizes):
+        return None
+    return dense(sizes, kwargs.get("dtype") or torch.get_default_dtype(), device)
+
+
+def _arange(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), args)
+    if any(type(v) is not int for v in (start, end, step)) or step == 0 or (end - start) * step < 0:
+        return None
+    count = -((start - end) // step)
+    return dense((count,), kwargs.get("dtype") or torch.int64, device)
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def _add(rule: Rule, *names: str) -> None:
+    for name in names:
+        full = f"aten.{name}" if "." in name else f"aten.{name}.default"
+        assert full not in _RULES, f"two shape rules for {full}"
+        _RULES[full] = rule
+
+
+def _fill_table() -> None:
+    pairs = ("Tensor", "Scalar")
+    for name in ("relu", "neg", "floor", "ceil", "round", "trunc", "sign", "abs"):
+        _add(_pointwise(1, _promote), name)
+        _add(_in_place(1, _promote), f"{name}_")
+    unary = "exp expm1 log log2 log1p sin cos tanh sigmoid sqrt rsqrt reciprocal erf atan"
+    for name in unary.split():
+        _add(_pointwise(1, _float), name)
+        _add(_in_place(1, _float), f"{name}_")
+    for name in ("gelu", "silu", "elu", "leaky_relu", "hardtanh", "softplus", "hardswish", "mish"):
+        _add(_pointwise(1, _only_float), name)
+    for name in ("add", "sub", "mul", "remainder"):
+        _add(_pointwise(2, _promote), *(f"{name}.{o}" for o in pairs))
+        _add(_in_place(2, _promote), *(f"{name}_.{o}" for o in pairs))
+    _add(_pointwise(2, _float), *(f"div.{o}" for o in pairs))
+    _add(_in_place(2, _float), *(f"div_.{o}" for o in pairs))
+    _add(_pointwise(2, _promote), "rsub.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor")
+    _add(_pointwise(2, _promote), "maximum", "minimum")
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        _add(_pointwise(2, _bool), *(f"{name}.{o}" for o in pairs))
+    _add(_pointwise(2, _bool), "logical_and", "logical_or", "logical_xor")
+    _add(_pointwise(1, _bool), "logical_not")
+    _add(_pointwise(3, _only_float), "addcmul", "addcdiv")
+    _add(_where, "where.self")
+    _add(_filled, "zero_", "fill_.Scalar")
+    _add(_reduction(_sum_dtype), "sum", "sum.dim_IntList")
+    _add(_reduction(_only_float), "mean", "mean.dim")
+    _add(_reduction(_same, empty=False), "amax", "amin")
+    _add(_extreme, "max.dim", "min.dim")
+    _add(_product(2), "mm")
+    _add(_product(3), "bmm")
+    _add(_added_product(2), "addmm")
+    _add(_added_product(3), "baddbmm")
+    _add(_softmax, "_softmax", "_log_softmax")
+    _add(_layer_norm, "native_layer_norm")
+    _add(_embedding, "embedding")
+    _add(_cat, "cat")
+    _add(_convolution, "convolution")
+    _add(_batch_norm, "native_batch_norm")
+    _add(_nll_loss, "nll_loss_forward")
+    _add(_index, "index.Tensor")
+    _add(_triangle, "tril", "triu")
+    _add(_masked_fill, "masked_fill.Scalar")
+    _add(_attention_cpu, "_scaled_dot_product_flash_attention_for_cpu")
+    _add(_like, "clone", "_to_copy", "empty_like", "zeros_like", "ones_like", "full_like")
+    _add(_like, "rand_like", "randn_like")
+    _add(_copy_, "copy_")
+    _add(_factory, "zeros", "ones", "empty.memory_format", "rand", "randn")
+    _add(_arange, "arange", "arange.start", "arange.start_step")
+
+
+_fill_table()

@@ -1,0 +1,286 @@
+"""One compilation's fakes, and the running of PyTorch functions on them.
+
+The one idea: a PyTorch function is simply called, with fakes as arguments. PyTorch's C++ takes it apart
+into operators; each operator is answered here from its `Kind` alone: a view by the real view kernel, a
+write by its arguments, anything else by the operator's meta kernel, remembered by the metadata of its
+arguments so that the twelfth identical layer costs a dictionary lookup per operator.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pliant.fake import convert, rules, shapes
+from pliant.fake.calls import Arguments, Twins, is_number, result_device
+from pliant.fake.errors import DataDependent, NoMetaKernel
+from pliant.fake.op import Argument, Kind, Op, describe
+from pliant.fake.results import Alias, Recipe, recipe_for
+from pliant.fake.tensor import Fake, adopt, as_plain, resize
+
+
+@dataclass(frozen=True, slots=True)
+class OpResult:
+    """What running a function on fakes told."""
+
+    value: Any
+    mutated: tuple[Fake, ...]  # the tensors among the arguments that were written to
+    random: bool  # whether random numbers were drawn
+
+
+class World(TorchDispatchMode):
+    """The fakes of one compilation. Dropping it frees them all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._self = weakref.ref(self)
+        self._reals = convert.Converter(self._self)
+        # Recipes by operator and metadata of arguments; one table per default dtype, which decides
+        # the type of `int_tensor / 2`.
+        self._recipes: dict[Any, Recipe] = {}
+        self._default_dtype = torch.get_default_dtype()
+        self._written: list[Fake] = []
+        self._reshaped: list[Fake] = []
+        self._random = False
+        self._running = ""  # the name of the function being run
+        self._assumed = False  # whether it was told something about values that may not hold
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # the default wraps every call through torch._dynamo
+
+    def from_real(self, t: torch.Tensor) -> Fake:
+        """The fake of a real tensor: the same one each time; tensors that share memory give fakes that do."""
+        return self._reals.fake(t)
+
+    def run(
+        self, func: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> OpResult:
+        """Call `func(*args, **kwargs)`, in whose arguments every tensor is a fake of this world."""
+        name = getattr(func, "__name__", "")
+        if name in DATA_READERS and _is_tensor_method(func):
+            raise DataDependent(f"Tensor.{name}")
+        if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
+            func = partial(rules.INSTEAD[name][1], func)
+        outer = self._written, self._reshaped, self._random, self._running
+        self._written, self._reshaped, self._random, self._running = [], [], False, name
+        default_dtype = torch.get_default_dtype()
+        if default_dtype is not self._default_dtype:
+            self._default_dtype = default_dtype
+            self._recipes = {}
+        caching_casts = torch._C._is_any_autocast_enabled() and torch.is_autocast_cache_enabled()
+        if caching_casts:  # autocast's cache outlives this call and would keep fakes
+            torch.set_autocast_cache_enabled(False)
+        try:
+            with self:
+                value = func(*args, **kwargs) if kwargs else func(*args)
+            if type(value) is not Fake:
+                value = self._all_fake(value)
+            mutated = self._mutated(args, kwargs) if self._written or self._reshaped else ()
+            return OpResult(value, mutated, self._random)
+        except RuntimeError as error:
+            # C++ that reads memory without an operator (tensor_split), or a check that went on after
+            # an assumed answer.
+            if self._assumed or NO_DATA in str(error):
+                raise DataDependent(name) from error
+            raise
+        finally:
+            if caching_casts:
+                torch.set_autocast_cache_enabled(True)
+            self._written, self._reshaped, self._random, self._running = outer
+
+    def _all_fake(self, value: Any) -> Any:
+        """Functions that make tensors without dispatching (`from_numpy`) return real ones."""
+        if isinstance(value, torch.Tensor):
+            return value if type(value) is Fake else self._reals.fake(value)
+        if type(value) in (tuple, list) and any(type(v) is torch.Tensor for v in value):
+            return type(value)(self._all_fake(v) for v in value)
+        return value
+
+    def _mutated(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Fake, ...]:
+        """The fakes among the arguments whose memory was written, or whose own metadata was."""
+        memory = {t.untyped_storage()._cdata for t in self._written}
+        objects = {id(t) for t in self._reshaped}
+        found: dict[int, Fake] = {}
+        for t in _fakes_in((args, kwargs)):
+            if id(t) in objects or t.untyped_storage()._cdata in memory:
+                found[id(t)] = t
+        return tuple(found.values())
+
+    # How operators are answered.
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.dispatch(func, args, kwargs or {})
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer one operator."""
+        op = describe(func)
+        if op.draws is not None and op.draws(args, kwargs):
+            self._random = True
+        return _ANSWERS[op.kind](self, op, args, kwargs)
+
+    def _functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        read = Arguments(op.func, args, kwargs)
+        if read.foreign:
+            return self._functional(op, *self._owned(args, kwargs))
+        recipe = self._remembered(read)
+        if recipe is None:
+            recipe = self._work_out(op, args, kwargs, read)
+        if type(recipe) is Alias:
+            return self._view(op, args, kwargs)
+        if op.statistics and op.training.of(args, kwargs):
+            self._note(self._written, op.statistics, args, kwargs)
+        return recipe.build(self._self, args, kwargs)
+
+    def _write(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        read = Arguments(op.func, args, kwargs)
+        if read.foreign:
+            return self._write(op, *self._owned(args, kwargs))
+        if read.share_memory():
+            read.reusable = False  # overlap between arguments is no part of the key
+        recipe = self._remembered(read)
+        if recipe is None:
+            recipe = self._work_out(op, args, kwargs, read)
+        self._note(self._written, op.written, args, kwargs)
+        for argument in op.written:
+            if isinstance(many := argument.of(args, kwargs), (list, tuple)):
+                # Lists are counted by the kernels, through the operators they are made of.
+                torch._C._increment_version([t for t in many if not t.is_inference()])
+        return recipe.build(self._self, args, kwargs)
+
+    def _remembered(self, read: Arguments) -> Recipe | None:
+        if not read.reusable:
+            return None
+        try:
+            return self._recipes.get(tuple(read.key))
+        except TypeError:  # a symbolic size has no hash
+            read.reusable = False
+            return None
+
+    def _work_out(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
+    ) -> Recipe:
+        """Find out what the operator returns, and remember it."""
+        if rules.needs_data(op.name, args, kwargs):
+            raise DataDependent(op.name)
+        device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
+        shape = shapes.rule_for(op.name)
+        recipe = shape and shape(op, args, kwargs, device)
+        if recipe is None:
+            recipe = self._ask_meta_kernel(op, args, kwargs, device, read)
+        if read.reusable:
+            self._recipes[tuple(read.key)] = recipe
+        return recipe
+
+    def _ask_meta_kernel(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any, read: Arguments
+    ) -> Recipe:
+        """Run the meta kernel, and bring arguments that it resized up to date."""
+        twins = Twins()
+        rule = rules.rule_for(op.name, device)
+        meta = op.func if rule is None else partial(rule, op.func)
+        try:
+            result = meta(*twins.swap(args), **twins.swap_kwargs(kwargs))
+        except NotImplementedError as error:
+            raise NoMetaKernel(op.name) from error
+        result = rules.finish(op.name, args, kwargs, result)
+        resized = [(t, twin) for t, twin in twins.pairs() if op.written and not _alike(t, twin)]
+        for t, twin in resized:
+            resize(t, twin)
+            read.reusable = False  # another time there is nothing left to resize
+        return recipe_for(op, result, device, (twin for _, twin in twins.pairs()))
+
+    def _owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """The arguments with real tensors (constants inside PyTorch's own functions) made fake."""
+        return (
+            tuple(map(self._own, args)),
+            {name: self._own(value) for name, value in kwargs.items()},
+        )
+
+    def _own(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._own, value))
+        real = isinstance(value, torch.Tensor) and type(value) is not Fake
+        return self._reals.fake(value) if real and not is_number(value) else value
+
+    def _view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if type(args[0]) is not Fake:  # a new real tensor, on its way out of torch.tensor
+            args = (self._reals.fake(args[0]), *args[1:])
+        result = as_plain(op.func, args, kwargs)
+        if isinstance(result, torch.Tensor):
+            return adopt(self._self, result)
+        return type(result)([adopt(self._self, t) for t in result])
+
+    def _reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if op.name in RESIZES:
+            twins = Twins()
+            op.func(*twins.swap(args), **twins.swap_kwargs(kwargs))
+            resize(args[0], twins.of(args[0]))
+        else:
+            as_plain(op.func, args, kwargs)
+        self._reshaped.append(args[0])
+        return args[0]
+
+    def _composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # Reached below autograd, as in inference mode: what could be recorded above already was.
+        with torch._C._AutoDispatchBelowAutograd(), self:
+            return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
+
+    def _data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (self._running, op.name) not in rules.CHECKS:
+            raise DataDependent(op.name)
+        self._assumed = True
+        return rules.CHECKS[self._running, op.name]
+
+    def _note(
+        self, where: list[Fake], which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: Any
+    ) -> None:
+        where.extend(_fakes_in([argument.of(args, kwargs) for argument in which]))
+
+
+_ANSWERS: dict[Kind, Callable[[World, Op, tuple[Any, ...], dict[str, Any]], Any]] = {
+    Kind.FUNCTIONAL: World._functional,
+    Kind.WRITE: World._write,
+    Kind.VIEW: World._view,
+    Kind.RESHAPE: World._reshape,
+    Kind.COMPOSITE: World._composite,
+    Kind.DATA: World._data,
+}
+
+COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+
+# Operators that may need more memory than a tensor has.
+RESIZES = frozenset(("aten.resize_.default", "aten.resize_as_.default"))
+
+# What PyTorch says when C++ asks for the memory of a tensor that has none.
+NO_DATA = "its data is not allocated yet"
+
+# Methods that hand a tensor's memory to Python without going through an operator.
+DATA_READERS = frozenset(("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "share_memory_"))
+
+
+def _is_tensor_method(func: Any) -> bool:
+    owner = getattr(func, "__self__", None)
+    return isinstance(owner, torch.Tensor) or getattr(torch.Tensor, func.__name__, None) == func
+
+
+def _alike(t: torch.Tensor, twin: torch.Tensor) -> bool:
+    return t.size() == twin.size() and t.stride() == twin.stride()
+
+
+def _fakes_in(value: Any) -> Iterator[Fake]:
+    if type(value) is Fake:
+        yield value
+    elif isinstance(value, (list, tuple, set)):
+        for item in value:
+            yield from _fakes_in(item)
+    elif isinstance(value, dict):
+        yield from _fakes_in(list(value.values()))

@@ -1,0 +1,95 @@
+"""What a capture assumed about the values it met: guards, one record for each narrowing.
+
+A guard is data: a kind from a closed set, the source it speaks of, and what is expected. It prints
+as the Python condition it checks. `plan` turns a set of guards into the native tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Any
+
+from pliant.base.position import Position
+from pliant.guards.source import Source
+
+
+@unique  # an equal text would make one kind an alias of another
+class Kind(Enum):
+    """The closed set of things that can be assumed of a value. The text is how a guard prints."""
+
+    # about one value
+    TYPE = "type({0}) is {1}"
+    IS = "{0} is {1}"
+    IS_NOT = "{0} is not {1}"
+    EQUALS = "{0} == {1}"  # of exactly the same type too; NaN equals NaN, 0.0 is not -0.0
+    LENGTH = "len({0}) == {1}"
+    KEYS = "list({0}) == {1}"  # a dictionary's keys, in order
+    HAS = "{1} in {0}"  # a dictionary's key
+    LACKS = "{1} not in {0}"
+    FUNCTION = "{0}.__code__ is {1}"  # expected: (code, globals dict)
+    CLASS_ATTR = "{0}.{1}"  # expected: (name, value or MISSING); source: Fixed(cls)
+    TENSOR = "{0} matches {1}"  # expected: TensorSpec
+    PREDICATE = "{1}({0})"  # expected: Python callable; the slow way, for rare types
+    # about several values: `source` is the first, `expected` a tuple of the other sources
+    SAME = "same object: {0}, {1}"
+    DISTINCT = "all different: {0}, {1}"
+    # about the process: source is None, expected a native State
+    STATE = "torch global state is {1}"
+
+
+MISSING = type("MISSING", (), {"__repr__": lambda self: "<no such attribute>"})()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What is expected of a tensor. A size or stride of None is not checked."""
+
+    dtype: Any
+    device: Any
+    requires_grad: bool
+    sizes: tuple[int | None, ...]
+    strides: tuple[int | None, ...] | None  # None: the layout has no strides
+    storage_offset: int | None
+    dispatch_keys: int  # the raw representation of the key set
+
+    def __str__(self) -> str:
+        name = str(self.dtype).removeprefix("torch.")
+        size = list(self.sizes)
+        grad = ", requires_grad" if self.requires_grad else ""
+        return f"Tensor({name}{size}, stride={self.strides}, {self.device}{grad})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    """One assumption. `position` is the user's line that made it necessary."""
+
+    kind: Kind
+    source: Source | None
+    expected: Any
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        return self.kind.value.format(self.source, _shown(self.kind, self.expected))
+
+
+def _shown(kind: Kind, expected: Any) -> str:
+    """The expected value as text, short enough for a log line."""
+    if kind is Kind.FUNCTION:
+        return f"<code {expected[0].co_qualname}>"
+    if kind is Kind.CLASS_ATTR:
+        name, value = expected
+        return f"{name} is {_short(value)}"
+    if kind in (Kind.SAME, Kind.DISTINCT):
+        return ", ".join(str(source) for source in expected)
+    if kind is Kind.TYPE:
+        return str(expected.__qualname__)
+    if kind is Kind.TENSOR or kind is Kind.STATE:
+        return str(expected)
+    return _short(list(expected) if kind is Kind.KEYS else expected)
+
+
+def _short(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    text = name if isinstance(name, str) else repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

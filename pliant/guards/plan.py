@@ -1,0 +1,225 @@
+"""From guards to the native tree that checks them on each call, and from a failure to a sentence.
+
+The tree is built in the order that finds a difference soonest: the process, then what is known of
+parameters, then what lies deeper. Nothing here runs on a call that hits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from pliant._native import UNREACHABLE, GuardTree, State
+from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec
+from pliant.guards.source import (
+    Attr,
+    CellContents,
+    ClassAttr,
+    ClosureCell,
+    DictItem,
+    Fixed,
+    InstanceDict,
+    Local,
+    SeqItem,
+    Source,
+    TypeOf,
+)
+
+_ROOTS: dict[type[Source], Callable[[GuardTree, Any], int]] = {
+    Local: lambda tree, source: tree.local(source.index),
+    Fixed: lambda tree, source: tree.fixed(source.value),
+}
+
+_STEPS: dict[type[Source], Callable[[GuardTree, int, Any], int]] = {
+    InstanceDict: lambda tree, parent, source: tree.instance_dict(parent),
+    DictItem: lambda tree, parent, source: tree.dict_item(parent, source.key),
+    SeqItem: lambda tree, parent, source: tree.seq_item(parent, source.index),
+    Attr: lambda tree, parent, source: tree.attr(parent, source.name),
+    TypeOf: lambda tree, parent, source: tree.type_of(parent),
+    CellContents: lambda tree, parent, source: tree.cell_contents(parent),
+    ClosureCell: lambda tree, parent, source: tree.closure_cell(parent, source.index),
+    ClassAttr: lambda tree, parent, source: tree.class_attr(parent, source.name),
+}
+
+_CHECKS: dict[Kind, Callable[[GuardTree, int, Any, Guard], None]] = {
+    Kind.TYPE: GuardTree.check_type,
+    Kind.IS: GuardTree.check_is,
+    Kind.IS_NOT: GuardTree.check_is_not,
+    Kind.EQUALS: GuardTree.check_equal,
+    Kind.LENGTH: GuardTree.check_length,
+    Kind.KEYS: lambda tree, node, keys, guard: tree.check_keys(node, tuple(keys), guard),
+    Kind.HAS: GuardTree.check_has,
+    Kind.LACKS: GuardTree.check_lacks,
+    Kind.FUNCTION: GuardTree.check_function,
+    Kind.CLASS_ATTR: lambda tree, node, expected, guard: tree.check_class_attr(
+        node, expected[:1] if expected[1] is MISSING else expected, guard
+    ),
+    Kind.TENSOR: GuardTree.check_tensor,
+    Kind.PREDICATE: GuardTree.check_predicate,
+}
+
+_RELATIONS: dict[Kind, Callable[[GuardTree, list[int], Guard], None]] = {
+    Kind.SAME: GuardTree.check_same,
+    Kind.DISTINCT: GuardTree.check_distinct,
+}
+
+
+def build(guards: Sequence[Guard], slots: Sequence[Source], nlocals: int) -> GuardTree:
+    """The tree that checks `guards` and hands the values of `slots`, in order, to residual code."""
+    plan = _Plan(GuardTree(nlocals))
+    for guard in sorted(guards, key=_rank):
+        plan.add(guard)
+    for source in slots:
+        plan.tree.slot(plan.node(source))
+    plan.tree.finish()
+    return plan.tree
+
+
+def _rank(guard: Guard) -> int:
+    """The order of checking; guards of one rank stay as they were made."""
+    if guard.kind is Kind.STATE:
+        return 0
+    return 1 if isinstance(guard.source, Local) and guard.kind not in _RELATIONS else 2
+
+
+class _Plan:
+    """A tree being built."""
+
+    def __init__(self, tree: GuardTree) -> None:
+        self.tree = tree
+        self._nodes: dict[int, int] = {}  # by id of the source: hashing long paths is slow
+        self._alive: list[Source] = []  # so that no id is used twice
+        self._seen: set[Any] = set()
+
+    def node(self, source: Source) -> int:
+        node = self._nodes.get(id(source))
+        if node is None:
+            base = source.base
+            if base is None:
+                node = _ROOTS[type(source)](self.tree, source)
+            else:
+                node = _STEPS[type(source)](self.tree, self.node(base), source)
+            self._nodes[id(source)] = node
+            self._alive.append(source)
+        return node
+
+    def add(self, guard: Guard) -> None:
+        if guard.kind is Kind.STATE:
+            self.tree.check_state(guard.expected, guard)
+            return
+        assert guard.source is not None, guard.kind
+        node = self.node(guard.source)
+        if guard.kind in _RELATIONS:
+            nodes = [node, *map(self.node, guard.expected)]
+            if self._is_new(guard.kind, tuple(nodes)):
+                _RELATIONS[guard.kind](self.tree, nodes, guard)
+        elif self._is_new(guard.kind, (node, _identity(guard.expected))):
+            _CHECKS[guard.kind](self.tree, node, guard.expected, guard)
+
+    def _is_new(self, kind: Kind, about: tuple[Any, ...]) -> bool:
+        key = (kind, about)
+        new = key not in self._seen
+        self._seen.add(key)
+        return new
+
+
+def _identity(expected: Any) -> Any:
+    """Equal only for expected values that mean the same; guards are alive, so ids do not recur."""
+    if isinstance(expected, tuple):
+        return (type(expected), *map(_identity, expected))
+    if type(expected) in (str, int, bool, TensorSpec):
+        return (type(expected), expected)
+    return id(expected)
+
+
+# Explanations -------------------------------------------------------------------------------------
+
+
+def explain(guard: Guard, got: Any) -> str:
+    """The condition that failed and what was found: `L['x'].size()[0] == 3, got 4`.
+
+    `guard` and `got` are what `GuardTree.check` reports.
+    """
+    if got is UNREACHABLE:
+        return f"{guard}, but {guard.source} is not there"
+    special = _EXPLAIN.get(guard.kind)
+    return special(guard, got) if special else f"{guard}, got {_describe(got)}"
+
+
+def _explain_tensor(guard: Guard, got: Any) -> str:
+    if not isinstance(got, torch.Tensor):
+        return f"{guard.source} is a tensor, got {_describe(got)}"
+    for name, expected, found in _tensor_properties(guard.expected, got):
+        if expected is not None and expected != found:
+            return f"{guard.source}.{name} == {expected}, got {found}"
+    return f"{guard}, got {got.layout} tensor of {got.dtype}"
+
+
+def _tensor_properties(spec: TensorSpec, got: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
+    yield "dtype", spec.dtype, got.dtype
+    yield "device", spec.device, got.device
+    yield "dim()", len(spec.sizes), got.dim()
+    for i, size in enumerate(spec.sizes):
+        yield f"size()[{i}]", size, got.size(i)
+    yield "requires_grad", spec.requires_grad, got.requires_grad
+    if spec.dispatch_keys != (keys := torch._C._dispatch_keys(got)).raw_repr():
+        expected = torch._C.DispatchKeySet.from_raw_repr(spec.dispatch_keys)
+        yield "dispatch_keys", str(expected), str(keys)
+    for i, stride in enumerate(spec.strides or ()):
+        yield f"stride()[{i}]", stride, got.stride(i)
+    if spec.strides is not None:
+        yield "storage_offset()", spec.storage_offset, got.storage_offset()
+
+
+def _explain_state(guard: Guard, got: Any) -> str:
+    return f"torch global state: {guard.expected.diff(State.current()) or 'changed back since'}"
+
+
+def _explain_class_attr(guard: Guard, got: Any) -> str:
+    found = inspect.getattr_static(got, guard.expected[0], MISSING)
+    return f"{guard}, got {found if found is MISSING else _describe(found)}"
+
+
+def _explain_distinct(guard: Guard, got: Any) -> str:
+    sources = (guard.source, *guard.expected)
+    return f"{guard}, got {sources[got[0]]} is {sources[got[1]]}"
+
+
+_EXPLAIN: dict[Kind, Callable[[Guard, Any], str]] = {
+    Kind.TYPE: lambda guard, got: f"{guard}, got {type(got).__qualname__}",
+    Kind.LENGTH: lambda guard, got: f"{guard}, got {_length(got)}",
+    Kind.KEYS: lambda guard, got: f"{guard}, got {_keys(got)}",
+    Kind.HAS: lambda guard, got: f"{guard}, got no such key",
+    Kind.LACKS: lambda guard, got: f"{guard}, got such a key",
+    Kind.CLASS_ATTR: _explain_class_attr,
+    Kind.TENSOR: _explain_tensor,
+    Kind.SAME: lambda guard, got: f"{guard}, got different objects",
+    Kind.DISTINCT: _explain_distinct,
+    Kind.STATE: _explain_state,
+}
+
+_PRINTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, range, slice, torch.dtype)
+
+
+def _describe(value: Any) -> str:
+    """What a value is, in a few words, without running a `__repr__` of the user's."""
+    if type(value) in _PRINTABLE or isinstance(value, torch.device):
+        text = repr(value)
+        return text if len(text) <= 120 else text[:117] + "..."
+    if isinstance(value, type) or inspect.isroutine(value):
+        return str(getattr(value, "__qualname__", value))
+    return f"<{type(value).__qualname__} object>"
+
+
+def _length(value: Any) -> str:
+    return str(len(value)) if hasattr(type(value), "__len__") else _describe(value)
+
+
+def _keys(value: Any) -> str:
+    if not isinstance(value, dict):
+        return _describe(value)
+    shown = [_describe(key) for _, key in zip(range(20), value, strict=False)]
+    return f"[{', '.join(shown)}{', ...' if len(value) > len(shown) else ''}]"

@@ -1,0 +1,1 @@
+"""What happens at run time around native code: residual functions, resume functions, tracebacks."""

@@ -1,0 +1,29 @@
+"""Residual source becomes a function that a debugger can step through.
+
+Each piece of source gets a file name of its own, known to `linecache`, so that tracebacks, debuggers and
+`inspect.getsource` show it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import types
+from typing import Any
+
+_numbers = itertools.count()
+
+
+def load(name: str, source: str, namespace: dict[str, Any]) -> types.FunctionType:
+    """Compile the source of one function and return the function."""
+    file = f"<pliant {name} {next(_numbers)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope = dict(namespace)
+    scope["__name__"] = "pliant.residual"
+    exec(compile(source, file, "exec"), scope)
+    function = next(
+        value
+        for value in scope.values()
+        if isinstance(value, types.FunctionType) and value.__code__.co_filename == file
+    )
+    return function

@@ -1,0 +1,63 @@
+"""Resume functions: the rest of a function after a graph break, callable.
+
+The closure of a resume function is passed anew on each call, because the cells belong to one activation
+of the original function. So a function that has cells is entered through a small wrapper that takes
+them as its first arguments.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from pliant.bytecode.resume import ResumePoint, closure_names, resume_code
+
+_functions: dict[tuple[types.CodeType, int], types.FunctionType] = {}
+
+
+def resume_function(point: ResumePoint, namespace: dict[str, Any]) -> types.FunctionType:
+    """The function that continues at `point`. The same one each time."""
+    code = resume_code(point)
+    key = (code, id(namespace))
+    if key not in _functions:
+        cells = closure_names(point.code)
+        if cells:
+            _functions[key] = _with_cells(point, code, namespace, len(cells))
+        else:
+            _functions[key] = types.FunctionType(code, namespace)
+    return _functions[key]
+
+
+def _with_cells(
+    point: ResumePoint, code: types.CodeType, namespace: dict[str, Any], count: int
+) -> types.FunctionType:
+    """`def f(cell_0, …, stack_0, …, x): return FunctionType(code, globals, name, None, cells)(…)`"""
+    cells = [f"cell_{number}" for number in range(count)]
+    parameters = list(point.parameters)
+    taken = {*cells, *parameters}
+    names = {}
+    for wish in ("FunctionType", "code", "namespace"):
+        name = wish
+        while name in taken:
+            name += "_"
+        names[wish] = name
+    source = (
+        f"def resume({', '.join([*cells, *map(_plain, parameters)])}):\n"
+        f"    return {names['FunctionType']}({names['code']}, {names['namespace']}, "
+        f"{code.co_name!r}, None, ({', '.join(cells)},))({', '.join(map(_plain, parameters))})\n"
+    )
+    scope: dict[str, Any] = {
+        names["FunctionType"]: types.FunctionType,
+        names["code"]: code,
+        names["namespace"]: namespace,
+        "__name__": "pliant.resume",
+    }
+    exec(compile(source, f"<pliant {code.co_name}>", "exec"), scope)
+    function: types.FunctionType = scope["resume"]
+    function.__name__ = code.co_name
+    return function
+
+
+def _plain(name: str) -> str:
+    """Names that the compiler made up (`.0`) are no identifiers."""
+    return name if name.isidentifier() else f"v{name.replace('.', '_')}"

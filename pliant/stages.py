@@ -1,0 +1,71 @@
+"""The values in which the stages of the pipeline meet. Nothing else is shared between stages."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant._native import State
+from pliant.base.position import Position
+from pliant.bytecode.resume import ResumePoint
+from pliant.guards.guard import Guard
+from pliant.guards.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class BreakInfo:
+    """Why a graph ended early: a code of `capture.breaks.BREAKS`, what was met, and where."""
+
+    code: str
+    what: str
+    position: Position | None
+    stack: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeTarget:
+    """A function that continues another in its middle; the residual code calls it as `name`.
+
+    `compiled` says that it is entered through pliant: it is captured when it is first called. One
+    that another resume function calls is followed as part of that one.
+    """
+
+    name: str
+    point: ResumePoint
+    namespace: dict[str, Any]
+    compiled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A function, or the part of it up to a graph break, as a graph, guards and residual code."""
+
+    name: str
+    graph: fx.GraphModule | None
+    graph_name: str  # how the residual code calls the graph
+    examples: tuple[torch.Tensor, ...]  # the graph's inputs as seen during capture
+    guards: tuple[Guard, ...]
+    slots: tuple[Source, ...]  # what the residual code's parameters are
+    residual: str
+    namespace: dict[str, Any]  # the globals of the residual code
+    lines: dict[int, tuple[Position, ...]]  # residual line to the user's stack
+    graph_line: int  # the residual line that calls the graph, if there is one
+    state: State  # PyTorch's global state when the function was called
+    resumes: tuple[ResumeTarget, ...] = ()
+    broken: BreakInfo | None = None
+    rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A captured function with its graph compiled: what an entry of the dispatcher runs."""
+
+    captured: Captured
+    residual: types.FunctionType
+    graph: Callable[..., Any] | None
+    seconds: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,234 @@
+"""The operator and functools modules, sorting, collections, regular expressions."""
+
+import collections
+import functools
+import operator
+import re
+import types
+
+import pytest
+import torch
+
+X = torch.arange(6.0).reshape(2, 3)
+PROGRAMS = []
+
+
+def program(function):
+    PROGRAMS.append(pytest.param(function, id=function.__name__))
+    return function
+
+
+@program
+def operators(x):
+    return operator.add(x, 1), operator.mul(2, 3), operator.neg(x), operator.lt(1, 2), operator.pow(2, 3)
+
+
+@program
+def more_operators(x):
+    return operator.not_(0), operator.truth([]), operator.is_(x, x), operator.is_not(x, 1), operator.inv(3)
+
+
+@program
+def item_operators(x):
+    return operator.contains([1, 2], 2), operator.getitem([1, x], 1), operator.countOf([1, 1], 1)
+
+
+@program
+def sequence_operators(x):
+    return operator.concat([1], [x]), operator.indexOf([5, 6], 6), operator.length_hint([1, 2])
+
+
+@program
+def inplace_operators(x):
+    a = [1]
+    b = operator.iadd(a, [2])
+    operator.setitem(b, 0, 9)
+    operator.delitem(b, 1)
+    return a, a is b, operator.call(len, a), operator.matmul(x, x.t())
+
+
+@program
+def concat_of_numbers(x):
+    return operator.concat(1, 2)
+
+
+@program
+def index_of_missing(x):
+    return operator.indexOf([1], 2)
+
+
+@program
+def getters(x):
+    d = {"a": 1, "b": x}
+    n = types.SimpleNamespace(a=types.SimpleNamespace(b=4), c=5)
+    return operator.itemgetter("b")(d), operator.itemgetter("a", "b")(d), operator.attrgetter("a.b", "c")(n)
+
+
+@program
+def method_callers(x):
+    return operator.methodcaller("sum", 0)(x), operator.methodcaller("sum", dim=1)(x)
+
+
+SECOND, SHAPE, ROWS = operator.itemgetter(1), operator.attrgetter("shape"), operator.methodcaller("sum", 1)
+
+
+@program
+def getters_from_outside(x):
+    return SECOND([1, 2]), SHAPE(x), ROWS(x), sorted([(1, 3), (2, 0)], key=SECOND)
+
+
+@program
+def attrgetter_of_number(x):
+    return operator.attrgetter(3)
+
+
+@program
+def partial_application(x):
+    f = functools.partial(torch.add, x, alpha=2)
+    g = functools.partial(f, 1)
+    return g(), g.func is torch.add, len(g.args), g.keywords, g(alpha=3)
+
+
+@program
+def partial_of_number(x):
+    return functools.partial(3)
+
+
+@program
+def reduction(x):
+    return functools.reduce(lambda a, b: a + b, [x, 1, 2]), functools.reduce(operator.mul, (2, 3), 4)
+
+
+@program
+def reduction_of_nothing(x):
+    return functools.reduce(operator.add, [])
+
+
+@program
+def comparison_keys(x):
+    return sorted([3, 1, 2], key=functools.cmp_to_key(lambda a, b: b - a))
+
+
+@functools.lru_cache(None)
+def doubled(n):
+    return n * 2
+
+
+class Cached:
+    @functools.lru_cache  # noqa: B019
+    def next(self, n):
+        return n + 1
+
+    @functools.cached_property
+    def eight(self):
+        return 8
+
+    def difference(self, a, b):
+        return a - b
+
+    from_ten = functools.partialmethod(difference, 10)
+
+
+@program
+def cached_functions(x):
+    c = Cached()
+    return x * doubled(3), x * c.next(3), c.eight + c.eight, c.from_ten(3)
+
+
+@program
+def decorators(x):
+    def deco(f):
+        @functools.wraps(f)
+        def inner(*args, **kwargs):
+            return f(*args, **kwargs) + 1
+
+        return inner
+
+    @deco
+    def g(v):
+        "doc"
+        return v * 2
+
+    return g(x), g.__name__, g.__doc__
+
+
+@program
+def sorting(x):
+    return sorted([3, 1, 2]), sorted([3, 1], reverse=True), sorted(["bb", "a"], key=len), sorted({"b": 1, "a": 2})
+
+
+@program
+def sorting_a_mixture(x):
+    return sorted([1, "a"])
+
+
+@program
+def counting(x):
+    c = collections.Counter("abracadabra")
+    d = collections.Counter(a=1) + collections.Counter(a=2, b=1)
+    return c["a"], c["zz"], c.most_common(1), dict(d), x * c.total()
+
+
+@program
+def deques(x):
+    d = collections.deque([1, 2, 3], maxlen=2)
+    d.append(x)
+    return d, len(d), d.maxlen, collections.deque()
+
+
+@program
+def negative_maxlen(x):
+    return collections.deque([], -1)
+
+
+@program
+def default_dicts(x):
+    d = collections.defaultdict(list)
+    d["a"].append(x)
+    return dict(d), d["b"], collections.defaultdict(int, a=1), d
+
+
+@program
+def default_dict_of_number(x):
+    return collections.defaultdict(3)
+
+
+@program
+def ordered_dicts(x):
+    d = collections.OrderedDict([("a", x), ("b", 2)])
+    d.move_to_end("a")
+    return list(d), d["a"], d
+
+
+@program
+def chain_maps(x):
+    return collections.ChainMap({"a": x}, {"a": 1, "b": 2})["b"]
+
+
+@program
+def regular_expressions(x):
+    found = re.match(r"(\w)(\d+)", "a12")
+    return x, found.group(1), found.groups(), re.sub("a", "b", "aXa"), re.compile("z").search("xz").start()
+
+
+@program
+def all_matches(x):
+    return [found.group() for found in re.finditer(r"\d", "1a2")], re.findall("a.", "abac"), re.match("q", "")
+
+
+@program
+def bad_pattern(x):
+    return re.compile("(")
+
+
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_same_as_eager(check, function):
+    check(function, X)
+
+
+def test_getter_from_outside_is_assumed_to_be_the_same():
+    import pliant
+
+    compiled = pliant.compile(lambda x, get: x + get([10, 20]), backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(()), operator.itemgetter(0)) == 10
+    assert compiled(torch.zeros(()), operator.itemgetter(1)) == 20

@@ -1,0 +1,36 @@
+"""What holds in every test: failures inside pliant are raised, stages are checked, random numbers
+are the same each time, and no test sees the logs, counters or options of another."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from pliant.base import events, logs
+from pliant.base.options import config
+
+torch.set_num_threads(1)  # the tests run in several processes
+
+
+@pytest.fixture(autouse=True)
+def clean_state() -> Iterator[None]:
+    torch.manual_seed(0)
+    events.counters.reset()
+    logs.user_warnings.reset()
+    with config.patch(raise_on_fallback=True, check_ir=True):
+        yield
+    logs.set_logs()
+
+
+@pytest.fixture
+def stream() -> Iterator[list[events.Event]]:
+    """The events of the test, as they come."""
+    seen: list[events.Event] = []
+    with events.listening(seen.append):
+        yield seen
+
+
+@pytest.fixture
+def seen(stream: list[events.Event]) -> Callable[[type], list]:
+    """`seen(Kind)`: the events of that kind so far."""
+    return lambda kind: [event for event in stream if isinstance(event, kind)]

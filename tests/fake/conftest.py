@@ -1,0 +1,123 @@
+"""The oracle of the tests in this folder: the same call on real tensors, compared in all but values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pliant.fake import Fake, World, metadata
+
+Path = tuple[Any, ...]
+
+
+def leaves(value: Any, path: Path = ()) -> dict[Path, Any]:
+    """Everything inside nested containers, by path; the containers' own types included."""
+    if isinstance(value, (list, tuple)):
+        found: dict[Path, Any] = {(*path, "type"): type(value)}
+        for i, item in enumerate(value):
+            found.update(leaves(item, (*path, i)))
+        return found
+    if isinstance(value, dict):
+        found = {(*path, "type"): type(value)}
+        for key, item in value.items():
+            found.update(leaves(item, (*path, key)))
+        return found
+    return {path: value}
+
+
+def rebuild(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """`value` with every tensor changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        items = [rebuild(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {key: rebuild(item, change) for key, item in value.items()}
+    return value
+
+
+def look(value: Any) -> Any:
+    return metadata(value) if isinstance(value, torch.Tensor) else value
+
+
+def relations(tensors: dict[Path, torch.Tensor]) -> dict[tuple[Path, Path], tuple[bool, ...]]:
+    """For each pair: is it the same object, does it share memory, is one the base of the other."""
+    items = list(tensors.items())
+    return {
+        (p, q): (
+            a is b,
+            a.untyped_storage()._cdata == b.untyped_storage()._cdata,
+            a._base is b,
+            b._base is a,
+        )
+        for i, (p, a) in enumerate(items)
+        for q, b in items[:i]
+    }
+
+
+def only_tensors(found: dict[Path, Any]) -> dict[Path, torch.Tensor]:
+    return {p: v for p, v in found.items() if isinstance(v, torch.Tensor)}
+
+
+def versions(tensors: dict[Path, torch.Tensor]) -> dict[Path, int]:
+    return {p: t._version for p, t in tensors.items() if not t.is_inference()}
+
+
+def check(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run on fakes, then for real; everything but the values must agree."""
+    world = World()
+    fakes = rebuild((args, kwargs), world.from_real)
+    result = world.run(func, *fakes)
+    real_inputs, fake_inputs = only_tensors(leaves((args, kwargs))), only_tensors(leaves(fakes))
+    before = versions(real_inputs)
+    state = torch.get_rng_state()
+    real = func(*args, **kwargs)
+    drew = not torch.equal(state, torch.get_rng_state())
+
+    real_parts, fake_parts = leaves(real), leaves(result.value)
+    assert {p: look(v) for p, v in fake_parts.items()} == {
+        p: look(v) for p, v in real_parts.items()
+    }, "the result looks different"
+    assert all(type(t) is Fake for t in only_tensors(fake_parts).values())
+    assert {p: look(t) for p, t in fake_inputs.items()} == {
+        p: look(t) for p, t in real_inputs.items()
+    }, "the arguments look different afterwards"
+    after, fake_after = versions(real_inputs), versions(fake_inputs)
+    bumped = {p for p in before if before[p] != after[p]}
+    assert bumped == {p for p in before if before[p] != fake_after[p]}, "version counters"
+    written = {p for p, t in fake_inputs.items() if any(t is m for m in result.mutated)}
+    assert bumped <= written, "a write was missed"
+    every_real = {("in", *p): t for p, t in real_inputs.items()} | only_tensors(real_parts)
+    every_fake = {("in", *p): t for p, t in fake_inputs.items()} | only_tensors(fake_parts)
+    assert relations(every_fake) == relations(every_real), "aliasing"
+    assert result.random or not drew, "random numbers were drawn unnoticed"
+    return result
+
+
+def grown(t: torch.Tensor) -> torch.Tensor:
+    """A float tensor as the result of an operation under grad, so that in-place functions accept it."""
+    if not (t.is_floating_point() or t.is_complex()):
+        return t
+    return torch.clone(t.detach().requires_grad_())
+
+
+@pytest.fixture
+def with_grad() -> Callable[[Any], Any]:
+    """Every float tensor inside a value made to require grad."""
+    return lambda value: rebuild(value, grown)
+
+
+@pytest.fixture
+def agree() -> Callable[..., Any]:
+    """`agree(func, *args, **kwargs)`: fakes and eager must agree on this call."""
+    return lambda func, *args, **kwargs: check(func, args, kwargs)
+
+
+@pytest.fixture
+def change() -> Callable[..., Any]:
+    """`change(value, how)`: every tensor inside a value changed."""
+    return rebuild

@@ -1,0 +1,123 @@
+"""PyTorch's own samples of every operator, on fakes and for real, in several layouts.
+
+What fakes cannot do is listed with its reason. The list is exact: an operator that starts to fail, and
+one that stops failing, both fail the test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import types
+import unittest
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pliant.fake import FakeError
+
+SAMPLES = 4  # of each operator, in each layout, with and without grad
+
+# The result, or its shape, is in the values.
+DATA_DEPENDENT = {
+    "allclose",
+    "argwhere",
+    "bincount",
+    "combinations",
+    "equal",
+    "item",
+    "linalg.lstsq",
+    "linalg.lstsq.grad_oriented",
+    "masked_select",
+    "nn.functional.gaussian_nll_loss",  # refuses negative variances
+    "nn.functional.one_hot",  # without num_classes
+    "nonzero",
+    "tensor_split",  # by a tensor of indices
+    "unique",
+    "unique_consecutive",
+}
+SPARSE = {"sparse.mm.reduce", "sparse.sampled_addmm"}
+NO_META_KERNEL = {"to_sparse"}
+EXPECTED = {
+    **dict.fromkeys(DATA_DEPENDENT, "DataDependent"),
+    **dict.fromkeys(SPARSE, "Unsupported"),
+    **dict.fromkeys(NO_META_KERNEL, "NoMetaKernel"),
+}
+NOT_ON_CPU = "jiterator_"
+
+
+def operators() -> Iterator[tuple[str, Any, torch.dtype]]:
+    # The module of samples also holds PyTorch's test base class, which wants a package for it, and
+    # reads the command line.
+    stub = types.ModuleType("expecttest")
+    stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+    sys.modules.setdefault("expecttest", stub)
+    argv, sys.argv = sys.argv, sys.argv[:1]
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    finally:
+        sys.argv = argv
+    for op in op_db:
+        name = ".".join(filter(None, (op.name, op.variant_test_name)))
+        dtypes = sorted(op.dtypes, key=lambda dtype: (dtype is not torch.float32, str(dtype)))
+        if dtypes and not name.startswith(NOT_ON_CPU):
+            yield name, op, dtypes[0]
+
+
+def flipped(t: torch.Tensor) -> torch.Tensor:
+    if t.layout is not torch.strided or t.dim() < 2 or not t.is_contiguous():
+        return t
+    other = t.detach().transpose(-1, -2).contiguous().transpose(-1, -2)
+    return other.requires_grad_(t.requires_grad)
+
+
+def channels_last(t: torch.Tensor) -> torch.Tensor:
+    form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(t.dim())
+    if form is None or t.layout is not torch.strided:
+        return t
+    return t.detach().contiguous(memory_format=form).requires_grad_(t.requires_grad)
+
+
+LAYOUTS = {"plain": lambda t: t, "flipped": flipped, "channels last": channels_last}
+
+
+def calls(op: Any, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    grads = {False, op.supports_autograd and dtype.is_floating_point}
+    for grad in sorted(grads):
+        samples = op.sample_inputs("cpu", dtype, requires_grad=grad)
+        for sample in itertools.islice(samples, SAMPLES):
+            yield (sample.input, *sample.args), sample.kwargs
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_operator(agree: Any, change: Any, layout: str) -> None:
+    outcomes: dict[str, str] = {}
+    compared = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, op, dtype in operators():
+            for call in calls(op, dtype):
+                args, kwargs = change(call, LAYOUTS[layout])
+                if not runs(op.op, change((args, kwargs), torch.clone)):
+                    continue
+                compared += 1
+                try:
+                    agree(op.op, *args, **kwargs)
+                except FakeError as error:
+                    outcomes[name] = type(error).__name__
+                except Exception as error:
+                    outcomes[name] = f"{type(error).__name__}: {str(error)[:200]}"
+    assert outcomes == EXPECTED
+    assert compared > 3000
+
+
+def runs(func: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+    """Whether eager accepts the call: not every operator takes every layout."""
+    try:
+        func(*call[0], **call[1])
+    except Exception:
+        return False
+    return True

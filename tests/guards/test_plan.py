@@ -1,0 +1,233 @@
+"""From guards to the native tree, and from a failure to a sentence."""
+
+import collections
+import types
+
+import pytest
+import torch
+
+from pliant._native import UNREACHABLE, State
+from pliant.guards import plan, source
+from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec
+from pliant.guards.source import (
+    Attr,
+    CellContents,
+    ClassAttr,
+    ClosureCell,
+    DictItem,
+    Fixed,
+    InstanceDict,
+    Local,
+    SeqItem,
+    TypeOf,
+)
+
+X, Y, Z = Local(0, "x"), Local(1, "y"), Local(2, "z")
+
+
+def spec_of(t):
+    keys = torch._C._dispatch_keys(t).raw_repr()
+    sizes = (tuple(t.shape), t.stride(), t.storage_offset())
+    return TensorSpec(t.dtype, t.device, t.requires_grad, *sizes, keys)
+
+
+def why(guards, *values):
+    """The explanation of the first failing guard."""
+    guards = guards if isinstance(guards, list) else [guards]
+    result = plan.build(guards, [], len(values)).check(values)
+    return None if result is None else plan.explain(*result)
+
+
+class Model(torch.nn.Module):
+    scale = 2
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 3)
+
+
+class Other:
+    pass
+
+
+def double(x):
+    return 2 * x
+
+
+T = torch.ones(3, 4)
+SENTENCES = [
+    (Guard(Kind.TYPE, X, torch.Tensor), T, 3, "type(L['x']) is Tensor, got int"),
+    (Guard(Kind.IS, X, None), None, 3, "L['x'] is None, got 3"),
+    (Guard(Kind.IS, X, double), double, Other(), "L['x'] is double, got <Other object>"),
+    (Guard(Kind.IS_NOT, X, None), 3, None, "L['x'] is not None, got None"),
+    (Guard(Kind.EQUALS, X, 3), 3, 4, "L['x'] == 3, got 4"),
+    (Guard(Kind.EQUALS, X, 3), 3, 3.0, "L['x'] == 3, got 3.0"),
+    (Guard(Kind.EQUALS, X, "a"), "a", T, "L['x'] == 'a', got <Tensor object>"),
+    (Guard(Kind.EQUALS, X, torch.float32), torch.float32, int, "L['x'] == torch.float32, got int"),
+    (Guard(Kind.LENGTH, X, 2), [1, 2], [], "len(L['x']) == 2, got 0"),
+    (Guard(Kind.LENGTH, X, 2), [1, 2], 5, "len(L['x']) == 2, got 5"),
+    (Guard(Kind.KEYS, X, ("a",)), {"a": 1}, {"b": 1}, "list(L['x']) == ['a'], got ['b']"),
+    (Guard(Kind.HAS, X, "a"), {"a": 1}, {}, "'a' in L['x'], got no such key"),
+    (Guard(Kind.LACKS, X, "a"), {}, {"a": 1}, "'a' not in L['x'], got such a key"),
+    (
+        Guard(Kind.FUNCTION, X, (double.__code__, double.__globals__)),
+        double,
+        spec_of,
+        "L['x'].__code__ is <code double>, got spec_of",
+    ),
+    (Guard(Kind.PREDICATE, X, callable), len, 3, "callable(L['x']), got 3"),
+    (Guard(Kind.EQUALS, SeqItem(X, 1), 5), [0, 5], [0, 6], "L['x'][1] == 5, got 6"),
+    (
+        Guard(Kind.EQUALS, SeqItem(X, 1), 5),
+        [0, 5],
+        [],
+        "L['x'][1] == 5, but L['x'][1] is not there",
+    ),
+]
+
+
+@pytest.mark.parametrize("guard, good, bad, sentence", SENTENCES)
+def test_a_failure_reads_as_a_sentence(guard, good, bad, sentence):
+    assert why(guard, good) is None
+    assert why(guard, bad) == sentence
+
+
+TENSORS = [
+    (T.double(), "L['x'].dtype == torch.float32, got torch.float64"),
+    (T.to("meta"), "L['x'].device == cpu, got meta"),
+    (torch.ones(3), "L['x'].dim() == 2, got 1"),
+    (torch.ones(4, 4), "L['x'].size()[0] == 3, got 4"),
+    (torch.ones(3, 5), "L['x'].size()[1] == 4, got 5"),
+    (torch.ones(4, 3).t(), "L['x'].stride()[0] == 4, got 1"),
+    (torch.ones(4, 4)[1:], "L['x'].storage_offset() == 0, got 4"),
+    (T.clone().requires_grad_(), "L['x'].requires_grad == False, got True"),
+    (None, "L['x'] is a tensor, got None"),
+]
+
+
+@pytest.mark.parametrize("value, sentence", TENSORS)
+def test_a_tensor_names_the_property_that_differs(value, sentence):
+    guard = Guard(Kind.TENSOR, X, spec_of(T))
+    assert why(guard, T.clone()) is None
+    assert why(guard, value) == sentence
+
+
+def test_dispatch_keys_are_named():
+    with torch.inference_mode():
+        value = torch.ones(3, 4)
+    text = why(Guard(Kind.TENSOR, X, spec_of(T)), value)
+    assert text.startswith("L['x'].dispatch_keys == DispatchKeySet(") and "AutogradCPU" in text
+
+
+def test_relations():
+    same, distinct = Guard(Kind.SAME, X, (Z,)), Guard(Kind.DISTINCT, X, (Y, Z))
+    a, b, c = [], [], []
+    assert why(same, a, b, a) is None and why(distinct, a, b, c) is None
+    assert why(same, a, b, c) == "same object: L['x'], L['z'], got different objects"
+    sentence = "all different: L['x'], L['y'], L['z'], got L['y'] is L['z']"
+    assert why(distinct, a, b, b) == sentence
+
+
+def test_state():
+    guard = Guard(Kind.STATE, None, State.current())
+    assert why(guard) is None
+    with torch.no_grad():
+        assert why(guard) == "torch global state: grad_enabled == True, got False"
+
+
+def test_class_attributes(monkeypatch):
+    cls = Fixed(Model, "Model")
+    guards = [
+        Guard(Kind.CLASS_ATTR, cls, ("scale", 2)),
+        Guard(Kind.CLASS_ATTR, cls, ("__getattribute__", object.__getattribute__)),
+        Guard(Kind.CLASS_ATTR, cls, ("absent", MISSING)),
+    ]
+    assert why(guards) is None
+    monkeypatch.setattr(Model, "scale", 3)
+    assert why(guards) == "Model.scale is 2, got 3"
+    monkeypatch.undo()
+    monkeypatch.setattr(Model, "absent", 1, raising=False)
+    assert why(guards) == "Model.absent is <no such attribute>, got 1"
+    monkeypatch.undo()
+    monkeypatch.delattr(Model, "scale")
+    assert why(guards[0]) == "Model.scale is 2, got <no such attribute>"
+
+
+def outer(value):
+    return lambda: value
+
+
+SOURCES = [
+    (X, 7, 7),
+    (Fixed(9, "nine"), 0, 9),
+    (DictItem(InstanceDict(X), "value"), types.SimpleNamespace(value=7), None),
+    (DictItem(X, ("k", 1)), {("k", 1): 7}, 7),
+    (SeqItem(X, 1), [0, 7], 7),
+    (Attr(X, "real"), 7, 7),
+    (TypeOf(X), 7, int),
+    (CellContents(ClosureCell(X, 0)), outer(7), 7),
+    (ClassAttr(TypeOf(X), "scale"), Model(), 2),
+    (source.global_variable({"name": 7}, "name"), 0, 7),
+]
+
+
+@pytest.mark.parametrize("path, value, expected", SOURCES[:2] + SOURCES[3:])
+def test_every_source_has_an_accessor(path, value, expected):
+    tree = plan.build([], [path], 1)
+    assert tree.slots((value,)) == (expected,)
+
+
+def test_there_is_an_accessor_for_each_kind_of_source_and_a_check_for_each_kind_of_guard():
+    names = lambda classes: {cls.__name__ for cls in classes}
+    assert names(plan._STEPS) == names(source._Step.__subclasses__())
+    assert names(plan._ROOTS) | {"_Step"} == names(source.Source.__subclasses__())
+    assert set(plan._CHECKS) | set(plan._RELATIONS) | {Kind.STATE} == set(Kind)
+
+
+def test_a_module_tree():
+    model = Model()
+    inner = DictItem(DictItem(InstanceDict(X), "_modules"), "inner")
+    weight = DictItem(DictItem(InstanceDict(inner), "_parameters"), "weight")
+    hooks = DictItem(InstanceDict(inner), "_forward_hooks")
+    guards = [
+        Guard(Kind.TYPE, inner, torch.nn.Linear),
+        Guard(Kind.TENSOR, weight, spec_of(model.inner.weight)),
+        Guard(Kind.LENGTH, hooks, 0),
+    ]
+    tree = plan.build(guards, [weight], 1)
+    assert tree.check((model,)) is None and tree.slots((model,))[0] is model.inner.weight
+    model.inner.register_forward_hook(lambda *args: None)
+    guard, got = tree.check((model,))
+    assert plan.explain(guard, got) == "len(L['x'].inner._forward_hooks) == 0, got 1"
+    assert isinstance(got, collections.OrderedDict)
+    model.inner = torch.nn.Linear(3, 5)
+    assert plan.explain(*tree.check((model,))) == "L['x'].inner.weight.size()[0] == 3, got 5"
+    del model.inner
+    guard, got = tree.check((model,))
+    assert got is UNREACHABLE and str(guard.source) in plan.explain(guard, got)
+
+
+def test_duplicates_are_dropped_but_not_what_only_looks_alike():
+    guards = [Guard(Kind.EQUALS, Local(0, "x"), 0.0), Guard(Kind.EQUALS, Local(0, "x"), -0.0)]
+    assert len(plan.build(guards, [], 1).failures((1,))) == 2
+    guards = [Guard(Kind.EQUALS, Local(0, "x"), value) for value in (1, 1, True, 1)]
+    assert len(plan.build(guards, [], 1).failures((2,))) == 2
+    guards = [Guard(Kind.TYPE, SeqItem(Local(0, "x"), 0), int)] * 3
+    assert len(plan.build(guards, [], 1).failures((["text"],))) == 1
+    guards = [Guard(Kind.DISTINCT, X, (Y,)), Guard(Kind.DISTINCT, X, (Y,))]
+    assert len(plan.build(guards, [], 2).failures((1, 1))) == 1
+
+
+def test_the_process_comes_first_then_parameters():
+    deep = Guard(Kind.EQUALS, SeqItem(Y, 0), 1)
+    shallow = Guard(Kind.EQUALS, X, 1)
+    state = Guard(Kind.STATE, None, State.current())
+    with torch.no_grad():
+        found = plan.build([deep, shallow, state], [], 2).failures((2, [2]))
+    assert [guard for guard, _ in found] == [state, shallow, deep]
+
+
+def test_enum_members_and_other_singletons_are_constants_by_identity():
+    assert why(Guard(Kind.EQUALS, X, torch.contiguous_format), torch.contiguous_format) is None
+    with pytest.raises(TypeError):
+        why(Guard(Kind.EQUALS, X, [1]), [1])
