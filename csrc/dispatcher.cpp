@@ -2,6 +2,7 @@
 // hold, most recently used first, and runs its residual code. Python decides what to do otherwise.
 #include "binding.h"
 #include "objects.h"
+#include "tail.h"
 
 #include <structmember.h>
 
@@ -168,8 +169,7 @@ bool renew_signature(Dispatcher* self) {
   return true;
 }
 
-PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t nargsf,
-                                PyObject* kwnames) {
+PyObject* call_once(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Dispatcher* self = self_of(object);
   if (self->fn == nullptr) return PyErr_Format(PyExc_RuntimeError, "the compiled function is gone");
   Call call{args, nargsf, kwnames};
@@ -185,6 +185,22 @@ PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t 
     return run_eagerly(self, call);  // raises Python's own error
   }
   return dispatch(self, locals.data(), call);
+}
+
+PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) {
+  PyObject* result = call_once(object, args, nargsf, kwnames);
+  while (result != nullptr && is_tail_call(result)) {
+    Ref call = Ref::owned(result);
+    auto* tail = reinterpret_cast<TailCall*>(result);
+    result = call_once(tail->target, &PyTuple_GET_ITEM(tail->args, 0),
+                       static_cast<size_t>(PyTuple_GET_SIZE(tail->args)), nullptr);
+  }
+  return result;
+}
+
+PyObject* tail(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+  return make_tail_call(self, args, nargs);
 }
 
 // The type ---------------------------------------------------------------------------------------
@@ -299,6 +315,8 @@ PyMethodDef dispatcher_methods[] = {
     {"install", install, METH_O, "Add an entry, to be tried first."},
     {"remove", remove_entry, METH_O, "Take an entry away; whether it was there."},
     {"clear", clear_entries, METH_NOARGS, "Take all entries away."},
+    {"tail", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tail)), METH_FASTCALL,
+     "tail(*args): for residual code to return: calls this function once it has returned."},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 

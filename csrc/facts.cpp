@@ -87,8 +87,8 @@ bool same_slice(PyObject* a, PyObject* b) {
 }
 
 bool compares_by_identity(PyTypeObject* type) {
-  return type->tp_richcompare == PyBaseObject_Type.tp_richcompare &&
-         type->tp_hash == PyBaseObject_Type.tp_hash;
+  // None has a comparison of its own in 3.12.
+  return type == Py_TYPE(Py_None) || type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
 }
 
 PyTypeObject* deque_type() {
@@ -145,7 +145,7 @@ bool is_plain_key(PyObject* key) {
     }
     return true;
   }
-  return compares_by_identity(type);
+  return compares_by_identity(type) && type->tp_hash == PyBaseObject_Type.tp_hash;
 }
 
 PyObject* plain_lookup(PyObject* dict, PyObject* key, bool& odd) {

@@ -1,9 +1,26 @@
 // The extension module `pliant._native`.
 #include "objects.h"
 #include "state.h"
+#include "tail.h"
 #include "tensor.h"
 
 namespace {
+
+// Classes that a class statement made share the function that frees their instances.
+PyObject* is_python_class(PyObject*, PyObject* arg) {
+  if (!PyType_Check(arg)) return PyErr_Format(PyExc_TypeError, "expected a class, got %R", arg);
+  static const destructor dealloc = [] {
+    pliant::Ref made = pliant::Ref::owned(
+        PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){}", "Example"));
+    return made ? reinterpret_cast<PyTypeObject*>(made.get())->tp_dealloc : nullptr;
+  }();
+  return PyBool_FromLong(reinterpret_cast<PyTypeObject*>(arg)->tp_dealloc == dealloc);
+}
+
+PyMethodDef class_methods[] = {
+    {"is_python_class", is_python_class, METH_O,
+     "is_python_class(cls): whether a class statement made it, rather than C code."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "pliant._native",
@@ -17,7 +34,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 bool add_types(PyObject* module) {
   PyTypeObject* types[] = {pliant::init_state_type(), pliant::init_guard_tree_type(),
-                           pliant::init_entry_type(), pliant::init_dispatcher_type()};
+                           pliant::init_entry_type(), pliant::init_tail_call_type(),
+                           pliant::init_dispatcher_type()};
   for (PyTypeObject* type : types) {
     if (type == nullptr || PyModule_AddType(module, type) < 0) return false;
   }
@@ -31,6 +49,7 @@ PyMODINIT_FUNC PyInit__native() {
   pliant::Ref torch = pliant::Ref::owned(PyImport_ImportModule("torch"));
   pliant::Ref module = pliant::Ref::owned(torch ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_types(module.get())) return nullptr;
+  if (PyModule_AddFunctions(module.get(), class_methods) < 0) return nullptr;
   pliant::init_tensors();
   return module.release();
 }

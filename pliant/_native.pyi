@@ -12,6 +12,9 @@ UNREACHABLE: Final[object]
 def set_bypass(on: bool, /) -> bool:
     """Whether every compiled function runs uncompiled in this thread. Returns the old setting."""
 
+def is_python_class(cls: type, /) -> bool:
+    """Whether a class statement made the class, rather than C code."""
+
 @final
 class State:
     """PyTorch's global state, as far as capture depends on it, in one thread at one moment."""
@@ -136,3 +139,5 @@ class Dispatcher:
     def install(self, entry: Entry, /) -> None: ...
     def remove(self, entry: Entry, /) -> bool: ...
     def clear(self) -> None: ...
+    def tail(self, *args: Any) -> Any:
+        """For residual code to return: this function is called once it has returned."""

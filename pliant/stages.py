@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ class Captured:
     name: str
     graph: fx.GraphModule | None
     graph_name: str  # how the residual code calls the graph
-    examples: tuple[torch.Tensor, ...]  # the graph's inputs as seen during capture
+    examples: tuple[torch.Tensor | float, ...]  # the graph's inputs as seen during capture
     guards: tuple[Guard, ...]
     slots: tuple[Source, ...]  # what the residual code's parameters are
     residual: str
@@ -68,4 +68,4 @@ class Compiled:
     captured: Captured
     residual: types.FunctionType
     graph: Callable[..., Any] | None
-    seconds: dict[str, float] = field(default_factory=dict)
+    index: int  # which compilation of the function this is, counted from 0

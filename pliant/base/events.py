@@ -125,12 +125,14 @@ class Recompiled(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached(Event):
     """The function was compiled `limit` times (the value of the option named `option`); calls that
-    fit no entry run eagerly from now on. `varied` says what changed from call to call."""
+    fit no entry run eagerly from now on. `varied` says what changed from call to call, `remedy`
+    what to do about it."""
 
     counter: ClassVar[str] = "limit_reached"
     limit: int
     option: str = "recompile_limit"
     varied: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,6 +247,7 @@ def _levels(channels: Mapping[str, bool | int], giver: str) -> dict[str, int]:
 
 def limit_message(event: events.LimitReached) -> str:
     varied = f" What varied: {event.varied}." if event.varied else ""
+    varied += f" {event.remedy}" if event.remedy else ""
     return (
         f"was compiled {event.limit} times, as often as config.{event.option} allows."
         f" Calls that fit none of these compilations run eagerly from now on.{varied}"

@@ -37,6 +37,7 @@ def module_namespace(trace: Trace, module: types.ModuleType) -> Mapping:
     if isinstance(known, Mapping):
         return known
     value = Mapping(dict, source=source, backing=real)
+    value.real = real
     trace.remember(real, value)
     return value
 

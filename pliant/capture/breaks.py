@@ -75,6 +75,10 @@ BREAKS: dict[str, Cause] = {
         "The arguments do not fit; Python is asked to raise its own error.",
         "Correct the call.",
     ),
+    "not-followed": Cause(
+        "It belongs to a library that is about files, processes or compilers, not tensors.",
+        "Move it out of the compiled function, or accept the break.",
+    ),
     "disabled": Cause("The function is marked with pliant.disable.", "Remove the mark."),
     "user": Cause("The program asks for a break here (graph_break).", "Remove the call."),
     "class-definition": Cause(

@@ -12,7 +12,7 @@ from typing import Any
 
 from pliant.capture import torch_calls
 from pliant.capture.frame import Frame
-from pliant.capture.hatches import handler_of, is_disabled
+from pliant.capture.hatches import handler_of, is_disabled, is_followed
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.classes import instantiate
 from pliant.capture.values.known import from_real, known_object
@@ -39,6 +39,8 @@ def call_function(
             return run_handler(trace, handler, target, args, kwargs)
         if is_disabled(target.real):
             raise Break("disabled", target.qualname)
+        if not is_followed(target.real):
+            raise Break("not-followed", f"{target.real.__module__}.{target.qualname}")
         if torch_calls.is_operation(target.real):
             return torch_calls.call_operation(trace, target.real, args, kwargs)
     if target.code.co_flags & COROUTINE_FLAGS:

@@ -20,7 +20,7 @@ from pliant.capture.trace import Restart, Trace
 from pliant.capture.value import Break, Raised, Unread, Value
 from pliant.capture.values.objects import Cell
 from pliant.capture.wrap import wrap
-from pliant.guards.source import Fixed, Local
+from pliant.guards.source import Fixed, Local, Source
 from pliant.stages import Captured
 
 RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a mistake of ours
@@ -49,11 +49,15 @@ def capture(
     values: tuple[Any, ...],
     options: Options,
     fullgraph: bool = False,
+    generalised: frozenset[Source] = frozenset(),
 ) -> Captured:
-    """Follow `function` called with `values` for its parameters, in order of its signature."""
+    """Follow `function` called with `values` for its parameters, in order of its signature.
+
+    Numbers found at the sources `generalised` are inputs of the graph rather than constants.
+    """
     break_at: dict[int, Break] = {}
     for _ in range(RESTARTS):
-        attempt = Attempt(function, values, options, fullgraph, break_at)
+        attempt = Attempt(function, values, options, fullgraph, break_at, generalised)
         try:
             return attempt.run()
         except Restart as restart:
@@ -71,12 +75,13 @@ class Attempt:
         options: Options,
         fullgraph: bool,
         break_at: dict[int, Break],
+        generalised: frozenset[Source] = frozenset(),
     ) -> None:
         self.function = function
         self.values = values
         self.fullgraph = fullgraph
         self.state = State.current()
-        self.trace = Trace(options, break_at, wrap, self.on_break)
+        self.trace = Trace(options, break_at, wrap, self.on_break, generalised)
 
     def run(self) -> Captured:
         frame = self._root_frame()

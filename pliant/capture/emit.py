@@ -62,6 +62,7 @@ class Emitter:
         self.outputs: dict[Any, str] = {}  # node to the name of the variable with its result
         self._made: dict[int, str] = {}  # value to the name of the object made for it
         self._kept: list[Value] = []  # keeps the values of `_made` alive
+        self._inlined: dict[int, Value] = {}  # made where they are needed, once
         self._counts: dict[int, int] = {}
         self._cyclic: set[int] = set()
         self._taken: set[str] = set()
@@ -127,6 +128,8 @@ class Emitter:
             return self.tensor(value)
         two_steps = isinstance(value, TWO_STEPS) or self.is_cyclic(value)
         if not two_steps and self._counts.get(id(value), 1) < 2:
+            assert id(value) not in self._inlined, f"{value!r} would be made twice"
+            self._inlined[id(value)] = value
             return value.rebuild(self)
         name = self.fresh(_wish(value))
         if two_steps:

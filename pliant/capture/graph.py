@@ -21,11 +21,11 @@ from pliant.guards.source import Source
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """A tensor that the graph takes: its node, where the tensor comes from, and the one seen."""
+    """What the graph takes: its node, where the tensor (or number) comes from, and the one seen."""
 
     node: fx.Node
     source: Source
-    example: torch.Tensor
+    example: torch.Tensor | float
 
 
 class GraphBuilder:
@@ -38,8 +38,8 @@ class GraphBuilder:
         self._effectful: set[fx.Node] = set()
         self._after_inputs: fx.Node | None = None
 
-    def input(self, source: Source, example: torch.Tensor) -> fx.Node:
-        """A placeholder for the tensor at `source`."""
+    def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
+        """A placeholder for the tensor (or number) at `source`."""
         name = placeholder_name(source)
         last = self._after_inputs
         place = self.graph.inserting_after(last) if last else self.graph.inserting_before(None)

@@ -49,6 +49,27 @@ def disable(
     return run
 
 
+# Python code that is about something else than tensors: reading and writing files, processes,
+# threads, other compilers. Following it would only find out late that it can't be captured.
+NOT_FOLLOWED = (
+    "torch.serialization", "torch.hub", "torch.jit", "torch._dynamo", "torch._inductor",
+    "torch.onnx", "torch.utils.data", "torch.multiprocessing", "torch.autograd", "torch.package",
+    "torch._library", "torch.library", "torch.profiler", "torch._logging", "torch.random",
+    "threading", "multiprocessing", "subprocess", "pickle", "logging", "warnings", "importlib",
+    "asyncio", "concurrent", "tempfile", "shutil", "socket", "unittest", "pytest", "_pytest",
+)  # fmt: skip
+FOLLOWED = ("torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler")
+
+
+def is_followed(fn: Any) -> bool:
+    """Whether a Python function of this module is followed at all."""
+    module = fn.__module__ or ""
+    if not module.startswith(NOT_FOLLOWED):
+        return True
+    names = (name for name in NOT_FOLLOWED if module == name or module.startswith(f"{name}."))
+    return not any(names) or module in FOLLOWED
+
+
 def is_disabled(fn: Any) -> bool:
     return bool(getattr(fn, MARK, False) or getattr(fn, "_torchdynamo_disable", False))
 

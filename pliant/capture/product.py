@@ -57,7 +57,11 @@ class Product:
         stack = tuple(frame.position() for frame in frames)
         self.broken = BreakInfo(cause.code, cause.what, position, stack)
         frames = self._without_tail_calls(frames)
-        self._begin(_live_values(frames))
+        operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
+        live = _live_values(frames)
+        # What the operation takes may be needed after it as well, and if there are several ways to
+        # go on, each needs everything.
+        self._begin([*live, *(live if _several_ways(frames) else operands)])
         # Whatever the rest needs is made before the operation runs, so that all ways find it.
         operation = residual_ops.operation_of(self.trace, self.emit, frames[-1])
         exits = self._exits(frames, operation)
@@ -123,7 +127,7 @@ class Product:
             name, arguments = self._target(
                 caller, caller.index + 1, below, inner, compiled=number == 0
             )
-        return f"return {name}({', '.join(arguments)})"
+        return f"return {name}.tail({', '.join(arguments)})"
 
     def _target(
         self,
@@ -156,14 +160,14 @@ class Product:
     def _finish(self) -> Captured:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
-        graph = trace.graph.finish(self.name)
+        graph = trace.graph.finish(graph_name.removeprefix("graph_of_"))
         head = []
         if graph is not None:
             inputs = [emit.slot(known.source) for known in trace.graph.inputs]
             call = f"{graph_name}({', '.join(inputs)})"
             results = [emit.outputs[node] for node in trace.graph.outputs]
             head = [f"    {', '.join(results)}, = {call}" if results else f"    {call}"]
-        function = f"{self.name}_residual"
+        function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [f"    # {name} = {source}" for source, name in emit.slots.items() if name != source]
         offset = len(comments) + len(head) + 2
@@ -217,6 +221,11 @@ def _only_returns(frame: Frame) -> bool:
     following = frame.instructions[frame.index + 1]
     alone = len(frame.stack) == residual_ops.pops_of(frame)
     return following.op == "RETURN_VALUE" and alone and frame.decoded.handler(frame.index) is None
+
+
+def _several_ways(frames: list[Frame]) -> bool:
+    branches = "JUMP" in frames[-1].instruction.op or frames[-1].instruction.op == "FOR_ITER"
+    return branches or any(frame.decoded.handler(frame.index) is not None for frame in frames)
 
 
 def _live_values(frames: Items[Frame]) -> list[Value]:

@@ -11,6 +11,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, constants
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import named
+from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, Unsupported
@@ -95,6 +97,8 @@ def record(
     result = _run(trace, name, function, fake_args, fake_kwargs)
     effect = bool(result.mutated) or result.random or function in WRITERS
     if not effect and not _has_tensor(result.value):
+        if args and name in UNGUARDED_METHODS:
+            assume_method(trace, trace.read(args[0]), name)
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     return from_result(trace, result.value, node, name)
@@ -155,9 +159,16 @@ def _convert_mapping(trace: Trace, value: Mapping, name: str) -> tuple[Any, Any]
     return dict(zip(items, nodes, strict=True)), dict(zip(items, fakes, strict=True))
 
 
+def _convert_number(trace: Trace, value: Number, name: str) -> tuple[Any, Any]:
+    if takes_any_number(name):
+        return value.node, value.real
+    return value.constant(), value.real
+
+
 CONVERT: dict[type, Callable[[Trace, Any, str], tuple[Any, Any]]] = {
     TensorValue: lambda trace, value, name: (value.node, value.fake),
     Const: lambda trace, value, name: (value.value, value.value),
+    Number: _convert_number,
     Sequence: _convert_sequence,
     SliceValue: _convert_slice,
     Mapping: _convert_mapping,
@@ -244,11 +255,52 @@ OPERATORS: dict[Any, Callable[..., Value]] = {
 }
 
 
+# Answers that do not follow from what every tensor from outside is guarded by.
+UNGUARDED_ATTRIBUTES = frozenset(
+    {"is_leaf", "_version", "output_nr", "retains_grad", "name", "names", "_backward_hooks",
+     "_post_accumulate_grad_hooks"}
+)  # fmt: skip
+UNGUARDED_METHODS = frozenset(
+    {"storage_offset", "is_pinned", "is_shared", "_is_view", "has_names", "is_set_to", "_is_alias_of"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodGives:
+    """Expects a method of a tensor to give the same answer again."""
+
+    name: str
+    expected: Any
+
+    def __call__(self, tensor: torch.Tensor) -> bool:
+        return bool(getattr(tensor, self.name)() == self.expected)
+
+    def __repr__(self) -> str:
+        return f"(lambda t: t.{self.name}() == {self.expected!r})"
+
+
+def assume_method(trace: Trace, tensor: Value, name: str) -> None:
+    """The program asked for something that the guards of its tensors do not cover."""
+    if name in ("is_set_to", "_is_alias_of"):
+        raise Break("tensor-method", f"Tensor.{name}")
+    # Of a view made by the program it is the place of the tensor that it is a view of.
+    known = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
+    for value in known:
+        if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
+            expected = getattr(value.real, name)()
+            trace.guard(Kind.PREDICATE, value.source, MethodGives(name, expected))
+
+
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
     """Attributes of tensors that are not methods; None leaves it to the general rules."""
     found = trace.lookup(tensor.cls, name)
     if not isinstance(found, types.GetSetDescriptorType | property):
         return None
+    if name in UNGUARDED_ATTRIBUTES and tensor.real is not None and tensor.source is not None:
+        expected = getattr(tensor.real, name)
+        if not trace.is_plain_constant(expected):
+            raise Break("tensor-attribute", f"Tensor.{name}")
+        trace.guard(Kind.EQUALS, Attr(tensor.source, name), expected)
     special = ATTRIBUTES.get(name)
     if special is not None:
         value = special(trace, tensor)
@@ -276,6 +328,12 @@ def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
     return NONE
 
 
+def _base(trace: Trace, tensor: TensorValue) -> Value | None:
+    if tensor.real is None or tensor.source is None:
+        return None
+    return Unread(tensor.real._base, Attr(tensor.source, "_base"))
+
+
 def _dict(trace: Trace, tensor: TensorValue) -> Value:
     tensor.instance_attribute(trace, "__dict__")
     assert tensor.attributes is not None
@@ -285,6 +343,7 @@ def _dict(trace: Trace, tensor: TensorValue) -> Value:
 ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
     "grad": _grad,
     "grad_fn": _grad_fn,
+    "_base": _base,
     "__dict__": _dict,
     "__class__": lambda trace, tensor: Const(tensor.cls),
 }

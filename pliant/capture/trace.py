@@ -51,11 +51,13 @@ class Trace:
         break_at: dict[int, Break],
         wrap: Callable[[Trace, Any, Source], Value],
         on_break: Callable[[Trace, Frame, Break], NoReturn],
+        generalised: frozenset[Source] = frozenset(),
     ) -> None:
         self.options = options
         self.break_at = break_at
         self._wrap = wrap
         self._on_break = on_break
+        self.generalised = generalised  # numbers that are inputs of the graph, not constants
         self.world = World()
         self.graph = GraphBuilder()
         self.guards: list[Guard] = []

@@ -16,10 +16,12 @@ from typing import Any
 
 import torch
 
+from pliant._native import is_python_class
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
+from pliant.capture.values.number import Number
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import Unsupported
@@ -33,6 +35,8 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
     """The value for `real`, found at `source`."""
     cls = type(real)
     if cls in PLAIN:
+        if source in trace.generalised:
+            return _number(trace, real, source)
         _assume(trace, Kind.EQUALS, source, real)
         return Const(real)
     builder = builder_of(cls)
@@ -59,21 +63,12 @@ def _choose(cls: type) -> Builder:
     for base, builder in BY_BASE:
         if issubclass(cls, base):
             return builder
-    return _instance if is_python_class(cls) else _opaque
+    return _instance if has_python_layout(cls) else _opaque
 
 
-def is_python_class(cls: type) -> bool:
-    """Whether instances are plain objects of classes written in Python."""
-    return all(base is object or made_by_python(base) for base in cls.__mro__)
-
-
-def made_by_python(cls: type) -> bool:
-    """Whether a class statement made this class (C code makes classes without these entries)."""
-    if not cls.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE
-        return False
-    return any(name in cls.__dict__ for name in ("__dict__", "__weakref__", "__slots__")) or (
-        "__module__" in cls.__dict__ and not cls.__flags__ & (1 << 8)
-    )
+def has_python_layout(cls: type) -> bool:
+    """Whether instances are plain objects: no class in the MRO but `object` is made by C code."""
+    return all(base is object or is_python_class(base) for base in cls.__mro__)
 
 
 def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:
@@ -83,6 +78,12 @@ def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:
 
 
 # ---- constants
+
+
+def _number(trace: Trace, real: float, source: Source) -> Value:
+    """A number that changed too often to be a constant."""
+    trace.guard(Kind.TYPE, source, type(real))
+    return Number(trace, trace.graph.input(source, real), real, source)
 
 
 def _equal_constant(trace: Trace, real: Any, source: Source) -> Value:
@@ -125,7 +126,7 @@ def tensor_spec(real: torch.Tensor) -> TensorSpec:
         requires_grad=real.requires_grad,
         sizes=tuple(real.size()),
         strides=tuple(real.stride()),
-        storage_offset=real.storage_offset(),
+        storage_offset=None,  # slices of one tensor are alike; who asks for it guards it
         dispatch_keys=torch._C._dispatch_keys(real).raw_repr(),
     )
 

@@ -1,4 +1,4 @@
-"""Tensors without data, on which any PyTorch function can be run to learn what its result looks like."""
+"""Tensors without data, on which any PyTorch function can be run to learn what it would return."""
 
 from pliant.fake.errors import DataDependent, FakeError, NoMetaKernel, Unsupported
 from pliant.fake.spec import TensorSpec, metadata

@@ -33,7 +33,7 @@ _YIELDS_TO_NUMBER = {
 def is_number(t: torch.Tensor) -> bool:
     """Whether `t` is a Python number that PyTorch's C++ put into a tensor (as in `x + 1`).
 
-    Such a tensor takes part in type promotion as a number; nothing but promotion shows it from Python.
+    Such a tensor takes part in type promotion as a number; nothing else shows it from Python.
     """
     if t.dim() or t.device != CPU:
         return False
@@ -116,7 +116,7 @@ class Twins:
         memory = t.untyped_storage()._cdata
         shared = self._storages.setdefault(memory, twin.untyped_storage())
         if shared is not twin.untyped_storage() or t.storage_offset() != 0:
-            twin.set_(shared, t.storage_offset(), t.size(), t.stride())  # type: ignore[call-overload]
+            twin.set_(shared, t.storage_offset(), t.size(), t.stride())
         if t.is_conj():
             twin = torch._conj(twin)
         return torch._neg_view(twin) if t.is_neg() else twin

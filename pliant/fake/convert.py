@@ -16,7 +16,7 @@ from pliant.fake.tensor import Fake, answered_with, make, set_memory
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
-# Properties of a tensor that sizes and strides do not describe, with the name of the kind they make.
+# Properties of a tensor that sizes and strides do not describe, with the kind that they make it.
 _KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
     ("torch.func", torch._C._functorch.is_functorch_wrapped_tensor),
     ("functional", torch._is_functional_tensor),
@@ -66,7 +66,8 @@ class Converter:
     def _make(self, t: torch.Tensor) -> Fake:
         fake = self._shell(t)
         if t.is_inference():  # has neither history nor version
-            return fake.requires_grad_(t.requires_grad)
+            fake.requires_grad_(t.requires_grad)
+            return fake
         if t._is_view():
             fake = self._as_view(t, fake)
         elif t.requires_grad and not t.is_leaf:
@@ -94,7 +95,7 @@ class Converter:
         return fake
 
     def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
-        """`shell` as a view of the fake of `t`'s base, made the way `t` was: with or without grad."""
+        """`shell` as a view of the fake of `t`'s base, made as `t` was: with or without grad."""
         base = self.fake(t._base)  # type: ignore[arg-type]
         tracked = t.requires_grad and not t.is_leaf
         with torch.set_grad_enabled(tracked), answered_with(shell):

@@ -14,9 +14,9 @@ class FakeError(Exception):
 class Unsupported(FakeError):
     """A real tensor of a kind that has no fake.
 
-    Fakes stand for ordinary strided tensors (`torch.Tensor`, `nn.Parameter`, buffers). Sparse, nested,
-    quantized and mkldnn tensors, tensor subclasses and tensors wrapped by `torch.func` are not
-    described by sizes and strides alone, so they stay outside the graph.
+    Fakes stand for ordinary strided tensors (`torch.Tensor`, `nn.Parameter`, buffers). Sparse,
+    nested, quantized and mkldnn tensors, tensor subclasses and tensors wrapped by `torch.func` are
+    not described by sizes and strides alone, so they stay outside the graph.
     """
 
     def __init__(self, kind: str) -> None:
@@ -27,8 +27,8 @@ class Unsupported(FakeError):
 class DataDependent(FakeError):
     """An operation whose answer needs the values of a tensor, which a fake does not have.
 
-    `item()`, `bool(t)`, `nonzero`, a boolean mask as an index and the like. The graph has to end before
-    such an operation, run, and let plain Python look at the values.
+    `item()`, `bool(t)`, `nonzero`, a boolean mask as an index and the like. The graph has to end
+    before such an operation, run, and let plain Python look at the values.
     """
 
     def __init__(self, op: str) -> None:

@@ -1,7 +1,7 @@
 """How PyTorch lays out and types the result of an operation on several tensors.
 
-The one idea: the rules of TensorIterator, written down as functions of sizes, strides and dtypes. Asking a meta
-kernel gives the same answers, but loads a third of a second worth of modules on its first use.
+The one idea: the rules of TensorIterator, written down as functions of sizes, strides and dtypes.
+A meta kernel gives the same answers, but its first use imports a large part of PyTorch's compiler.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def ordered_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense tensor whose dimensions lie in memory in this order, outermost first."""
+    """The strides of a dense tensor with its dimensions in this order, the outermost first."""
     inner = contiguous_strides([sizes[dim] for dim in order])
     found = [0] * len(sizes)
     for dim, stride in zip(order, inner, strict=True):
@@ -85,7 +85,7 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
 def pointwise_strides(
     tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool = True
 ) -> tuple[int, ...]:
-    """The layout of a new result: that of the operands where they agree, else the first one's order.
+    """The layout of a new result: that of the operands where they agree, else the first's order.
 
     Not `uniform`: there is a number among the operands, so they are not all of one shape.
     """
@@ -109,7 +109,7 @@ def _spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
 
 
 def _permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimensions sorted by the strides of the operands, the first operand that can tell deciding."""
+    """Dimensions sorted by the strides of the operands; the first that can tell decides."""
 
     def goes_outside(a: int, b: int) -> int:
         for strides in operands:
@@ -145,7 +145,7 @@ _CATEGORIES = {bool: torch.bool, int: torch.int64}
 
 
 def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
-    """The dtype that the operands have in common: dimensions count before 0-dim, 0-dim before numbers.
+    """The dtype the operands have in common: 0-dim tensors count less than others, numbers least.
 
     `numbers` are Python numbers or dtypes of numbers.
     """

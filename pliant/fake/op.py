@@ -1,4 +1,4 @@
-"""What an operator's schema and tags say about how to run it on fakes, worked out once per operator.
+"""What an operator's schema and tags say about how to run it on fakes, worked out once for each.
 
 The one idea: every ATen operator is of one `Kind`, and the kind alone decides what a `World` does.
 """
@@ -18,7 +18,7 @@ class Kind(enum.Enum):
 
     FUNCTIONAL = enum.auto()  # new tensors, arguments untouched
     VIEW = enum.auto()  # results share the storage of an argument
-    WRITE = enum.auto()  # values of an argument are written, its metadata kept (or, for out=, resized)
+    WRITE = enum.auto()  # an argument's values are written (and out= may be resized)
     RESHAPE = enum.auto()  # an argument's own metadata changes: t_, unsqueeze_, resize_, set_
     COMPOSITE = enum.auto()  # nothing but other operators
     DATA = enum.auto()  # the answer is made of values
@@ -43,7 +43,7 @@ class Op:
     name: str
     kind: Kind
     written: tuple[Argument, ...]
-    # Written in training although the schema does not say so.
+    # Written, if the argument `training` says so, although the schema does not.
     statistics: tuple[Argument, ...]
     training: Argument | None
     # For each result: the argument it is (in-place, out=), or None for a new tensor.
@@ -121,7 +121,7 @@ def _draws(func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | Non
 
 
 def describe(func: Any) -> Op:
-    """The facts about `func`, computed on its first use in this process and immutable from then on."""
+    """The facts about `func`, worked out on its first use in this process; they never change."""
     found = _known.get(func)
     if found is None:
         found = _known[func] = Op(
@@ -142,8 +142,7 @@ _known: dict[Any, Op] = {}
 # Arguments that switch an operator's use of random numbers off when they are 0 or False.
 DRAWS_UNLESS_OFF = ("dropout_p", "train", "training")
 
-# Kernels that write, when `training`, to arguments which their schema calls read-only. The names of
-# the switch and of what it governs.
+# Kernels that write, in training, to arguments which their schema calls read-only.
 _RUNNING_STATISTICS = ("running_mean", "running_var")
 HIDDEN_WRITES: dict[str, tuple[str, ...]] = {
     "aten::native_batch_norm": _RUNNING_STATISTICS,
@@ -151,6 +150,5 @@ HIDDEN_WRITES: dict[str, tuple[str, ...]] = {
     "aten::miopen_batch_norm": _RUNNING_STATISTICS,
     "aten::batch_norm_update_stats": _RUNNING_STATISTICS,
     "aten::batch_norm_gather_stats": _RUNNING_STATISTICS,
-    "aten::batch_norm_update_stats": _RUNNING_STATISTICS,
     "aten::batch_norm_gather_stats_with_counts": _RUNNING_STATISTICS,
 }

@@ -1,4 +1,4 @@
-"""What an operator returned, as a recipe from which the same can be made again for other arguments."""
+"""What an operator returned, as a recipe from which the same can be made again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class New:
     device: torch.device
     conj: bool  # not yet conjugated in memory
 
-    def build(self, world: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fake:
+    def build(
+        self, world: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Fake:
         fake = make(world, self.sizes, self.strides, self.offset, self.dtype, self.device)
         if self.conj:
             torch._C._set_conj(fake, True)
@@ -72,9 +74,7 @@ class Alias:
 Recipe = New | Same | Constant | Several | Alias
 
 
-def recipe_for(
-    op: Op, result: Any, device: torch.device, twins: Iterable[torch.Tensor]
-) -> Recipe:
+def recipe_for(op: Op, result: Any, device: torch.device, twins: Iterable[torch.Tensor]) -> Recipe:
     """The recipe of what the meta kernel of `op` returned for arguments with these twins."""
     if any(op.returned):
         if len(op.returned) == 1:

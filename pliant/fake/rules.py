@@ -1,8 +1,8 @@
 """Where PyTorch's meta kernels say too little, or something else than the real kernels.
 
 The one idea: tables by operator name and nothing else; an operator that is in none of them looks as
-its meta kernel says. A rule takes the operator and its arguments, meta tensors for tensors, and returns
-meta tensors; most call the meta kernel and correct the layout of what it returned.
+its meta kernel says. A rule takes the operator and its arguments, meta tensors for tensors, and
+returns meta tensors; most call the meta kernel and correct the layout of what it returned.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ CHECKS: dict[tuple[str, str], Any] = {
     ("istft", "aten.equal.default"): False,
 }
 
+
 def _max_pool1d(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Any:
     # The CPU has a kernel of its own for inference, not used for tensor subclasses; its result is
     # contiguous whatever the input is.
@@ -102,6 +103,8 @@ MIXED_DEVICES: frozenset[str] = frozenset(
         "aten._index_put_impl_.default",
         "aten._unsafe_index.Tensor",
         "aten._unsafe_index_put.default",
+        "aten._ctc_loss.Tensor",
+        "aten._use_cudnn_ctc_loss.Tensor",
     )
 )
 
@@ -121,7 +124,9 @@ def rule_for(name: str, device: torch.device) -> Rule | None:
 # Layouts.
 
 
-def _laid_out(like: Tensor, sizes: Sequence[int], strides: Sequence[int], dtype: Any = None) -> Tensor:
+def _laid_out(
+    like: Tensor, sizes: Sequence[int], strides: Sequence[int], dtype: Any = None
+) -> Tensor:
     return like.new_empty_strided(sizes, strides, dtype=dtype or like.dtype)
 
 
@@ -163,14 +168,26 @@ def _histogramdd_tensors(func: Any, t: Tensor, bins: list[Tensor], **_: Any) -> 
     return t.new_empty([edges.numel() - 1 for edges in bins])
 
 
+def _view_copy(func: Any, t: Tensor, sizes: Any) -> Tensor:
+    return t.new_empty(t.size()).view(sizes)  # a copy can have any shape, whatever the strides
+
+
+def _cudnn_grid_sampler(func: Any, t: Tensor, grid: Tensor) -> Tensor:
+    return t.new_empty((*t.shape[:2], *grid.shape[1:3]))
+
+
+def _no_cudnn(func: Any, *args: Any, **kwargs: Any) -> bool:
+    return False  # the choice is in the values, and the result looks the same
+
+
 def _native_attention(func: Any, *args: Any, **kwargs: Any) -> Any:
     result, weights = func(*args, **kwargs)
     return result, weights if weights.numel() else None
 
 
 def _ctc_loss(func: Any, probs: Tensor, targets: Tensor, *rest: Any, **_: Any) -> Any:
-    # The second result is kept for backward only; its last size is in the values of the lengths, and
-    # this is the most it can be.
+    # The second result is kept for backward only; its last size is in the values of the lengths,
+    # and this is the most it can be.
     longest = targets.size(-1)
     batch = probs.size(1) if probs.dim() == 3 else 1
     return probs.new_empty((batch,)), probs.new_empty((batch, probs.size(0), 2 * longest + 1))
@@ -188,6 +205,7 @@ def _like_sum(func: Any, a: Tensor, b: Any, *args: Any, **kwargs: Any) -> Tensor
 
 
 _ANYWHERE: dict[str, Rule] = {
+    "aten.view_copy.default": _view_copy,
     "aten.geqrf.default": _geqrf,
     "aten.histogram.bin_ct": _histogram_count,
     "aten.histogram.bins_tensor": _histogram_edges,
@@ -195,6 +213,9 @@ _ANYWHERE: dict[str, Rule] = {
     "aten._histogramdd_from_bin_cts.default": _histogramdd,
     "aten._histogramdd_from_bin_tensors.default": _histogramdd_tensors,
     "aten._ctc_loss.Tensor": _ctc_loss,
+    "aten._use_cudnn_ctc_loss.default": _no_cudnn,
+    "aten._use_cudnn_ctc_loss.Tensor": _no_cudnn,
+    "aten.cudnn_grid_sampler.default": _cudnn_grid_sampler,
     "aten._native_multi_head_attention.default": _native_attention,
     "aten.copysign.Scalar": _like_sum,
     "aten.copysign.Tensor": _like_sum,
@@ -228,7 +249,7 @@ def _eig_cpu(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _roll_cpu(func: Any, t: Tensor, shifts: list[int], dims: Sequence[int] = ()) -> Tensor:
     if not dims or t.numel() == 0:
-        return func(t, shifts, dims)  # type: ignore[no-any-return]
+        return func(t, shifts, dims)
     for shift, dim in zip(shifts, dims, strict=True):
         size = t.size(dim)
         start = (size - shift) % size
@@ -259,6 +280,11 @@ def _group_norm_cpu(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Any:
     result, mean, _ = func(t, *args, **kwargs)
     stats = _statistics(t, args, mean.size())
     return result, stats, torch.empty_like(stats)
+
+
+def _scaled_mm_cpu(func: Any, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Any:
+    # Only CUDA insists on a layout.
+    return func(a.contiguous(), b.t().contiguous().t(), *args, **kwargs)
 
 
 def _nonzero_static_cpu(func: Any, t: Tensor, *, size: int, **_: Any) -> Tensor:
@@ -302,7 +328,7 @@ def _fft_layout(t: Tensor, sizes: Sequence[int], dims: Sequence[int], dtype: tor
 
 def _fft_c2c_cpu(func: Any, t: Tensor, dims: list[int], *args: Any, **kwargs: Any) -> Tensor:
     if not dims:
-        return func(t, dims, *args, **kwargs)  # type: ignore[no-any-return]
+        return func(t, dims, *args, **kwargs)
     inner = sorted(dims, key=t.stride, reverse=True)
     return _fft_layout(t, t.size(), inner, t.dtype)
 
@@ -329,6 +355,8 @@ _CPU: dict[str, Rule] = {
     "aten.native_layer_norm.default": _layer_norm_cpu,
     "aten.native_group_norm.default": _group_norm_cpu,
     "aten.roll.default": _roll_cpu,
+    "aten._scaled_mm.default": _scaled_mm_cpu,
+    "aten._scaled_mm_v2.default": _scaled_mm_cpu,
     "aten.nonzero_static.default": _nonzero_static_cpu,
     "aten._embedding_bag.default": _embedding_bag_cpu,
     "aten._embedding_bag_forward_only.default": _embedding_bag_cpu,

@@ -13,9 +13,9 @@ class TensorSpec:
 
     dtype: torch.dtype
     device: torch.device
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    sizes: tuple[int | torch.SymInt, ...]
+    strides: tuple[int | torch.SymInt, ...]
+    offset: int | torch.SymInt
     requires_grad: bool
     is_leaf: bool
     layout: torch.layout

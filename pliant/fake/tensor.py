@@ -1,14 +1,14 @@
 """The fake tensor: true metadata on the true device, over a storage that points nowhere.
 
-The one idea: a `Fake` is a tensor of the real device (its dispatch keys, its `device`, its autograd and
-view bookkeeping are PyTorch's own), whose storage has a size but a null pointer. So composite C++ code
-takes the branches it would take on real data, views are made by the real view kernels and share that
-storage, and only the kernels that would touch values are replaced, in `__torch_dispatch__`.
+The one idea: a `Fake` is a tensor of the real device (its dispatch keys, its `device`, its autograd
+and view bookkeeping are PyTorch's own), whose storage has a size but a null pointer. So composite
+C++ code takes the branches it would take on real data, views are made by the real view kernels and
+share that storage, and only the kernels that would touch values are replaced, in
+`__torch_dispatch__`.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -32,16 +32,16 @@ class Fake(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Operations outside `World.run`: answered by the world of the first fake among the arguments."""
+        """An operation outside `World.run`: answered by the world of the first fake in it."""
         world = _first_fake(args, kwargs)._world()
         if world is None:
             raise RuntimeError(f"{func}: a fake tensor was used after its world was dropped")
         return world.dispatch(func, args, kwargs or {})
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         sizes = ", ".join(map(str, self.size()))
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"Fake([{sizes}], {self.dtype}, {self.device}{grad})"
@@ -104,24 +104,31 @@ def as_plain(func: Any, args: Any, kwargs: Any) -> Any:
     """Call an operator that only reads and writes metadata on fakes as if they were plain tensors.
 
     No dispatch to Python and no autograd. The meta kernel is taken because it does nothing but
-    metadata whatever the device, even one for which this PyTorch has no kernels. The results are plain
-    tensors over the fakes' storages: pass them through `adopt` before anyone sees them.
+    metadata whatever the device, even one for which this PyTorch has no kernels. The results are
+    plain tensors over the fakes' storages: pass them through `adopt` before anyone sees them.
     """
     with _below_autograd(), _no_dispatch(), _preserve_keys():
         _include_meta(True)
         return func(*args, **kwargs)
 
 
-def set_memory(fake: Fake, memory: torch.UntypedStorage, offset: Any, sizes: Any, strides: Any) -> None:
+def set_memory(
+    fake: Fake, memory: torch.UntypedStorage, offset: Any, sizes: Any, strides: Any
+) -> None:
     """Make `fake` a window on `memory`."""
-    as_plain(torch.ops.aten.set_.source_Storage_storage_offset, (fake, memory, offset, sizes, strides), {})
+    as_plain(
+        torch.ops.aten.set_.source_Storage_storage_offset,
+        (fake, memory, offset, sizes, strides),
+        {},
+    )
 
 
 def resize(fake: Fake, twin: torch.Tensor) -> None:
     """Give `fake` the sizes and strides of a meta tensor, growing its memory as the twin's grew.
 
-    Memory that grows is replaced: a storage without data cannot be reallocated in place, because the
-    allocator of nothing (the meta one) would move it to the meta device. Other views of it stay behind.
+    Memory that grows is replaced: a storage without data cannot be reallocated in place, because
+    the allocator of nothing (the meta one) would move it to the meta device. Other views of it stay
+    behind.
     """
     memory = fake.untyped_storage()
     sizes, strides, offset = twin.size(), twin.stride(), fake.storage_offset()
@@ -144,7 +151,11 @@ class _Answer(TorchDispatchMode):
         return False  # the default wraps every call through torch._dynamo
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         return self._answer
 

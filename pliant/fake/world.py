@@ -1,16 +1,17 @@
 """One compilation's fakes, and the running of PyTorch functions on them.
 
-The one idea: a PyTorch function is simply called, with fakes as arguments. PyTorch's C++ takes it apart
-into operators; each operator is answered here from its `Kind` alone: a view by the real view kernel, a
-write by its arguments, anything else by the operator's meta kernel, remembered by the metadata of its
-arguments so that the twelfth identical layer costs a dictionary lookup per operator.
+The one idea: a PyTorch function is simply called, with fakes as arguments. PyTorch's C++ takes it
+apart into operators; each is answered here from its `Kind` alone: a view by the real view kernel, a
+write by its arguments, anything else by a shape rule or the operator's meta kernel, remembered by
+the metadata of its arguments, so that the twelfth identical layer costs a dictionary lookup per
+operator.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,17 @@ class OpResult:
     random: bool  # whether random numbers were drawn
 
 
+@dataclass(slots=True)
+class Notes:
+    """What happened so far in the function being run."""
+
+    function: str
+    written: list[Fake] = field(default_factory=list)  # their memory
+    reshaped: list[Fake] = field(default_factory=list)  # they themselves
+    random: bool = False
+    assumed: bool = False  # it was told something about values that may not hold
+
+
 class World(TorchDispatchMode):
     """The fakes of one compilation. Dropping it frees them all."""
 
@@ -45,22 +57,21 @@ class World(TorchDispatchMode):
         # the type of `int_tensor / 2`.
         self._recipes: dict[Any, Recipe] = {}
         self._default_dtype = torch.get_default_dtype()
-        self._written: list[Fake] = []
-        self._reshaped: list[Fake] = []
-        self._random = False
-        self._running = ""  # the name of the function being run
-        self._assumed = False  # whether it was told something about values that may not hold
+        self._notes = Notes("")
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # the default wraps every call through torch._dynamo
 
     def from_real(self, t: torch.Tensor) -> Fake:
-        """The fake of a real tensor: the same one each time; tensors that share memory give fakes that do."""
+        """The fake of a real tensor: each time the same; fakes share memory where tensors do."""
         return self._reals.fake(t)
 
     def run(
-        self, func: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> OpResult:
         """Call `func(*args, **kwargs)`, in whose arguments every tensor is a fake of this world."""
         name = getattr(func, "__name__", "")
@@ -68,8 +79,7 @@ class World(TorchDispatchMode):
             raise DataDependent(f"Tensor.{name}")
         if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
             func = partial(rules.INSTEAD[name][1], func)
-        outer = self._written, self._reshaped, self._random, self._running
-        self._written, self._reshaped, self._random, self._running = [], [], False, name
+        outer, self._notes = self._notes, Notes(name)
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
             self._default_dtype = default_dtype
@@ -82,18 +92,17 @@ class World(TorchDispatchMode):
                 value = func(*args, **kwargs) if kwargs else func(*args)
             if type(value) is not Fake:
                 value = self._all_fake(value)
-            mutated = self._mutated(args, kwargs) if self._written or self._reshaped else ()
-            return OpResult(value, mutated, self._random)
+            return OpResult(value, self._mutated(args, kwargs), self._notes.random)
         except RuntimeError as error:
-            # C++ that reads memory without an operator (tensor_split), or a check that went on after
-            # an assumed answer.
-            if self._assumed or NO_DATA in str(error):
+            # C++ that reads memory without an operator (tensor_split), or a check that went on
+            # after an assumed answer.
+            if self._notes.assumed or any(said in str(error) for said in NO_DATA):
                 raise DataDependent(name) from error
             raise
         finally:
             if caching_casts:
                 torch.set_autocast_cache_enabled(True)
-            self._written, self._reshaped, self._random, self._running = outer
+            self._notes = outer
 
     def _all_fake(self, value: Any) -> Any:
         """Functions that make tensors without dispatching (`from_numpy`) return real ones."""
@@ -105,8 +114,11 @@ class World(TorchDispatchMode):
 
     def _mutated(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Fake, ...]:
         """The fakes among the arguments whose memory was written, or whose own metadata was."""
-        memory = {t.untyped_storage()._cdata for t in self._written}
-        objects = {id(t) for t in self._reshaped}
+        notes = self._notes
+        if not notes.written and not notes.reshaped:
+            return ()
+        memory = {t.untyped_storage()._cdata for t in notes.written}
+        objects = {id(t) for t in notes.reshaped}
         found: dict[int, Fake] = {}
         for t in _fakes_in((args, kwargs)):
             if id(t) in objects or t.untyped_storage()._cdata in memory:
@@ -116,7 +128,11 @@ class World(TorchDispatchMode):
     # How operators are answered.
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         return self.dispatch(func, args, kwargs or {})
 
@@ -124,7 +140,7 @@ class World(TorchDispatchMode):
         """Answer one operator."""
         op = describe(func)
         if op.draws is not None and op.draws(args, kwargs):
-            self._random = True
+            self._notes.random = True
         return _ANSWERS[op.kind](self, op, args, kwargs)
 
     def _functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -136,8 +152,8 @@ class World(TorchDispatchMode):
             recipe = self._work_out(op, args, kwargs, read)
         if type(recipe) is Alias:
             return self._view(op, args, kwargs)
-        if op.statistics and op.training.of(args, kwargs):
-            self._note(self._written, op.statistics, args, kwargs)
+        if op.training is not None and op.statistics and op.training.of(args, kwargs):
+            self._note_writes(op.statistics, args, kwargs)
         return recipe.build(self._self, args, kwargs)
 
     def _write(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -149,7 +165,7 @@ class World(TorchDispatchMode):
         recipe = self._remembered(read)
         if recipe is None:
             recipe = self._work_out(op, args, kwargs, read)
-        self._note(self._written, op.written, args, kwargs)
+        self._note_writes(op.written, args, kwargs)
         for argument in op.written:
             if isinstance(many := argument.of(args, kwargs), (list, tuple)):
                 # Lists are counted by the kernels, through the operators they are made of.
@@ -226,7 +242,7 @@ class World(TorchDispatchMode):
             resize(args[0], twins.of(args[0]))
         else:
             as_plain(op.func, args, kwargs)
-        self._reshaped.append(args[0])
+        self._notes.reshaped.append(args[0])
         return args[0]
 
     def _composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -235,15 +251,16 @@ class World(TorchDispatchMode):
             return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
     def _data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if (self._running, op.name) not in rules.CHECKS:
+        check = (self._notes.function, op.name)
+        if check not in rules.CHECKS:
             raise DataDependent(op.name)
-        self._assumed = True
-        return rules.CHECKS[self._running, op.name]
+        self._notes.assumed = True
+        return rules.CHECKS[check]
 
-    def _note(
-        self, where: list[Fake], which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: Any
+    def _note_writes(
+        self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        where.extend(_fakes_in([argument.of(args, kwargs) for argument in which]))
+        self._notes.written.extend(_fakes_in([argument.of(args, kwargs) for argument in which]))
 
 
 _ANSWERS: dict[Kind, Callable[[World, Op, tuple[Any, ...], dict[str, Any]], Any]] = {
@@ -261,10 +278,12 @@ COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 RESIZES = frozenset(("aten.resize_.default", "aten.resize_as_.default"))
 
 # What PyTorch says when C++ asks for the memory of a tensor that has none.
-NO_DATA = "its data is not allocated yet"
+NO_DATA = ("its data is not allocated yet", "Cannot access data pointer")
 
 # Methods that hand a tensor's memory to Python without going through an operator.
-DATA_READERS = frozenset(("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "share_memory_"))
+DATA_READERS = frozenset(
+    ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "share_memory_")
+)
 
 
 def _is_tensor_method(func: Any) -> bool:

@@ -70,10 +70,10 @@ class Guard:
     position: Position | None = None
 
     def __str__(self) -> str:
-        return self.kind.value.format(self.source, _shown(self.kind, self.expected))
+        return self.kind.value.format(self.source, shown(self.kind, self.expected))
 
 
-def _shown(kind: Kind, expected: Any) -> str:
+def shown(kind: Kind, expected: Any) -> str:
     """The expected value as text, short enough for a log line."""
     if kind is Kind.FUNCTION:
         return f"<code {expected[0].co_qualname}>"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
-from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec
+from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec, shown
 from pliant.guards.source import (
     Attr,
     CellContents,
@@ -149,13 +150,43 @@ def explain(guard: Guard, got: Any) -> str:
     return special(guard, got) if special else f"{guard}, got {_describe(got)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A failure taken apart: `L['x'].size()[0]` was expected to be `3` and found to be `4`."""
+
+    subject: str
+    expected: str
+    found: str
+
+
+def difference(guard: Guard, got: Any) -> Difference:
+    """What is different, in its smallest part."""
+    source = str(guard.source)
+    if got is UNREACHABLE:
+        return Difference(source, "there", "not there")
+    if guard.kind is Kind.TENSOR:
+        return _tensor_difference(guard, got)
+    special = _DIFFERENCE.get(guard.kind)
+    if special is None:
+        return Difference(f"whether {guard}", "true", "not")
+    subject, found = special
+    return Difference(subject.format(source), shown(guard.kind, guard.expected), found(got))
+
+
+def _tensor_difference(guard: Guard, got: Any) -> Difference:
+    if not isinstance(got, torch.Tensor):
+        return Difference(str(guard.source), "a tensor", _describe(got))
+    for name, expected, found in _tensor_properties(guard.expected, got):
+        if expected is not None and expected != found:
+            return Difference(f"{guard.source}.{name}", str(expected), str(found))
+    return Difference(str(guard.source), str(guard.expected), f"{got.layout} tensor of {got.dtype}")
+
+
 def _explain_tensor(guard: Guard, got: Any) -> str:
     if not isinstance(got, torch.Tensor):
         return f"{guard.source} is a tensor, got {_describe(got)}"
-    for name, expected, found in _tensor_properties(guard.expected, got):
-        if expected is not None and expected != found:
-            return f"{guard.source}.{name} == {expected}, got {found}"
-    return f"{guard}, got {got.layout} tensor of {got.dtype}"
+    found = _tensor_difference(guard, got)
+    return f"{found.subject} == {found.expected}, got {found.found}"
 
 
 def _tensor_properties(spec: TensorSpec, got: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
@@ -199,6 +230,15 @@ _EXPLAIN: dict[Kind, Callable[[Guard, Any], str]] = {
     Kind.SAME: lambda guard, got: f"{guard}, got different objects",
     Kind.DISTINCT: _explain_distinct,
     Kind.STATE: _explain_state,
+}
+
+# The subject, made of the source, and the text of what was found.
+_DIFFERENCE: dict[Kind, tuple[str, Callable[[Any], str]]] = {
+    Kind.TYPE: ("type({})", lambda got: type(got).__qualname__),
+    Kind.IS: ("{}", lambda got: _describe(got)),
+    Kind.EQUALS: ("{}", lambda got: _describe(got)),
+    Kind.LENGTH: ("len({})", lambda got: _length(got)),
+    Kind.KEYS: ("list({})", lambda got: _keys(got)),
 }
 
 _PRINTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, range, slice, torch.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import types
+import weakref
 from typing import Any
 
 _numbers = itertools.count()
@@ -26,4 +27,5 @@ def load(name: str, source: str, namespace: dict[str, Any]) -> types.FunctionTyp
         for value in scope.values()
         if isinstance(value, types.FunctionType) and value.__code__.co_filename == file
     )
+    weakref.finalize(function.__code__, linecache.cache.pop, file, None)
     return function

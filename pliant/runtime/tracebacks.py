@@ -8,13 +8,14 @@ function with the user's file name, function name and line number.
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 
 from pliant.base.position import Position
 
 # Code of residual functions and graphs: from a line to the user's stack at that line.
 LineMap = Callable[[int], tuple[Position, ...]]
-_maps: dict[types.CodeType, LineMap] = {}
+_maps: weakref.WeakKeyDictionary[types.CodeType, LineMap] = weakref.WeakKeyDictionary()
 
 
 def register(code: types.CodeType, lines: LineMap) -> None:

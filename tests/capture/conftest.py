@@ -36,7 +36,9 @@ def assert_same(got: Any, expected: Any) -> None:
         assert len(got) == len(expected), f"{got} instead of {expected}"
         for item, wanted in zip(got, expected):
             assert_same(item, wanted)
-    elif hasattr(expected, "__dict__") and not isinstance(expected, type) and not callable(expected):
+    elif (
+        hasattr(expected, "__dict__") and not isinstance(expected, type) and not callable(expected)
+    ):
         assert_same(vars(got), vars(expected))
     elif expected == expected:
         assert got == expected
@@ -59,7 +61,7 @@ def check() -> Callable[..., None]:
 
 @pytest.fixture
 def breaks() -> Callable[..., None]:
-    """`breaks(f, *args, code=...)`: f can't be captured as one graph, for the cause with that code."""
+    """`breaks(f, *args, code=...)`: f can't be one graph, for the cause with that code."""
 
     def breaks(function: Callable[..., Any], *args: Any, code: str) -> None:
         compiled = pliant.compile(function, backend="eager", fullgraph=True)

@@ -10,6 +10,8 @@ import weakref
 import pytest
 import torch
 
+import pliant
+
 X = torch.arange(6.0).reshape(2, 3)
 PROGRAMS = []
 
@@ -48,7 +50,13 @@ class Sized:
 @program
 def getattr_and_hasattr(x):
     p = Point(3)
-    return x + getattr(p, "a"), getattr(p, "b", 5), hasattr(p, "a"), hasattr(p, "b"), getattr(x, "ndim")
+    return (
+        x + getattr(p, "a"),
+        getattr(p, "b", 5),
+        hasattr(p, "a"),
+        hasattr(p, "b"),
+        getattr(x, "ndim"),
+    )
 
 
 @program
@@ -96,9 +104,8 @@ def vars_of_number(x):
 @program
 def local_variables(x):
     y = x + 1
-    found = locals()
     z = 3
-    return found, sorted(locals()), sorted(dir()), z
+    return locals(), sorted(locals()), sorted(dir()), y
 
 
 @program
@@ -113,7 +120,15 @@ def listing(x):
 
 @program
 def lengths(x):
-    return len(x), len([1, 2]), len("abc"), len({1: 2}), len(Sized(7)), len(x.shape), len(Sized(True))
+    return (
+        len(x),
+        len([1, 2]),
+        len("abc"),
+        len({1: 2}),
+        len(Sized(7)),
+        len(x.shape),
+        len(Sized(True)),
+    )
 
 
 @program
@@ -143,7 +158,14 @@ def hash_of_list(x):
 
 @program
 def callables(x):
-    return callable(len), callable(3), callable(Point), callable(Sized(1)), callable(x), callable(lambda: 1)
+    return (
+        callable(len),
+        callable(3),
+        callable(Point),
+        callable(Sized(1)),
+        callable(x),
+        callable(lambda: 1),
+    )
 
 
 @program
@@ -189,7 +211,13 @@ def iter_of_number(x):
 
 @program
 def slices(x):
-    return x[slice(1)], slice(1, 2), x[slice(None), slice(0, 2)], slice(1, 9, 2).step, slice(2).indices(5)
+    return (
+        x[slice(1)],
+        slice(1, 2),
+        x[slice(None), slice(0, 2)],
+        slice(1, 9, 2).step,
+        slice(2).indices(5),
+    )
 
 
 @program
@@ -200,12 +228,26 @@ def slice_without_arguments(x):
 @program
 def texts(x):
     p = Point(3)
-    return repr(p), str(p), f"{p}", f"{p!r:>10}", format(3.14159, ".2f"), ascii("é"), str(b"ab", "utf8")
+    return (
+        repr(p),
+        str(p),
+        f"{p}",
+        f"{p!r:>10}",
+        format(3.14159, ".2f"),
+        ascii("é"),
+        str(b"ab", "utf8"),
+    )
 
 
 @program
 def texts_of_containers(x):
-    return repr([1, "a", (1,), {"k": {1}}]), str({3: [None]}), f"{(1, Point(2))}", str(set()), str(x.shape)
+    return (
+        repr([1, "a", (1,), {"k": {1}}]),
+        str({3: [None]}),
+        f"{(1, Point(2))}",
+        str(set()),
+        str(x.shape),
+    )
 
 
 @program
@@ -258,9 +300,17 @@ def test_same_as_eager(check, function):
     check(function, X)
 
 
-def test_identity_is_guarded():
-    import pliant
+def test_objects_from_outside_are_changed(check):
+    def change(x, p):
+        setattr(p, "b", x * 2)
+        vars(p)["c"] = 3
+        delattr(p, "a")
+        return p.b + getattr(p, "d", 4)
 
+    check(change, X, Point(1))
+
+
+def test_identity_is_guarded():
     compiled = pliant.compile(lambda x, p: (x + 1, id(p)), backend="eager", fullgraph=True)
     p, q = Point(1), Point(1)
     assert compiled(X, p)[1] == id(p)

@@ -201,7 +201,13 @@ def sum_of_mixture(x):
 
 @program
 def extremes(x):
-    return max(1, 5, 3), min([4, 2]), max("ab", "c", key=len), max([], default=4), min({"b": 1, "a": 2})
+    return (
+        max(1, 5, 3),
+        min([4, 2]),
+        max("ab", "c", key=len),
+        max([], default=4),
+        min({"b": 1, "a": 2}),
+    )
 
 
 @program
@@ -292,7 +298,14 @@ class Vector:
 
 @program
 def reflected_operators(x):
-    return 3 + Vector(x), 3.5 + Vector(1), 3 == Vector(1), 3 > Vector(1), "a" + Vector(2), "a" == Vector(1)
+    return (
+        3 + Vector(x),
+        3.5 + Vector(1),
+        3 == Vector(1),
+        3 > Vector(1),
+        "a" + Vector(2),
+        "a" == Vector(1),
+    )
 
 
 @program
@@ -326,6 +339,8 @@ def test_numbers_from_tensor_data_break_the_graph(breaks, convert):
     breaks(lambda x: x + convert(x[0, 0]), X, code=code)
 
 
-@pytest.mark.parametrize("draw", [random.random, lambda: random.randint(1, 3), lambda: random.choice([1])])
+@pytest.mark.parametrize(
+    "draw", [random.random, lambda: random.randint(1, 3), lambda: random.choice([1])]
+)
 def test_python_random_numbers_break_the_graph(breaks, draw):
     breaks(lambda x: x + draw(), X, code="random-state")

@@ -7,10 +7,13 @@ import copy
 import dataclasses
 import enum
 import types
+import typing
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import pytest
 import torch
+
+import pliant
 
 X = torch.arange(6.0).reshape(2, 3)
 PROGRAMS = []
@@ -77,7 +80,12 @@ def construction(x):
 
 @program
 def class_methods(x):
-    return Derived.make(x).a, Derived.twice(x), type(Derived.make(1)) is Derived, Derived(1).twice(2)
+    return (
+        Derived.make(x).a,
+        Derived.twice(x),
+        type(Derived.make(1)) is Derived,
+        Derived(1).twice(2),
+    )
 
 
 @program
@@ -230,7 +238,14 @@ class Level(enum.IntEnum):
 
 @program
 def enumerations(x):
-    return Color(1) is Color.RED, Color["BLUE"], Color.RED.value, Color.RED.name, len(Color), list(Color)
+    return (
+        Color(1) is Color.RED,
+        Color["BLUE"],
+        Color.RED.value,
+        Color.RED.name,
+        len(Color),
+        list(Color),
+    )
 
 
 @program
@@ -265,7 +280,11 @@ def data_classes(x):
 
 @program
 def frozen_data_classes(x):
-    return Frozen(1) < Frozen(2), hash(Frozen(1)) == hash(Frozen(1)), dataclasses.replace(Frozen(1), b=4)
+    return (
+        Frozen(1) < Frozen(2),
+        hash(Frozen(1)) == hash(Frozen(1)),
+        dataclasses.replace(Frozen(1), b=4),
+    )
 
 
 @program
@@ -284,7 +303,15 @@ class Typed(NamedTuple):
 @program
 def named_tuples(x):
     p = Pair(x, 2)
-    return p.x, p._replace(y=3).y, p[1], Typed(1), Typed(1, b=5)._asdict(), Pair._fields, Pair._make([1, 2])
+    return (
+        p.x,
+        p._replace(y=3).y,
+        p[1],
+        Typed(1),
+        Typed(1, b=5)._asdict(),
+        Pair._fields,
+        Pair._make([1, 2]),
+    )
 
 
 class MyList(list):
@@ -334,7 +361,15 @@ def subclasses_of_numbers(x):
 
 @program
 def containers(x):
-    return list((1, 2)), tuple([1]), set([1, 1]), frozenset([1]), list("ab"), list({"k": 1}), tuple(range(3))
+    return (
+        list((1, 2)),
+        tuple([1]),
+        set([1, 1]),
+        frozenset([1]),
+        list("ab"),
+        list({"k": 1}),
+        tuple(range(3)),
+    )
 
 
 @program
@@ -356,7 +391,12 @@ def list_of_number(x):
 def namespaces(x):
     n = types.SimpleNamespace(a=x, b=2)
     n.c = 3
-    return n.a + n.c, n == types.SimpleNamespace(a=n.a, b=2, c=3), repr(types.SimpleNamespace(q=1)), n
+    return (
+        n.a + n.c,
+        n == types.SimpleNamespace(a=n.a, b=2, c=3),
+        repr(types.SimpleNamespace(q=1)),
+        n,
+    )
 
 
 @program
@@ -380,7 +420,12 @@ def unordered(x):
 
 @program
 def class_checks(x):
-    return isinstance(x, torch.Tensor), isinstance(3, (str, int)), isinstance(None, int | None), type(3)
+    return (
+        isinstance(x, torch.Tensor),
+        isinstance(3, (str, int)),
+        isinstance(None, int | None),
+        type(3),
+    )
 
 
 @program
@@ -391,12 +436,21 @@ def subclass_checks(x):
 @program
 def abstract_checks(x):
     c = collections.abc
-    return isinstance([], c.Sequence), isinstance({}, c.Mapping), isinstance(x, c.Callable), isinstance(3, c.Sized)
+    return (
+        isinstance([], c.Sequence),
+        isinstance({}, c.Mapping),
+        isinstance(x, c.Callable),
+        isinstance(3, c.Sized),
+    )
 
 
 @program
 def tensor_checks(x):
-    return isinstance(x, torch.nn.Parameter), isinstance(x, torch.FloatTensor), isinstance(x, torch.IntTensor)
+    return (
+        isinstance(x, torch.nn.Parameter),
+        isinstance(x, torch.FloatTensor),
+        isinstance(x, torch.IntTensor),
+    )
 
 
 @runtime_checkable
@@ -433,6 +487,15 @@ def subclass_check_of_number(x):
     return issubclass(3, int)
 
 
+@program
+def typing_checks(x):
+    return (
+        isinstance(3, typing.Union[int, str]),
+        typing.cast(typing.List[int], x),
+        typing.Optional[int],
+    )
+
+
 # ---- exceptions
 
 
@@ -452,7 +515,12 @@ def caught(x):
 
 @program
 def texts_of_exceptions(x):
-    return str(KeyError("k")), str(ValueError()), str(OSError(2, "no")), str(ImportError("a", name="b"))
+    return (
+        str(KeyError("k")),
+        str(ValueError()),
+        str(OSError(2, "no")),
+        str(ImportError("a", name="b")),
+    )
 
 
 @program
@@ -463,7 +531,11 @@ def causes(x):
         except ZeroDivisionError as e:
             raise RuntimeError("outer") from e
     except RuntimeError as e:
-        return str(e.__cause__), isinstance(e.__context__, ZeroDivisionError), e.__suppress_context__
+        return (
+            str(e.__cause__),
+            isinstance(e.__context__, ZeroDivisionError),
+            e.__suppress_context__,
+        )
 
 
 @program
@@ -481,12 +553,21 @@ def escaping_exception(x):
 
 @program
 def attributes_of_exceptions(x):
-    return StopIteration(3).value, SystemExit(2).code, ImportError("a", name="b").name, OSError(2, "no").errno
+    return (
+        StopIteration(3).value,
+        SystemExit(2).code,
+        ImportError("a", name="b").name,
+        OSError(2, "no").errno,
+    )
 
 
 @program
 def os_error_class(x):
-    return type(OSError(2, "no")) is FileNotFoundError, AttributeError("a").name, NameError("q", name="n").name
+    return (
+        type(OSError(2, "no")) is FileNotFoundError,
+        AttributeError("a").name,
+        NameError("q", name="n").name,
+    )
 
 
 @program
@@ -540,7 +621,14 @@ def deep_copies(x):
     a.append(a[1])
     b = copy.deepcopy(a)
     b[1].append(4)
-    return a, b, b[1] is b[2], copy.deepcopy((1, 2)), copy.deepcopy({"a": [1]}), copy.deepcopy(Copied(1)).v
+    return (
+        a,
+        b,
+        b[1] is b[2],
+        copy.deepcopy((1, 2)),
+        copy.deepcopy({"a": [1]}),
+        copy.deepcopy(Copied(1)).v,
+    )
 
 
 @program
@@ -558,8 +646,24 @@ def test_same_as_eager(check, function):
     check(function, X)
 
 
+def test_cause_of_an_escaping_exception():
+    def fails(x):
+        try:
+            {}["k"]
+        except KeyError as error:
+            raise MyError(5, "outer") from error
+
+    with pytest.raises(MyError) as caught:
+        pliant.compile(fails, backend="eager", fullgraph=True)(X)
+    assert caught.value.code == 5
+    assert isinstance(caught.value.__cause__, KeyError) and caught.value.__cause__.args == ("k",)
+
+
 def test_parameters_are_recognised(check):
-    check(lambda p: (isinstance(p, torch.nn.Parameter), isinstance(p, torch.Tensor)), torch.nn.Parameter(X))
+    check(
+        lambda p: (isinstance(p, torch.nn.Parameter), isinstance(p, torch.Tensor)),
+        torch.nn.Parameter(X),
+    )
     check(lambda b: isinstance(b, torch.nn.Buffer), torch.nn.Buffer(X))
 
 

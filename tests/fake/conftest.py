@@ -1,4 +1,4 @@
-"""The oracle of the tests in this folder: the same call on real tensors, compared in all but values."""
+"""The oracle of the tests here: the same call on real tensors, compared in all but values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def check(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def grown(t: torch.Tensor) -> torch.Tensor:
-    """A float tensor as the result of an operation under grad, so that in-place functions accept it."""
+    """A float tensor as the result of an operation, so that in-place functions accept it."""
     if not (t.is_floating_point() or t.is_complex()):
         return t
     return torch.clone(t.detach().requires_grad_())

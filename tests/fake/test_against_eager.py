@@ -110,10 +110,16 @@ SHAPES: dict[str, Make] = {
     "as strided": lambda: call(torch.as_strided, r(4, 4), (2, 2), (1, 4), 3),
     "narrow": lambda: call(torch.narrow, r(5, 4), 0, 1, 2),
     "select": lambda: call(operator.getitem, r(4, 5), 1),
-    "slices": lambda: call(operator.getitem, r(4, 5, 6), (slice(1, 3), None, Ellipsis, slice(0, 6, 2))),
+    "slices": lambda: call(
+        operator.getitem, r(4, 5, 6), (slice(1, 3), None, Ellipsis, slice(0, 6, 2))
+    ),
     "int index": lambda: call(operator.getitem, r(4, 5), ints(4, 3)),
-    "two indices": lambda: call(operator.getitem, r(4, 5, 6), (slice(None), ints(5, 3), ints(6, 3))),
-    "split indices": lambda: call(operator.getitem, r(4, 5, 6), (ints(4, 2, 1), slice(None), ints(6, 3))),
+    "two indices": lambda: call(
+        operator.getitem, r(4, 5, 6), (slice(None), ints(5, 3), ints(6, 3))
+    ),
+    "split indices": lambda: call(
+        operator.getitem, r(4, 5, 6), (ints(4, 2, 1), slice(None), ints(6, 3))
+    ),
     "list index": lambda: call(operator.getitem, r(4, 5), [0, 2]),
     "contiguous": lambda: call(torch.Tensor.contiguous, flipped(3, 4)),
     "contiguous already": lambda: call(torch.Tensor.contiguous, r(3, 4)),
@@ -239,7 +245,18 @@ NETWORKS: dict[str, Make] = {
     "affine grid": lambda: call(F.affine_grid, r(2, 2, 3), (2, 3, 4, 4), align_corners=False),
     "unfold": lambda: call(F.unfold, r(2, 3, 8, 8), 3),
     "fold": lambda: call(F.fold, r(2, 12, 9), (4, 4), 2),
-    "attention": lambda: call(F.scaled_dot_product_attention, r(2, 4, 6, 8), r(2, 4, 6, 8), r(2, 4, 6, 8)),
+    "attention": lambda: call(
+        F.scaled_dot_product_attention, r(2, 4, 6, 8), r(2, 4, 6, 8), r(2, 4, 6, 8)
+    ),
+    "attention of a part": lambda: call(
+        F.scaled_dot_product_attention, *(r(2, 6, 3, 4, 8)[:, :, 0].transpose(1, 2),) * 3
+    ),
+    "attention of one": lambda: call(
+        F.scaled_dot_product_attention, *(r(1, 6, 3, 1, 8)[:, :, 0].transpose(1, 2),) * 3
+    ),
+    "attention of one token": lambda: call(
+        F.scaled_dot_product_attention, *(r(2, 1, 3, 4, 8)[:, :, 0].transpose(1, 2),) * 3
+    ),
     "attention causal": lambda: call(
         F.scaled_dot_product_attention, *(r(2, 6, 4, 8).transpose(1, 2),) * 3, is_causal=True
     ),
@@ -263,9 +280,7 @@ NETWORKS: dict[str, Make] = {
     "bce": lambda: call(F.binary_cross_entropy_with_logits, r(3), r(3)),
     "huber": lambda: call(F.smooth_l1_loss, r(3), r(3)),
     "cosine": lambda: call(F.cosine_similarity, r(3, 4), r(3, 4)),
-    "ctc": lambda: call(
-        F.ctc_loss, r(9, 2, 5).log_softmax(2), ints(4, 2, 3) + 1, (9, 9), (3, 2)
-    ),
+    "ctc": lambda: call(F.ctc_loss, r(9, 2, 5).log_softmax(2), ints(4, 2, 3) + 1, (9, 9), (3, 2)),
     "ctc tensors": lambda: call(
         F.ctc_loss,
         r(9, 2, 5).log_softmax(2),
@@ -304,7 +319,9 @@ FACTORIES: dict[str, Make] = {
     "tensor number": lambda: call(torch.tensor, 3),
     "as tensor": lambda: call(torch.as_tensor, [[1, 2], [3, 4]]),
     "zeros like": lambda: call(torch.zeros_like, flipped(3, 4)),
-    "ones like format": lambda: call(torch.ones_like, cl(2, 3, 4, 4), memory_format=torch.contiguous_format),
+    "ones like format": lambda: call(
+        torch.ones_like, cl(2, 3, 4, 4), memory_format=torch.contiguous_format
+    ),
     "empty strided": lambda: call(torch.empty_strided, (2, 3), (1, 2)),
     "new zeros": lambda: call(torch.Tensor.new_zeros, r(3), 2, 2),
     "new tensor": lambda: call(torch.Tensor.new_tensor, r(3), [1, 2]),
@@ -333,7 +350,9 @@ MUTATIONS: dict[str, Make] = {
     "clamp_": lambda: call(torch.Tensor.clamp_, r(3), 0),
     "foreach": lambda: call(torch._foreach_add_, [r(3), r(4)], 1.0),
     "foreach new": lambda: call(torch._foreach_mul, [r(3), r(4)], [r(3), r(4)]),
-    "running statistics": lambda: call(F.batch_norm, r(2, 3), torch.zeros(3), torch.ones(3), training=True),
+    "running statistics": lambda: call(
+        F.batch_norm, r(2, 3), torch.zeros(3), torch.ones(3), training=True
+    ),
     "embedding max norm": lambda: call(F.embedding, ints(5, 3), r(5, 4), max_norm=1.0),
     "out": lambda: call(torch.add, r(3), r(3), out=r(3)),
     "out resized": lambda: call(torch.mm, r(3, 4), r(4, 5), out=torch.empty(0)),

@@ -183,7 +183,9 @@ def test_reading_values_is_data_dependent(name: str) -> None:
     func, args = READS[name]
     world = World()
     with pytest.raises(DataDependent):
-        world.run(func, tuple(map(world.from_real, args)) if name != "contains" else _first(world, args))
+        world.run(
+            func, tuple(map(world.from_real, args)) if name != "contains" else _first(world, args)
+        )
 
 
 def _first(world: World, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,6 +1,7 @@
 """From guards to the native tree, and from a failure to a sentence."""
 
 import collections
+import enum
 import types
 
 import pytest
@@ -48,6 +49,11 @@ class Model(torch.nn.Module):
 
 class Other:
     pass
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
 
 
 def double(x):
@@ -228,6 +234,8 @@ def test_the_process_comes_first_then_parameters():
 
 
 def test_enum_members_and_other_singletons_are_constants_by_identity():
-    assert why(Guard(Kind.EQUALS, X, torch.contiguous_format), torch.contiguous_format) is None
+    for value in (torch.contiguous_format, Color.RED, int, ...):
+        assert why(Guard(Kind.EQUALS, X, value), value) is None
+    assert why(Guard(Kind.EQUALS, X, Color.RED), Color.BLUE) is not None
     with pytest.raises(TypeError):
         why(Guard(Kind.EQUALS, X, [1]), [1])

@@ -124,15 +124,19 @@ def test_another_value_at_the_same_address(way):
     tree.slot(node(tree, tree.local(0)))
     tree.finish()
     container = make(float("1000.5"))
+    addresses = set()
     for i in range(300):
         good = i % 3 != 0
-        value = float("1000.5") if good else float("2000.5")
         if assign is None:
-            container = make(value)
+            container = None
+            container = make(float("1000.5") if good else float("2000.5"))
         else:
-            assign(container, value)
-        del value
+            assign(container, None)
+            assign(container, float("1000.5") if good else float("2000.5"))
         assert failing(tree, container) == (None if good else "value")
+        if good:
+            addresses.add(id(tree.slots((container,))[0]))
+    assert len(addresses) < 100
 
 
 def test_a_report_in_between_does_not_confuse_later_calls():

@@ -77,11 +77,21 @@ def check(
 
 def same_outcome(actual: Outcome, expected: Outcome) -> None:
     if expected.error is not None or actual.error is not None:
-        assert type(actual.error) is type(expected.error), (actual.error, expected.error)
-        assert str(actual.error) == str(expected.error)
-        assert type(actual.error.__cause__) is type(expected.error.__cause__)
+        same_error(actual.error, expected.error)
     same((actual.result, actual.args), (expected.result, expected.args))
     assert actual.grad_enabled == expected.grad_enabled
+
+
+def same_error(actual: BaseException | None, expected: BaseException | None) -> None:
+    """Equal in class, text and attributes, and so are the exceptions behind them."""
+    assert type(actual) is type(expected), (actual, expected)
+    if actual is None or expected is None:
+        return
+    assert str(actual) == str(expected)
+    same((actual.args, vars(actual)), (expected.args, vars(expected)))
+    same_error(actual.__cause__, expected.__cause__)
+    same_error(actual.__context__, expected.__context__)
+    assert actual.__suppress_context__ == expected.__suppress_context__
 
 
 def same(actual: Any, expected: Any) -> None:

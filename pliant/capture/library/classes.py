@@ -1,8 +1,8 @@
 """Calling classes: `type.__call__`, the constructors of built-in classes, and class checks.
 
 An object is made in the two steps of the language: `__new__` of the class, then `__init__`. Each
-step is followed where it is Python and has a handler where it is C; the handlers for containers make the
-container values, `object.__new__` makes an `Instance`.
+step is followed where it is Python and has a handler where it is C; the handlers for containers
+make the container values, `object.__new__` makes an `Instance`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import enum
 import operator
 import types
 import typing
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pliant.capture.model import (
+    DESCRIPTORS,
     call,
     call_special,
     drain,
@@ -37,12 +38,15 @@ from pliant.capture.values.containers import (
     plain_list,
     plain_tuple,
 )
+from pliant.capture.values.known import known_object
 from pliant.capture.values.objects import Instance, Super, make_slice
-from pliant.guards.guard import MISSING
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.source import Fixed
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
+_Example = namedtuple("_Example", "field")
 SCALARS = (int, float, complex, str, bytes, bool)
 NOT_A_CLASS = "arg 2 must be a type, a tuple of types, or a union"
 
@@ -75,7 +79,11 @@ def make_object(
     """`type.__call__(cls, *args, **kwargs)`."""
     real: type = cls.value
     obj = trace.read(_new(trace, cls, args, kwargs))
-    if isinstance(obj, Const) or not issubclass(obj.python_type(), real):
+    if not issubclass(obj.python_type(), real):
+        return obj
+    if isinstance(obj, Const):  # an immutable scalar: there is nowhere to put attributes
+        if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
+            raise Break("unsupported-class", f"{real.__name__}, which has __init__")
         return obj
     _initialise(trace, obj, args, kwargs)
     return obj
@@ -203,6 +211,17 @@ def class_of(trace: Trace, cls: Value) -> type:
     return real
 
 
+def real_object(trace: Trace, value: Value) -> Any:
+    """The object itself, where it is known or can be assumed to be that very object."""
+    value = trace.read(value)
+    real = getattr(value, "real", None)
+    if real is None:
+        return known_object(value, trace)
+    if value.source is not None and not isinstance(value.source, Fixed):
+        trace.guard(Kind.IS, value.source, real)
+    return real
+
+
 # ---- containers
 
 
@@ -222,6 +241,16 @@ def list_init(trace: Trace, obj: Sequence, iterable: Value | None = None) -> Val
 @method(tuple, "__new__")
 def tuple_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Value:
     return Sequence(class_of(trace, cls), [] if iterable is None else drain(trace, iterable))
+
+
+def _bind_field(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+    """A field of a named tuple."""
+    assert isinstance(obj, Sequence)
+    _, (index, _) = found.__reduce__()
+    return obj.items[index]
+
+
+DESCRIPTORS[type(_Example.field)] = _bind_field
 
 
 @method(dict, "__new__")
@@ -573,6 +602,30 @@ INSTANCE_RULES: dict[type, Any] = {
     type(torch.nn.Buffer): _parameter_instance,
     type(torch.FloatTensor): _legacy_tensor_instance,
 }
+
+
+def _subscript_typing(trace: Trace, form: Value, parameters: Value) -> Value:
+    """`typing.List[int]`: made by typing itself, whose caches are not worth following."""
+    real = real_object(trace, form)
+    try:
+        made = real[_typing_argument(trace, parameters)]
+    except TypeError as error:
+        trace.throw(error)
+    return trace.wrap_pinned(made)
+
+
+def _typing_argument(trace: Trace, value: Value) -> Any:
+    value = trace.read(value)
+    if isinstance(value, Sequence):
+        return value.cls(_typing_argument(trace, item) for item in value.items)
+    return real_object(trace, value)
+
+
+for _form in vars(typing).values():
+    if isinstance(_form, type) and isinstance(
+        _form.__dict__.get("__getitem__"), types.FunctionType
+    ):
+        FUNCTIONS.setdefault(_form.__dict__["__getitem__"], _subscript_typing)
 
 
 def is_subclass(trace: Trace, cls: Value, parent: Value) -> bool:

@@ -87,9 +87,7 @@ def _group(trace: Trace, real: type, args: list[Value]) -> Value:
         trace.throw(ValueError("second argument (exceptions) must be a non-empty sequence"))
     if real is BaseExceptionGroup and all(issubclass(cls, Exception) for cls in classes):
         real = ExceptionGroup
-    made = ExceptionValue(real, args)
-    made.slots["exceptions"] = plain_tuple(members)
-    return made
+    return ExceptionValue(real, args)
 
 
 def exception_init(trace: Trace, obj: ExceptionValue, *args: Value, **kwargs: Value) -> Value:
@@ -188,7 +186,11 @@ for _cls, _keywords in KEYWORDS.items():
         method(_cls, _name)(_keyword(_name))
 for _name in ("filename", "filename2"):
     method(OSError, _name)(_keyword(_name))
-method(BaseExceptionGroup, "exceptions")(_keyword("exceptions"))
+
+
+@method(BaseExceptionGroup, "exceptions")
+def group_members(trace: Trace, obj: ExceptionValue) -> Value:
+    return plain_tuple(drain(trace, obj.args[1]))
 
 
 @method(SystemExit, "code")
@@ -300,7 +302,7 @@ def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
 
 
 def _group_str(trace: Trace, obj: ExceptionValue) -> Value:
-    count = len(drain(trace, obj.slot(trace, "exceptions") or NONE))
+    count = len(drain(trace, obj.args[1]))
     text = str_of(trace, obj.args[0]).constant()
     return Const(f"{text} ({count} sub-exception{'s' if count > 1 else ''})")
 

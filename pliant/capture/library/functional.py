@@ -10,18 +10,21 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.capture.attributes import get_function_attribute
 from pliant.capture.library.classes import class_of, is_callable
 from pliant.capture.library.numbers import index_of
-from pliant.capture.library.objects import real_object
 from pliant.capture.model import (
     BINARY,
     CALL,
     COMPARE,
     DESCRIPTORS,
+    GET,
     INPLACE,
+    SET,
     UNARY,
     advance,
     binary,
@@ -32,6 +35,7 @@ from pliant.capture.model import (
     delete_item,
     drain,
     equal,
+    generic_set_attribute,
     get_attribute,
     get_item,
     inplace,
@@ -43,11 +47,18 @@ from pliant.capture.model import (
     unary,
 )
 from pliant.capture.native import METHODS, function, method
-from pliant.capture.value import FALSE, NONE, Const, Unread, Value, boolean
-from pliant.capture.values.containers import Mapping, key_of, plain_list, plain_tuple
-from pliant.capture.values.functions import BoundMethod, Partial
-from pliant.guards.guard import MISSING
-from pliant.guards.source import Attr, Fixed
+from pliant.capture.value import FALSE, NONE, Break, Const, Unread, Value, boolean
+from pliant.capture.values.containers import (
+    Mapping,
+    instance_dict,
+    key_of,
+    plain_list,
+    plain_tuple,
+)
+from pliant.capture.values.functions import BoundMethod, Function, Partial
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.source import Attr, Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
@@ -195,8 +206,10 @@ class Getter(Value):
         return f"{emit.constant(self.cls)}({', '.join(parts)})"
 
 
-def getter_from_outside(trace: Trace, real: Any) -> Getter:
+def getter_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     """The value of a real getter: it is immutable and tells how it was made."""
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.IS, source, real)
     make: Any
     make, args = real.__reduce__()
     first: tuple[Any, ...] = ()
@@ -204,7 +217,9 @@ def getter_from_outside(trace: Trace, real: Any) -> Getter:
     if isinstance(make, functools.partial):  # of a methodcaller with keywords
         make, first, kwargs = make.func, make.args, make.keywords
     values = [trace.wrap_pinned(arg) for arg in (*first, *args)]
-    return Getter(make, values, {name: trace.wrap_pinned(arg) for name, arg in kwargs.items()})
+    getter = Getter(make, values, {name: trace.wrap_pinned(arg) for name, arg in kwargs.items()})
+    getter.source = source
+    return getter
 
 
 @function(operator.itemgetter)
@@ -272,13 +287,7 @@ def call_getter(
 CALL[Getter] = call_getter
 
 
-def _call_outside_getter(trace: Trace, getter: Value, *args: Value, **kwargs: Value) -> Value:
-    real = real_object(trace, getter)
-    return call_getter(trace, getter_from_outside(trace, real), list(args), kwargs, False)
-
-
-for _cls in GETTERS:
-    METHODS[_cls, "__call__"] = _call_outside_getter
+BUILDERS.update(dict.fromkeys(GETTERS, getter_from_outside))
 
 
 # ---- functools
@@ -386,6 +395,57 @@ for _symbol, _entry in COMPARE.items():
     METHODS[KEY_WRAPPER, _entry[0]] = _compare_keys(_symbol)
 
 
+class CachedFunction(Value):
+    """A function under `lru_cache` made during the capture, with what it has returned so far."""
+
+    __slots__ = ("attributes", "function", "options", "results")
+
+    def __init__(self, function: Value, options: list[Value]) -> None:
+        super().__init__()
+        self.function = function
+        self.options = options  # maxsize, typed, the class of cache_info()
+        self.results: dict[Any, Value] = {}
+        self.attributes: Mapping | None = None
+
+    def python_type(self) -> type:
+        return CACHED
+
+    def children(self) -> list[Value]:
+        extra = [] if self.attributes is None else self.attributes.children()
+        return [self.function, *self.options, *extra]
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return instance_dict(trace, self).get(trace, name)
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        instance_dict(trace, self).store(trace, name, value)
+
+    def rebuild(self, emit: Emitter) -> str:
+        parts = ", ".join(emit.expression(value) for value in (self.function, *self.options))
+        return f"{emit.constant(CACHED)}({parts})"
+
+
+@function(CACHED)
+def make_cached(trace: Trace, target: Value, *options: Value) -> Value:
+    return CachedFunction(target, list(options))
+
+
+def call_new_cached(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    given = plain_tuple([*args, *map(Const, kwargs), *kwargs.values()])
+    key = key_of(trace, given), len(kwargs)
+    if key not in target.results:
+        target.results[key] = call(trace, target.function, args, kwargs)
+    return target.results[key]
+
+
+CALL[CachedFunction] = call_new_cached
+GET[CachedFunction] = lambda trace, obj, name: (
+    instance_dict(trace, obj) if name == "__dict__" else None
+)
+
+
 @method(CACHED, "__call__")
 def call_cached(trace: Trace, obj: Value, *args: Value, **kwargs: Value) -> Value:
     """A function under `lru_cache` is followed: what it returned before it returns again."""
@@ -400,6 +460,80 @@ def _bind_cached(trace: Trace, found: Any, obj: Value, cls: type, name: str, dir
 
 
 DESCRIPTORS[CACHED] = _bind_cached
+
+
+@function(functools.cached_property.__get__)
+def cached_property_get(trace: Trace, prop: Value, obj: Value, owner: Value = NONE) -> Value:
+    """Without the lock that Python 3.11 takes: what is followed is not shared between threads."""
+    prop, obj = trace.read(prop), trace.read(obj)
+    if isinstance(obj, Const) and obj.value is None:
+        return prop
+    name = trace.read(get_attribute(trace, prop, "attrname")).constant()
+    known = obj.instance_attribute(trace, name)
+    if known is not None:
+        return known
+    made = call(trace, get_attribute(trace, prop, "func"), [obj])
+    obj.store_attribute(trace, name, made)
+    return made
+
+
+@function(functools.partialmethod.__get__)
+def partialmethod_get(trace: Trace, method: Value, obj: Value, cls: Value = NONE) -> Value:
+    target = trace.read(get_attribute(trace, method, "func"))
+    if not isinstance(target, Function) or same_object(trace, obj, NONE):
+        raise Break("unsupported-descriptor", "this functools.partialmethod")
+    args = drain(trace, get_attribute(trace, method, "args"))
+    keywords = trace.read(get_attribute(trace, method, "keywords"))
+    assert isinstance(keywords, Mapping)
+    bound = BoundMethod(target, obj)
+    return Partial(functools.partial, bound, args, keywords.read_all(trace))
+
+
+# ---- attributes of functions made during the capture, which `functools.wraps` copies
+
+COPIED = frozenset({"__module__", "__doc__", "__annotations__", "__type_params__"})
+
+
+def function_attribute(trace: Trace, obj: Function, name: str) -> Value | None:
+    if name == "__dict__":
+        return instance_dict(trace, obj)
+    if obj.real is not None or name not in COPIED:
+        return get_function_attribute(trace, obj, name)
+    written = obj.instance_attribute(trace, name)
+    if written is not None:
+        return written
+    maker = {"__annotations__": _annotations, "__type_params__": _type_parameters}.get(name)
+    return maker(trace, obj) if maker is not None else get_function_attribute(trace, obj, name)
+
+
+def _annotations(trace: Trace, obj: Function) -> Value:
+    flat = drain(trace, obj.annotations) if obj.annotations is not None else []
+    names = [trace.read(name).constant() for name in flat[::2]]
+    return Mapping(dict, dict(zip(names, flat[1::2], strict=True)))
+
+
+def _type_parameters(trace: Trace, obj: Function) -> Value:
+    return plain_tuple([])
+
+
+def set_function_attribute(trace: Trace, obj: Function, name: str, value: Value | None) -> None:
+    if obj.real is not None or trace.lookup(types.FunctionType, name) is MISSING:
+        generic_set_attribute(trace, obj, name, value)
+    elif value is None or name not in (*COPIED, "__name__", "__qualname__"):
+        raise Break("attribute-write", f"function.{name}")
+    elif name in COPIED:
+        obj.store_attribute(trace, name, value)
+    else:
+        setattr(obj, name.strip("_"), trace.read(value).constant())
+
+
+GET[Function] = function_attribute
+SET[Function] = set_function_attribute
+
+
+@method(types.FunctionType, "__get__")
+def bind_function(trace: Trace, target: Value, obj: Value, owner: Value = NONE) -> Value:
+    return target if same_object(trace, obj, NONE) else BoundMethod(target, obj)
 
 
 # ---- sorting and counting

@@ -1,7 +1,8 @@
 """Numbers: conversions, arithmetic functions, `min`, `max`, `sum`, and the mathematical modules.
 
 Known numbers are computed now. A value whose kind takes over operators (a tensor, a symbolic
-number) is given the real function; any other object is asked through its special methods, as Python does.
+number) is given the real function; any other object is asked through its special methods, as Python
+does.
 """
 
 from __future__ import annotations
@@ -368,7 +369,8 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
             result = call_special(trace, values[0], own)
             if result is not None:
                 return result
-        return compute(trace, real, [_number(trace, value) for value in values], kwargs)
+        convert = index_of if real in INTEGER_FUNCTIONS else _number
+        return compute(trace, real, [convert(trace, value) for value in values], kwargs)
 
     return mathematical
 
@@ -394,6 +396,7 @@ def _of_sequences(real: Callable[..., Any]) -> Callable[..., Value]:
 
 
 SEQUENCE_FUNCTIONS = {math.fsum, math.dist}
+INTEGER_FUNCTIONS = {math.factorial, math.gcd, math.lcm, math.comb, math.perm, math.isqrt}
 
 
 @function(math.prod)

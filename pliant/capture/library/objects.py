@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pliant.capture.library.classes import class_of, is_callable
+from pliant.capture.library.classes import class_of, is_callable, real_object
 from pliant.capture.model import (
+    CALL,
     GET,
     OPERATE,
     bind_descriptor,
@@ -57,10 +58,10 @@ from pliant.capture.values.containers import (
     value_of_key,
 )
 from pliant.capture.values.functions import BoundMethod
-from pliant.capture.values.known import known_object
 from pliant.capture.values.objects import ExceptionValue, Instance, Super
+from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import Kind
-from pliant.guards.source import ClassAttr, Fixed
+from pliant.guards.source import ClassAttr, Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
@@ -302,17 +303,6 @@ def _known_by_identity(trace: Trace, obj: Value, what: str) -> Any:
     if real is None or obj.source is None:
         raise Break("identity-number", f"{what} of a {obj.python_type().__name__}")
     trace.guard(Kind.IS, obj.source, real)
-    return real
-
-
-def real_object(trace: Trace, value: Value) -> Any:
-    """The object itself, where it is known or can be assumed to be that very object."""
-    value = trace.read(value)
-    real = getattr(value, "real", None)
-    if real is None:
-        return known_object(value, trace)
-    if value.source is not None and not isinstance(value.source, Fixed):
-        trace.guard(Kind.IS, value.source, real)
     return real
 
 
@@ -592,14 +582,50 @@ def namespace_eq(trace: Trace, obj: Value, other: Value) -> Value:
     return compare(trace, "==", instance_dict(trace, obj), instance_dict(trace, other))
 
 
-@method(weakref.ref, "__call__")
-def weakref_call(trace: Trace, ref: Value) -> Value:
-    """What a weak reference from outside points to; the compiled entry keeps it alive."""
-    real = real_object(trace, ref)
-    target = real()
-    if target is None:
+class WeakRef(Value):
+    """A weak reference to an object from outside, which the compiled entry keeps alive."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def constant(self) -> Any:
+        return self.real
+
+    def rebuild(self, emit: Emitter) -> str:
+        return emit.constant(self.real)
+
+
+def weakref_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.IS, source, real)
+    return WeakRef(real, source)
+
+
+@function(weakref.ref)
+def make_weakref(trace: Trace, obj: Value, callback: Value = NONE) -> Value:
+    if not same_object(trace, callback, NONE):
+        raise Break("unsupported-class", "a weak reference with a callback")
+    real = real_object(trace, obj)
+    return WeakRef(_run(trace, lambda: weakref.ref(real)).value)
+
+
+def call_weakref(
+    trace: Trace, target: WeakRef, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    real = target.real()
+    if real is None:
         raise Break("unsupported", "a weak reference whose object is gone")
-    return trace.wrap_pinned(target)
+    return trace.wrap_pinned(real)
+
+
+BUILDERS[weakref.ref] = weakref_from_outside
+CALL[WeakRef] = call_weakref
 
 
 @function(inspect.signature)

@@ -154,6 +154,7 @@ def namespace(trace: Trace, real: dict[str, Any]) -> Mapping:
     if isinstance(known, Mapping):
         return known
     value = Mapping(type(real), source=source, backing=real)
+    value.real = real
     trace.remember(real, value)
     return value
 

@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.value import Const, NotConstant, Unread, Value
+from pliant.capture.value import Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import (
     ById,
     Mapping,
@@ -104,6 +104,8 @@ def from_real(trace: Trace, obj: Any) -> Value:
         return maker(trace, obj)
     if isinstance(obj, tuple):  # named tuples, struct sequences, sizes
         return Sequence(type(obj), [from_real(trace, item) for item in obj])
+    if hasattr(type(obj), "__next__"):  # has a state, which a constant must not have
+        raise Break("unsupported", f"a {type(obj).__name__}")
     return Const(obj)
 
 

@@ -1,0 +1,22 @@
+"""`python -m benchmarks overhead`, `python -m benchmarks capture`, or both with `all`."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import capture, overhead
+
+BENCHMARKS = {"overhead": overhead.main, "capture": capture.main}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", choices=[*BENCHMARKS, "all"])
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    arguments = parser.parse_args()
+    chosen = BENCHMARKS if arguments.name == "all" else {arguments.name: BENCHMARKS[arguments.name]}
+    for run in chosen.values():
+        run(quick=arguments.quick)
+
+
+main()

@@ -1,0 +1,78 @@
+"""What a compilation tells the world: its product as events (`pliant.base.events`)."""
+
+from __future__ import annotations
+
+import dis
+import io
+import types
+from typing import Any
+
+from pliant.base import events
+from pliant.base.position import Position
+from pliant.capture.breaks import BREAKS
+from pliant.stages import BreakInfo, Captured
+
+
+def started(function: types.FunctionType, index: int) -> dict[str, Any]:
+    """Compilation number `index` of `function` begins. Returns what later events say about it too."""
+    about = {"index": index, **_about(function)}
+    events.emit(events.CompileStarted(**about))
+    events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
+    return about
+
+
+def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> None:
+    """It succeeded; `times` are its beginning and the ends of its phases."""
+    _made(captured, about)
+    seconds = [end - begin for begin, end in zip(times, times[1:], strict=False)]
+    phases = dict(zip(("capture", "backend", "guards"), seconds, strict=True))
+    events.emit(events.CompileFinished(seconds=times[-1] - times[0], phases=phases, **about))
+
+
+def not_captured(function: types.FunctionType, code: str, what: str) -> None:
+    """Nothing of the function can be captured."""
+    _broke(BreakInfo(code, what, None, ()), {"index": 0, **_about(function)})
+
+
+def fell_back(function: types.FunctionType, error: Exception) -> None:
+    """We failed: the function runs eagerly."""
+    events.emit(events.FellBack(reason=repr(error), error=error, **_about(function)))
+
+
+def _about(function: types.FunctionType) -> dict[str, Any]:
+    position = Position.of_code(function.__code__)
+    return {"function": function.__qualname__, "position": position}
+
+
+def _made(captured: Captured, about: dict[str, Any]) -> None:
+    graph = captured.graph
+    if graph is not None:
+        nodes = sum(node.op.startswith("call_") for node in graph.graph.nodes)
+        text = lambda: graph.print_readable(print_output=False)  # noqa: E731
+        events.emit(events.GraphCaptured(graph=text, nodes=nodes, **about))
+    events.emit(events.ResidualMade(source=captured.residual, **about))
+    events.emit(events.GuardsBuilt(guards=lambda: [str(g) for g in captured.guards], **about))
+    if captured.broken is not None:
+        _broke(captured.broken, about)
+
+
+def _broke(broken: BreakInfo, about: dict[str, Any]) -> None:
+    cause = BREAKS[broken.code]
+    events.emit(
+        events.GraphBroke(
+            function=about["function"],
+            position=broken.position,
+            index=about["index"],
+            code=broken.code,
+            what=broken.what,
+            why=cause.why,
+            remedy=cause.remedy,
+            stack=broken.stack[:-1],
+        )
+    )
+
+
+def _listing(function: types.FunctionType) -> str:
+    text = io.StringIO()
+    dis.dis(function, file=text)
+    return text.getvalue()

@@ -1,0 +1,175 @@
+"""When a function is compiled again, and when no more: the limits, and what is done at them.
+
+The one idea: each call that fits no entry has a reason for each entry, the guard that failed. What the
+reasons have in common is what varies from call to call. At the limit, if it is a number, one more
+compilation is tried in which the number is an input of the graph (sizes join it with dynamic shapes).
+Otherwise the user is told once what varied and what to do, and entries that fit stay in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant._native import UNREACHABLE, Dispatcher
+from pliant.base import events
+from pliant.base.errors import RecompileLimitError
+from pliant.base.options import Options
+from pliant.base.position import Position
+from pliant.guards import plan
+from pliant.guards.guard import Guard, Kind
+from pliant.guards.source import Source
+from pliant.stages import Captured
+
+NOTHING: frozenset[Source] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first guard of an entry that does not hold for a call, and what it found instead."""
+
+    entry: int
+    guard: Guard
+    got: Any
+
+    def event(self) -> events.FailedGuard:
+        text = plan.explain(self.guard, self.got)
+        return events.FailedGuard(entry=self.entry, guard=text, position=self.guard.position)
+
+
+@dataclass(slots=True)
+class Limits:
+    """Counts the compilations of one function and of the resume functions made of it."""
+
+    options: Options
+    total: int = 0
+    generalised: set[Dispatcher] = field(default_factory=set)  # their last attempt has been made
+
+    def next(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> frozenset[Source] | None:
+        """What the next compilation has to make an input; None if there may be none."""
+        failures = why_none_fits(dispatcher, values)
+        if not failures and not self.reached(dispatcher):
+            return NOTHING
+        if self.reached(dispatcher) is None:
+            self._tell(dispatcher, failures)
+            return NOTHING
+        sources = numbers_that_vary(why_none_fits(dispatcher, values, every=True), self.options)
+        if sources and dispatcher not in self.generalised:
+            self.generalised.add(dispatcher)
+            self._tell(dispatcher, failures)
+            return sources
+        self.stop(dispatcher, failures)
+        return None
+
+    def reached(self, dispatcher: Dispatcher) -> str | None:
+        """The option whose limit the function has reached."""
+        if len(dispatcher.entries) >= self.options.recompile_limit:
+            return "recompile_limit"
+        if self.total >= self.options.accumulated_recompile_limit:
+            return "accumulated_recompile_limit"
+        return None
+
+    def stop(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
+        """No more compilations of this function: what fits no entry runs eagerly."""
+        option = self.reached(dispatcher) or "recompile_limit"
+        limit = getattr(self.options, option)
+        varied, remedy = what_varied(failures)
+        name, position = dispatcher.fn.__qualname__, Position.of_code(dispatcher.fn.__code__)
+        if self.options.fail_on_recompile_limit_hit:
+            raise RecompileLimitError(
+                f"{name} was compiled {limit} times, as often as config.{option} allows",
+                why=varied,
+                remedy=remedy,
+                position=position,
+            )
+        dispatcher.mode = 1
+        events.emit(
+            events.LimitReached(
+                function=name,
+                position=position,
+                limit=limit,
+                option=option,
+                varied=varied,
+                remedy=remedy,
+            )
+        )
+
+    def _tell(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
+        events.emit(
+            events.Recompiled(
+                function=dispatcher.fn.__qualname__,
+                position=Position.of_code(dispatcher.fn.__code__),
+                index=len(dispatcher.entries),
+                reasons=tuple(failure.event() for failure in failures),
+            )
+        )
+
+    def forget(self) -> None:
+        self.total = 0
+        self.generalised.clear()
+
+
+def why_none_fits(
+    dispatcher: Dispatcher, values: tuple[Any, ...], every: bool = False
+) -> list[Failure]:
+    """For each entry, oldest first, why it does not fit the call: its first guard that fails, or
+    every one."""
+    found: list[Failure] = []
+    for entry in sorted(dispatcher.entries, key=lambda entry: entry.info.index):
+        failed = entry.tree.failures(values)
+        found += [Failure(entry.info.index, *pair) for pair in failed[: None if every else 1]]
+    return found
+
+
+# ---- what varies
+
+
+def numbers_that_vary(failures: list[Failure], options: Options) -> frozenset[Source]:
+    """The sources of numbers that are all that stands between the call and every entry."""
+    fixed = {int: options.specialize_int, float: options.specialize_float}
+    sources = set()
+    for failure in failures:
+        guard = failure.guard
+        expected = type(guard.expected)
+        if guard.kind is not Kind.EQUALS or fixed.get(expected, True):
+            return NOTHING
+        if type(failure.got) is not expected or guard.source is None:
+            return NOTHING
+        sources.add(guard.source)
+    return frozenset(sources)
+
+
+def is_general(captured: Captured, sources: frozenset[Source]) -> bool:
+    """Whether a capture does without knowing the numbers at `sources`."""
+    known = {guard.source for guard in captured.guards if guard.kind is Kind.EQUALS}
+    return captured.broken is None and not known & sources
+
+
+def what_varied(failures: list[Failure]) -> tuple[str, str]:
+    """What was different most often, with the values seen, and what a user can do about it."""
+    if not failures:
+        return "", ""
+    found = [plan.difference(failure.guard, failure.got) for failure in failures]
+    what = Counter(one.subject for one in found).most_common(1)[0][0]
+    alike = [one for one in found if one.subject == what]
+    before = ", ".join(list(dict.fromkeys(one.expected for one in alike))[-8:])
+    example = next(f for f, one in zip(failures, found, strict=True) if one.subject == what)
+    return f"{what} was {before} and is now {alike[-1].found}", remedy(example)
+
+
+def remedy(failure: Failure) -> str:
+    if failure.got is UNREACHABLE:
+        return REMEDIES[None]
+    if failure.guard.kind is Kind.EQUALS and type(failure.guard.expected) in (int, float):
+        return "Pass the number as a tensor: torch.tensor(value)."
+    return REMEDIES.get(failure.guard.kind, REMEDIES[None])
+
+
+REMEDIES: dict[Kind | None, str] = {
+    Kind.TENSOR: "Pad to a few sizes, or compile a function of its own for each kind of tensor.",
+    Kind.LENGTH: "Pass a tensor instead of a growing list, or keep the list outside.",
+    Kind.STATE: "Set the mode once outside, or compile a function of its own for each mode.",
+    None: "Keep what varies outside the compiled function, or compile one function for each case.",
+}
+
