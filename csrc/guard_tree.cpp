@@ -55,18 +55,11 @@ PyObject* add_child(PyObject* self, PyObject* args, Access access, const char* f
 }
 
 template <Access access>
-PyObject* add_step(PyObject* self, PyObject* args) {
-  return add_child(self, args, access, "n");
-}
-
-template <Access access>
-PyObject* add_indexed(PyObject* self, PyObject* args) {
-  return add_child(self, args, access, "nn");
-}
-
-template <Access access>
-PyObject* add_keyed(PyObject* self, PyObject* args) {
-  return add_child(self, args, access, access == Access::DictItem ? "nO" : "nU");
+PyObject* add_child(PyObject* self, PyObject* args) {
+  bool indexed = access == Access::SeqItem || access == Access::ClosureCell;
+  bool named = access == Access::Attr || access == Access::ClassAttr;
+  const char* second = access == Access::DictItem ? "nO" : "n";
+  return add_child(self, args, access, indexed ? "nn" : named ? "nU" : second);
 }
 
 bool read_length(Check& check, PyObject* expected) {
@@ -108,9 +101,7 @@ bool read_object(Check& check, PyObject* expected) {
     case Test::Equal:
       if (is_constant(expected)) return true;
       break;
-    case Test::Has:
-    case Test::Lacks:
-      return PyObject_Hash(expected) != -1;
+    case Test::Has: case Test::Lacks: return PyObject_Hash(expected) != -1;
     default:
       return true;
   }
@@ -256,14 +247,14 @@ void tree_dealloc(PyObject* self) {
 PyMethodDef tree_methods[] = {
     NODE("local", add_local, "local(index): a parameter"),
     {"fixed", add_fixed, METH_O, "fixed(object): an object, which is kept alive"},
-    NODE("instance_dict", add_step<Access::InstanceDict>, "the __dict__ of an instance"),
-    NODE("dict_item", add_keyed<Access::DictItem>, "parent[key], of a dictionary"),
-    NODE("seq_item", add_indexed<Access::SeqItem>, "parent[i], of a list or tuple"),
-    NODE("attr", add_keyed<Access::Attr>, "getattr(parent, name)"),
-    NODE("type_of", add_step<Access::TypeOf>, "type(parent)"),
-    NODE("cell_contents", add_step<Access::CellContents>, "parent.cell_contents"),
-    NODE("closure_cell", add_indexed<Access::ClosureCell>, "parent.__closure__[i]"),
-    NODE("class_attr", add_keyed<Access::ClassAttr>, "what the MRO of a class has for a name"),
+    NODE("instance_dict", add_child<Access::InstanceDict>, "the __dict__ of an instance"),
+    NODE("dict_item", add_child<Access::DictItem>, "parent[key], of a dictionary"),
+    NODE("seq_item", add_child<Access::SeqItem>, "parent[i], of a list or tuple"),
+    NODE("attr", add_child<Access::Attr>, "getattr(parent, name)"),
+    NODE("type_of", add_child<Access::TypeOf>, "type(parent)"),
+    NODE("cell_contents", add_child<Access::CellContents>, "parent.cell_contents"),
+    NODE("closure_cell", add_child<Access::ClosureCell>, "parent.__closure__[i]"),
+    NODE("class_attr", add_child<Access::ClassAttr>, "what the MRO of a class has for a name"),
     CHECK("check_type", Test::Type),
     CHECK("check_is", Test::Is),
     CHECK("check_is_not", Test::IsNot),

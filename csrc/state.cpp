@@ -10,6 +10,7 @@
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/PyInterpreter.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -39,21 +40,9 @@ struct Field {
 };
 
 const Field kFields[] = {
-    {"grad_enabled", &Snapshot::grad_enabled, Shown::Bool, -1},
-    {"inference", &Snapshot::inference, Shown::Bool, 0},
-    {"forward_grad_enabled", &Snapshot::forward_grad_enabled, Shown::Bool, 1},
-    {"autocast_cpu", &Snapshot::autocast_cpu, Shown::Bool, 0},
-    {"autocast_cuda", &Snapshot::autocast_cuda, Shown::Bool, 0},
-    {"autocast_cpu_dtype", &Snapshot::autocast_cpu_dtype, Shown::Dtype, -1},
-    {"autocast_cuda_dtype", &Snapshot::autocast_cuda_dtype, Shown::Dtype, -1},
-    {"autocast_cache", &Snapshot::autocast_cache, Shown::Bool, 1},
-    {"default_dtype", &Snapshot::default_dtype, Shown::Dtype, -1},
-    {"deterministic", &Snapshot::deterministic, Shown::Bool, 0},
-    {"deterministic_warn_only", &Snapshot::deterministic_warn_only, Shown::Bool, 0},
-    {"function_disabled", &Snapshot::function_disabled, Shown::Int, 0},
-    {"function_modes", &Snapshot::function_modes, Shown::Int, 0},
-    {"dispatch_modes", &Snapshot::dispatch_modes, Shown::Int, 0},
-    {"functorch", &Snapshot::functorch, Shown::Bool, 0},
+#define PLIANT_FIELD(name, shown, usual) {#name, &Snapshot::name, Shown::shown, usual},
+    PLIANT_STATE_FIELDS(PLIANT_FIELD)
+#undef PLIANT_FIELD
 };
 
 PyTypeObject state_type = blank_type();
@@ -76,8 +65,8 @@ Snapshot take_snapshot() {
   s.forward_grad_enabled = autograd.get_fw_grad_mode();
   s.autocast_cpu = at::autocast::is_autocast_enabled(c10::DeviceType::CPU);
   s.autocast_cuda = at::autocast::is_autocast_enabled(c10::DeviceType::CUDA);
-  if (s.autocast_cpu) s.autocast_cpu_dtype = autocast_dtype(c10::DeviceType::CPU);
-  if (s.autocast_cuda) s.autocast_cuda_dtype = autocast_dtype(c10::DeviceType::CUDA);
+  s.autocast_cpu_dtype = s.autocast_cpu ? autocast_dtype(c10::DeviceType::CPU) : -1;
+  s.autocast_cuda_dtype = s.autocast_cuda ? autocast_dtype(c10::DeviceType::CUDA) : -1;
   s.autocast_cache = at::autocast::is_autocast_cache_enabled();
   s.default_dtype = static_cast<int32_t>(c10::get_default_dtype_as_scalartype());
   const auto& context = at::globalContext();
@@ -118,11 +107,12 @@ bool same_mode(PyObject* a, PyObject* b) {
 }
 
 bool same_modes(const State& a, const State& b) {
-  if (a.modes->size() != b.modes->size()) return false;
-  for (size_t i = 0; i < a.modes->size(); ++i) {
-    if (!same_mode((*a.modes)[i].get(), (*b.modes)[i].get())) return false;
-  }
-  return true;
+  auto same = [](const Ref& x, const Ref& y) { return same_mode(x.get(), y.get()); };
+  return std::equal(a.modes->begin(), a.modes->end(), b.modes->begin(), b.modes->end(), same);
+}
+
+bool same_state(const State& a, const State& b) {
+  return same_snapshot(a.snapshot, b.snapshot) && same_modes(a, b);
 }
 
 PyObject* shown_value(const Snapshot& snapshot, const Field& field) {
@@ -170,9 +160,7 @@ PyObject* state_diff(PyObject* self, PyObject* other) {
 
 PyObject* state_richcompare(PyObject* a, PyObject* b, int op) {
   if (!is_state(b) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
-  bool same = same_snapshot(self_of(a)->snapshot, self_of(b)->snapshot) &&
-              same_modes(*self_of(a), *self_of(b));
-  return PyBool_FromLong(same == (op == Py_EQ));
+  return PyBool_FromLong(same_state(*self_of(a), *self_of(b)) == (op == Py_EQ));
 }
 
 PyObject* state_current(PyObject*, PyObject*) {

@@ -8,26 +8,32 @@
 
 namespace pliant {
 
-// One number for each thing compared; a dtype that is not in force is -1.
+// What is compared: name, how it is shown in Python, and the value that is not worth printing. A
+// dtype that is not in force is -1.
+#define PLIANT_STATE_FIELDS(FIELD)                                                                \
+  FIELD(grad_enabled, Bool, -1)                                                                   \
+  FIELD(inference, Bool, 0)                                                                       \
+  FIELD(forward_grad_enabled, Bool, 1)                                                            \
+  FIELD(autocast_cpu, Bool, 0)                                                                    \
+  FIELD(autocast_cuda, Bool, 0)                                                                   \
+  FIELD(autocast_cpu_dtype, Dtype, -1)                                                            \
+  FIELD(autocast_cuda_dtype, Dtype, -1)                                                           \
+  FIELD(autocast_cache, Bool, 1)                                                                  \
+  FIELD(default_dtype, Dtype, -1)                                                                 \
+  FIELD(deterministic, Bool, 0)                                                                   \
+  FIELD(deterministic_warn_only, Bool, 0)                                                         \
+  FIELD(function_disabled, Int, 0) /* __torch_function__: 1 not for subclasses, 2 not at all */   \
+  FIELD(function_modes, Int, 0)                                                                   \
+  FIELD(dispatch_modes, Int, 0)                                                                   \
+  FIELD(functorch, Bool, 0)
+
 struct Snapshot {
+#define PLIANT_MEMBER(name, shown, usual) int32_t name = 0;
+  PLIANT_STATE_FIELDS(PLIANT_MEMBER)
+#undef PLIANT_MEMBER
+  int32_t unused = 0;  // no padding: it is compared as bytes
   uint64_t included_keys = 0;
   uint64_t excluded_keys = 0;
-  int32_t grad_enabled = 0;
-  int32_t inference = 0;
-  int32_t forward_grad_enabled = 0;
-  int32_t autocast_cpu = 0;
-  int32_t autocast_cuda = 0;
-  int32_t autocast_cpu_dtype = -1;
-  int32_t autocast_cuda_dtype = -1;
-  int32_t autocast_cache = 0;
-  int32_t default_dtype = 0;
-  int32_t deterministic = 0;
-  int32_t deterministic_warn_only = 0;
-  int32_t function_disabled = 0;  // __torch_function__: 0 works, 1 not for subclasses, 2 not at all
-  int32_t function_modes = 0;
-  int32_t dispatch_modes = 0;
-  int32_t functorch = 0;
-  int32_t unused = 0;  // no padding: it is compared as bytes
 };
 
 struct State {

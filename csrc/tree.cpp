@@ -10,10 +10,8 @@ namespace pliant {
 
 namespace {
 
-// In 3.11 an allocation may collect garbage, which runs Python code; in 3.12 only the interpreter's
-// loop does.
+// In 3.11 an allocation may collect garbage, which runs Python code.
 class NoCollection {
-#if PY_VERSION_HEX < 0x030C0000
  public:
   NoCollection() : enabled_(PyGC_Disable()) {}
   ~NoCollection() {
@@ -24,15 +22,10 @@ class NoCollection {
 
  private:
   int enabled_;
-#else
- public:
-  NoCollection() {}
-#endif
 };
 
 // What fails often moves to the front, one place at a time.
-template <typename T>
-void promote(std::vector<T>& order, size_t i) {
+void promote(std::vector<int32_t>& order, size_t i) {
   if (i > 0) std::swap(order[i - 1], order[i]);
 }
 
@@ -58,32 +51,19 @@ bool has_key(PyObject* dict, PyObject* key, bool expected) {
 bool holds(const Check& check, PyObject* value) {
   PyObject* expected = check.expected.get();
   switch (check.test) {
-    case Test::Type:
-      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == expected;
-    case Test::Is:
-      return value == expected;
-    case Test::IsNot:
-      return value != expected;
-    case Test::Equal:
-      return same_constant(value, expected);
-    case Test::Length:
-      return plain_length(value) == check.number;
-    case Test::Function:
-      return is_function(check, value);
-    case Test::Tensor:
-      return check.tensor->matches(value);
-    case Test::Keys:
-      return PyDict_Check(value) && keys_are(value, expected);
-    case Test::Has:
-      return has_key(value, expected, true);
-    case Test::Lacks:
-      return has_key(value, expected, false);
-    case Test::ClassAttr:
-      return class_attr(value, check.extra.get()) == expected;
-    case Test::State:
-      return reinterpret_cast<State*>(expected)->holds();
-    case Test::Predicate:
-      break;
+    case Test::Type: return reinterpret_cast<PyObject*>(Py_TYPE(value)) == expected;
+    case Test::Is: return value == expected;
+    case Test::IsNot: return value != expected;
+    case Test::Equal: return same_constant(value, expected);
+    case Test::Length: return plain_length(value) == check.number;
+    case Test::Function: return is_function(check, value);
+    case Test::Tensor: return check.tensor->matches(value);
+    case Test::Keys: return PyDict_Check(value) && keys_are(value, expected);
+    case Test::Has: return has_key(value, expected, true);
+    case Test::Lacks: return has_key(value, expected, false);
+    case Test::ClassAttr: return class_attr(value, check.extra.get()) == expected;
+    case Test::State: return reinterpret_cast<State*>(expected)->holds();
+    case Test::Predicate: break;
   }
   return false;
 }
@@ -122,24 +102,15 @@ PyObject* closure_cell(PyObject* function, Py_ssize_t i) {
 PyObject* fetch(const Node& node, PyObject* parent) {
   bool odd = false;
   switch (node.access) {
-    case Access::InstanceDict:
-      return instance_dict(parent);
+    case Access::InstanceDict: return instance_dict(parent);
     case Access::DictItem:
       return PyDict_Check(parent) ? plain_lookup(parent, node.key.get(), odd) : nullptr;
-    case Access::SeqItem:
-      return sequence_item(parent, node.index);
-    case Access::TypeOf:
-      return reinterpret_cast<PyObject*>(Py_TYPE(parent));
-    case Access::CellContents:
-      return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
-    case Access::ClosureCell:
-      return closure_cell(parent, node.index);
-    case Access::ClassAttr:
-      return class_attr(parent, node.key.get());
-    case Access::Local:
-    case Access::Fixed:
-    case Access::Attr:
-      break;
+    case Access::SeqItem: return sequence_item(parent, node.index);
+    case Access::TypeOf: return reinterpret_cast<PyObject*>(Py_TYPE(parent));
+    case Access::CellContents: return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
+    case Access::ClosureCell: return closure_cell(parent, node.index);
+    case Access::ClassAttr: return class_attr(parent, node.key.get());
+    case Access::Local: case Access::Fixed: case Access::Attr: break;
   }
   return nullptr;
 }
@@ -191,24 +162,13 @@ std::vector<Check>& list_for(Node& node, const Check& check) {
     case Test::Type:
       return type_is_permanent(reinterpret_cast<PyTypeObject*>(check.expected.get())) ? node.pinned
                                                                                      : node.live;
-    case Test::Is:
-    case Test::IsNot:
-    case Test::Equal:
-      return node.pinned;
-    case Test::Tensor:
-      return check.tensor->may_run_python() ? node.late : node.live;
-    case Test::Has:
-    case Test::Lacks:
+    case Test::Is: case Test::IsNot: case Test::Equal: return node.pinned;
+    case Test::Tensor: return check.tensor->may_run_python() ? node.late : node.live;
+    case Test::Has: case Test::Lacks:
       return is_plain_key(check.expected.get()) ? node.contents : node.late;
-    case Test::Keys:
-    case Test::ClassAttr:
-      return node.contents;
-    case Test::Predicate:
-      return node.late;
-    case Test::Length:
-    case Test::Function:
-    case Test::State:
-      break;
+    case Test::Keys: case Test::ClassAttr: return node.contents;
+    case Test::Predicate: return node.late;
+    case Test::Length: case Test::Function: case Test::State: break;
   }
   return node.live;
 }
@@ -219,16 +179,11 @@ bool same_key(const Node& node, PyObject* key) {
                         is_constant(key) && same_constant(own, key));
 }
 
-int visit_check(const Check& check, visitproc visit, void* arg) {
-  Py_VISIT(check.expected.get());
-  Py_VISIT(check.extra.get());
-  Py_VISIT(check.guard.get());
-  return 0;
-}
-
 int visit_checks(const std::vector<Check>& checks, visitproc visit, void* arg) {
   for (const Check& check : checks) {
-    if (int stop = visit_check(check, visit, arg)) return stop;
+    Py_VISIT(check.expected.get());
+    Py_VISIT(check.extra.get());
+    Py_VISIT(check.guard.get());
   }
   return 0;
 }
@@ -416,16 +371,11 @@ bool Tree::still_true(Fact& fact, PyObject** frame) {
       if (!PyType_Check(object)) return false;
       version = type_version(object);
       break;
-    case Fact::Type:
-      return reinterpret_cast<PyObject*>(Py_TYPE(object)) == fact.expected;
-    case Fact::DictLength:
-      return PyDict_Check(object) && PyDict_GET_SIZE(object) == fact.length;
-    case Fact::Holds:
-      return holds(*fact.check, object);
-    case Fact::InstanceDict:
-      return instance_dict(object) == fact.expected;
-    case Fact::Fetch:
-      return fetch(nodes_[fact.index], object) == fact.expected;
+    case Fact::Type: return reinterpret_cast<PyObject*>(Py_TYPE(object)) == fact.expected;
+    case Fact::DictLength: return PyDict_Check(object) && PyDict_GET_SIZE(object) == fact.length;
+    case Fact::Holds: return holds(*fact.check, object);
+    case Fact::InstanceDict: return instance_dict(object) == fact.expected;
+    case Fact::Fetch: return fetch(nodes_[fact.index], object) == fact.expected;
     case Fact::Slot:
       frame[fact.index] = Py_NewRef(object);
       return true;

@@ -230,7 +230,7 @@ def list_that_grows_while_iterated(compile):
 
 
 @probe(compilations=3)
-def list_that_grows_between_calls(compile):
+def list_whose_length_matters_grows_between_calls(compile):
     items = []
 
     def f(x):
@@ -566,7 +566,7 @@ def defaults_of_a_callee_replaced(compile):
     yield compiled(torch.ones(1))
 
 
-@probe()
+@probe(breaks=2, fullgraph=True)
 def defaults_of_a_callee_removed(compile):
     def callee(x, k=1, *, m=2):
         return x * m + k

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from pliant.base.position import Position
 from pliant.bytecode import flow
 from pliant.bytecode.tables import (
     BINARY_OPERATORS,
@@ -81,6 +82,20 @@ class Decoded:
     _live: list[frozenset[str] | int] = field(default_factory=list)
     _depths: list[int | None] = field(default_factory=list)
     _super_calls: frozenset[int] | None = None
+    _positions: dict[int, Position] = field(default_factory=dict)
+
+    def position(self, index: int) -> Position:
+        """The user's line of this instruction."""
+        found = self._positions.get(index)
+        if found is None:
+            line, end_line, column, end_column = self.instructions[index].positions
+            name = self.code.co_qualname
+            if line is None:  # made up by the compiler: belongs to the whole function
+                found = Position(self.code.co_filename, self.code.co_firstlineno, name)
+            else:
+                found = Position(self.code.co_filename, line, name, column, end_column, end_line)
+            self._positions[index] = found
+        return found
 
     def handler(self, index: int) -> ExceptionEntry | None:
         """The handler that an exception in this instruction goes to."""

@@ -99,7 +99,7 @@ class Attempt:
         try:
             result = run_frame(self.trace, frame)
         except Raised as raised:
-            return self._product().raised(raised.value, raised.stack)
+            return self._product().raised(raised.value)
         return self._product().returned(result)
 
     def _root_frame(self) -> Frame:

@@ -16,6 +16,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from pliant.base.frames import traceback_through
+from pliant.base.position import Position
 from pliant.capture.graph import GraphBuilder, placeholder_name
 from pliant.capture.value import Break, Const, Null, Unread, Value
 from pliant.capture.values.containers import ById, Mapping, Sequence
@@ -205,6 +207,10 @@ class Emitter:
         name = self.fresh(wish)
         self.namespace[name] = real
         return name
+
+    def traceback(self, trail: tuple[Position, ...]) -> str:
+        """The traceback of an exception that was raised and caught during capture."""
+        return self.bind("raised_at", traceback_through(trail))
 
     # ---- containers
 

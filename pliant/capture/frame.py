@@ -57,8 +57,5 @@ class Frame:
         return self.instructions[self.index]
 
     def position(self) -> Position:
-        line, end_line, column, end_column = self.instruction.positions
-        name = self.code.co_qualname
-        if line is None:
-            return Position(self.code.co_filename, self.code.co_firstlineno, name)
-        return Position(self.code.co_filename, line, name, column, end_column, end_line)
+        """The user's line that is being followed."""
+        return self.decoded.position(self.index)

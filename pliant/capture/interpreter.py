@@ -59,7 +59,7 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
             try:
                 _step(trace, frame)
             except Raised as raised:
-                raised.stack = raised.stack or trace.stack()
+                note_raised(trace, frame, raised)
                 if not enter_handler(trace, frame, raised.value):
                     raise
             except Break as cause:
@@ -95,13 +95,28 @@ def _step(trace: Trace, frame: Frame) -> None:
     frame.index = frame.next
 
 
+def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:
+    """An exception comes out of the present instruction: extend its traceback and its chain."""
+    exception = raised.value
+    if isinstance(exception, ExceptionValue):
+        if not raised.has_context:
+            exception.set_context(trace, current_exception(trace))
+        if not raised.again:
+            exception.trail = (frame.position(), *exception.trail)
+    raised.has_context, raised.again = True, False
+
+
+def current_exception(trace: Trace) -> Value | None:
+    """The exception being handled, in this frame or one that called it."""
+    for frame in reversed(trace.frames):
+        if frame.handled:
+            return frame.handled[-1]
+    return None
+
+
 def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     """Continue `frame` at the handler that covers its present instruction, if there is one."""
     entry = frame.decoded.handler(frame.index)
-    if isinstance(exception, ExceptionValue) and exception.context is None and frame.handled:
-        current = frame.handled[-1]
-        if current is not exception:
-            exception.context = current
     if entry is None:
         return False
     del frame.stack[entry.depth :]

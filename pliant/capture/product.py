@@ -19,6 +19,7 @@ from pliant.capture.suspended import generator_source, suspended
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.containers import Mapping
+from pliant.capture.values.objects import ExceptionValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import Guard, Kind
 from pliant.guards.source import Fixed, Source
@@ -44,11 +45,16 @@ class Product:
         self.emit.line(f"return {self.emit.expression(value)}")
         return self._finish()
 
-    def raised(self, exception: Value, stack: tuple[Position, ...]) -> Captured:
+    def raised(self, exception: Value) -> Captured:
+        """Its traceback is made where it is raised, its chain is what the program made it."""
+        trail, chained = (), False
+        if isinstance(exception, ExceptionValue):
+            trail, exception.trail = exception.trail, ()
+            chained = "__context__" in exception.chain
         self._begin([exception])
         name = self.emit.expression(exception)
-        self._mark(stack)
-        self.emit.line(f"raise {name}")
+        self._mark(trail)
+        self.emit.line(f"{self.emit.helper('raise_as_is')}({name})" if chained else f"raise {name}")
         return self._finish()
 
     def broke(self, frames: list[Frame], cause: Break) -> Captured:

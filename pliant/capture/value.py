@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pliant.base.position import Position
 from pliant.guards.source import Source
 
 if TYPE_CHECKING:
@@ -39,12 +38,18 @@ class Break(Exception):
 
 
 class Raised(Exception):
-    """The captured program raised an exception (a value); handlers of the program may catch it."""
+    """The captured program raised an exception (a value); handlers of the program may catch it.
 
-    def __init__(self, value: Value) -> None:
+    `again` says that the frame raises anew what it had caught (`raise`, the end of a `finally`): its
+    traceback has that frame already, and its context stays. `has_context` says that the exception
+    being handled was noted as its context; this happens once, where it is raised.
+    """
+
+    def __init__(self, value: Value, again: bool = False) -> None:
         super().__init__(value)
         self.value = value
-        self.stack: tuple[Position, ...] = ()  # where it was raised
+        self.again = again
+        self.has_context = again
 
 
 class Value:

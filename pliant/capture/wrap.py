@@ -12,13 +12,14 @@ import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pliant._native import is_python_class
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import Const, Unread, Value
+from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
 from pliant.capture.values.number import Number
@@ -136,22 +137,29 @@ def tensor_spec(real: torch.Tensor) -> TensorSpec:
 
 def _sequence(trace: Trace, real: Any, source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, type(real))
-    size = tuple.__len__(real) if isinstance(real, tuple) else list.__len__(real)
-    trace.guard(Kind.LENGTH, source, size)
-    items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
-    value = Sequence(
-        type(real), [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)], source
-    )
+
+    def load() -> list[Value]:
+        items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
+        found: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)]
+        trace.guard(Kind.LENGTH, source, len(found))
+        return found
+
+    value = Sequence(type(real), [], source, load=load)
     value.real = real
     return value
 
 
 def _deque(trace: Trace, real: deque[Any], source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, type(real))
-    trace.guard(Kind.LENGTH, source, len(real))
     trace.guard(Kind.EQUALS, Attr(source, "maxlen"), real.maxlen)
-    items: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(real)]
-    value = Sequence(type(real), items, source, real.maxlen)
+
+    def load() -> list[Value]:
+        trace.guard(Kind.LENGTH, source, len(real))
+        if real:  # native guards have no way to an item of a deque
+            raise Break("opaque-object", "an item of a deque from outside")
+        return []
+
+    value = Sequence(type(real), [], source, real.maxlen, load)
     value.real = real
     return value
 
@@ -165,10 +173,27 @@ def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Expects a set to have these elements, in the order in which it gives them."""
+
+    expected: tuple[Any, ...]
+
+    def __call__(self, real: Any) -> bool:
+        if len(real) != len(self.expected):
+            return False
+        pairs = zip(real, self.expected, strict=True)
+        return all(a is b or (type(a) is type(b) and a == b) for a, b in pairs)
+
+    def __repr__(self) -> str:
+        return f"(lambda s: list(s) == {list(self.expected)!r})"
+
+
 def _set(trace: Trace, real: Any, source: Source) -> Value:
     if not all(trace.is_plain_constant(item) for item in real):
         return _opaque(trace, real, source)
-    _assume(trace, Kind.EQUALS, source, frozenset(real) if type(real) is frozenset else set(real))
+    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, Kind.PREDICATE, source, Elements(tuple(real)))
     return SetValue(type(real), set(real), source)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from pliant.fake.errors import Unsupported
 from pliant.fake.op import Argument, Op
 from pliant.fake.tensor import Fake, make
 
@@ -91,6 +92,8 @@ def _part(argument: Argument | None, result: Any, device: torch.device) -> Recip
     if argument is not None:
         return Same(argument)
     if isinstance(result, torch.Tensor):
+        if result.is_quantized or result.layout is not torch.strided:
+            raise Unsupported("quantized" if result.is_quantized else "sparse")
         # A tensor that a meta kernel made elsewhere is one that the operator always puts there.
         place = device if result.device.type == "meta" else result.device
         sizes, strides, offset = result.size(), result.stride(), result.storage_offset()

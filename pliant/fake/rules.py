@@ -91,6 +91,17 @@ INSTEAD: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
 }
 
 
+# Operators whose meta kernels do not tell that the result is of a kind without fakes.
+MAKES_UNSUPPORTED: dict[str, str] = dict.fromkeys(
+    (
+        "aten.quantize_per_tensor.default",
+        "aten.quantize_per_tensor.tensor_qparams",
+        "aten.quantize_per_channel.default",
+        "aten.quantize_per_tensor_dynamic.default",
+    ),
+    "quantized",
+)
+
 # Operators that accept tensors of several devices; the result is on the first one's.
 MIXED_DEVICES: frozenset[str] = frozenset(
     (
@@ -223,7 +234,6 @@ _ANYWHERE: dict[str, Rule] = {
     "aten.floor_divide.Scalar": _like_sum,
     "aten.div.Tensor_mode": _like_sum,
     "aten.div.Scalar_mode": _like_sum,
-    "aten.native_dropout_backward.default": _like_sum,
     "aten.normal.Tensor_float": _contiguous,
     "aten.normal.float_Tensor": _contiguous,
     "aten.normal.Tensor_Tensor": _contiguous,
@@ -355,6 +365,7 @@ _CPU: dict[str, Rule] = {
     "aten.native_layer_norm.default": _layer_norm_cpu,
     "aten.native_group_norm.default": _group_norm_cpu,
     "aten.roll.default": _roll_cpu,
+    "aten.native_dropout_backward.default": _like_sum,
     "aten._scaled_mm.default": _scaled_mm_cpu,
     "aten._scaled_mm_v2.default": _scaled_mm_cpu,
     "aten.nonzero_static.default": _nonzero_static_cpu,

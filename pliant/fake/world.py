@@ -9,6 +9,7 @@ operator.
 
 from __future__ import annotations
 
+import builtins
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.fake import convert, rules, shapes
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
-from pliant.fake.errors import DataDependent, NoMetaKernel
+from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Argument, Kind, Op, describe
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, resize
@@ -75,8 +76,8 @@ class World(TorchDispatchMode):
     ) -> OpResult:
         """Call `func(*args, **kwargs)`, in whose arguments every tensor is a fake of this world."""
         name = getattr(func, "__name__", "")
-        if name in DATA_READERS and _is_tensor_method(func):
-            raise DataDependent(f"Tensor.{name}")
+        if name in DATA_READERS and _shows_values(func, name):
+            raise DataDependent(name)
         if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
             func = partial(rules.INSTEAD[name][1], func)
         outer, self._notes = self._notes, Notes(name)
@@ -93,16 +94,22 @@ class World(TorchDispatchMode):
             if type(value) is not Fake:
                 value = self._all_fake(value)
             return OpResult(value, self._mutated(args, kwargs), self._notes.random)
-        except RuntimeError as error:
-            # C++ that reads memory without an operator (tensor_split), or a check that went on
-            # after an assumed answer.
-            if self._notes.assumed or any(said in str(error) for said in NO_DATA):
-                raise DataDependent(name) from error
-            raise
+        except (RuntimeError, TypeError) as error:
+            cause = self._cause(error)
+            if cause is None:
+                raise
+            raise cause(name) from error
         finally:
             if caching_casts:
                 torch.set_autocast_cache_enabled(True)
             self._notes = outer
+
+    def _cause(self, error: Exception) -> type[DataDependent] | type[NoMetaKernel] | None:
+        """Which of our errors this one of PyTorch's stands for."""
+        # C++ may read memory without an operator, or go on after an answer that was assumed.
+        if self._notes.assumed or any(said in str(error) for said in NO_DATA):
+            return DataDependent
+        return NoMetaKernel if NO_RULE in str(error) else None
 
     def _all_fake(self, value: Any) -> Any:
         """Functions that make tensors without dispatching (`from_numpy`) return real ones."""
@@ -187,6 +194,8 @@ class World(TorchDispatchMode):
         """Find out what the operator returns, and remember it."""
         if rules.needs_data(op.name, args, kwargs):
             raise DataDependent(op.name)
+        if op.name in rules.MAKES_UNSUPPORTED:
+            raise Unsupported(rules.MAKES_UNSUPPORTED[op.name])
         device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
         shape = shapes.rule_for(op.name)
         recipe = shape and shape(op, args, kwargs, device)
@@ -278,17 +287,25 @@ COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 RESIZES = frozenset(("aten.resize_.default", "aten.resize_as_.default"))
 
 # What PyTorch says when C++ asks for the memory of a tensor that has none.
-NO_DATA = ("its data is not allocated yet", "Cannot access data pointer")
+NO_DATA = (
+    "its data is not allocated yet",
+    "Cannot access data pointer",
+    "is not supported for tensor subclasses",
+)
+NO_RULE = "no rule registered for HigherOrderOperator"
 
-# Methods that hand a tensor's memory to Python without going through an operator.
+# Methods and built-ins that hand a tensor's values to Python without going through an operator.
 DATA_READERS = frozenset(
-    ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "share_memory_")
+    ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "share_memory_", "__reduce_ex__")
+    + ("str", "repr", "ascii", "format", "print", "__str__", "__repr__", "__format__")
 )
 
 
-def _is_tensor_method(func: Any) -> bool:
+def _shows_values(func: Any, name: str) -> bool:
+    """Whether `func` is the one PyTorch or Python knows by this name."""
     owner = getattr(func, "__self__", None)
-    return isinstance(owner, torch.Tensor) or getattr(torch.Tensor, func.__name__, None) == func
+    known = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
+    return isinstance(owner, torch.Tensor) or func in known
 
 
 def _alike(t: torch.Tensor, twin: torch.Tensor) -> bool:

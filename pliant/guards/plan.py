@@ -45,13 +45,21 @@ _STEPS: dict[type[Source], Callable[[GuardTree, int, Any], int]] = {
     ClassAttr: lambda tree, parent, source: tree.class_attr(parent, source.name),
 }
 
+def _check_keys(tree: GuardTree, node: int, keys: tuple[Any, ...], guard: Guard) -> None:
+    """Most dictionaries of hooks are empty: that is seen at a glance."""
+    if keys:
+        tree.check_keys(node, keys, guard)
+    else:
+        tree.check_length(node, 0, guard)
+
+
 _CHECKS: dict[Kind, Callable[[GuardTree, int, Any, Guard], None]] = {
     Kind.TYPE: GuardTree.check_type,
     Kind.IS: GuardTree.check_is,
     Kind.IS_NOT: GuardTree.check_is_not,
     Kind.EQUALS: GuardTree.check_equal,
     Kind.LENGTH: GuardTree.check_length,
-    Kind.KEYS: lambda tree, node, keys, guard: tree.check_keys(node, tuple(keys), guard),
+    Kind.KEYS: lambda tree, node, keys, guard: _check_keys(tree, node, tuple(keys), guard),
     Kind.HAS: GuardTree.check_has,
     Kind.LACKS: GuardTree.check_lacks,
     Kind.FUNCTION: GuardTree.check_function,
@@ -98,7 +106,7 @@ class _Plan:
     def node(self, source: Source) -> int:
         node = self._nodes.get(id(source))
         if node is None:
-            base = source.base
+            base = source.parent
             if base is None:
                 node = _ROOTS[type(source)](self.tree, source)
             else:

@@ -9,137 +9,163 @@ expression a user would write for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
-    """A path to a value. `base` is the source one access nearer to the root, or None at a root."""
+    """A path to a value. `parent` is the source one access nearer to the root, or None at a root.
 
-    @property
-    def base(self) -> Source | None:
-        return None
+    Immutable. Not a dataclass, because a capture makes and looks up thousands: the hash, which
+    depends on the whole path, is computed once.
+    """
+
+    __slots__ = ("_hash", "_key", "parent")
+    form = "{0}"  # how a step prints: the parent and the key
+
+    def __init__(self, parent: Source | None, *key: Any) -> None:
+        self.parent = parent
+        self._key = key
+        self._hash = hash((type(self), parent, *key))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            type(other) is type(self)
+            and other._hash == self._hash
+            and other._key == self._key
+            and other.parent == self.parent
+        )
 
     def __str__(self) -> str:
-        raise NotImplementedError
+        return self.form.format(self.parent, *self._key)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
 
 
-@dataclass(frozen=True, slots=True)
 class Local(Source):
     """A parameter of the compiled function, by position in its signature."""
 
-    index: int
-    name: str
+    __slots__ = ()
+    form = "L[{2!r}]"
 
-    def __str__(self) -> str:
-        return f"L[{self.name!r}]"
+    def __init__(self, index: int, name: str) -> None:
+        super().__init__(None, index, name)
+
+    @property
+    def index(self) -> int:
+        return self._key[0]
+
+    @property
+    def name(self) -> str:
+        return self._key[1]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Fixed(Source):
     """An object that the compiled entry keeps alive: it cannot change, only its contents can."""
 
-    value: Any
-    name: str
+    __slots__ = ("name", "value")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fixed) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
+    def __init__(self, value: Any, name: str) -> None:
+        super().__init__(None, id(value))
+        self.value = value
+        self.name = name
 
     def __str__(self) -> str:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class _Step(Source):
-    parent: Source
-
-    @property
-    def base(self) -> Source | None:
-        return self.parent
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceDict(_Step):
+class InstanceDict(Source):
     """`vars(parent)`, the dictionary of an instance."""
 
-    def __str__(self) -> str:
-        return f"{self.parent}.__dict__"
+    __slots__ = ()
+    form = "{0}.__dict__"
 
 
-@dataclass(frozen=True, slots=True)
-class DictItem(_Step):
+class DictItem(Source):
     """`parent[key]` of a dictionary. Equal keys of different types are different paths."""
 
-    key: Any
-    key_type: type = field(init=False)
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "key_type", type(self.key))
+    def __init__(self, parent: Source, key: Any) -> None:
+        super().__init__(parent, key, type(key))
+
+    @property
+    def key(self) -> Any:
+        return self._key[0]
 
     def __str__(self) -> str:
+        assert self.parent is not None
         return _dict_item(self.parent, self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class SeqItem(_Step):
+class _Indexed(Source):
+    __slots__ = ()
+
+    def __init__(self, parent: Source, index: int) -> None:
+        super().__init__(parent, index)
+
+    @property
+    def index(self) -> int:
+        return self._key[0]
+
+
+class _Named(Source):
+    __slots__ = ()
+    form = "{0}.{1}"
+
+    def __init__(self, parent: Source, name: str) -> None:
+        super().__init__(parent, name)
+
+    @property
+    def name(self) -> str:
+        return self._key[0]
+
+
+class SeqItem(_Indexed):
     """`parent[index]` of a list or tuple (or subclass), bypassing a `__getitem__` of the class."""
 
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.parent}[{self.index}]"
+    __slots__ = ()
+    form = "{0}[{1}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Attr(_Step):
+class Attr(_Named):
     """`parent.name` through `getattr`: slots, attributes of built-in objects, `tensor.grad`."""
 
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.parent}.{self.name}"
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TypeOf(_Step):
+class TypeOf(Source):
     """`type(parent)`."""
 
-    def __str__(self) -> str:
-        return f"type({self.parent})"
+    __slots__ = ()
+    form = "type({0})"
 
 
-@dataclass(frozen=True, slots=True)
-class CellContents(_Step):
+class CellContents(Source):
     """What the closure cell `parent` holds."""
 
-    def __str__(self) -> str:
-        return f"{self.parent}.cell_contents"
+    __slots__ = ()
+    form = "{0}.cell_contents"
 
 
-@dataclass(frozen=True, slots=True)
-class ClosureCell(_Step):
+class ClosureCell(_Indexed):
     """The cell at `index` of the closure of the function `parent`."""
 
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.parent}.__closure__[{self.index}]"
+    __slots__ = ()
+    form = "{0}.__closure__[{1}]"
 
 
-@dataclass(frozen=True, slots=True)
-class ClassAttr(_Step):
+class ClassAttr(_Named):
     """`name` as found along the MRO of the class `parent` (no descriptor is run)."""
 
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.parent}.{self.name}"
+    __slots__ = ()
 
 
 def global_variable(namespace: dict[str, Any], name: str) -> DictItem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import operator
 import threading
@@ -158,6 +159,11 @@ READS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "index": (operator.index, (torch.ones(1, dtype=torch.int64),)),
     "tolist": (torch.Tensor.tolist, (torch.ones(3),)),
     "numpy": (torch.Tensor.numpy, (torch.ones(3),)),
+    "str": (str, (torch.ones(3),)),
+    "repr": (torch.Tensor.__repr__, (torch.ones(3),)),
+    "array": (numpy.asarray, (torch.ones(3),)),
+    "copy": (copy.deepcopy, (torch.ones(3),)),
+    "tensor of tensors": (lambda t: torch.tensor([t, t]), (torch.tensor(1),)),
     "nonzero": (torch.nonzero, (torch.ones(3),)),
     "where": (torch.where, (torch.ones(3) > 0,)),
     "mask": (operator.getitem, (torch.ones(3), torch.ones(3) > 0)),
@@ -197,6 +203,12 @@ def test_missing_meta_kernel_is_named() -> None:
     with pytest.raises(NoMetaKernel) as caught:
         world.run(torch.Tensor.to_sparse, (world.from_real(torch.ones(3)),))
     assert caught.value.op == "aten._to_sparse.default"
+
+
+def test_quantized_results_are_unsupported() -> None:
+    world = World()
+    with pytest.raises(Unsupported, match="quantized"):
+        world.run(torch.quantize_per_tensor, (world.from_real(torch.ones(3)), 0.1, 0, torch.qint8))
 
 
 def test_custom_operator_with_and_without_a_fake_kernel() -> None:

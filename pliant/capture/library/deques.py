@@ -142,9 +142,10 @@ def deque_mul(trace: Trace, self: Sequence, count: Value) -> Value:
 
 @method(deque, "append")
 def deque_append(trace: Trace, self: Sequence, item: Value) -> Value:
-    items = _change(trace, self)
-    items.append(item)
-    _trim(items, self.maxlen, left=True)
+    self.version += 1
+    self.append(trace, item)
+    if self.maxlen is not None:
+        _trim(self.items, self.maxlen, left=True)
     return NONE
 
 

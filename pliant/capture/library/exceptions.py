@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.capture.library.classes import class_of
 from pliant.capture.library.objects import REPR, shown, str_of
-from pliant.capture.model import SET, drain, generic_set_attribute
+from pliant.capture.interpreter import current_exception
+from pliant.capture.model import SET, drain, generic_set_attribute, get_attribute
 from pliant.capture.native import METHODS, function, method
-from pliant.capture.value import NONE, Break, Const, Value, boolean, is_constant
+from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean, is_constant
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
 from pliant.capture.values.objects import ExceptionValue
+from pliant.guards.source import Attr
 
 if TYPE_CHECKING:
+    from pliant.capture.emit import Emitter
     from pliant.capture.trace import Trace
 
 CLASSES = [
@@ -52,6 +55,12 @@ class Traceback(Value):
 
     def python_type(self) -> type:
         return types.TracebackType
+
+    def children(self) -> list[Value]:
+        return [self.exception]
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.expression(self.exception)}.__traceback__"
 
 
 # ---- construction
@@ -122,29 +131,26 @@ def exception_args(trace: Trace, obj: ExceptionValue) -> Value:
     return plain_tuple(list(obj.args))
 
 
-@method(BaseException, "__cause__")
-def exception_cause(trace: Trace, obj: ExceptionValue) -> Value:
-    return obj.cause or NONE
+def _link(name: str) -> Any:
+    return lambda trace, obj: obj.link(trace, name)
 
 
-@method(BaseException, "__context__")
-def exception_context(trace: Trace, obj: ExceptionValue) -> Value:
-    return obj.context or NONE
-
-
-@method(BaseException, "__suppress_context__")
-def exception_suppress(trace: Trace, obj: ExceptionValue) -> Value:
-    return boolean(obj.suppress_context)
+for _name in ("__cause__", "__context__", "__suppress_context__"):
+    method(BaseException, _name)(_link(_name))
 
 
 @method(BaseException, "__traceback__")
 def exception_traceback(trace: Trace, obj: ExceptionValue) -> Value:
-    return Traceback(obj)
+    if obj.trail:
+        return Traceback(obj)
+    if obj.real is None or obj.source is None:
+        return NONE
+    return Unread(obj.real.__traceback__, Attr(obj.source, "__traceback__"))
 
 
 @method(BaseException, "with_traceback")
 def exception_with_traceback(trace: Trace, obj: ExceptionValue, traceback: Value) -> Value:
-    """The traceback of what leaves the compiled function is made when it is raised for real."""
+    _set_traceback(trace, obj, trace.read(traceback))
     return obj
 
 
@@ -208,7 +214,7 @@ def set_exception_attribute(
         generic_set_attribute(trace, obj, name, value)
     elif value is None:
         trace.throw(TypeError(f"{name} may not be deleted"))
-    elif obj.real is not None:
+    elif obj.real is not None and name == "args":
         raise Break("attribute-write", f"{name} of an exception that came from outside")
     else:
         writer(trace, obj, trace.read(value))
@@ -218,9 +224,9 @@ def _set_args(trace: Trace, obj: ExceptionValue, value: Value) -> None:
     obj.args = drain(trace, value)
 
 
-def _exception_or_none(trace: Trace, name: str, value: Value) -> Value | None:
+def _exception_or_none(trace: Trace, name: str, value: Value) -> Value:
     if isinstance(value, Const) and value.value is None:
-        return None
+        return NONE
     if not issubclass(value.python_type(), BaseException):
         word = name.strip("_")
         trace.throw(TypeError(f"exception {word} must be None or derive from BaseException"))
@@ -228,20 +234,25 @@ def _exception_or_none(trace: Trace, name: str, value: Value) -> Value | None:
 
 
 def _set_cause(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    obj.cause = _exception_or_none(trace, "__cause__", value)
-    obj.suppress_context = True
+    obj.set_link(trace, "__cause__", _exception_or_none(trace, "__cause__", value))
 
 
 def _set_context(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    obj.context = _exception_or_none(trace, "__context__", value)
+    obj.set_link(trace, "__context__", _exception_or_none(trace, "__context__", value))
 
 
 def _set_suppress(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    obj.suppress_context = bool(value.constant())
+    obj.set_link(trace, "__suppress_context__", boolean(bool(value.constant())))
 
 
 def _set_traceback(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    """Tracebacks are not modelled: what leaves the compiled function gets a real one."""
+    """Only what was passed during capture is known of a traceback."""
+    if isinstance(value, Traceback) and isinstance(value.exception, ExceptionValue):
+        obj.trail = value.exception.trail
+    elif isinstance(value, Const) and value.value is None and obj.real is None:
+        obj.trail = ()
+    else:
+        raise Break("attribute-write", "a traceback from outside")
 
 
 WRITERS = {
@@ -257,12 +268,12 @@ SET[ExceptionValue] = set_exception_attribute
 @function(sys.exc_info)
 def exc_info(trace: Trace) -> Value:
     """The exception being handled, in this frame or one that called it."""
-    for frame in reversed(trace.frames):
-        if frame.handled:
-            exception = trace.read(frame.handled[-1])
-            cls = Const(exception.python_type())
-            return plain_tuple([cls, exception, Traceback(exception)])
-    return plain_tuple([NONE, NONE, NONE])
+    handled = current_exception(trace)
+    if handled is None:
+        return plain_tuple([NONE, NONE, NONE])
+    exception = trace.read(handled)
+    traceback = get_attribute(trace, exception, "__traceback__")
+    return plain_tuple([Const(exception.python_type()), exception, traceback])
 
 
 # ---- text

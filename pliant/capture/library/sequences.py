@@ -347,8 +347,7 @@ DESCRIPTORS[type(_Example.__dict__["field"])] = _named_field
 
 @method(list, "append")
 def list_append(trace: Trace, self: Sequence, item: Value) -> Value:
-    trace.mutate(self)
-    self.items.append(item)
+    self.append(trace, item)
     return NONE
 
 
@@ -356,13 +355,12 @@ def list_append(trace: Trace, self: Sequence, item: Value) -> Value:
 def list_extend(trace: Trace, self: Sequence, iterable: Value) -> Value:
     iterable = trace.read(iterable)
     if isinstance(iterable, Sequence) and iterable.cls in (list, tuple):
-        trace.mutate(self)
-        self.items.extend(iterable.items)
+        for item in list(iterable.items):
+            self.append(trace, item)
         return NONE
     iterator = iterate(trace, iterable)
-    trace.mutate(self)
     while (item := advance(trace, iterator)) is not None:
-        self.items.append(item)
+        self.append(trace, item)
     return NONE
 
 

@@ -98,8 +98,7 @@ def list_append(
 ) -> Any:
     target = trace.read(target)
     assert isinstance(target, Sequence)
-    trace.mutate(target)
-    target.items.append(rest[-1])
+    target.append(trace, rest[-1])
     return (target, *rest[:-1])
 
 

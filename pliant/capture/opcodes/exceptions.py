@@ -6,10 +6,10 @@ from typing import Any
 
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
-from pliant.capture.interpreter import opcode
-from pliant.capture.model import call, special
+from pliant.capture.interpreter import current_exception, opcode
+from pliant.capture.model import call, get_attribute, special
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, Raised, Value, boolean
+from pliant.capture.value import Break, Const, Raised, Value, boolean
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.objects import ExceptionValue, Handled
 from pliant.guards.guard import MISSING
@@ -54,31 +54,17 @@ def exception_groups(trace: Trace, frame: Frame, ins: Instruction, *operands: Va
 def raise_varargs(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     if not operands:
         handled = current_exception(trace)
-        if handled is None:
-            trace.throw(RuntimeError("No active exception to reraise"))
-        raise Raised(handled)
+        if handled is None:  # a caller of the compiled function may be handling one
+            raise Break("bad-arguments", "raise outside of an except block")
+        raise Raised(handled, again=True)
     exception = exception_object(trace, operands[0])
     if len(operands) == 2:
         cause = operands[1]
-        if isinstance(cause, Const) and cause.value is None:
-            _chain(exception, None)
-        else:
-            _chain(exception, exception_object(trace, cause))
+        if not (isinstance(cause, Const) and cause.value is None):
+            cause = exception_object(trace, cause)
+        if isinstance(exception, ExceptionValue):
+            exception.set_link(trace, "__cause__", cause)
     raise Raised(exception)
-
-
-def current_exception(trace: Trace) -> Value | None:
-    """The exception being handled, in this frame or one that called it."""
-    for frame in reversed(trace.frames):
-        if frame.handled:
-            return frame.handled[-1]
-    return None
-
-
-def _chain(exception: Value, cause: Value | None) -> None:
-    if isinstance(exception, ExceptionValue):
-        exception.cause = cause
-        exception.suppress_context = True
 
 
 def exception_object(trace: Trace, value: Value) -> Value:
@@ -92,7 +78,7 @@ def exception_object(trace: Trace, value: Value) -> Value:
 
 @opcode("RERAISE", lazy=True)
 def reraise(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    raise Raised(trace.read(operands[-1]))
+    raise Raised(trace.read(operands[-1]), again=True)
 
 
 # ---- with
@@ -117,5 +103,6 @@ def with_except_start(
     exception: Value,
 ) -> Any:  # fmt: skip
     exception = trace.read(exception)
-    arguments = [Const(exception.python_type()), exception, NONE]
+    traceback = get_attribute(trace, exception, "__traceback__")
+    arguments = [Const(exception.python_type()), exception, traceback]
     return (leave, lasti, handled, exception, call(trace, leave, arguments))

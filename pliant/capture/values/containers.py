@@ -11,7 +11,7 @@ read or written. Only an operation that depends on all keys (iteration, length) 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,15 @@ if TYPE_CHECKING:
 
 
 class Sequence(Value):
-    """A list, tuple, deque, torch.Size or named tuple, or an instance of a subclass of one."""
+    """A list, tuple, deque, torch.Size or named tuple, or an instance of a subclass of one.
 
-    __slots__ = ("attributes", "cls", "items", "maxlen", "real", "version")
+    One from outside is read when its items are first needed (`load`), so that a program that only
+    appends to a list assumes nothing of its length.
+    """
+
+    __slots__ = (
+        "_items", "attributes", "cls", "load", "loaded", "maxlen", "real", "version",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -37,10 +43,13 @@ class Sequence(Value):
         items: list[Value],
         source: Source | None = None,
         maxlen: int | None = None,
+        load: Callable[[], list[Value]] | None = None,
     ) -> None:
         super().__init__(source)
         self.cls = cls
-        self.items = items
+        self._items = items  # until it is loaded, only those appended to it
+        self.load = load  # reads the items of one from outside; None when that has been done
+        self.loaded: list[Value] = []  # what it read
         self.maxlen = maxlen
         self.real: Any = None
         self.attributes: Mapping | None = None  # of an instance of a subclass
@@ -48,6 +57,24 @@ class Sequence(Value):
 
     def python_type(self) -> type:
         return self.cls
+
+    @property
+    def items(self) -> list[Value]:
+        if self.load is not None:
+            self.loaded, self.load = self.load(), None
+            self._items[:0] = self.loaded
+        return self._items
+
+    @items.setter
+    def items(self, items: list[Value]) -> None:
+        if self.load is not None:
+            self.loaded, self.load = self.load(), None
+        self._items = items
+
+    def append(self, trace: Trace, item: Value) -> None:
+        """Add an item at the end, without a look at the others."""
+        trace.mutate(self)
+        self._items.append(item)
 
     @property
     def immutable(self) -> bool:
@@ -60,10 +87,10 @@ class Sequence(Value):
 
     def children(self) -> list[Value]:
         extra = [] if self.attributes is None else self.attributes.children()
-        return [*self.items, *extra]
+        return [*self._items, *extra]
 
-    def snapshot(self) -> list[Value]:
-        return list(self.items)
+    def snapshot(self) -> list[Value] | None:
+        return list(self._items) if self.load is None else None
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         return None if self.attributes is None else self.attributes.get(trace, name)
@@ -86,12 +113,14 @@ class Sequence(Value):
             for item in self.items:
                 emit.line(f"{name}.append({emit.expression(item)})")
 
-    def replay(self, emit: Emitter, before: list[Value]) -> None:
-        """Bring the real list from the state `before` to this one."""
+    def replay(self, emit: Emitter, before: list[Value] | None) -> None:
+        """Bring the real list from the state `before` (None: not loaded) to this one."""
         name = emit.expression(self)
+        if before is None:
+            before = self.loaded
         kept = len(before)
-        if self.items[:kept] == before and kept <= len(self.items):
-            for item in self.items[kept:]:
+        if self._items[:kept] == before and kept <= len(self._items):
+            for item in self._items[kept:]:
                 emit.line(f"{name}.append({emit.expression(item)})")
         elif self.cls is deque:
             emit.line(f"{name}.clear()")

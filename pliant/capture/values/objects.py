@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.value import Const, Unread, Value, is_constant
+from pliant.base.position import Position
+from pliant.capture.value import FALSE, NONE, TRUE, Const, Unread, Value, is_constant
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.guards.source import Attr, CellContents, Source
 
@@ -91,22 +92,53 @@ class Instance(Value):
 
 
 class ExceptionValue(Instance):
-    """An exception object. `args` are its constructor arguments, `cause` and `context` its chain."""
+    """An exception object.
 
-    __slots__ = ("args", "cause", "context", "suppress_context")
+    `args` are its constructor arguments, `chain` the exceptions behind it as far as they were read or
+    written, `trail` the places of its traceback that were passed during capture, outermost first.
+    """
+
+    __slots__ = ("args", "chain", "trail")
 
     def __init__(
         self, cls: type, args: list[Value], real: Any = None, source: Source | None = None
     ) -> None:
         super().__init__(cls, real, source)
         self.args = args
-        self.cause: Value | None = None
-        self.context: Value | None = None
-        self.suppress_context = False
+        self.chain: dict[str, Value] = {}  # __cause__, __context__, __suppress_context__
+        self.trail: tuple[Position, ...] = ()
+
+    def link(self, trace: Trace, name: str) -> Value:
+        """`__cause__`, `__context__` or `__suppress_context__`."""
+        if name not in self.chain:
+            if self.real is None or self.source is None:
+                return FALSE if name == "__suppress_context__" else NONE
+            self.chain[name] = Unread(getattr(self.real, name), Attr(self.source, name))
+        return trace.read(self.chain[name])
+
+    def set_link(self, trace: Trace, name: str, value: Value) -> None:
+        trace.mutate(self)
+        self.chain[name] = value
+        self.written[name] = None
+        if name == "__cause__":
+            self.set_link(trace, "__suppress_context__", TRUE)
+
+    def set_context(self, trace: Trace, handled: Value | None) -> None:
+        """This is raised while `handled` is being handled. No cycle may come of it."""
+        handled = None if handled is None else trace.read(handled)
+        if handled is None or handled is self:
+            return
+        seen, last = set(), handled
+        while isinstance(last, ExceptionValue) and id(last) not in seen:
+            seen.add(id(last))
+            context = last.link(trace, "__context__")
+            if context is self:
+                last.set_link(trace, "__context__", NONE)
+            last = context
+        self.set_link(trace, "__context__", handled)
 
     def children(self) -> list[Value]:
-        chain = [value for value in (self.cause, self.context) if value is not None]
-        return [*super().children(), *self.args, *chain]
+        return [*super().children(), *self.args, *self.chain.values()]
 
     def rebuild(self, emit: Emitter) -> str:
         if self.real is not None:
@@ -118,14 +150,20 @@ class ExceptionValue(Instance):
         return f"{name}.__new__({', '.join([name, *([arguments] if arguments else [])])})"
 
     def fill(self, emit: Emitter, name: str) -> None:
-        if self.real is None:
-            super().fill(emit, name)
-        if self.cause is not None:
-            emit.line(f"{name}.__cause__ = {emit.expression(self.cause)}")
-        if self.context is not None:
-            emit.line(f"{name}.__context__ = {emit.expression(self.context)}")
-        if self.suppress_context:
-            emit.line(f"{name}.__suppress_context__ = True")
+        if self.real is not None:
+            return
+        super().fill(emit, name)
+        for key, value in self.chain.items():
+            emit.line(f"{name}.{key} = {emit.expression(value)}")
+        if self.trail:
+            emit.line(f"{name}.__traceback__ = {emit.traceback(self.trail)}")
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        name = emit.expression(self)
+        for key in [key for key in self.written if key in self.chain]:
+            del self.written[key]
+            emit.line(f"{name}.{key} = {emit.expression(self.chain[key])}")
+        super().replay(emit, before)
 
 
 class Handled(Value):
