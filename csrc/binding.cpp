@@ -22,9 +22,6 @@ bool Signature::read(PyObject* function) {
 
 Py_ssize_t Signature::parameter(PyObject* name) const {
   for (Py_ssize_t i = positional_only_; i < named_; ++i) {
-    if (PyTuple_GET_ITEM(names_.get(), i) == name) return i;
-  }
-  for (Py_ssize_t i = positional_only_; i < named_; ++i) {
     if (PyUnicode_Compare(PyTuple_GET_ITEM(names_.get(), i), name) == 0) return i;
   }
   return -1;

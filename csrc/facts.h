@@ -12,14 +12,10 @@ namespace pliant {
 
 // Changes with every modification of the dictionary, and is never used twice.
 inline uint64_t dict_version(PyObject* dict) {
-#if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-#endif
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#if defined(__GNUC__)
 #pragma GCC diagnostic pop
-#endif
 }
 
 // Changes when an attribute of the class or of one of its bases does; 0 while there is none.

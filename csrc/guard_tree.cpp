@@ -72,18 +72,13 @@ bool read_tensor(Check& check, PyObject* spec) {
   return check.tensor->read(spec);
 }
 
+// The code and globals of a function; the name of a class attribute, and its value if it has one.
 bool read_pair(Check& check, PyObject* pair) {
   PyObject* first = nullptr;
   PyObject* second = nullptr;
-  bool function = check.test == Test::Function;
-  if (!PyTuple_Check(pair)) {
-    PyErr_Format(PyExc_TypeError, "expected a pair, got %R", pair);
-    return false;
-  }
-  if (function ? !PyArg_ParseTuple(pair, "O!O!", &PyCode_Type, &first, &PyDict_Type, &second)
-               : !PyArg_ParseTuple(pair, "U|O", &first, &second)) {
-    return false;
-  }
+  const char* format = check.test == Test::Function ? "OO" : "U|O";
+  Ref args = Ref::owned(PySequence_Tuple(pair));
+  if (!args || !PyArg_ParseTuple(args.get(), format, &first, &second)) return false;
   check.extra = Ref::borrowed(first);
   check.expected = Ref::borrowed(second);
   return true;

@@ -490,18 +490,10 @@ int Tree::traverse(visitproc visit, void* arg) const {
   return visit_checks(states_, visit, arg);
 }
 
+// Destructors of what goes may come back here: they find an empty tree, that never matches.
 void Tree::clear() {
-  // Destructors of what goes may come back here: they must find an empty tree, that never matches.
-  finished_ = false;
-  roots_.clear();
-  late_steps_.clear();
-  slots_.clear();
-  std::vector<Node> nodes = std::move(nodes_);
-  std::vector<Check> states = std::move(states_);
-  std::vector<Relation> relations = std::move(relations_);
-  nodes_.clear();
-  states_.clear();
-  relations_.clear();
+  Tree cleared(nlocals_);
+  std::swap(*this, cleared);
 }
 
 }  // namespace pliant

@@ -15,14 +15,14 @@ from typing import Any
 from pliant import announce
 from pliant._native import Dispatcher, Entry, State
 from pliant.backends.registry import backend_name, call_backend
-from pliant.base import events
+from pliant.base import events, tracebacks
 from pliant.base.errors import BackendError, GraphBreakError, InternalError, PliantError
 from pliant.base.options import Options
 from pliant.capture.capture import NotCaptured, capture
 from pliant.guards import plan
 from pliant.guards.source import Source
 from pliant.recompile import NOTHING, Limits, is_general, why_none_fits
-from pliant.runtime import recovery, residual, tracebacks
+from pliant.runtime import recovery, residual
 from pliant.runtime.resume import resume_function
 from pliant.stages import Captured, Compiled
 

@@ -183,6 +183,8 @@ def call_constant(
     if isinstance(real, types.MethodType):
         method = trace.wrap_pinned(real.__func__)
         return call(trace, method, [trace.wrap_pinned(real.__self__), *args], kwargs, direct)
+    if not callable(real):
+        trace.throw(TypeError(f"'{type(real).__name__}' object is not callable"))
     raise Break("unsupported-function", named(target))
 
 

@@ -16,9 +16,10 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from pliant.base.frames import traceback_through
 from pliant.base.position import Position
+from pliant.base.tracebacks import traceback_through
 from pliant.capture.graph import GraphBuilder, placeholder_name
+from pliant.capture.helpers import HELPERS
 from pliant.capture.value import Break, Const, Null, Unread, Value
 from pliant.capture.values.containers import ById, Mapping, Sequence
 from pliant.capture.values.functions import Function
@@ -28,28 +29,8 @@ from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqIte
 
 
 
-def primed(generator: types.GeneratorType[Any, Any, Any]) -> types.GeneratorType[Any, Any, Any]:
-    """Bring a generator made to continue another to the `yield` where that one was suspended."""
-    next(generator)
-    return generator
-
-
-def finished_generator() -> types.GeneratorType[Any, Any, Any]:
-    """A generator that has nothing left to give."""
-    generator = (item for item in ())
-    next(generator, None)
-    return generator
-
-
 LITERALS = (int, str, bytes, bool, type(None), type(...), complex)
 TWO_STEPS = (Instance, Function, Cell, ExceptionValue)
-HELPERS: dict[str, Any] = {
-    "FunctionType": types.FunctionType,
-    "MethodType": types.MethodType,
-    "CellType": types.CellType,
-    "finished_generator": finished_generator,
-    "primed": primed,
-}
 
 
 class Emitter:
@@ -231,8 +212,6 @@ class Emitter:
             return self._tuple_of_class(cls, name, inner)
         if value.maxlen is not None:
             return f"{name}({inner}, {value.maxlen})"
-        if value.attributes is not None or cls.__init__ is not list.__init__:
-            raise Break("cannot-rebuild", f"a {cls.__name__}") if issubclass(cls, list) else None  # type: ignore[misc]
         return f"{name}({inner})"
 
     def _tuple_of_class(self, cls: type, name: str, inner: str) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GET: dict[type, Callable[[Trace, Any, str], Value | None]] = {}  # by value class; None: generic
 SET: dict[type, Callable[[Trace, Any, str, Value | None], None]] = {}
 CALL: dict[type, Callable[..., Value]] = {}  # by value class
-OPERATE: dict[type, Callable[..., Value]] = {}  # by value class: takes over any operator
+OPERATE: dict[type, Callable[..., Value | None]] = {}  # by value class: may take over operators
 NATIVE_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 NATIVE_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
@@ -413,7 +413,9 @@ def _taken_over(trace: Trace, real: Callable[..., Any], *operands: Value) -> Val
     for operand in operands:
         owner = OPERATE.get(type(operand))
         if owner is not None:
-            return owner(trace, real, *operands)
+            taken = owner(trace, real, *operands)
+            if taken is not None:
+                return taken
     if all(operand.python_type() in FOLDABLE for operand in operands):
         try:
             return fold(trace, real, *operands)
@@ -437,6 +439,8 @@ def _operate(
     ):
         attempts.reverse()
     for receiver, name, other in attempts:
+        if type(receiver) in OPERATE:
+            continue  # it has declined already
         result = call_special(trace, receiver, name, other)
         if result is not None and not _declined(trace, result):
             return result

@@ -15,6 +15,7 @@ from pliant.base.position import Position
 from pliant.capture import residual_ops
 from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame
+from pliant.capture.interpreter import current_exception
 from pliant.capture.suspended import generator_source, suspended
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Null, Value
@@ -62,34 +63,29 @@ class Product:
         position = frames[-1].position()
         stack = tuple(frame.position() for frame in frames)
         self.broken = BreakInfo(cause.code, cause.what, position, stack)
-        frames = self._without_tail_calls(frames)
         operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to
         # go on, each needs everything.
         self._begin([*live, *(live if _several_ways(frames) else operands)])
         # Whatever the rest needs is made before the operation runs, so that all ways find it.
+        handled = current_exception(self.trace)
+        error = None if handled is None else self.emit.name_it(handled, "handled")
         operation = residual_ops.operation_of(self.trace, self.emit, frames[-1])
         exits = self._exits(frames, operation)
-        handler = self._handler(frames, operation)
+        handler = self._handler(frames)
         if handler is None:
-            self._mark(stack)
-            operation.run()
+            self._run(operation, stack, error)
         else:
-            self._run_guarded(operation, stack, *handler)
+            self._run_guarded(operation, stack, error, *handler)
         self.emit.lines += exits
         return self._finish()
 
     # ---- breaks
 
-    def _without_tail_calls(self, frames: list[Frame]) -> list[Frame]:
-        """Leave out callers that would only return what their callee returns."""
-        kept = [frame for frame in frames[:-1] if not _only_returns(frame)]
-        return [*kept, frames[-1]]
-
-    def _handler(self, frames: list[Frame], operation: Any) -> tuple[str, str] | None:
-        """Where the operation may raise and the program handles that: the name of the exception and
-        the call that enters the innermost handler."""
+    def _handler(self, frames: list[Frame]) -> tuple[int, str, str] | None:
+        """Where the operation may raise and the program handles that: the depth of the frame that
+        does, the name of the exception, and the call that enters the innermost handler."""
         for depth in reversed(range(len(frames))):
             frame = frames[depth]
             entry = frame.decoded.handler(frame.index)
@@ -97,21 +93,51 @@ class Product:
                 error = self.emit.fresh("error")
                 items: list[Value | str] = list(frame.stack[: entry.depth])
                 items += [repr(frame.instruction.offset)] if entry.lasti else []
-                return error, self._resume(frames[:depth], frame, entry.target, [*items, error])
+                call = self._resume(frames[:depth], frame, entry.target, [*items, error])
+                return depth, error, call
         return None
 
+    def _run(
+        self, operation: residual_ops.Operation, stack: tuple[Position, ...], handled: str | None
+    ) -> None:
+        """Run the operation, and if it stands in an `except` block, as part of such a block."""
+        if handled is None:
+            self._write(operation, stack)
+            return
+        function = self.emit.fresh("operation")
+        self.emit.line(f"def {function}():")
+        self.emit.indent(1)
+        self._write(operation, stack)
+        names = ", ".join(operation.names)
+        if names:
+            self.emit.line(f"return {names}")
+        self.emit.indent(-1)
+        call = f"{self.emit.helper('handling')}({handled}, {function})"
+        self.emit.line(f"{names} = {call}" if names else call)
+
+    def _write(self, operation: residual_ops.Operation, stack: tuple[Position, ...]) -> None:
+        for line in operation.text:
+            self._mark(stack)
+            self.emit.line(line)
+
     def _run_guarded(
-        self, operation: Any, stack: tuple[Position, ...], error: str, call: str
+        self,
+        operation: residual_ops.Operation,
+        stack: tuple[Position, ...],
+        handled: str | None,
+        depth: int,
+        error: str,
+        call: str,
     ) -> None:
         self.emit.line("try:")
         self.emit.indent(1)
-        self._mark(stack)
-        operation.run()
+        self._run(operation, stack[depth:], handled)
         self.emit.indent(-1)
         self.emit.line(f"except BaseException as {error}:")
+        self.emit.line(f"    {self.emit.helper('clean_traceback')}({error})")
         self.emit.line(f"    {call}")
 
-    def _exits(self, frames: list[Frame], operation: Any) -> list[str]:
+    def _exits(self, frames: list[Frame], operation: residual_ops.Operation) -> list[str]:
         """The lines that go on behind the operation."""
         frame = frames[-1]
         below = frame.stack[: len(frame.stack) - operation.pops]
@@ -220,13 +246,6 @@ def _family(value: Value) -> type:
 def _is_part(value: Value) -> bool:
     """A `__dict__` belongs to its object, and globals to their module."""
     return isinstance(value, Mapping) and (value.owner is not None or isinstance(value.source, Fixed))
-
-
-def _only_returns(frame: Frame) -> bool:
-    """Whether the frame, suspended at a call, has nothing left to do but return its result."""
-    following = frame.instructions[frame.index + 1]
-    alone = len(frame.stack) == residual_ops.pops_of(frame)
-    return following.op == "RETURN_VALUE" and alone and frame.decoded.handler(frame.index) is None
 
 
 def _several_ways(frames: list[Frame]) -> bool:

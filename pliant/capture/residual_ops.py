@@ -32,10 +32,12 @@ class Operation:
     pops: int
     text: list[str] = field(default_factory=list)
     exits: list[Exit] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  # variables that `text` assigns
 
-    def run(self) -> None:
-        for line in self.text:
-            self.emit.line(line)
+    def name(self, wish: str) -> str:
+        """A new variable for something that the operation gives."""
+        self.names.append(self.emit.fresh(wish))
+        return self.names[-1]
 
     def go_on(self, *pushed: Value | str) -> None:
         """Continue with the next instruction."""
@@ -43,7 +45,7 @@ class Operation:
 
     def result(self, expression: str) -> None:
         """Compute one value and continue with it."""
-        name = self.emit.fresh("result")
+        name = self.name("result")
         self.text.append(f"{name} = {expression}")
         self.go_on(name)
 
@@ -96,7 +98,7 @@ def _binary(op: Operation) -> None:
     if not symbol.endswith("="):
         op.result(f"{left} {symbol} {right}")
         return
-    name = op.emit.fresh("result")
+    name = op.name("result")
     op.text += [f"{name} = {left}", f"{name} {symbol} {right}"]
     op.go_on(name)
 
@@ -125,7 +127,7 @@ def _call_ex(op: Operation) -> None:
 
 
 def _load_method(op: Operation) -> None:
-    name = op.emit.fresh("result")
+    name = op.name("result")
     op.text.append(f"{name} = {op.source(op.operands[0])}.{op.frame.instruction.value}")
     op.go_on(NULL, name)
 
@@ -133,7 +135,7 @@ def _load_method(op: Operation) -> None:
 def _load_attr(op: Operation) -> None:
     value = op.frame.instruction.value
     name, as_method = (value, False) if isinstance(value, str) else value
-    result = op.emit.fresh("result")
+    result = op.name("result")
     op.text.append(f"{result} = {op.source(op.operands[0])}.{name}")
     op.go_on(*([NULL, result] if as_method else [result]))
 
@@ -143,7 +145,7 @@ def _jump(condition: str) -> Callable[[Operation], None]:
 
     def write(op: Operation) -> None:
         test = condition.format(op.source(op.operands[0]))
-        name = op.emit.fresh("test")
+        name = op.name("test")
         op.text.append(f"{name} = {test}")
         op.exits.append((name, op.frame.instruction.value, []))
         op.exits.append((None, op.frame.index + 1, []))
@@ -153,7 +155,7 @@ def _jump(condition: str) -> Callable[[Operation], None]:
 
 def _jump_or_pop(condition: str) -> Callable[[Operation], None]:
     def write(op: Operation) -> None:
-        name = op.emit.fresh("test")
+        name = op.name("test")
         op.text.append(f"{name} = {condition.format(op.source(op.operands[0]))}")
         op.exits.append((name, op.frame.instruction.value, [op.operands[0]]))
         op.exits.append((None, op.frame.index + 1, []))
@@ -163,7 +165,7 @@ def _jump_or_pop(condition: str) -> Callable[[Operation], None]:
 
 def _for_iter(op: Operation) -> None:
     iterator = op.operands[0]
-    item = op.emit.fresh("item")
+    item = op.name("item")
     end = op.emit.bind("END", object())
     op.text.append(f"{item} = next({op.source(iterator)}, {end})")
     target = op.frame.instruction.value
@@ -176,7 +178,7 @@ def _for_iter(op: Operation) -> None:
 
 def _unpack(op: Operation) -> None:
     count = op.frame.instruction.arg or 0
-    names = [op.emit.fresh("part") for _ in range(count)]
+    names = [op.name("part") for _ in range(count)]
     left = ", ".join(names) + ("," if count == 1 else "")
     op.text.append(f"{left or '[]'} = {op.source(op.operands[0])}")
     op.go_on(*reversed(names))
@@ -185,7 +187,7 @@ def _unpack(op: Operation) -> None:
 def _unpack_ex(op: Operation) -> None:
     arg = op.frame.instruction.arg or 0
     before, after = arg & 0xFF, arg >> 8
-    names = [op.emit.fresh("part") for _ in range(before + after + 1)]
+    names = [op.name("part") for _ in range(before + after + 1)]
     left = [*names[:before], f"*{names[before]}", *names[before + 1 :]]
     op.text.append(f"{', '.join(left)}, = {op.source(op.operands[0])}")
     op.go_on(*reversed(names))
@@ -193,7 +195,7 @@ def _unpack_ex(op: Operation) -> None:
 
 def _before_with(op: Operation) -> None:
     manager = op.emit.name_it(op.operands[0], "manager")
-    leave, entered = op.emit.fresh("leave"), op.emit.fresh("entered")
+    leave, entered = op.name("leave"), op.name("entered")
     op.text.append(f"{leave} = {manager}.__exit__")
     op.text.append(f"{entered} = {manager}.__enter__()")
     op.go_on(leave, entered)
@@ -202,7 +204,7 @@ def _before_with(op: Operation) -> None:
 def _with_except_start(op: Operation) -> None:
     leave, lasti, handled, exception = op.operands
     error = op.emit.name_it(exception, "error")
-    name = op.emit.fresh("swallow")
+    name = op.name("swallow")
     arguments = f"type({error}), {error}, {error}.__traceback__"
     op.text.append(f"{name} = {op.source(leave)}({arguments})")
     op.go_on(leave, lasti, handled, exception, name)
@@ -216,7 +218,7 @@ def _import_name(op: Operation) -> None:
 
 def _import_from(op: Operation) -> None:
     module = op.operands[0]
-    name = op.emit.fresh("imported")
+    name = op.name("imported")
     op.text.append(f"{name} = {op.source(module)}.{op.frame.instruction.value}")
     op.go_on(module, name)
 
@@ -261,7 +263,7 @@ def _build(opening: str, closing: str) -> Callable[[Operation], None]:
 
 
 def _get_len(op: Operation) -> None:
-    name = op.emit.fresh("length")
+    name = op.name("length")
     op.text.append(f"{name} = len({op.source(op.operands[0])})")
     op.go_on(op.operands[0], name)
 

@@ -95,13 +95,22 @@ def record(
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
     result = _run(trace, name, function, fake_args, fake_kwargs)
-    effect = bool(result.mutated) or result.random or function in WRITERS
+    effect = bool(result.mutated) or result.random or writes_metadata(function)
     if not effect and not _has_tensor(result.value):
         if args and name in UNGUARDED_METHODS:
             assume_method(trace, trace.read(args[0]), name)
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     return from_result(trace, result.value, node, name)
+
+
+# Methods that change a tensor without an operator that would tell.
+METADATA_WRITERS = frozenset({"requires_grad_", "detach_", "rename_"})
+
+
+def writes_metadata(function: Callable[..., Any]) -> bool:
+    name = getattr(function, "__name__", "")
+    return function is setattr or name in METADATA_WRITERS or function in WRITERS
 
 
 def _run(
@@ -219,11 +228,13 @@ def plain_result(trace: Trace, value: Any, name: str) -> Value:
 # ---- the tensor as an object
 
 
-def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value:
-    """Operators with a tensor among the operands."""
+def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
+    """Operators with a tensor among the operands. None where another operand has the say."""
     special = OPERATORS.get(real)
     if special is not None:
         return special(trace, *operands)
+    if any(type(operand) not in CONVERT for operand in operands):
+        return None
     return record(trace, real, real, list(operands), {})
 
 

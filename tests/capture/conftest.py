@@ -1,5 +1,6 @@
 """The referee of the capture tests: the same program run eagerly by Python and PyTorch."""
 
+import collections
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,7 @@ def assert_same(got: Any, expected: Any) -> None:
         assert list(got) == list(expected)
         for key in expected:
             assert_same(got[key], expected[key])
-    elif isinstance(expected, list | tuple):
+    elif isinstance(expected, list | tuple | collections.deque):
         assert len(got) == len(expected), f"{got} instead of {expected}"
         for item, wanted in zip(got, expected):
             assert_same(item, wanted)

@@ -5,6 +5,8 @@ from collections import deque, namedtuple
 import pytest
 import torch
 
+import pliant
+
 X = torch.arange(6.0).reshape(2, 3)
 Pair = namedtuple("Pair", "first second")
 
@@ -51,12 +53,12 @@ class Number:
 
 
 def function_of(expression: str):
-    return eval(f"lambda x, xs, t, q, n: ({expression})", globals())
+    make = "deque([1, 2, 3], maxlen=3)"
+    return eval(f"lambda x, xs, t, n: (lambda q: ({expression}))({make})", globals())
 
 
 def check_expression(check, expression: str) -> None:
-    bounded = deque([1, 2, 3], maxlen=3)
-    check(function_of(expression), X, [X, 1, "a"], (X, 2), bounded, 3)
+    check(function_of(expression), X, ["a", 1, X], (2, X), 3)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,8 @@ def check_expression(check, expression: str) -> None:
     [
         "xs + [x + 1]", "xs * 2", "2 * xs", "xs * -1", "xs * True", "[x] * Number(2)", "xs + Number(1)",
         "xs[0], xs[-1], xs[1:], xs[::-1], xs[5:], xs[-2:1]", "xs[Number(1)]", "xs[True]",
-        "len(xs), xs.count(1), xs.index(1), xs.index('a', 1), xs.index('a', -1, 9)",
-        "xs.copy() is xs, xs.copy()[0] is x", "1 in xs[1:], 5 in xs[1:], 1.0 not in xs[1:]",
+        "len(xs), xs[:2].count(1), xs.index(1), xs.index(1, 1), xs[:2].index(1, -1, 9)",
+        "xs.copy() is xs, xs.copy()[2] is x", "1 in xs[:2], 5 in xs[:2], 1.0 not in xs[:2]",
         "[1, 2] == [1, 2], [1, 2] != [1, 2.0], [1] == (1,), [1, 2] < [1, 3], [1] <= [1, 0], [2] > [1, 5]",
         "[x] == [x]", "[Number(1)] == [Number(1)], [Number(1)] != [Number(2)]",
         "Number(2) in [Number(1), Number(2)]", "[Number(1), Number(2)].index(Number(2))",
@@ -77,7 +79,7 @@ def check_expression(check, expression: str) -> None:
         "sorted([3, -1, 2], key=abs)", "sorted([x + 1, x, x + 2], key=lambda v: 0)",
         "[*xs, *t, 4]", "bool([]), bool(xs), bool(())", "[[1], [2]] == [[1], [2]]",
         "(1, 2) + (x,), t + t, t * 2, 2 * t", "t[0], t[-1], t[:1], t[5:], (1, 2)[1]",
-        "t.count(2), (1, 2).index(2), 2 in (1, 2), (1, x)[1]", "(1, 2) < (1, 3), (1, 2) == (1, 2), t == t",
+        "t[:1].count(2), (1, 2).index(2), 2 in (1, 2), (1, x)[1]", "(1, 2) < (1, 3), (1, 2) == (1, 2), t == t",
         "hash((1, 'a')), hash((1, (2, 3)))", "tuple(v for v in t), tuple([1]), tuple('ab')",
         "xs.__len__(), t.__contains__(2), list.__getitem__(xs, 1), [1].__repr__()",
         "repr([1, 'a', (2,)]), str([]), f'{[1, 2]}', repr((1,)), repr(deque([1], maxlen=2))",
@@ -99,8 +101,8 @@ def test_reading(check, expression):
         "[1].__setitem__(slice(0, 3, 2), 4)", "['a', 1].sort()", "[1].sort(key=3)", "[1].extend(3)",
         "[1].index(1, 'a')", "q[3]", "q['a']", "q[0:1]", "q + [1]", "q * 'a'", "q.index(7)", "q.remove(7)",
         "q.insert(0, 1)", "deque().pop()", "deque().popleft()", "deque([1], maxlen=-1)", "hash([1])",
-        "hash((1, []))", "{[1]: 2}", "[1] + torch.Size([1])", "q[Number(1)], q[-9]", "list(3)", "tuple(3)",
-        "t.__add__(3)", "(lambda: (yield))() in 3", "[n for n in 3]", "sorted([1, None])", "x.shape[5]",
+        "hash((1, []))", "{[1]: 2}", "[1] + torch.Size([1])", "q[-9]", "list(3)", "tuple(3)",
+        "t.__add__(3)", "3 in 3", "[n for n in 3]", "sorted([1, None])", "x.shape[5]",
         "x.shape + [1]", "torch.Size(['a'])", "x.shape + (1.5,)", "Pair(1)", "t[0:1] < [1]",
     ],
 )  # fmt: skip
@@ -117,25 +119,22 @@ def test_errors(check, expression):
         "xs.__setitem__(slice(0, 2), [x, x, x])", "xs.__setitem__(slice(None, None, 2), [5, 6])",
         "xs.__setitem__(slice(1, 1), (v for v in t))", "xs.__delitem__(0)", "xs.__delitem__(slice(0, 2))",
         "xs.__delitem__(slice(None, None, 2))", "xs.__init__([x])", "xs.sort(key=lambda v: isinstance(v, str))",
-        "xs.append(xs)",
         "q.append(x)", "q.appendleft(x)", "q.extend([4, 5])", "q.extendleft([4, 5])", "q.extend(q)",
         "q.pop(), q.popleft()", "q.rotate(), q.rotate(-2), q.rotate(7)", "q.reverse()", "q.clear()",
         "q.remove(2)", "q.__setitem__(0, x)", "q.__delitem__(1)", "q.__iadd__([x])", "q.__imul__(2)",
-        "q.pop(), q.insert(1, 9)", "q.append(4), q",
+        "q.pop(), q.insert(1, 9)",
     ],
 )  # fmt: skip
 def test_changing(check, expression):
-    if expression == "xs.append(xs)":
-        pytest.skip("the comparison does not stop")
-    check_expression(check, f"({expression}, x + 1)")
+    check_expression(check, f"{expression}, x + 1, list(q), q.maxlen")
 
 
 @pytest.mark.parametrize(
     "expression",
     [
-        "deque([x, 1]), deque([1, 2, 3], 2), deque(maxlen=2)", "q.maxlen, deque().maxlen, len(q)",
+        "list(deque([x, 1])), deque([1, 2, 3], 2), deque(maxlen=2)", "q.maxlen, deque().maxlen, len(q)",
         "list(q), list(reversed(q)), q[0], q[-1]", "q.count(2), q.index(2), q.index(3, 1), 2 in q",
-        "q.copy(), q + q, q * 2, q.copy().maxlen", "deque([1]) + deque([x], 5)", "q == deque([1, 2, 3])",
+        "q.copy(), q + q, q * 2, q.copy().maxlen", "list(deque([1]) + deque([x], 5)), deque([1]) + deque([2], 5)", "q == deque([1, 2, 3])",
         "deque([1]) == [1], deque([1]) < deque([2]), deque() >= deque([1])", "bool(deque()), bool(q)",
         "Ring([1, 2]), Ring([1]) + deque([2]), Ring([1, 2], 1).copy()", "deque(v * 2 for v in [1, 2])",
         "[a + b for a, b in zip(q, q)]",
@@ -223,11 +222,23 @@ def test_list_shrunk_while_iterating(check):
 
 
 def test_deque_changed_while_iterating(check):
-    def f(q):
+    def f(x):
+        q = deque([x, 2], maxlen=2)
         for v in q:
             q.append(v)
 
-    check(f, deque([1, 2], maxlen=2))
+    check(f, X)
+
+
+def test_deque_that_is_returned():
+    def f(x):
+        q = deque([x], maxlen=2)
+        q.extend([x + 1, x + 2])
+        return q, Ring([x]), Ring(maxlen=1)
+
+    q, ring, empty = pliant.compile(f, backend="eager", fullgraph=True)(X)
+    assert (type(q), q.maxlen, type(ring), empty.maxlen) == (deque, 2, Ring, 1)
+    torch.testing.assert_close([*q, *ring], [X + 1, X + 2, X])
 
 
 def test_augmented_assignment(check):
@@ -255,16 +266,19 @@ def test_slices_of_lists(check):
     check(f, X, [1, 2, 3, 4, 5])
 
 
-def test_storing_assumes_nothing(check):
+def test_storing_assumes_nothing():
     """A value that is only stored is not looked at, so that any other value does as well."""
-    compiled = pytest.importorskip("pliant").compile(
-        lambda x, kept, item: (kept.append(item), x + 1)[1], backend="eager", fullgraph=True
-    )
+
+    def f(x, kept, item):
+        kept.append(item)
+        return x + 1
+
+    compiled = pliant.compile(f, backend="eager", fullgraph=True)
     for item in (1, "a", None, object()):
-        kept = []
+        kept = [0] * len(str(item))
         compiled(X, kept, item)
-        assert kept == [item]
-    assert compiled.__class__ and len(kept) == 1
+        assert kept[-1] is item
+    assert pliant.counters["compilations"] == 1
 
 
 def test_sort_is_stable_and_asks_lt(check):

@@ -19,7 +19,7 @@ import torch
 
 from pliant.fake import FakeError
 
-SAMPLES = 4  # of each operator, in each layout, with and without grad
+SAMPLES = {"plain": 4, "flipped": 2, "channels last": 2}  # of each operator, each grad mode
 
 # The result, or its shape, is in the values.
 DATA_DEPENDENT = {
@@ -91,11 +91,11 @@ def channels_last(t: torch.Tensor) -> torch.Tensor:
 LAYOUTS = {"plain": lambda t: t, "flipped": flipped, "channels last": channels_last}
 
 
-def calls(op: Any, dtype: torch.dtype) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+def calls(op: Any, dtype: torch.dtype, count: int) -> Iterator[tuple[Any, dict[str, Any]]]:
     grads = {False, op.supports_autograd and dtype.is_floating_point}
     for grad in sorted(grads):
         samples = op.sample_inputs("cpu", dtype, requires_grad=grad)
-        for sample in itertools.islice(samples, SAMPLES):
+        for sample in itertools.islice(samples, count):
             yield (sample.input, *sample.args), sample.kwargs
 
 
@@ -108,7 +108,7 @@ def test_every_operator(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, op, dtype in operators(monkeypatch):
-            for call in calls(op, dtype):
+            for call in calls(op, dtype, SAMPLES[layout]):
                 args, kwargs = change(call, LAYOUTS[layout])
                 if not runs(op.op, change((args, kwargs), torch.clone)):
                     continue
@@ -119,8 +119,10 @@ def test_every_operator(
                     outcomes[name] = type(error).__name__
                 except Exception as error:
                     outcomes[name] = f"{type(error).__name__}: {str(error)[:200]}"
-    assert outcomes == EXPECTED
-    assert compared > 3000
+    # Fewer samples than of the plain layout may miss what an operator cannot do.
+    expected = EXPECTED if layout == "plain" else {n: EXPECTED.get(n) for n in outcomes}
+    assert outcomes == expected
+    assert compared > 1000 * SAMPLES[layout]
 
 
 def runs(func: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:

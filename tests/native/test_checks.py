@@ -133,7 +133,7 @@ def test_a_value_that_is_no_constant_is_refused(value):
     "method, wrong",
     [
         *[("check_type", 3), ("check_keys", ["a"]), ("check_has", []), ("check_length", "2")],
-        *[("check_function", 3), ("check_function", (1, 2)), ("check_class_attr", 3)],
+        *[("check_function", 3), ("check_function", (1,)), ("check_class_attr", 3)],
         ("check_tensor", torch.ones(1)),
     ],
 )

@@ -142,10 +142,11 @@ def deque_mul(trace: Trace, self: Sequence, count: Value) -> Value:
 
 @method(deque, "append")
 def deque_append(trace: Trace, self: Sequence, item: Value) -> Value:
+    items = None if self.maxlen is None else self.items  # read, if at all, before it changes
     self.version += 1
     self.append(trace, item)
-    if self.maxlen is not None:
-        _trim(self.items, self.maxlen, left=True)
+    if items is not None:
+        _trim(items, self.maxlen, left=True)
     return NONE
 
 

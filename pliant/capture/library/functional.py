@@ -396,14 +396,16 @@ for _symbol, _entry in COMPARE.items():
 
 
 class CachedFunction(Value):
-    """A function under `lru_cache` made during the capture, with what it has returned so far."""
+    """A function under `lru_cache`. One made during the capture knows what it has returned so far;
+    one from outside is followed: what it returned before it returns again."""
 
-    __slots__ = ("attributes", "function", "options", "results")
+    __slots__ = ("attributes", "function", "options", "real", "results")
 
     def __init__(self, function: Value, options: list[Value]) -> None:
         super().__init__()
         self.function = function
         self.options = options  # maxsize, typed, the class of cache_info()
+        self.real: Any = None
         self.results: dict[Any, Value] = {}
         self.attributes: Mapping | None = None
 
@@ -430,9 +432,11 @@ def make_cached(trace: Trace, target: Value, *options: Value) -> Value:
     return CachedFunction(target, list(options))
 
 
-def call_new_cached(
+def call_cached(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
+    if target.real is not None:
+        return call(trace, target.function, args, kwargs, direct)
     given = plain_tuple([*args, *map(Const, kwargs), *kwargs.values()])
     key = key_of(trace, given), len(kwargs)
     if key not in target.results:
@@ -440,19 +444,21 @@ def call_new_cached(
     return target.results[key]
 
 
-CALL[CachedFunction] = call_new_cached
+CALL[CachedFunction] = call_cached
 GET[CachedFunction] = lambda trace, obj, name: (
     instance_dict(trace, obj) if name == "__dict__" else None
 )
 
 
-@method(CACHED, "__call__")
-def call_cached(trace: Trace, obj: Value, *args: Value, **kwargs: Value) -> Value:
-    """A function under `lru_cache` is followed: what it returned before it returns again."""
-    obj = trace.read(obj)
-    real = getattr(obj, "real", None) or obj.constant()
-    source = Attr(obj.source or Fixed(real, real.__name__), "__wrapped__")
-    return call(trace, Unread(real.__wrapped__, source), list(args), kwargs)
+def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.TYPE, source, CACHED)
+    made = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])
+    made.real, made.source = real, source
+    return made
+
+
+BUILDERS[CACHED] = cached_from_outside
 
 
 def _bind_cached(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:

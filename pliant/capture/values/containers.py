@@ -26,7 +26,45 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 
-class Sequence(Value):
+MAPPING_TYPES = (OrderedDict, defaultdict, dict)  # a class derives from the first that fits
+
+
+class Container(Value):
+    """A container. An instance of a subclass of a built-in one can have attributes."""
+
+    __slots__ = ()
+    cls: type
+    attributes: Mapping | None
+
+    def python_type(self) -> type:
+        return self.cls
+
+    @property
+    def has_dict(self) -> bool:
+        # an OrderedDict could have attributes of its own; nobody gives it any
+        return self.cls.__dictoffset__ != 0 and self.cls is not OrderedDict
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return instance_dict(trace, self).get(trace, name) if self.has_dict else None
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        if not self.has_dict:
+            super().store_attribute(trace, name, value)
+        instance_dict(trace, self).store(trace, name, value)
+
+    def base(self, *candidates: type) -> type:
+        """The built-in class that this one is or derives from. Residual code uses its methods, since
+        those that a subclass defines have been followed already."""
+        return next(base for base in candidates if issubclass(self.cls, base))
+
+    def fill_attributes(self, emit: Emitter, name: str) -> None:
+        if self.attributes is not None:
+            for key, value in self.attributes.items.items():
+                if value is not None:
+                    emit.line(f"{name}.__dict__[{emit.key(key)}] = {emit.expression(value)}")
+
+
+class Sequence(Container):
     """A list, tuple, deque, torch.Size or named tuple, or an instance of a subclass of one.
 
     One from outside is read when its items are first needed (`load`), so that a program that only
@@ -54,9 +92,6 @@ class Sequence(Value):
         self.real: Any = None
         self.attributes: Mapping | None = None  # of an instance of a subclass
         self.version = 0  # of a deque: counts changes of its length or order, for its iterators
-
-    def python_type(self) -> type:
-        return self.cls
 
     @property
     def items(self) -> list[Value]:
@@ -92,26 +127,39 @@ class Sequence(Value):
     def snapshot(self) -> list[Value] | None:
         return list(self._items) if self.load is None else None
 
-    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
-        return None if self.attributes is None else self.attributes.get(trace, name)
-
     def slot(self, trace: Trace, name: str) -> Value | None:
         """A field of a struct sequence, such as the result of `torch.max(x, dim=0)`."""
         names = self.cls.__dict__.get("__match_args__", ())
         return self.items[names.index(name)] if name in names else None
 
-    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
-        if self.cls in (list, tuple, deque):
-            super().store_attribute(trace, name, value)
-        instance_dict(trace, self).store(trace, name, value)
-
     def rebuild(self, emit: Emitter) -> str:
-        return emit.display(self.cls, self)
+        if self.cls in (list, tuple, deque) or (self.immutable and self.attributes is None):
+            return emit.display(self.cls, self)
+        if self.immutable:
+            name = emit.fresh(self.cls.__name__.lower())
+            emit.line(f"{name} = {emit.display(self.cls, self)}")
+        else:
+            base = emit.constant(self.base(deque, list))
+            items = "[]" if emit.is_cyclic(self) else emit.sequence_of(self.items)
+            limit = "" if self.maxlen is None else f", {self.maxlen}"
+            name = emit.fresh(self.cls.__name__.lower())
+            emit.line(f"{name} = {base}.__new__({emit.constant(self.cls)})")
+            emit.line(f"{base}.__init__({name}, {items}{limit})")
+        if not emit.is_cyclic(self):
+            self.fill_attributes(emit, name)
+        return name
 
     def fill(self, emit: Emitter, name: str) -> None:
         if not self.immutable:
             for item in self.items:
-                emit.line(f"{name}.append({emit.expression(item)})")
+                emit.line(self._call(emit, "append", name, emit.expression(item)))
+        self.fill_attributes(emit, name)
+
+    def _call(self, emit: Emitter, method: str, name: str, *arguments: str) -> str:
+        if self.cls in (list, deque):
+            return f"{name}.{method}({', '.join(arguments)})"
+        base = emit.constant(self.base(deque, list))
+        return f"{base}.{method}({', '.join([name, *arguments])})"
 
     def replay(self, emit: Emitter, before: list[Value] | None) -> None:
         """Bring the real list from the state `before` (None: not loaded) to this one."""
@@ -121,12 +169,13 @@ class Sequence(Value):
         kept = len(before)
         if self._items[:kept] == before and kept <= len(self._items):
             for item in self._items[kept:]:
-                emit.line(f"{name}.append({emit.expression(item)})")
-        elif self.cls is deque:
-            emit.line(f"{name}.clear()")
-            emit.line(f"{name}.extend({emit.sequence_of(self.items)})")
-        else:
+                emit.line(self._call(emit, "append", name, emit.expression(item)))
+        elif self.cls is list:
             emit.line(f"{name}[:] = {emit.sequence_of(self.items)}")
+        else:
+            items = emit.sequence_of(self.items)
+            emit.line(self._call(emit, "clear", name))
+            emit.line(self._call(emit, "extend", name, items))
 
 
 def make_tuple(cls: type, items: list[Any]) -> Any:
@@ -188,7 +237,7 @@ def value_of_key(key: Any) -> Value:
     return Const(key)
 
 
-class Mapping(Value):
+class Mapping(Container):
     """A dictionary or an instance of a subclass. `items` maps keys to values; None means deleted."""
 
     __slots__ = (
@@ -211,9 +260,6 @@ class Mapping(Value):
         self.attributes: Mapping | None = None
         self.owner: Value | None = None  # the object whose __dict__ this is
         self.written: dict[Any, bool] = {}  # keys stored or deleted, in order; re-inserted?
-
-    def python_type(self) -> type:
-        return self.cls
 
     def children(self) -> list[Value]:
         found = [value for value in self.items.values() if value is not None]
@@ -286,31 +332,52 @@ class Mapping(Value):
     # ---- in residual code
 
     def rebuild(self, emit: Emitter) -> str:
-        return emit.mapping(self)
+        if self.cls in MAPPING_TYPES:
+            return emit.mapping(self)
+        base = emit.constant(self.base(*MAPPING_TYPES))
+        name = emit.fresh(self.cls.__name__.lower())
+        emit.line(f"{name} = {base}.__new__({emit.constant(self.cls)})")
+        if self.factory is not None:
+            emit.line(f"{base}.__init__({name}, {emit.expression(self.factory)})")
+        if not emit.is_cyclic(self):
+            self.fill(emit, name)
+        return name
 
     def fill(self, emit: Emitter, name: str) -> None:
         for key, value in self.items.items():
             if value is not None:
-                emit.line(f"{name}[{emit.key(key)}] = {emit.expression(value)}")
+                emit.line(self._storing(emit, name, key, value))
+        self.fill_attributes(emit, name)
+
+    def _storing(self, emit: Emitter, name: str, key: Any, value: Value) -> str:
+        if self.cls in MAPPING_TYPES:
+            return f"{name}[{emit.key(key)}] = {emit.expression(value)}"
+        base = emit.constant(self.base(*MAPPING_TYPES))
+        return f"{base}.__setitem__({name}, {emit.key(key)}, {emit.expression(value)})"
 
     def replay(self, emit: Emitter, before: None) -> None:
         """Apply the keys written, oldest first."""
-        target = None if self.owner is None else emit.expression(self.owner)
+        if self.owner is not None:
+            self._replay_attributes(emit, emit.expression(self.owner))
+            return
+        name = emit.expression(self)
+        base = emit.constant(self.base(*MAPPING_TYPES))
         for key, moved in self.written.items():
             value = self.items.get(key)
-            container, place = self._place(emit, target, key)
             if value is None or moved:
-                emit.line(f"{container}.pop({emit.key(key)}, None)")
+                emit.line(f"{base}.pop({name}, {emit.key(key)}, None)")
             if value is not None:
-                emit.line(f"{place} = {emit.expression(value)}")
+                emit.line(self._storing(emit, name, key, value))
 
-    def _place(self, emit: Emitter, target: str | None, key: Any) -> tuple[str, str]:
-        if target is None:
-            name = emit.expression(self)
-            return name, f"{name}[{emit.key(key)}]"
-        plain = isinstance(key, str) and key.isidentifier() and emit.plain_attribute(self.owner, key)
-        place = f"{target}.{key}" if plain else f"{target}.__dict__[{key!r}]"
-        return f"{target}.__dict__", place
+    def _replay_attributes(self, emit: Emitter, target: str) -> None:
+        for key, moved in self.written.items():
+            value = self.items.get(key)
+            if value is None or moved:
+                emit.line(f"{target}.__dict__.pop({emit.key(key)}, None)")
+            if value is not None:
+                plain = isinstance(key, str) and emit.plain_attribute(self.owner, key)
+                place = f"{target}.{key}" if plain else f"{target}.__dict__[{key!r}]"
+                emit.line(f"{place} = {emit.expression(value)}")
 
 
 def _real_key(key: Any) -> Any:
@@ -359,7 +426,15 @@ class SetValue(Value):
         inner = ", ".join(emit.key(key) for key in self.items)
         if self.cls is set and self.items:
             return f"{{{inner}}}"
-        return f"{emit.constant(self.cls)}([{inner}])"
+        name = emit.constant(self.cls)
+        if self.cls in (set, frozenset):
+            return f"{name}([{inner}])"
+        if issubclass(self.cls, frozenset):
+            return f"frozenset.__new__({name}, [{inner}])"
+        made = emit.fresh(self.cls.__name__.lower())
+        emit.line(f"{made} = set.__new__({name})")
+        emit.line(f"set.update({made}, [{inner}])")
+        return made
 
     def replay(self, emit: Emitter, before: set[Any]) -> None:
         name = emit.expression(self)
@@ -400,4 +475,3 @@ def iterate_keys(mapping: Mapping, trace: Trace) -> Iterator[Value]:
     return (value_of_key(key) for key in mapping.read_all(trace))
 
 
-MAPPING_TYPES = (dict, OrderedDict, defaultdict)

@@ -1,0 +1,120 @@
+"""Tracebacks as the user's program would have made them.
+
+Residual and graph code run in place of the user's lines. When they raise, their entries in the traceback
+are replaced by entries for those lines. An entry needs a frame, and a frame needs code: each is made by
+a tiny function with the user's file name, function name, line and columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType, TracebackType
+
+from pliant.base.position import Position
+
+# Code of residual functions and graphs: from a line to the user's stack at that line.
+LineMap = Callable[[int], tuple[Position, ...]]
+_maps: dict[CodeType, LineMap] = {}
+
+
+def register(code: CodeType, lines: LineMap) -> None:
+    """Say which lines of the user stand behind the lines of `code` and the functions in it."""
+    _maps[code] = lines
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            register(constant, lines)
+
+
+def raised_at(error: BaseException, code: CodeType, line: int) -> bool:
+    """Whether the error came out of the given line of the outermost activation of `code`."""
+    entry = error.__traceback__
+    while entry is not None:
+        if entry.tb_frame.f_code is code:
+            return entry.tb_lineno == line
+        entry = entry.tb_next
+    return False
+
+
+def rewrite(error: BaseException) -> BaseException:
+    """Give `error` the traceback that the user's own code would have given it."""
+    entries = []
+    entry = error.__traceback__
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    result: TracebackType | None = None
+    for entry in reversed(entries):
+        lines = _maps.get(entry.tb_frame.f_code)
+        if lines is not None:
+            result = traceback_through(lines(entry.tb_lineno), result)
+        elif not _is_ours(entry):
+            result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return error.with_traceback(result)
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    """Our own modules take part in every call; the user does not want to see them."""
+    name = entry.tb_frame.f_globals.get("__name__", "")
+    return isinstance(name, str) and name.split(".")[0] == "pliant"
+
+
+# ---- entries without frames
+
+
+def traceback_through(
+    positions: Iterable[Position], inner: TracebackType | None = None
+) -> TracebackType | None:
+    """A traceback with an entry for each position, outermost first, and then `inner`."""
+    for position in reversed(tuple(positions)):
+        frame = _frame_at(position)
+        inner = TracebackType(inner, frame, frame.f_lasti, position.line)
+    return inner
+
+
+def _frame_at(position: Position) -> FrameType:
+    """A frame that claims to be at a place of the user's program."""
+    try:
+        exec(_code_at(position), {"__name__": "<captured>"})
+    except ValueError as error:
+        assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
+        return error.__traceback__.tb_next.tb_frame
+    raise AssertionError("unreachable")
+
+
+_TEMPLATE = compile("raise ValueError", "", "exec")
+
+
+def _code_at(position: Position) -> CodeType:
+    return _TEMPLATE.replace(
+        co_filename=position.file,
+        co_firstlineno=position.line,
+        co_name=position.function.rsplit(".", 1)[-1],
+        co_qualname=position.function,
+        co_linetable=_line_table(position, len(_TEMPLATE.co_code) // 2),
+    )
+
+
+# Kinds of entries in the table of positions of a code object, and how many units one can cover.
+_NO_COLUMNS, _LONG_FORM, _UNITS = 13, 14, 8
+
+
+def _line_table(position: Position, units: int) -> bytes:
+    """All instructions are at one place, which is on the first line of the code."""
+    kind, place = _NO_COLUMNS, b"\0"  # no lines below the first
+    if position.column is not None and position.end_column is not None:
+        more = (position.end_line or position.line) - position.line
+        columns = position.column + 1, position.end_column + 1
+        kind, place = _LONG_FORM, b"\0" + b"".join(map(_varint, (max(more, 0), *columns)))
+    table = b""
+    for start in range(0, units, _UNITS):
+        table += bytes([0x80 | kind << 3 | min(units - start, _UNITS) - 1]) + place
+    return table
+
+
+def _varint(number: int) -> bytes:
+    """Six bits at a time, the lowest first; another bit says that more follow."""
+    parts = []
+    while number >= 0x40:
+        parts.append(0x40 | number & 0x3F)
+        number >>= 6
+    return bytes([*parts, number])
