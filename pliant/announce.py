@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import io
 import types
+from dataclasses import replace
 from typing import Any
 
 from pliant.base import events
@@ -40,8 +41,15 @@ def fell_back(function: types.FunctionType, error: Exception) -> None:
 
 
 def _about(function: types.FunctionType) -> dict[str, Any]:
+    """The user's name for a function, and its line. Resume functions are parts of what he wrote."""
     position = Position.of_code(function.__code__)
-    return {"function": function.__qualname__, "position": position}
+    name, _, line = function.__qualname__.partition("__resume_")
+    if line.isdigit():
+        return {
+            "function": f"{name} from line {line}",
+            "position": replace(position, line=int(line), function=name),
+        }
+    return {"function": name, "position": position}
 
 
 def _made(captured: Captured, about: dict[str, Any]) -> None:
@@ -51,7 +59,10 @@ def _made(captured: Captured, about: dict[str, Any]) -> None:
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
         events.emit(events.GraphCaptured(graph=text, nodes=nodes, **about))
     events.emit(events.ResidualMade(source=captured.residual, **about))
-    events.emit(events.GuardsBuilt(guards=lambda: [str(g) for g in captured.guards], **about))
+    guards = lambda routine: [str(g) for g in captured.guards if g.routine is routine]  # noqa: E731
+    events.emit(
+        events.GuardsBuilt(guards=lambda: guards(False), routine=lambda: guards(True), **about)
+    )
     if captured.broken is not None:
         _broke(captured.broken, about)
 

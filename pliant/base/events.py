@@ -99,9 +99,11 @@ class GraphBroke(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardsBuilt(Event):
-    """The assumptions under which a compiled entry is valid. `guards`: makes one text each."""
+    """The assumptions under which a compiled entry is valid. `guards` makes one text each;
+    `routine` the same for those that only say that code and classes are what they were."""
 
     guards: Callable[[], list[str]]
+    routine: Callable[[], list[str]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

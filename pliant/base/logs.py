@@ -63,9 +63,17 @@ def _graph_captured(event: events.GraphCaptured, details: bool) -> str:
 
 
 def _guards_built(event: events.GuardsBuilt, details: bool) -> str:
-    guards = event.guards()
-    head = f"{_which(event)}: valid as long as all of this holds"
-    return "\n".join([head, *(_indented(guard) for guard in guards)])
+    lines = [f"{_which(event)}: valid as long as all of this holds"]
+    lines += [_indented(guard) for guard in event.guards()]
+    routine = event.routine()
+    if routine and details:
+        lines += ["  and code, classes and modules are what they were:", *map(_indented, routine)]
+    elif routine:
+        lines.append(
+            f"    … and the code, classes and modules used are what they were "
+            f"({len(routine)} guards; +guards shows them)"
+        )
+    return "\n".join(lines)
 
 
 def _recompiled(event: events.Recompiled, details: bool) -> str:
@@ -158,7 +166,8 @@ class _Handler(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter("[pliant %(channel)s] %(message)s"))
+        layout = "[pliant %(channel)s] %(message)s"
+        self.setFormatter(logging.Formatter(layout, defaults={"channel": "internal"}))
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override]

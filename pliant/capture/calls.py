@@ -45,6 +45,8 @@ def call_function(
             return torch_calls.call_operation(trace, target.real, args, kwargs)
     if target.code.co_flags & COROUTINE_FLAGS:
         raise Break("coroutine", target.qualname)
+    if len(trace.frames) > trace.depth_limit:
+        trace.throw(RecursionError("maximum recursion depth exceeded"))
     variables = bind(trace, target, args, kwargs)
     frame = Frame(
         target.code, target.globals, variables, target.closure(trace), target, direct

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import types
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pliant.capture.attributes
@@ -24,6 +27,7 @@ from pliant.guards.source import Fixed, Local, Source
 from pliant.stages import Captured
 
 RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a mistake of ours
+FRAMES_PER_CALL = 12
 # Causes that are not obstacles: the operation is run in Python because it will raise there.
 HARMLESS = frozenset({"operation-raises", "bad-arguments"})
 
@@ -59,10 +63,24 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, generalised)
         try:
-            return attempt.run()
+            with deep_recursion():
+                return attempt.run()
         except Restart as restart:
             break_at[restart.step] = restart.cause
+        except RecursionError as error:
+            raise NotCaptured(Break("too-deep", function.__qualname__)) from error
     raise NotCaptured(Break("unsupported", "a function that breaks the graph without end"))
+
+
+@contextlib.contextmanager
+def deep_recursion() -> Iterator[None]:
+    """One call of the program is several calls of the interpreter."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit * FRAMES_PER_CALL)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class Attempt:
@@ -94,6 +112,7 @@ class Attempt:
         finally:
             for undo in reversed(self.trace.undo):
                 undo()
+            self.trace.forget()
 
     def _follow(self, frame: Frame) -> Captured:
         try:
@@ -126,7 +145,7 @@ class Attempt:
             raise refused(cause, frames)
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
-                raise Restart(frames[depth - 1].step, cause)
+                raise Restart(frames[depth - 1].step, cause.at(trace.stack()))
         raise Ended(self._product().broke(frames, cause))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from pliant.base.position import Position
 from pliant.base.tracebacks import traceback_through
+from pliant._native import is_python_class
 from pliant.capture.graph import GraphBuilder, placeholder_name
 from pliant.capture.helpers import HELPERS
 from pliant.capture.value import Break, Const, Null, Unread, Value
@@ -215,9 +216,9 @@ class Emitter:
         return f"{name}({inner})"
 
     def _tuple_of_class(self, cls: type, name: str, inner: str) -> str:
-        if hasattr(cls, "_make"):
+        if "_make" in cls.__dict__:  # a named tuple
             return f"{name}._make({inner})"
-        if cls.__new__ is tuple.__new__:
+        if is_python_class(cls):  # its own __new__ must not run again
             return f"tuple.__new__({name}, {inner})"
         return f"{name}({inner})"
 

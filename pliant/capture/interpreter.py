@@ -64,9 +64,22 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
                     raise
             except Break as cause:
                 trace.on_break(frame, cause)
+        if trace.suspended:
+            _drop_variables(trace, frame)
         return frame.returned
     finally:
         trace.frames.pop()
+
+
+def _drop_variables(trace: Trace, frame: Frame) -> None:
+    """A frame that returns gives up its variables. What it returns stays."""
+    assert frame.returned is not None
+    if frame.finished:
+        variables = [*frame.locals.values(), *(cell.contents for cell in frame.cells.values())]
+        frame.locals, frame.cells, frame.stack = {}, {}, [frame.returned]
+        for value in variables:
+            if value is not None:
+                value.dropped(trace)
 
 
 def _step(trace: Trace, frame: Frame) -> None:
@@ -85,6 +98,9 @@ def _step(trace: Trace, frame: Frame) -> None:
             operands = [trace.read(v) if type(v) is Unread else v for v in operands]
         result = handler.run(trace, frame, instruction, *operands)
         del stack[-count:]
+        if trace.suspended and result is None:
+            for operand in operands:
+                operand.dropped(trace)
     else:
         result = handler.run(trace, frame, instruction)
     if result is not None:
@@ -119,7 +135,10 @@ def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     entry = frame.decoded.handler(frame.index)
     if entry is None:
         return False
+    given_up = frame.stack[entry.depth :] if trace.suspended else []
     del frame.stack[entry.depth :]
+    for value in given_up:
+        value.dropped(trace)
     if entry.lasti:
         frame.stack.append(Const(frame.instruction.offset))
     frame.stack.append(exception)

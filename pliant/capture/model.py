@@ -39,6 +39,14 @@ NATIVE_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types
 NATIVE_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
+def type_name(cls: type) -> str:
+    """The name that messages show for a class: C code's own classes are shown with their module."""
+    heap = cls.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
+    if heap or cls.__module__ == "builtins":
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 # ---- attributes
 
 
@@ -78,7 +86,7 @@ def object_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = Fal
         return own
     if found is not MISSING:
         return bind_descriptor(trace, found, obj, cls, name, direct)
-    trace.throw(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+    trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
 
 
 def _missing_attribute(trace: Trace, obj: Value, name: str, direct: bool, raised: Raised) -> Value:
@@ -164,7 +172,7 @@ def _bind_member(
     if hasattr(obj, "slot"):
         value = obj.slot(trace, name)
         if value is None:
-            trace.throw(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+            trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
         return value  # type: ignore[no-any-return]
     if is_constant(obj):
         return fold(trace, getattr, obj, Const(name))
@@ -208,7 +216,7 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
     extra = [] if value is None else [value]
     if found is MISSING or not _is_data_descriptor(trace, found):
         if value is None and obj.instance_attribute(trace, name) is None:
-            trace.throw(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+            trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
         obj.store_attribute(trace, name, value)
     elif isinstance(found, property):
         _set_property(trace, found, obj, name, value)
@@ -263,7 +271,7 @@ def call(
         return caller(trace, target, args, kwargs or {}, direct)
     cls = target.python_type()
     if trace.lookup(cls, "__call__") is MISSING:
-        trace.throw(TypeError(f"{cls.__name__!r} object is not callable"))
+        trace.throw(TypeError(f"{type_name(cls)!r} object is not callable"))
     method = special(trace, target, "__call__")
     return call(trace, method, args, kwargs, direct)
 
@@ -360,7 +368,7 @@ def binary(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
         return taken
     result = _operate(trace, left, right, method, reflected)
     if result is None:
-        names = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+        names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
         shown = "** or pow()" if symbol == "**" else symbol
         trace.throw(TypeError(f"unsupported operand type(s) for {shown}: {names}"))
     return result
@@ -391,7 +399,7 @@ def compare(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
         return result
     if symbol in ("==", "!="):
         return boolean(same_object(trace, left, right) is (symbol == "=="))
-    names = f"'{left.python_type().__name__}' and '{right.python_type().__name__}'"
+    names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
     trace.throw(TypeError(f"'{symbol}' not supported between instances of {names}"))
 
 
@@ -403,7 +411,7 @@ def unary(trace: Trace, symbol: str, operand: Value) -> Value:
         return taken
     result = call_special(trace, operand, method)
     if result is None:
-        name = operand.python_type().__name__
+        name = type_name(operand.python_type())
         trace.throw(TypeError(f"bad operand type for unary {symbol}: '{name}'"))
     return result
 
@@ -490,7 +498,7 @@ def truth(trace: Trace, value: Value) -> bool:
 def length(trace: Trace, value: Value) -> Value:
     result = call_special(trace, value, "__len__")
     if result is None:
-        name = trace.read(value).python_type().__name__
+        name = type_name(trace.read(value).python_type())
         trace.throw(TypeError(f"object of type '{name}' has no len()"))
     return result
 
@@ -501,15 +509,16 @@ def length(trace: Trace, value: Value) -> Value:
 def get_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> Value:
     """`obj[key]`."""
     obj, key = trace.read(obj), trace.read(key)
-    taken = _taken_over(trace, operator.getitem, obj, key)
-    if taken is not None:
-        return taken
+    if type(key) not in OPERATE or type(obj) in OPERATE:  # a key does not take over
+        taken = _taken_over(trace, operator.getitem, obj, key)
+        if taken is not None:
+            return taken
     cls = obj.python_type()
     if trace.lookup(cls, "__getitem__") is not MISSING:
         return call(trace, special(trace, obj, "__getitem__"), [key], direct=direct)
     if isinstance(obj, Const) and isinstance(obj.value, type):
         return _class_item(trace, obj, key)
-    trace.throw(TypeError(f"'{cls.__name__}' object is not subscriptable"))
+    trace.throw(TypeError(f"'{type_name(cls)}' object is not subscriptable"))
 
 
 def _class_item(trace: Trace, cls: Const, key: Value) -> Value:
@@ -526,7 +535,7 @@ def set_item(trace: Trace, obj: Value, key: Value, value: Value) -> None:
     if owner is not None:
         owner(trace, operator.setitem, obj, key, value)
     elif call_special(trace, obj, "__setitem__", key, value) is None:
-        name = obj.python_type().__name__
+        name = type_name(obj.python_type())
         trace.throw(TypeError(f"'{name}' object does not support item assignment"))
 
 
@@ -534,16 +543,17 @@ def delete_item(trace: Trace, obj: Value, key: Value) -> None:
     """`del obj[key]`."""
     obj, key = trace.read(obj), trace.read(key)
     if call_special(trace, obj, "__delitem__", key) is None:
-        name = obj.python_type().__name__
+        name = type_name(obj.python_type())
         trace.throw(TypeError(f"'{name}' object doesn't support item deletion"))
 
 
 def contains(trace: Trace, container: Value, item: Value) -> bool:
     """`item in container`."""
     container, item = trace.read(container), trace.read(item)
-    taken = _taken_over(trace, operator.contains, container, item)
-    if taken is not None:
-        return truth(trace, taken)
+    if type(item) not in OPERATE or type(container) in OPERATE:
+        taken = _taken_over(trace, operator.contains, container, item)
+        if taken is not None:
+            return truth(trace, taken)
     result = call_special(trace, container, "__contains__", item)
     if result is not None:
         return truth(trace, result)
@@ -577,7 +587,7 @@ def iterate(trace: Trace, value: Value) -> Value:
     maker = METHODS.get((object, "__getitem__"))
     if maker is not None and trace.lookup(value.python_type(), "__getitem__") is not MISSING:
         return maker(trace, value)
-    trace.throw(TypeError(f"'{value.python_type().__name__}' object is not iterable"))
+    trace.throw(TypeError(f"'{type_name(value.python_type())}' object is not iterable"))
 
 
 def advance(trace: Trace, iterator: Value) -> Value | None:
@@ -593,7 +603,7 @@ def advance(trace: Trace, iterator: Value) -> Value | None:
             return None
         raise
     if result is None:
-        name = iterator.python_type().__name__
+        name = type_name(iterator.python_type())
         trace.throw(TypeError(f"'{name}' object is not an iterator"))
     return result
 

@@ -13,6 +13,7 @@ from typing import Any
 from pliant._native import State
 from pliant.base.position import Position
 from pliant.capture import residual_ops
+from pliant.capture.aliasing import assume_distinct
 from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception
@@ -60,9 +61,9 @@ class Product:
 
     def broke(self, frames: list[Frame], cause: Break) -> Captured:
         """Break at the present instruction of the innermost of `frames`."""
-        position = frames[-1].position()
         stack = tuple(frame.position() for frame in frames)
-        self.broken = BreakInfo(cause.code, cause.what, position, stack)
+        where = cause.stack or stack
+        self.broken = BreakInfo(cause.code, cause.what, where[-1], where)
         operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to
@@ -203,7 +204,7 @@ class Product:
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [f"    # {name} = {source}" for source, name in emit.slots.items() if name != source]
         offset = len(comments) + len(head) + 2
-        self._assume_distinct()
+        assume_distinct(trace)
         guards = [Guard(Kind.STATE, None, self.state), *trace.guards]
         return Captured(
             name=self.name,
@@ -221,31 +222,6 @@ class Product:
             broken=self.broken,
             rerunnable=not trace.graph.has_effect(),
         )
-
-    def _assume_distinct(self) -> None:
-        """What is written must not be another name for something that was read on its own."""
-        changed = [value for value, _ in self.trace.effects.values() if value.source is not None]
-        changed = [value.owner or value if isinstance(value, Mapping) else value for value in changed]
-        written: set[type] = {value.python_type() for value in changed}
-        if self.trace.graph.has_effect():
-            written |= {value.cls for value in self.trace.tensors.values()}
-        groups: dict[type, list[Source]] = {}
-        for _, value in self.trace.outside_values():
-            source = value.source
-            if value.python_type() in written and source is not None and not _is_part(value):
-                groups.setdefault(_family(value), []).append(source)
-        for sources in groups.values():
-            if len(sources) > 1 and not all(isinstance(source, Fixed) for source in sources):
-                self.trace.guard(Kind.DISTINCT, sources[0], tuple(sources[1:]))
-
-
-def _family(value: Value) -> type:
-    return TensorValue if isinstance(value, TensorValue) else value.python_type()
-
-
-def _is_part(value: Value) -> bool:
-    """A `__dict__` belongs to its object, and globals to their module."""
-    return isinstance(value, Mapping) and (value.owner is not None or isinstance(value.source, Fixed))
 
 
 def _several_ways(frames: list[Frame]) -> bool:

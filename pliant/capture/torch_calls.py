@@ -42,8 +42,17 @@ NOT_OPERATIONS = frozenset(
         "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "storage",
         "share_memory_", "module_load", "__deepcopy__", "__reduce_ex__", "__setstate__", "__dir__",
         "__repr__", "__format__", "__array__", "__dlpack__", "__hash__", "numpy", "_reduce_ex_internal",
+        # about the memory of the tensor, which is another one on each call
+        "data_ptr", "untyped_storage", "_typed_storage", "storage_type", "is_shared", "is_pinned",
+        "is_set_to", "pin_memory", "const_data_ptr",
     }
 )  # fmt: skip
+# Attributes that say something about the tensor's history or memory, not about its kind.
+NOT_FACTS = frozenset(
+    {"_version", "_cdata", "_base", "output_nr", "_backward_hooks", "_post_accumulate_grad_hooks"}
+)
+# Attributes that the guard on a tensor does not cover, and which get a guard of their own.
+GUARDED_FACTS = frozenset({"is_leaf", "retains_grad", "name", "names"})
 
 
 @functools.cache
@@ -95,9 +104,11 @@ def record(
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
     result = _run(trace, name, function, fake_args, fake_kwargs)
-    effect = bool(result.mutated) or result.random or writes_metadata(function)
+    writes = bool(result.mutated) or writes_metadata(function)
+    trace.writes_tensors |= writes
+    effect = writes or result.random
     if not effect and not _has_tensor(result.value):
-        if args and name in UNGUARDED_METHODS:
+        if args and name in GUARDED_METHODS:
             assume_method(trace, trace.read(args[0]), name)
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
@@ -146,6 +157,12 @@ def _convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
     return converter(trace, value, name)
 
 
+def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
+    if not isinstance(value.value, GRAPH_CONSTANTS):
+        raise Break("operation-argument", f"{name} on {named(value)}")
+    return value.value, value.value
+
+
 def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, Any]:
     nodes, fakes = _both(trace, value.items, name)
     if value.cls in (list, tuple):
@@ -174,9 +191,15 @@ def _convert_number(trace: Trace, value: Number, name: str) -> tuple[Any, Any]:
     return value.constant(), value.real
 
 
+# What can stand in the source of a graph.
+GRAPH_CONSTANTS = (
+    int, float, complex, str, type(None), type(...), slice, range, torch.dtype, torch.device,
+    torch.layout, torch.memory_format, torch.Size, torch.qscheme,
+)  # fmt: skip
+
 CONVERT: dict[type, Callable[[Trace, Any, str], tuple[Any, Any]]] = {
     TensorValue: lambda trace, value, name: (value.node, value.fake),
-    Const: lambda trace, value, name: (value.value, value.value),
+    Const: _convert_constant,
     Number: _convert_number,
     Sequence: _convert_sequence,
     SliceValue: _convert_slice,
@@ -266,14 +289,8 @@ OPERATORS: dict[Any, Callable[..., Value]] = {
 }
 
 
-# Answers that do not follow from what every tensor from outside is guarded by.
-UNGUARDED_ATTRIBUTES = frozenset(
-    {"is_leaf", "_version", "output_nr", "retains_grad", "name", "names", "_backward_hooks",
-     "_post_accumulate_grad_hooks"}
-)  # fmt: skip
-UNGUARDED_METHODS = frozenset(
-    {"storage_offset", "is_pinned", "is_shared", "_is_view", "has_names", "is_set_to", "_is_alias_of"}
-)
+# Methods whose answer does not follow from what every tensor from outside is guarded by.
+GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +309,6 @@ class MethodGives:
 
 def assume_method(trace: Trace, tensor: Value, name: str) -> None:
     """The program asked for something that the guards of its tensors do not cover."""
-    if name in ("is_set_to", "_is_alias_of"):
-        raise Break("tensor-method", f"Tensor.{name}")
     # Of a view made by the program it is the place of the tensor that it is a view of.
     known = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
     for value in known:
@@ -307,16 +322,15 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
     found = trace.lookup(tensor.cls, name)
     if not isinstance(found, types.GetSetDescriptorType | property):
         return None
-    if name in UNGUARDED_ATTRIBUTES and tensor.real is not None and tensor.source is not None:
-        expected = getattr(tensor.real, name)
-        if not trace.is_plain_constant(expected):
-            raise Break("tensor-attribute", f"Tensor.{name}")
-        trace.guard(Kind.EQUALS, Attr(tensor.source, name), expected)
+    if name in NOT_FACTS:
+        raise Break("tensor-attribute", f"Tensor.{name}")
     special = ATTRIBUTES.get(name)
     if special is not None:
         value = special(trace, tensor)
         if value is not None:
             return value
+    if name in GUARDED_FACTS and tensor.source is not None:
+        trace.guard(Kind.EQUALS, Attr(tensor.source, name), getattr(tensor.real, name))
     return record(trace, getattr, getattr, [tensor, Const(name)], {})
 
 
@@ -339,12 +353,6 @@ def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
     return NONE
 
 
-def _base(trace: Trace, tensor: TensorValue) -> Value | None:
-    if tensor.real is None or tensor.source is None:
-        return None
-    return Unread(tensor.real._base, Attr(tensor.source, "_base"))
-
-
 def _dict(trace: Trace, tensor: TensorValue) -> Value:
     tensor.instance_attribute(trace, "__dict__")
     assert tensor.attributes is not None
@@ -354,7 +362,6 @@ def _dict(trace: Trace, tensor: TensorValue) -> Value:
 ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
     "grad": _grad,
     "grad_fn": _grad_fn,
-    "_base": _base,
     "__dict__": _dict,
     "__class__": lambda trace, tensor: Const(tensor.cls),
 }

@@ -54,7 +54,7 @@ WRITERS: dict[Any, Undo] = {
 QUERIES: frozenset[Any] = frozenset(
     getattr(torch._C, name)
     for name in dir(torch._C)
-    if name.startswith(("is_", "get_default", "get_autocast", "_is_any_autocast", "_get_tracing",
-                        "_get_deterministic", "_is_torch_function", "_len_torch", "_has_torch",
-                        "_is_alias", "_is_view"))
+    if name.startswith(("is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast",
+                        "_get_privateuse1", "_get_tracing", "_get_deterministic", "_is_torch_function",
+                        "_len_torch", "_has_torch", "_is_view"))
 )  # fmt: skip

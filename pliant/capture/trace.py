@@ -8,6 +8,7 @@ passed to everything that follows the program; there is no ambient state.
 from __future__ import annotations
 
 import enum
+import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -64,7 +65,11 @@ class Trace:
         self.frames: list[Frame] = []
         self.effects: dict[int, tuple[Any, Any]] = {}
         self.steps = 0
+        self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
+        self.writes_tensors = False  # in place, so that it matters which tensors share memory
+        self.keys: list[Value] = []  # objects told apart by identity, as keys of dictionaries and sets
+        self.suspended: list[Value] = []  # generators that have something to do when they are closed
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
@@ -97,9 +102,9 @@ class Trace:
     def remember(self, real: Any, value: Value) -> None:
         self._known[id(real)] = (real, value)
 
-    def outside_values(self) -> list[tuple[Any, Value]]:
+    def outside_values(self) -> list[Value]:
         """Every object from outside with an identity that has been read, in order."""
-        return list(self._known.values())
+        return [value for _, value in self._known.values()]
 
     def pinned(self, real: Any, source: Source) -> Value:
         """An item of an immutable object whose identity is already assumed: plain ones are certain."""
@@ -109,9 +114,6 @@ class Trace:
         """An object that can't be another one on a later call."""
         if self.is_plain_constant(real):
             return Const(real)
-        entry = self._known.get(id(real))
-        if entry is not None:
-            return entry[1]
         return self.wrap(real, Fixed(real, f"<{type(real).__name__}>"))
 
     def is_plain_constant(self, real: Any) -> bool:
@@ -125,6 +127,16 @@ class Trace:
         cell = Cell.from_outside(real, source)
         self.remember(real, cell)
         return cell
+
+    def forget(self) -> None:
+        """Let go of the user's objects: some are to be freed as soon as the program drops them."""
+        for _, value in self._known.values():
+            if hasattr(value, "attributes"):
+                value.attributes = None
+        for table in (self._known, self.effects, self.tensors, self._lookups):
+            table.clear()
+        self.frames, self.suspended, self.undo = [], [], []
+        del self._on_break  # the method of an object that has this one
 
     # ---- classes
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pliant.base.position import Position
 from pliant.guards.source import Source
 
 if TYPE_CHECKING:
@@ -28,13 +29,18 @@ class Break(Exception):
     """This operation can't be captured: the graph ends before it.
 
     `code` names an entry of `breaks.BREAKS`, which holds the explanation and the remedy; `what` is
-    the particular thing met.
+    the particular thing met. `stack` is where, if that is not the instruction where the graph ends.
     """
 
-    def __init__(self, code: str, what: str) -> None:
+    def __init__(self, code: str, what: str, stack: tuple[Position, ...] = ()) -> None:
         super().__init__(code, what)
         self.code = code
         self.what = what
+        self.stack = stack
+
+    def at(self, stack: tuple[Position, ...]) -> Break:
+        """The same cause, to be raised at another place."""
+        return Break(self.code, self.what, self.stack or stack)
 
 
 class Raised(Exception):
@@ -87,6 +93,9 @@ class Value:
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
         """Write (or with None delete) an attribute held by the object itself."""
         raise Break("attribute-write", f"attribute {name!r} of a {self.python_type().__name__}")
+
+    def dropped(self, trace: Trace) -> None:
+        """The program has given up a reference to the object, maybe the last one."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.source or ''}>"

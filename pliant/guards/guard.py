@@ -6,12 +6,14 @@ as the Python condition it checks. `plan` turns a set of guards into the native 
 
 from __future__ import annotations
 
+import types
+import types
 from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any
 
 from pliant.base.position import Position
-from pliant.guards.source import Source
+from pliant.guards.source import MODULE_TABLES, DictItem, Source
 
 
 @unique  # an equal text would make one kind an alias of another
@@ -37,6 +39,9 @@ class Kind(Enum):
     # about the process: source is None, expected a native State
     STATE = "torch global state is {1}"
 
+
+ROUTINE = frozenset({Kind.CLASS_ATTR, Kind.LACKS, Kind.FUNCTION, Kind.SAME})
+CODE_LIKE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 MISSING = type("MISSING", (), {"__repr__": lambda self: "<no such attribute>"})()
 
@@ -72,6 +77,16 @@ class Guard:
     def __str__(self) -> str:
         return self.kind.value.format(self.source, shown(self.kind, self.expected))
 
+    @property
+    def routine(self) -> bool:
+        """Whether it only says that code and the machinery of classes and modules are as they were,
+        which a reader of a log takes for granted."""
+        if self.kind in ROUTINE or "_hooks" in str(self.source):
+            return True
+        if self.kind is Kind.IS:
+            return isinstance(self.expected, CODE_LIKE)
+        return isinstance(self.source, DictItem) and self.source.key in MODULE_TABLES
+
 
 def shown(kind: Kind, expected: Any) -> str:
     """The expected value as text, short enough for a log line."""
@@ -89,7 +104,13 @@ def shown(kind: Kind, expected: Any) -> str:
     return _short(list(expected) if kind is Kind.KEYS else expected)
 
 
+def name_of(value: Any) -> str | None:
+    """The name of a class or a function, as a user would write it."""
+    first = "__name__" if isinstance(value, types.BuiltinFunctionType) else "__qualname__"
+    name = getattr(value, first, None) or getattr(value, "__name__", None)
+    return name if isinstance(name, str) else None
+
+
 def _short(value: Any) -> str:
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    text = name if isinstance(name, str) else repr(value)
+    text = name_of(value) or repr(value)
     return text if len(text) <= 120 else text[:117] + "..."

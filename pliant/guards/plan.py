@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
-from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec, shown
+from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec, name_of, shown
 from pliant.guards.source import (
     Attr,
     CellContents,
@@ -258,7 +258,7 @@ def _describe(value: Any) -> str:
         text = repr(value)
         return text if len(text) <= 120 else text[:117] + "..."
     if isinstance(value, type) or inspect.isroutine(value):
-        return str(getattr(value, "__qualname__", value))
+        return name_of(value) or str(value)
     return f"<{type(value).__qualname__} object>"
 
 

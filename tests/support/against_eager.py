@@ -104,6 +104,9 @@ def _same(actual: Any, expected: Any, seen: dict, back: dict, path: str) -> None
     if type(actual) in PLAIN:
         assert actual == expected or (actual != actual and expected != expected), path
         return
+    if _is_plain_tuple(actual) and _is_plain_tuple(expected):
+        assert actual == expected, path  # Python itself may or may not share such constants
+        return
     if id(actual) in seen or id(expected) in back:
         assert seen.get(id(actual)) == id(expected), f"{path}: shared objects differ"
         assert back.get(id(expected)) == id(actual), f"{path}: shared objects differ"
@@ -119,6 +122,12 @@ def _same(actual: Any, expected: Any, seen: dict, back: dict, path: str) -> None
         if name not in ("__dict__", "__weakref__"):
             pair = [getattr(side, name, None) for side in (actual, expected)]
             _same(*pair, seen, back, f"{path}.{name}")
+
+
+def _is_plain_tuple(value: Any) -> bool:
+    return type(value) is tuple and all(
+        type(item) in (int, str, bool, type(None), type) or _is_plain_tuple(item) for item in value
+    )
 
 
 PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.device, range, slice)

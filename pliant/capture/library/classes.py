@@ -13,6 +13,7 @@ import operator
 import types
 import typing
 from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -301,9 +302,15 @@ def frozenset_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Va
     return SetValue(class_of(trace, cls), _elements(trace, iterable))
 
 
-def _elements(trace: Trace, iterable: Value | None) -> list[Any]:
+def _elements(trace: Trace, iterable: Value | None) -> Iterable[Any]:
+    """Elements as keys. A set stays one, since its order depends on what it is made from."""
     if iterable is None:
         return []
+    iterable = trace.read(iterable)
+    if isinstance(iterable, SetValue):
+        return set(iterable.items)
+    if isinstance(iterable, Const) and type(iterable.value) is frozenset:
+        return set(iterable.value)
     return [key_of(trace, item) for item in drain(trace, iterable)]
 
 

@@ -10,7 +10,6 @@ from pliant.capture.library.sequences import (
     bounds,
     count_equal,
     find,
-    full_name,
     has_own_operator,
     is_a,
     items_of,
@@ -19,7 +18,7 @@ from pliant.capture.library.sequences import (
     register_repr,
     times,
 )
-from pliant.capture.model import advance, call, equal, iterate
+from pliant.capture.model import advance, call, equal, iterate, type_name
 from pliant.capture.native import method
 from pliant.capture.value import NONE, NOT_IMPLEMENTED, Const, Value, boolean
 from pliant.capture.values.containers import Sequence
@@ -127,7 +126,7 @@ def deque_add(trace: Trace, self: Sequence, other: Value) -> Value:
         return _like(trace, self, [*self.items, *items_of(other)])
     if has_own_operator(trace, other, "__radd__"):
         return NOT_IMPLEMENTED
-    found = full_name(other.python_type())
+    found = type_name(other.python_type())
     trace.throw(TypeError(f'can only concatenate deque (not "{found}") to deque'))
 
 

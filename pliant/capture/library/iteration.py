@@ -115,9 +115,9 @@ def make_reversed(trace: Trace, obj: Value) -> Value:
     if owner is not None:
         return owner(trace, reversed, obj)
     cls = obj.python_type()
-    found = call_special(trace, obj, "__reversed__")
-    if found is not None:
-        return found
+    made = call_special(trace, obj, "__reversed__")
+    if made is not None:
+        return made
     if is_a(obj, tuple) and trace.lookup(cls, "__getitem__") is tuple.__getitem__:
         return ReversedSequence(reversed, as_sequence(obj))
     refused = "__reversed__" in _attributes(cls) or isinstance(obj, Mapping)
@@ -179,8 +179,8 @@ def chain_from_iterable(trace: Trace, cls: Value, iterables: Value) -> Value:
 @function(itertools.islice)
 def make_islice(trace: Trace, iterable: Value, *limits: Value) -> Value:
     if not 1 <= len(limits) <= 3:
-        problem = "at least 2 arguments, got 1" if not limits else f"at most 4 arguments, got {len(limits) + 1}"  # noqa: E501
-        trace.throw(TypeError(f"islice expected {problem}"))
+        which = "at least 2" if not limits else "at most 4"
+        trace.throw(TypeError(f"islice expected {which} arguments, got {len(limits) + 1}"))
     given = [trace.read(limit) for limit in limits]
     start, stop, step = [NONE, *given, NONE] if len(given) == 1 else [*given, NONE][:3]
     bound = "must be None or an integer: 0 <= x <= sys.maxsize."
@@ -335,4 +335,3 @@ def make_batched(trace: Trace, iterable: Value, n: Value) -> Value:
 
 if kinds.BATCHED is not None:
     function(kinds.BATCHED)(make_batched)
-

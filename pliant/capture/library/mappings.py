@@ -1,7 +1,7 @@
 """Methods of dictionaries: `dict`, `OrderedDict`, `defaultdict`.
 
-A dictionary from outside is read key by key; what only concerns one key assumes only that it is there
-or not. The views and the read-only proxy are in `views`.
+A dictionary from outside is read key by key; what only concerns one key assumes only that it is
+there or not. The views and the read-only proxy are in `views`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from pliant.capture.values.containers import (
     Sequence,
     key_of,
     plain_tuple,
+    real_key_of,
     value_of_key,
 )
 from pliant.capture.values.iterators import MappingIterator
@@ -62,7 +63,7 @@ def present(trace: Trace, self: Mapping, key: Any) -> Value | None:
     unread = self.backing is not None and key not in self.written
     found = self.get(trace, key)
     if unread and found is not None:
-        trace.guard(Kind.HAS, self.source, key)
+        trace.guard(Kind.HAS, self.source, real_key_of(trace, key))
     return found
 
 
@@ -144,7 +145,9 @@ def _same_order(trace: Trace, left: Mapping, right: Mapping) -> bool:
 @method(dict, "__eq__")
 def dict_eq(trace: Trace, self: Mapping, other: Value) -> Value:
     other = trace.read(other)
-    return boolean(same_items(trace, self, other)) if isinstance(other, Mapping) else NOT_IMPLEMENTED
+    return (
+        boolean(same_items(trace, self, other)) if isinstance(other, Mapping) else NOT_IMPLEMENTED
+    )
 
 
 @method(dict, "__ne__")
@@ -318,8 +321,8 @@ def _pairs(trace: Trace, other: Value) -> Iterator[tuple[Value, Value]]:
     while (element := advance(trace, iterator)) is not None:
         items = _pair(trace, element, place)
         if len(items) != 2:
-            text = f"dictionary update sequence element #{place} has length {len(items)}; 2 is required"
-            trace.throw(ValueError(text))
+            text = f"dictionary update sequence element #{place} has length {len(items)}"
+            trace.throw(ValueError(f"{text}; 2 is required"))
         yield items[0], items[1]
         place += 1
 

@@ -1,7 +1,7 @@
 """Methods of lists, tuples, named tuples and `torch.Size`. (Deques are in `deques`.)
 
-Items are moved about without being looked at, so that storing a value in a list assumes nothing of it.
-Only equality, order and truth ask the items.
+Items are moved about without being looked at, so that storing a value in a list assumes nothing of
+it. Only equality, order and truth ask the items.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from pliant.capture.library.classes import class_of
 from pliant.capture.library.objects import REPR, shown
 from pliant.capture.model import (
+    COMPARE,
     DESCRIPTORS,
     advance,
     binary,
@@ -27,6 +28,7 @@ from pliant.capture.model import (
     equal,
     iterate,
     truth,
+    type_name,
 )
 from pliant.capture.native import method
 from pliant.capture.value import (
@@ -69,12 +71,6 @@ def items_of(value: Value) -> list[Value]:
 
 def is_a(value: Value, cls: type) -> bool:
     return issubclass(value.python_type(), cls)
-
-
-def full_name(cls: type) -> str:
-    """The name that C code shows for a class: its own classes are shown with their module."""
-    heap = cls.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
-    return cls.__name__ if heap or cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
 def as_index(trace: Trace, value: Value, problem: str = NO_INDEX) -> int:
@@ -145,7 +141,7 @@ def compare_items(trace: Trace, symbol: str, left: list[Value], right: list[Valu
     return compare(trace, symbol, Const(len(left)), Const(len(right)))
 
 
-COMPARISONS = {"__lt__": "<", "__le__": "<=", "__eq__": "==", "__ne__": "!=", "__gt__": ">", "__ge__": ">="}  # fmt: skip
+COMPARISONS = {method: symbol for symbol, (method, _, _) in COMPARE.items()}
 
 
 def register_comparisons(cls: type) -> None:
@@ -165,7 +161,7 @@ def register_comparisons(cls: type) -> None:
 
 
 def has_own_operator(trace: Trace, value: Value, name: str) -> bool:
-    """Does the class of the right operand define the reflected operator in Python? It goes first."""
+    """Does the class of the right operand define the reflected operator in Python? Then it may act."""
     return isinstance(trace.lookup(value.python_type(), name), types.FunctionType)
 
 
@@ -234,7 +230,7 @@ def _get(trace: Trace, self: Value, key: Value, name: str) -> Value | list[Value
     key = trace.read(key)
     selection = as_slice(key)
     if selection is not None:
-        return run_real(trace, operator.getitem, items, selection)  # type: ignore[no-any-return]
+        return run_real(trace, operator.getitem, items, selection)
     index = as_index(trace, key, f"{name} indices must be integers or slices, not {{}}")
     if not -len(items) <= index < len(items):
         trace.throw(IndexError(f"{name} index out of range"))
@@ -259,7 +255,7 @@ def _concatenate(trace: Trace, self: Value, other: Value, cls: type) -> list[Val
         return [*items_of(self), *items_of(other)]
     if has_own_operator(trace, other, "__radd__"):
         return None
-    name, found = cls.__name__, full_name(other.python_type())
+    name, found = cls.__name__, type_name(other.python_type())
     trace.throw(TypeError(f'can only concatenate {name} (not "{found}") to {name}'))
 
 
@@ -331,9 +327,7 @@ def tuple_getnewargs(trace: Trace, self: Value) -> Value:
 _Example = namedtuple("_Example", "field")
 
 
-def _named_field(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
-) -> Value:
+def _named_field(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
     """A field of a named tuple: the descriptor knows its index."""
     index, _ = found.__reduce__()[1]
     return items_of(obj)[index]
@@ -359,8 +353,8 @@ def list_extend(trace: Trace, self: Sequence, iterable: Value) -> Value:
             self.append(trace, item)
         return NONE
     iterator = iterate(trace, iterable)
-    while (item := advance(trace, iterator)) is not None:
-        self.append(trace, item)
+    while (following := advance(trace, iterator)) is not None:
+        self.append(trace, following)
     return NONE
 
 
@@ -448,7 +442,9 @@ def _assignable(trace: Trace, selection: slice, value: Value) -> list[Value]:
     cls = value.python_type()
     if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
         simple = selection.step is None or selection.step == 1
-        problem = "can only assign an iterable" if simple else "must assign iterable to extended slice"
+        problem = (
+            "can only assign an iterable" if simple else "must assign iterable to extended slice"
+        )
         trace.throw(TypeError(problem))
     return drain(trace, value)
 
@@ -475,7 +471,11 @@ def list_delitem(trace: Trace, self: Sequence, key: Value) -> Value:
 
 @method(list, "sort")
 def list_sort(
-    trace: Trace, self: Sequence, *, key: Value = NONE, reverse: Value = Const(False)  # noqa: B008
+    trace: Trace,
+    self: Sequence,
+    *,
+    key: Value = NONE,
+    reverse: Value = Const(False),  # noqa: B008
 ) -> Value:
     ordered = sorted_items(trace, self.items, key, reverse)
     trace.mutate(self)
@@ -584,7 +584,7 @@ def _joined_sizes(trace: Trace, self: Value, other: Value, swap: bool) -> Value:
     if not is_a(other, tuple):
         if swap or has_own_operator(trace, other, "__radd__"):
             return NOT_IMPLEMENTED
-        found = full_name(other.python_type())
+        found = type_name(other.python_type())
         trace.throw(TypeError(f"can only concatenate tuple (not {found}) to torch.Size"))
     first, second = (other, self) if swap else (self, other)
     return _size(_sizes(trace, [*items_of(first), *items_of(second)]))
@@ -599,5 +599,3 @@ def size_mul(trace: Trace, self: Value, count: Value) -> Value:
 @method(torch.Size, "__repr__")
 def size_repr(trace: Trace, self: Value) -> Value:
     return Const(f"torch.Size([{', '.join(shown(trace, item) for item in items_of(self))}])")
-
-

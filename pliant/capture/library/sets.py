@@ -1,6 +1,6 @@
 """Methods of sets and frozensets.
 
-Elements are kept as keys in a real set (`containers.key_of`), so that the algebra is the real algebra.
+Elements are kept as keys in a real set (`containers.key_of`), so that the algebra is the real one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def is_set(value: Value) -> bool:
     return issubclass(value.python_type(), ANY_SET)
 
 
-def keys_of(value: Value) -> set[Any]:
-    """The elements of a set; a frozenset may also be a constant."""
-    return value.items if isinstance(value, SetValue) else set(value.constant())
+def keys_of(value: Value) -> Any:
+    """The elements of a set, in a real set or frozenset; a frozenset may also be a constant."""
+    return value.items if isinstance(value, SetValue) else value.constant()
 
 
 def operand(trace: Trace, value: Value) -> Any:
@@ -58,14 +58,15 @@ def _base(self: Value) -> type:
     return set if is_a(self, set) else frozenset
 
 
-def made_set(cls: type, keys: set[Any]) -> Value:
+def made_set(cls: type, keys: Any) -> Value:
     """A set of class `cls`; a frozenset of constants is a constant."""
-    made = SetValue(cls, keys)
+    made = SetValue(cls, set(keys))
     if cls is frozenset:
         try:
-            return Const(made.constant())
+            known = made.constant()
         except NotConstant:
-            pass
+            return made
+        return Const(keys if isinstance(keys, frozenset) else known)
     return made
 
 
@@ -154,13 +155,12 @@ def _register_inplace(name: str, real: Callable[[Any, Any], Any]) -> None:
 
 def _register_combination(cls: type, name: str, single: bool) -> None:
     """`union` and its relatives, which take any iterables."""
-    real = getattr(set, name)
 
     def combine(trace: Trace, self: Value, *others: Value) -> Value:
         if single and len(others) != 1:
             text = f"{cls.__name__}.{name}() takes exactly one argument ({len(others)} given)"
             trace.throw(TypeError(text))
-        found = real(keys_of(self), *[operand(trace, other) for other in others])
+        found = getattr(keys_of(self), name)(*[operand(trace, other) for other in others])
         return boolean(found) if isinstance(found, bool) else made_set(_base(self), found)
 
     method(cls, name)(combine)

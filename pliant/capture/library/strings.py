@@ -6,7 +6,7 @@ text is found by following their `__str__`, `__repr__` or `__format__`.
 
 from __future__ import annotations
 
-import _string
+import _string  # type: ignore[import-not-found]
 import re
 import string
 from collections.abc import Callable
@@ -72,7 +72,9 @@ def join(trace: Trace, self: Const, iterable: Value) -> Value:
     for place, item in enumerate(items):
         if not issubclass(item.python_type(), type(separator)):
             expected = "str instance" if isinstance(separator, str) else "a bytes-like object"
-            found = f"sequence item {place}: expected {expected}, {item.python_type().__name__} found"
+            found = (
+                f"sequence item {place}: expected {expected}, {item.python_type().__name__} found"
+            )
             trace.throw(TypeError(found))
     return Const(separator.join(item.constant() for item in items))
 
@@ -105,6 +107,28 @@ class _Formatter(string.Formatter):
     def __init__(self, trace: Trace, mapping: Value | None = None) -> None:
         self.trace = trace
         self.mapping = mapping
+        self.next: int | None = None  # the number of the next field; -1: fields have names
+
+    def parse(self, format_string: str) -> Any:
+        """The parts of the string, with a number for fields that have neither name nor number."""
+        for text, field, spec, conversion in super().parse(format_string):
+            if field is not None:
+                first, _ = _string.formatter_field_name_split(field)
+                if first == "" or isinstance(first, int):
+                    field = self._numbered(field, first)
+            yield text, field, spec, conversion
+
+    def _numbered(self, field: str, first: int | str) -> str:
+        automatic = first == ""
+        if self.next is not None and automatic is (self.next < 0):
+            kinds = ("manual field specification", "automatic field numbering")
+            raise ValueError(f"cannot switch from {kinds[not automatic]} to {kinds[automatic]}")
+        if not automatic:
+            self.next = -1
+            return field
+        number = self.next or 0
+        self.next = number + 1
+        return f"{number}{field}"
 
     def vformat(self, format_string: str, args: Any, kwargs: Any) -> str:
         try:
@@ -163,7 +187,7 @@ def percent_reflected(trace: Trace, self: Const, template: Value) -> Value:
 
 
 def _converted(trace: Trace, template: str, arguments: Value) -> Any:
-    """The arguments of `%` with those that are not constants as the text that the template wants."""
+    """The arguments of `%`, with text in place of those that are not constants."""
     fields = [found for found in _PERCENT.finditer(template) if found["kind"] != "%"]
     if isinstance(arguments, Mapping) and any(found["name"] is not None for found in fields):
         return {
@@ -173,7 +197,9 @@ def _converted(trace: Trace, template: str, arguments: Value) -> Any:
     values = arguments.items if _is_tuple(arguments) else [arguments]  # type: ignore[attr-defined]
     if len(values) != len(fields):
         raise NotConstant(arguments)
-    return tuple(_argument(trace, value, found) for value, found in zip(values, fields, strict=True))
+    return tuple(
+        _argument(trace, value, found) for value, found in zip(values, fields, strict=True)
+    )
 
 
 def _is_tuple(value: Value) -> bool:

@@ -27,6 +27,7 @@ from pliant.capture.model import (
     truth,
     unary,
 )
+from pliant.capture.native import METHODS
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, key_of
@@ -125,6 +126,7 @@ def list_extend(
 ) -> Any:
     target = trace.read(target)
     assert isinstance(target, Sequence)
+    trace.mutate(target)
     target.items.extend(drain(trace, rest[-1]))
     return (target, *rest[:-1])
 
@@ -133,7 +135,7 @@ def list_extend(
 def set_update(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value) -> Any:
     target = trace.read(target)
     assert isinstance(target, SetValue)
-    target.items.update([key_of(trace, item) for item in drain(trace, rest[-1])])
+    METHODS[set, "update"](trace, target, rest[-1])
     return (target, *rest[:-1])
 
 
@@ -159,7 +161,7 @@ def dict_merge(
     for key, value in mapping_items(trace, rest[-1], callee):
         name = key_of(trace, key)
         if not isinstance(name, str):
-            trace.throw(TypeError(f"{callee}() keywords must be strings"))
+            trace.throw(TypeError("keywords must be strings"))
         if target.get(trace, name) is not None:
             text = f"{callee}() got multiple values for keyword argument '{name}'"
             trace.throw(TypeError(text))

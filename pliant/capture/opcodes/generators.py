@@ -59,9 +59,19 @@ def end_send(trace: Trace, frame: Frame, ins: Instruction, iterator: Value, valu
     return value
 
 
+@opcode("CLEANUP_THROW")
+def cleanup_throw(
+    trace: Trace, frame: Frame, ins: Instruction, iterator: Value, sent: Value, exception: Value
+) -> Any:
+    """An exception came out of a `yield from`; StopIteration is its result."""
+    if issubclass(exception.python_type(), StopIteration):
+        return (NONE, returned_value(exception))
+    raise Raised(exception, again=True)
+
+
 @opcode(
     "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR",
-    "ASYNC_GEN_WRAP", "CLEANUP_THROW",
+    "ASYNC_GEN_WRAP",
 )  # fmt: skip
 def coroutine_only(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     raise Break("coroutine", ins.op)

@@ -73,16 +73,21 @@ def load_fast_and_clear(trace: Trace, frame: Frame, ins: Instruction) -> Any:
 
 @opcode("STORE_FAST", lazy=True)
 def store_fast(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    old = frame.locals.pop(ins.value, None) if trace.suspended else None
     if value is NULL:
         frame.locals.pop(ins.value, None)
     else:
         frame.locals[ins.value] = value
+    if old is not None:
+        old.dropped(trace)
 
 
 @opcode("DELETE_FAST")
 def delete_fast(trace: Trace, frame: Frame, ins: Instruction) -> Any:
-    if frame.locals.pop(ins.value, None) is None:
+    old = frame.locals.pop(ins.value, None)
+    if old is None:
         trace.throw(unbound(ins.value))
+    old.dropped(trace)
 
 
 def unbound(name: str) -> UnboundLocalError:

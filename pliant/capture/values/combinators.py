@@ -1,7 +1,7 @@
 """The iterators of `itertools`, over values.
 
-Each keeps the state that CPython's does, which `rebuild` expresses with the same class of iterator: what
-was consumed early (a saved item, a running total) is put back in front of the iterator underneath.
+Each keeps the state that CPython's does, which `rebuild` expresses with the same class of iterator:
+what was consumed early (a saved item, a running total) is put back in front of the iterator underneath.
 """
 
 from __future__ import annotations
@@ -468,9 +468,7 @@ class GroupBy(Iterator):
 
     def advance(self, trace: Trace) -> Value | None:
         self.group = None
-        while self.key is None or (
-            self.target is not None and equal(trace, self.target, self.key)
-        ):
+        while self.key is None or (self.target is not None and equal(trace, self.target, self.key)):
             if not self.step(trace):
                 return None
         self.target = self.key
@@ -522,7 +520,7 @@ class Group(Iterator):
 
 
 class TeeSource(Value):
-    """What the iterators of one `tee` share: the iterator underneath and the items taken from it."""
+    """What the iterators of one `tee` share: the iterator underneath, and the items it gave."""
 
     __slots__ = ("items", "iterator")
 
@@ -568,4 +566,3 @@ class Tee(Iterator):
 
     def rebuild(self, emit: Emitter) -> str:
         return advanced(emit, f"{emit.expression(self.shared)}.__copy__()", self.index)
-

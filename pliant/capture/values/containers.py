@@ -19,7 +19,7 @@ import torch
 
 from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants
 from pliant.guards.guard import Kind
-from pliant.guards.source import DictItem, InstanceDict, Source
+from pliant.guards.source import DictItem, Fixed, InstanceDict, Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
@@ -216,6 +216,7 @@ def key_of(trace: Trace, value: Value) -> Any:
         return tuple(key_of(trace, item) for item in value.items)
     cls = value.python_type()
     if trace.lookup(cls, "__hash__") in (object.__hash__, torch.Tensor.__hash__):
+        trace.keys.append(value)
         return ById(value)
     if trace.lookup(cls, "__hash__") is None:
         trace.throw(TypeError(f"unhashable type: '{cls.__name__}'"))
@@ -275,7 +276,7 @@ class Mapping(Container):
             return self.items[key]
         if self.backing is None:
             return None
-        real_key = _real_key(key)
+        real_key = real_key_of(trace, key)
         if real_key not in self.backing:
             trace.guard(Kind.LACKS, self.source, real_key)
             return None
@@ -380,12 +381,16 @@ class Mapping(Container):
                 emit.line(f"{place} = {emit.expression(value)}")
 
 
-def _real_key(key: Any) -> Any:
-    """The object that `key` is in the real dictionary."""
+def real_key_of(trace: Trace, key: Any) -> Any:
+    """The object that `key` is in a real dictionary. Of one from outside this assumes its identity."""
     if isinstance(key, ById):
-        real = getattr(key.value, "real", None)
-        return key if real is None else real  # one made during the capture can't be in there
-    return tuple(map(_real_key, key)) if type(key) is tuple else key
+        real, source = getattr(key.value, "real", None), key.value.source
+        if real is None:
+            return key  # one made during the capture can't be in there
+        if source is not None and not isinstance(source, Fixed):
+            trace.guard(Kind.IS, source, real)
+        return real
+    return tuple(real_key_of(trace, part) for part in key) if type(key) is tuple else key
 
 
 def _key_from_outside(trace: Trace, key: Any) -> Any:
@@ -450,8 +455,11 @@ def instance_dict(trace: Trace, owner: Any) -> Mapping:
     """The dictionary of attributes of `owner`, made on first use."""
     if owner.attributes is None:
         if owner.source is not None and getattr(owner, "real", None) is not None:
-            real = owner.real.__dict__
-            owner.attributes = Mapping(dict, source=InstanceDict(owner.source), backing=real)
+            real, source = owner.real.__dict__, InstanceDict(owner.source)
+            owner.attributes = trace.known(real, source)
+            if owner.attributes is not None:  # met before, on its own
+                return owner.attributes
+            owner.attributes = Mapping(dict, source=source, backing=real)
             trace.remember(real, owner.attributes)
         else:
             owner.attributes = Mapping(dict)

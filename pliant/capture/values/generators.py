@@ -5,15 +5,17 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
-from pliant.capture.interpreter import enter_handler, run_frame
+from pliant.capture.interpreter import enter_handler, note_raised, run_frame
 from pliant.capture.native import method
-from pliant.capture.value import NONE, Const, Raised, Value
+from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value, boolean
 from pliant.capture.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
     from pliant.capture.frame import Frame
     from pliant.capture.trace import Trace
+
+DELEGATES = 2  # the argument of a RESUME behind the `yield` that a `yield from` contains
 
 
 class Generator(Value):
@@ -34,30 +36,30 @@ class Generator(Value):
         return types.GeneratorType
 
     def children(self) -> list[Value]:
+        if self.frame.finished:
+            return []
         values = [*self.frame.locals.values(), *self.frame.cells.values(), *self.frame.stack]
-        return values if not self.frame.finished else []
+        return [*values, *([] if self.frame.function is None else [self.frame.function])]
 
     def rebuild(self, emit: Emitter) -> str:
         return emit.generator(emit, self)
+
+    # ---- going on
 
     def advance(self, trace: Trace) -> Value | None:
         return self.send(trace, NONE)
 
     def send(self, trace: Trace, value: Value) -> Value | None:
         """Continue with `value` as the result of the `yield`; None when the generator returns."""
-        if self.frame.finished:
-            return None
-        self._check_sendable(trace, value)
-        if self.started:
-            self.frame.stack.append(value)
-        return self._run(trace)
-
-    def _check_sendable(self, trace: Trace, value: Value) -> None:
         if self.running:
             trace.throw(ValueError("generator already executing"))
-        none = isinstance(value, Const) and value.value is None
-        if not self.started and not none:
+        if self.frame.finished:
+            return None
+        if self.started:
+            self.frame.stack.append(value)
+        elif not (isinstance(value, Const) and value.value is None):
             trace.throw(TypeError("can't send non-None value to a just-started generator"))
+        return self._run(trace)
 
     def _run(self, trace: Trace) -> Value | None:
         self.started = self.running = True
@@ -66,26 +68,138 @@ class Generator(Value):
         except Raised as raised:
             self.frame.finished = True
             if issubclass(raised.value.python_type(), StopIteration):
-                error = RuntimeError("generator raised StopIteration")
-                trace.throw(error)
+                refuse_stop_iteration(trace, raised.value)
             raise
         finally:
             self.running = False
         if self.frame.finished:
             self.result = value
             return None
+        if self._has_cleanup():
+            trace.suspended.append(self)
         return value
+
+    # ---- exceptions from outside
 
     def throw_in(self, trace: Trace, exception: Value) -> Value | None:
         """Raise `exception` at the `yield` where the generator is suspended."""
+        if self.running:
+            trace.throw(ValueError("generator already executing"))
         if self.frame.finished or not self.started:
             self.frame.finished = True
             raise Raised(exception)
-        self.frame.index -= 1  # the yield itself
-        if not enter_handler(trace, self.frame, exception):
-            self.frame.finished = True
+        inner = self.delegate()
+        if inner is None:
+            return self._raise_at_yield(trace, Raised(exception))
+        try:
+            return self._throw_into(trace, inner, exception)
+        except Raised as raised:
+            return self._raise_at_yield(trace, raised)
+
+    def delegate(self) -> Value | None:
+        """What a `yield from` that the generator is suspended in goes over."""
+        following = self.frame.instruction
+        if following.op == "RESUME" and ((following.arg or 0) & 3) >= DELEGATES:
+            return self.frame.stack[-1]
+        return None
+
+    def _throw_into(self, trace: Trace, inner: Value, exception: Value) -> Value | None:
+        if issubclass(exception.python_type(), GeneratorExit):
+            if isinstance(inner, Generator):
+                inner.close(trace)
             raise Raised(exception)
+        if not isinstance(inner, Generator):
+            raise Raised(exception)
+        item = inner.throw_in(trace, exception)
+        if item is not None:
+            return item
+        self._leave_delegate(inner.result)
         return self._run(trace)
+
+    def _leave_delegate(self, result: Value) -> None:
+        """The inner generator has returned: go on behind the `yield from`."""
+        frame = self.frame
+        while frame.instruction.op != "SEND":
+            frame.index -= 1
+        frame.index = frame.instruction.value
+        if frame.instruction.op == "END_SEND":
+            frame.stack.append(result)
+        else:
+            frame.stack[-1] = result
+
+    def _raise_at_yield(self, trace: Trace, raised: Raised) -> Value | None:
+        self.frame.index -= 1  # the yield itself
+        trace.frames.append(self.frame)
+        try:
+            note_raised(trace, self.frame, raised)
+            handled = enter_handler(trace, self.frame, raised.value)
+        finally:
+            trace.frames.pop()
+        if not handled:
+            self.frame.finished = True
+            raise raised
+        return self._run(trace)
+
+    # ---- the end
+
+    def close(self, trace: Trace) -> None:
+        if not self.started:
+            self.frame.finished = True
+        if self.frame.finished:
+            return
+        try:
+            item = self.throw_in(trace, ExceptionValue(GeneratorExit, []))
+        except Raised as raised:
+            if issubclass(raised.value.python_type(), GeneratorExit | StopIteration):
+                return
+            raise
+        if item is not None:
+            trace.throw(RuntimeError("generator ignored GeneratorExit"))
+
+    def _has_cleanup(self) -> bool:
+        """Whether closing the generator here would run code of it."""
+        inner = self.delegate()
+        if isinstance(inner, Generator) and inner._has_cleanup():
+            return True
+        return self.frame.decoded.handler(self.frame.index - 1) is not None
+
+    def dropped(self, trace: Trace) -> None:
+        """Python closes a generator when the last reference to it goes."""
+        waiting = any(each is self for each in trace.suspended) and not self.running
+        if waiting and not self.frame.finished and not is_referenced(trace, self):
+            trace.suspended = [each for each in trace.suspended if each is not self]
+            try:
+                self.close(trace)
+            except Raised:
+                pass  # Python ignores it too
+
+
+def is_referenced(trace: Trace, wanted: Value) -> bool:
+    """Whether the program can still reach `wanted`."""
+    left: list[Value] = [child for value, _ in trace.effects.values() for child in value.children()]
+    for frame in trace.frames:
+        left += [*frame.locals.values(), *frame.cells.values(), *frame.stack, *frame.handled]
+    seen: set[int] = set()
+    while left:
+        value: Value | None = left.pop()
+        if type(value) is Unread:
+            value = value.seen
+        if value is wanted:
+            return True
+        if value is not None and id(value) not in seen:
+            seen.add(id(value))
+            left += value.children()
+    return False
+
+
+def refuse_stop_iteration(trace: Trace, stop: Value) -> None:
+    """A generator must not let StopIteration out (PEP 479)."""
+    error = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+    error.set_link(trace, "__cause__", stop)
+    error.set_link(trace, "__context__", stop)
+    raised = Raised(error)
+    raised.has_context = True
+    raise raised
 
 
 def returned_value(stop: Value) -> Value:
@@ -95,12 +209,15 @@ def returned_value(stop: Value) -> Value:
     return NONE
 
 
+# ---- methods
+
+
 def _item_or_stop(trace: Trace, generator: Generator, item: Value | None) -> Value:
     if item is not None:
         return item
-    args = [] if isinstance(generator.result, Const) and generator.result.value is None else None
     result, generator.result = generator.result, NONE
-    raise Raised(ExceptionValue(StopIteration, [result] if args is None else args))
+    nothing = isinstance(result, Const) and result.value is None
+    raise Raised(ExceptionValue(StopIteration, [] if nothing else [result]))
 
 
 @method(types.GeneratorType, "__iter__")
@@ -119,30 +236,42 @@ def generator_send(trace: Trace, self: Generator, value: Value) -> Value:
 
 
 @method(types.GeneratorType, "throw")
-def generator_throw(trace: Trace, self: Generator, exception: Value, *rest: Value) -> Value:
-    exception = make_exception(trace, trace.read(exception))
+def generator_throw(
+    trace: Trace, self: Generator, exception: Value, value: Value = NONE, traceback: Value = NONE
+) -> Value:
+    """`throw(error)`, or in the old form `throw(class, error or arguments, traceback)`."""
+    exception, value = trace.read(exception), trace.read(value)
+    if issubclass(value.python_type(), BaseException):
+        exception = value
+    elif isinstance(exception, Const) and isinstance(exception.value, type):
+        if not (isinstance(value, Const) and value.value is None):
+            raise Break("unsupported-method", "generator.throw with arguments of the exception")
+        exception = ExceptionValue(exception.value, [])
     return _item_or_stop(trace, self, self.throw_in(trace, exception))
 
 
 @method(types.GeneratorType, "close")
 def generator_close(trace: Trace, self: Generator) -> Value:
-    if not self.started:
-        self.frame.finished = True
-    if self.frame.finished:
-        return NONE
-    try:
-        item = self.throw_in(trace, ExceptionValue(GeneratorExit, []))
-    except Raised as raised:
-        if issubclass(raised.value.python_type(), GeneratorExit | StopIteration):
-            return NONE
-        raise
-    if item is not None:
-        trace.throw(RuntimeError("generator ignored GeneratorExit"))
+    self.close(trace)
     return NONE
 
 
-def make_exception(trace: Trace, value: Value) -> Value:
-    """The exception object for what `raise` was given: a class is called."""
-    if isinstance(value, Const) and isinstance(value.value, type):
-        return ExceptionValue(value.value, [])
-    return value
+@method(types.GeneratorType, "__name__")
+def generator_name(trace: Trace, self: Generator) -> Value:
+    return Const(self.frame.code.co_name)
+
+
+@method(types.GeneratorType, "__qualname__")
+def generator_qualname(trace: Trace, self: Generator) -> Value:
+    return Const(self.frame.code.co_qualname)
+
+
+@method(types.GeneratorType, "gi_running")
+def generator_running(trace: Trace, self: Generator) -> Value:
+    return boolean(self.running)
+
+
+@method(types.GeneratorType, "gi_yieldfrom")
+def generator_yieldfrom(trace: Trace, self: Generator) -> Value:
+    waiting = self.started and not self.frame.finished and not self.running
+    return (self.delegate() if waiting else None) or NONE

@@ -1,8 +1,8 @@
 """Iterators over containers, and those of the built-in functions `zip`, `map`, `filter`, …
 
-An iterator is the object it goes over and a position in it; the object is live, as in CPython, so that
-changing a list while iterating over it has the same outcome. Each iterator can be made anew in residual
-code, in its present state. The iterators of `itertools` are in `combinators`.
+An iterator is the object it goes over and a position in it; the object is live, as in CPython, so
+that changing a list while iterating over it has the same outcome. Each iterator can be made anew in
+residual code, in its present state. The iterators of `itertools` are in `combinators`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class _Indexed:
         raise IndexError(index)
 
 
-LIST_ITERATOR = type(iter([]))
-TUPLE_ITERATOR = type(iter(()))
-DEQUE_ITERATOR = type(iter(deque()))
-REVERSED_LIST = type(reversed([]))
-REVERSED_DEQUE = type(reversed(deque()))
-SET_ITERATOR = type(iter(set()))
-CALLABLE_ITERATOR = type(iter(int, 1))
+LIST_ITERATOR: type = type(iter([]))
+TUPLE_ITERATOR: type = type(iter(()))
+DEQUE_ITERATOR: type = type(iter(deque()))
+REVERSED_LIST: type = type(reversed([]))
+REVERSED_DEQUE: type = type(reversed(deque()))
+SET_ITERATOR: type = type(iter(set()))
+CALLABLE_ITERATOR: type = type(iter(int, 1))
 INDEX_ITERATOR: type = type(iter(_Indexed()))
-ORDERED_ITERATOR = type(iter(OrderedDict()))
+ORDERED_ITERATOR: type = type(iter(OrderedDict()))
 MAPPING_ITERATORS: dict[tuple[str, bool], type] = {
     ("keys", False): type(iter({}.keys())),
     ("values", False): type(iter({}.values())),
@@ -88,6 +88,10 @@ class Iterator(Value):
     def advance(self, trace: Trace) -> Value | None:
         """The next item, or None at the end."""
         raise NotImplementedError
+
+    def dropped(self, trace: Trace) -> None:
+        for child in self.children():
+            child.dropped(trace)
 
 
 # ---- over containers

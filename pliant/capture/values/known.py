@@ -98,7 +98,7 @@ _MAKERS: dict[type, Callable[[Any, Trace | None], Any]] = {
 
 
 def from_real(trace: Trace, obj: Any) -> Value:
-    """The value of an object that was made during the capture, so that nothing else refers to it."""
+    """The value of an object made during the capture, to which nothing else refers."""
     maker = _VALUES.get(type(obj))
     if maker is not None:
         return maker(trace, obj)

@@ -1,0 +1,82 @@
+"""Which objects from outside must be different ones, because the captured program depends on it.
+
+The same object reached in two ways is one value, with a guard that the ways meet. Objects that were
+different are different values, and mostly it does not matter whether they still are on the next call.
+It does where one was written, and where they were told apart by identity as keys.
+"""
+
+from __future__ import annotations
+
+from pliant.capture.trace import Trace
+from pliant.capture.value import Value
+from pliant.capture.values.containers import Mapping
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import Kind
+from pliant.guards.source import MODULE_TABLES, DictItem, Fixed, Source
+
+
+def assume_distinct(trace: Trace) -> None:
+    """Add the guards for a program that has been followed to its end."""
+    changed = [value for value, _ in trace.effects.values() if value.source is not None]
+    objects = [value for value in changed if not isinstance(value, Mapping)]
+    objects += [value.owner for value in changed if isinstance(value, Mapping) and value.owner]
+    written: set[type] = {value.python_type() for value in objects}
+    if trace.writes_tensors:
+        written |= {value.cls for value in trace.tensors.values()}
+    groups: dict[type, list[Source]] = {}
+    for value in trace.outside_values():
+        cls = value.python_type()
+        if cls in written and value.source is not None and not isinstance(value, Mapping):
+            groups.setdefault(_family(value), []).append(value.source)
+    for sources in groups.values():
+        _distinct(trace, sources)
+    for cls in {value.cls for value in changed if isinstance(value, Mapping)}:
+        _distinct(trace, _dictionaries(trace, cls))
+    _keys(trace)
+
+
+def _dictionaries(trace: Trace, cls: type) -> list[Source]:
+    """Dictionaries have three lives: on their own, as `__dict__` of an object, as globals. One that
+    is met on its own may be any of the others; those others are known to be different."""
+    everything = [
+        value
+        for value in trace.outside_values()
+        if isinstance(value, Mapping) and value.cls is cls
+    ]
+    written = [value for value in everything if id(value) in trace.effects]
+    alone = [value for value in everything if not _is_part(value) and not _is_table(value)]
+    if any(not _is_part(value) for value in written):
+        return [value.source for value in everything if value.source is not None]
+    if not written or not alone:
+        return []
+    return [value.source for value in [*written, *alone] if value.source is not None]
+
+
+def _keys(trace: Trace) -> None:
+    """Objects used as keys by their identity."""
+    groups: dict[type, list[Source]] = {}
+    for value in trace.keys:
+        if value.source is not None:
+            groups.setdefault(_family(value), []).append(value.source)
+    for sources in groups.values():
+        _distinct(trace, sources)
+
+
+def _distinct(trace: Trace, sources: list[Source]) -> None:
+    found = list(dict.fromkeys(sources))
+    if len(found) > 1 and not all(isinstance(source, Fixed) for source in found):
+        trace.guard(Kind.DISTINCT, found[0], tuple(found[1:]))
+
+
+def _family(value: Value) -> type:
+    return TensorValue if isinstance(value, TensorValue) else value.python_type()
+
+
+def _is_part(value: Mapping) -> bool:
+    """A `__dict__` belongs to its object, and globals to their module."""
+    return value.owner is not None or isinstance(value.source, Fixed)
+
+
+def _is_table(value: Mapping) -> bool:
+    """The tables of an `nn.Module`, of which there are many, and which nobody shares."""
+    return isinstance(value.source, DictItem) and value.source.key in MODULE_TABLES

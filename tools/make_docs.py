@@ -1,0 +1,190 @@
+"""Keeps the documentation true: writes what can be made from the code, and what examples print.
+
+    python tools/make_docs.py            rewrite README.md and docs/*.md in place
+    python tools/make_docs.py --check    only say which pages are out of date, with status 1
+
+Two things are made. A part between `<!-- made: NAME -->` and `<!-- end -->` is a table from the code.
+And a block of Python that is followed by a block of `text` is a program and what it prints (logs
+included): the program is run, each block by itself, as the file `demo.py`. A block that begins with
+```python no-run is a fragment, to be read only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import inspect
+import io
+import linecache
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+import pliant  # noqa: E402
+from pliant.base import events, logs  # noqa: E402
+from pliant.base.options import Options  # noqa: E402
+from pliant.capture.breaks import BREAKS  # noqa: E402
+
+PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def renewed(text: str) -> str:
+    """A page with its made parts and its outputs as they should be."""
+    text = PART.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], text)
+    done, rest = "", text
+    while found := re.search(r"```python\n(.*?)```\n", rest, re.DOTALL):
+        done += rest[: found.end()]
+        rest = rest[found.end() :]
+        following = re.match(r"((?:(?!```).)*?)```text\n(.*?)```\n", rest, re.DOTALL)
+        printed = run(found[1])
+        if following is not None:
+            done += f"{following[1]}```text\n{printed}```\n"
+            rest = rest[following.end() :]
+        elif printed:
+            raise ValueError(f"nobody shows what this prints:\n{found[1]}\nit prints:\n{printed}")
+    return done + rest
+
+
+def run(program: str, name: str = "demo.py") -> str:
+    """What a program prints, to stdout and stderr, when it is run as a file of its own."""
+    pliant.reset()
+    torch.manual_seed(0)
+    shown = io.StringIO()
+    defaults = {item.name: getattr(Options(), item.name) for item in fields(Options)}
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        stack.callback(os.chdir, before)
+        os.chdir(folder)
+        Path(name).write_text(program)
+        linecache.cache.pop(name, None)
+        stack.callback(linecache.cache.pop, name, None)
+        stack.callback(pliant.set_logs)
+        stack.enter_context(pliant.config.patch(defaults))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("default")
+        stack.enter_context(contextlib.redirect_stdout(shown))
+        stack.enter_context(contextlib.redirect_stderr(shown))
+        exec(compile(program, name, "exec"), {"__name__": "__main__"})
+    return shown.getvalue()
+
+
+# ---- the parts that are made from the code
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
+
+
+def graph_breaks() -> str:
+    rows = [[f"`{code}`", cause.why, cause.remedy] for code, cause in sorted(BREAKS.items())]
+    return table(["code", "why", "what to do"], rows)
+
+
+def options() -> str:
+    rows = [
+        [
+            f"`{item.name}`",
+            f"`{item.default!r}`",
+            item.metadata["kind"].words,
+            item.metadata["doc"] + ("" if is_read(item.name) else " *(accepted, no effect yet)*"),
+        ]
+        for item in fields(Options)
+    ]
+    return table(["option", "default", "takes", "what it does"], rows)
+
+
+def is_read(option: str) -> bool:
+    """Whether some part of pliant looks at the option."""
+    return re.search(rf"options\.{option}\b", _source()) is not None
+
+
+def is_raised(error: type) -> bool:
+    return re.search(rf"(raise |return ){error.__name__}\(", _source()) is not None
+
+
+def _source() -> str:
+    files = (ROOT / "pliant").rglob("*.py")
+    return "\n".join(file.read_text() for file in sorted(files))
+
+
+def log_channels() -> str:
+    rows = [[f"`{name}`", channel.doc] for name, channel in logs.CHANNELS.items()]
+    return table(["channel", "what it shows"], rows)
+
+
+def event_kinds() -> str:
+    rows = []
+    for kind in events.KINDS:
+        counter = f"`{kind.counter}`" if kind.counter else ""
+        rows.append([f"`{kind.__name__}`", _first_paragraph(kind), counter])
+    return table(["event", "what happened", "counter"], rows)
+
+
+def errors() -> str:
+    parts = []
+    for name in pliant.errors.__all__:
+        kind = getattr(pliant.errors, name)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            bases = ", ".join(base.__name__ for base in kind.__bases__)
+            reserved = ["*Nothing raises it yet.*"] if _is_reserved(kind) else []
+            text = [f"## {name}", f"A {bases}.", *reserved, inspect.getdoc(kind) or ""]
+            parts.append("\n\n".join(text) + "\n\n")
+    return "\n" + "".join(parts)
+
+
+def _is_reserved(kind: type) -> bool:
+    if kind.__subclasses__() or issubclass(kind, Warning):
+        return False
+    return not is_raised(kind)
+
+
+def _first_paragraph(kind: type) -> str:
+    text = (inspect.getdoc(kind) or "").split("\n\n")[0]
+    return " ".join(text.split())
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "graph-breaks": graph_breaks,
+    "options": options,
+    "log-channels": log_channels,
+    "events": event_kinds,
+    "errors": errors,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args().check
+    stale = 0
+    for page in pages():
+        old = page.read_text()
+        new = renewed(old)
+        if new == old:
+            continue
+        stale += 1
+        print(f"{page.relative_to(ROOT)} {'is out of date' if check else 'is new'}")
+        print("".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True), n=1)))
+        if not check:
+            page.write_text(new)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
