@@ -5,7 +5,6 @@
 """
 
 import io
-import logging
 
 import torch
 
@@ -81,8 +80,6 @@ def main():
     counted("toward_zero(-ones)", lambda: toward_zero(-torch.ones(2)))
 
     print("\n5. A module: what happens to it later takes effect")
-    # A module has many small parts, and each is guarded: too long a list for a tour.
-    logging.getLogger("pliant.guards").setLevel(logging.WARNING)
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     fast = pliant.compile(net, fullgraph=True)
     x = torch.ones(1, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import io
 import types
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pliant.stages import BreakInfo, Captured
 
 def started(function: types.FunctionType, index: int) -> dict[str, Any]:
     """Compilation number `index` of `function` begins. Returns what later events say about it too."""
-    about = {"index": index, **_about(function)}
+    about = {"index": index, **described(function)}
     events.emit(events.CompileStarted(**about))
     events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
     return about
@@ -32,17 +33,18 @@ def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> N
 
 def not_captured(function: types.FunctionType, code: str, what: str) -> None:
     """Nothing of the function can be captured."""
-    _broke(BreakInfo(code, what, None, ()), {"index": 0, **_about(function)})
+    _broke(BreakInfo(code, what, None, ()), {"index": 0, **described(function)})
 
 
 def fell_back(function: types.FunctionType, error: Exception) -> None:
     """We failed: the function runs eagerly."""
-    events.emit(events.FellBack(reason=repr(error), error=error, **_about(function)))
+    events.emit(events.FellBack(reason=repr(error), error=error, **described(function)))
 
 
-def _about(function: types.FunctionType) -> dict[str, Any]:
+def described(function: types.FunctionType) -> dict[str, Any]:
     """The user's name for a function, and its line. Resume functions are parts of what he wrote."""
-    position = Position.of_code(function.__code__)
+    written = inspect.unwrap(function)
+    position = Position.of_code(getattr(written, "__code__", function.__code__))
     name, _, line = function.__qualname__.partition("__resume_")
     if line.isdigit():
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from typing import Any
@@ -66,49 +67,20 @@ OWN = frozenset({"_orig_mod", "_dispatcher", "__class__", "__dict__"})
 
 
 def call_module(module: torch.nn.Module) -> types.FunctionType:
-    """A function that calls a module with the parameters of its `forward`, so that guards and
-    residual code speak of them by name, and hooks run as in eager."""
-    try:
-        signature = inspect.signature(type(module).forward)
-        parameters = list(signature.parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    if "forward" in vars(module) or not parameters or parameters[0].kind > 1:
-        parameters = list(inspect.signature(_any_call).parameters.values())
-    return _make_caller(module, parameters)
+    """A function that calls a module exactly as its caller does: hooks see the same arguments.
 
+    It is marked with the signature and the place of `forward`, so that guards and logs speak of the
+    arguments by their names.
+    """
 
-def _any_call(self: Any, *args: Any, **kwargs: Any) -> Any: ...
+    def forward(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self(*args, **kwargs)
 
-
-def _make_caller(
-    module: torch.nn.Module, parameters: list[inspect.Parameter]
-) -> types.FunctionType:
-    scope: dict[str, Any] = {"__name__": type(module).__module__}
-    declared, passed = [], []
-    star = False
-    for index, parameter in enumerate(parameters):
-        name, kind = parameter.name, parameter.kind
-        if kind is parameter.VAR_POSITIONAL:
-            declared.append(f"*{name}")
-            passed.append(f"*{name}")
-            star = True
-        elif kind is parameter.VAR_KEYWORD:
-            declared.append(f"**{name}")
-            passed.append(f"**{name}")
-        else:
-            if kind is parameter.KEYWORD_ONLY and not star:
-                declared.append("*")
-                star = True
-            default = ""
-            if parameter.default is not parameter.empty:
-                scope[f"default_{index}"] = parameter.default
-                default = f"=default_{index}"
-            declared.append(f"{name}{default}")
-            passed.append(f"{name}={name}" if kind is parameter.KEYWORD_ONLY else name)
-    receiver, *rest = passed
-    source = f"def forward({', '.join(declared)}):\n    return {receiver}({', '.join(rest)})\n"
-    exec(compile(source, f"<pliant call of {type(module).__name__}>", "exec"), scope)
-    function: types.FunctionType = scope["forward"]
-    function.__qualname__ = f"{type(module).__qualname__}.forward"
-    return function
+    own = module.forward
+    forward.__qualname__ = f"{type(module).__qualname__}.forward"
+    forward.__wrapped__ = own  # type: ignore[attr-defined]
+    with contextlib.suppress(TypeError, ValueError):
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = inspect.signature(own).parameters.values()
+        forward.argument_names = tuple(p.name for p in parameters if p.kind in kinds)  # type: ignore[attr-defined]
+    return forward  # type: ignore[return-value]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pliant._native import UNREACHABLE, Dispatcher
+from pliant.announce import described
 from pliant.base import events
 from pliant.base.errors import RecompileLimitError
 from pliant.base.options import Options
@@ -75,7 +76,8 @@ class Limits:
         option = self.reached(dispatcher) or "recompile_limit"
         limit = getattr(self.options, option)
         varied, remedy = what_varied(failures)
-        name, position = dispatcher.fn.__qualname__, Position.of_code(dispatcher.fn.__code__)
+        about = described(dispatcher.fn)
+        name, position = about["function"], about["position"]
         if self.options.fail_on_recompile_limit_hit:
             raise RecompileLimitError(
                 f"{name} was compiled {limit} times, as often as config.{option} allows",
@@ -98,8 +100,7 @@ class Limits:
     def _tell(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
         events.emit(
             events.Recompiled(
-                function=dispatcher.fn.__qualname__,
-                position=Position.of_code(dispatcher.fn.__code__),
+                **described(dispatcher.fn),
                 index=len(dispatcher.entries),
                 reasons=tuple(failure.event() for failure in failures),
             )

@@ -7,11 +7,12 @@ import enum
 import types
 from typing import Any
 
+from pliant._native import Dispatcher
 from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.functions import BoundMethod, CompiledFunction, Function
 from pliant.capture.values.known import from_real
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
@@ -204,6 +205,13 @@ def set_class_attribute(trace: Trace, obj: Const, name: str, value: Value | None
     raise Break("attribute-write", f"{getattr(real, '__name__', type(real).__name__)}.{name}")
 
 
+def get_compiled_attribute(trace: Trace, obj: CompiledFunction, name: str) -> Value | None:
+    """A compiled function has the attributes of the function itself."""
+    own = {"fn": obj.function, "__wrapped__": obj.function, "__class__": Const(Dispatcher)}
+    return own.get(name) or get_attribute(trace, obj.function, name)
+
+
+GET[CompiledFunction] = get_compiled_attribute
 GET[Const] = get_constant_attribute
 GET[BoundMethod] = get_method_attribute
 GET[Function] = get_function_attribute

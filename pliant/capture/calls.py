@@ -21,7 +21,7 @@ from pliant.capture.native import FUNCTIONS, METHODS, PURE
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BuiltinMethod, Function, Partial, named
+from pliant.capture.values.functions import BuiltinMethod, CompiledFunction, Function, Partial, named
 from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
@@ -226,7 +226,18 @@ def call_partial(
     return call(trace, target.function, [*target.args, *args], merged, direct)
 
 
+def call_compiled(
+    trace: Trace,
+    target: CompiledFunction,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    direct: bool,
+) -> Value:
+    return call(trace, target.function, args, kwargs, direct)
+
+
 CALL[Function] = call_function
+CALL[CompiledFunction] = call_compiled
 CALL[BuiltinMethod] = call_builtin_method
 CALL[Const] = call_constant
 CALL[Partial] = call_partial

@@ -123,8 +123,10 @@ class Attempt:
 
     def _root_frame(self) -> Frame:
         code = self.function.__code__
+        names = getattr(self.function, "argument_names", None)
+        stars = code.co_argcount + code.co_kwonlyargcount  # *args and **kwargs come last
         variables: dict[str, Value] = {
-            name: Unread(value, Local(index, name))
+            name: Unread(value, Local(index, name, names if index >= stars else None))
             for index, (name, value) in enumerate(
                 zip(parameter_names(code), self.values, strict=True)
             )
@@ -152,7 +154,7 @@ class Attempt:
 def refused(cause: Break, frames: list[Frame]) -> GraphBreakError:
     """The error for a graph break under `fullgraph=True`."""
     known = BREAKS[cause.code]
-    *outer, position = [frame.position() for frame in frames]
+    *outer, position = [frame.position() for frame in frames if not frame.ours]
     return GraphBreakError(
         f"fullgraph=True, but this can't be captured: {cause.what}",
         why=known.why,

@@ -53,6 +53,11 @@ class Frame:
         self.returned: Value | None = None
 
     @property
+    def ours(self) -> bool:
+        """Whether this is a helper of pliant's own, which the user does not want to see."""
+        return str(self.globals.get("__name__", "")).partition(".")[0] == "pliant"
+
+    @property
     def instruction(self) -> Instruction:
         return self.instructions[self.index]
 

@@ -36,6 +36,7 @@ class GraphBuilder:
         self.inputs: list[GraphInput] = []
         self.outputs: list[fx.Node] = []
         self._effectful: set[fx.Node] = set()
+        self._kept: set[fx.Node] = set()
         self._after_inputs: fx.Node | None = None
 
     def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
@@ -68,6 +69,10 @@ class GraphBuilder:
             self._effectful.add(node)
         return node
 
+    def keep(self, node: fx.Node) -> None:
+        """Keep `node` even if nothing needs its result."""
+        self._kept.add(node)
+
     def output(self, node: fx.Node) -> int:
         """Return `node` from the graph too; its position among the results."""
         if node not in self.outputs:
@@ -81,7 +86,7 @@ class GraphBuilder:
         """The finished graph without dead nodes and unused inputs; None if nothing is left."""
         self.graph.output(tuple(self.outputs))
         for node in reversed(list(self.graph.nodes)):
-            keep = node.op == "output" or node in self._effectful
+            keep = node.op == "output" or node in self._effectful or node in self._kept
             if not keep and not node.users:
                 self.graph.erase_node(node)
         self.inputs = [known for known in self.inputs if not known.node._erased]

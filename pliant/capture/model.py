@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant._native import Dispatcher
 from pliant.capture.native import METHODS
 from pliant.capture.value import (
     NOT_IMPLEMENTED,
@@ -181,6 +182,7 @@ def _bind_member(
 
 DESCRIPTORS: dict[type, Callable[..., Value]] = {
     types.FunctionType: _bind_function,
+    Dispatcher: _bind_function,
     types.MethodDescriptorType: _bind_native,
     types.WrapperDescriptorType: _bind_native,
     types.ClassMethodDescriptorType: _bind_native,

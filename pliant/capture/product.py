@@ -61,7 +61,7 @@ class Product:
 
     def broke(self, frames: list[Frame], cause: Break) -> Captured:
         """Break at the present instruction of the innermost of `frames`."""
-        stack = tuple(frame.position() for frame in frames)
+        stack = tuple(frame.position() for frame in frames if not frame.ours)
         where = cause.stack or stack
         self.broken = BreakInfo(cause.code, cause.what, where[-1], where)
         operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]

@@ -7,7 +7,6 @@ capture time and make none; a write or a random draw makes a node that must stay
 
 from __future__ import annotations
 
-import functools
 import operator
 import types
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pliant.capture.failures import note_operation
 from pliant.capture.model import CALL, GET, OPERATE, SET, iterate
 from pliant.capture.torch_state import QUERIES, WRITERS
 from pliant.capture.trace import Trace
@@ -55,7 +55,6 @@ NOT_FACTS = frozenset(
 GUARDED_FACTS = frozenset({"is_leaf", "retains_grad", "name", "names"})
 
 
-@functools.cache
 def is_operation(real: Any) -> bool:
     """Whether a callable is one of PyTorch's operations on tensors."""
     if isinstance(real, types.BuiltinFunctionType):
@@ -112,6 +111,7 @@ def record(
             assume_method(trace, trace.read(args[0]), name)
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
+    note_operation(trace, node, result, effect)
     return from_result(trace, result.value, node, name)
 
 
@@ -269,7 +269,7 @@ def _iterate(trace: Trace, tensor: Value) -> Value:
 
 
 def _truth(trace: Trace, tensor: Value) -> Value:
-    raise Break("data-dependent-branch", f"the truth of {tensor!r}")
+    raise Break("data-dependent-branch", "the truth of a tensor")
 
 
 def _contains(trace: Trace, container: Value, item: Value) -> Value:

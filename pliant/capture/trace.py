@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pliant.base.options import Options
 from pliant.base.position import Position
+from pliant.capture.failures import Lasting
 from pliant.capture.graph import GraphBuilder
 from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell, ExceptionValue
@@ -69,6 +70,7 @@ class Trace:
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
         self.keys: list[Value] = []  # objects told apart by identity, as keys of dictionaries and sets
+        self.lasting = Lasting()
         self.suspended: list[Value] = []  # generators that have something to do when they are closed
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
         self._known: dict[int, tuple[Any, Value]] = {}
@@ -178,7 +180,7 @@ class Trace:
 
     def stack(self) -> tuple[Position, ...]:
         """The user's stack, outermost first."""
-        return tuple(frame.position() for frame in self.frames)
+        return tuple(frame.position() for frame in self.frames if not frame.ours)
 
     def on_break(self, frame: Frame, cause: Break) -> NoReturn:
         """The present instruction of `frame` can't be captured."""

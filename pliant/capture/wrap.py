@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +19,17 @@ from typing import Any
 import torch
 
 from pliant._native import is_python_class
+from pliant._native import Dispatcher
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
-from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
+from pliant.capture.values.functions import (
+    BoundMethod,
+    BuiltinMethod,
+    CompiledFunction,
+    Function,
+    Partial,
+)
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
@@ -53,10 +61,13 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
 
 def builder_of(cls: type) -> Builder:
     """How objects of a class are wrapped."""
-    found = BUILDERS.get(cls)
+    found = BUILDERS.get(cls) or _chosen.get(cls)
     if found is None:
-        found = BUILDERS[cls] = _choose(cls)
+        found = _chosen[cls] = _choose(cls)
     return found
+
+
+_chosen: weakref.WeakKeyDictionary[type, Builder] = weakref.WeakKeyDictionary()
 
 
 def _choose(cls: type) -> Builder:
@@ -226,6 +237,12 @@ def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:
     return method
 
 
+def _compiled(trace: Trace, real: Dispatcher, source: Source) -> Value:
+    """A function that pliant compiles is followed like any other."""
+    _assume(trace, Kind.TYPE, source, Dispatcher)
+    return CompiledFunction(Unread(real.fn, Attr(source, "fn")), source)
+
+
 def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, type(real))
     args, keywords = Attr(source, "args"), Attr(source, "keywords")
@@ -298,6 +315,7 @@ BUILDERS: dict[type, Builder] = {
     types.BuiltinFunctionType: _builtin_function,
     functools.partial: _partial,
     types.CellType: _cell,
+    Dispatcher: _compiled,
 }  # fmt: skip
 
 # For classes not listed: the first base that fits. Order matters.

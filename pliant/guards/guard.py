@@ -7,7 +7,6 @@ as the Python condition it checks. `plan` turns a set of guards into the native 
 from __future__ import annotations
 
 import types
-import types
 from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any

@@ -50,13 +50,18 @@ class Source:
 
 
 class Local(Source):
-    """A parameter of the compiled function, by position in its signature."""
+    """A parameter of the compiled function, by position in its signature.
 
-    __slots__ = ()
+    For `*args` and `**kwargs` that are passed on to another function, `names` are the names that
+    function has for them; its items print under those names.
+    """
+
+    __slots__ = ("names",)
     form = "L[{2!r}]"
 
-    def __init__(self, index: int, name: str) -> None:
+    def __init__(self, index: int, name: str, names: tuple[str, ...] | None = None) -> None:
         super().__init__(None, index, name)
+        self.names = names
 
     @property
     def index(self) -> int:
@@ -134,6 +139,12 @@ class SeqItem(_Indexed):
     __slots__ = ()
     form = "{0}[{1}]"
 
+    def __str__(self) -> str:
+        names = self.parent.names if isinstance(self.parent, Local) else None
+        if names is not None and self.index < len(names):
+            return f"L[{names[self.index]!r}]"
+        return super().__str__()
+
 
 class Attr(_Named):
     """`parent.name` through `getattr`: slots, attributes of built-in objects, `tensor.grad`."""
@@ -176,6 +187,8 @@ def global_variable(namespace: dict[str, Any], name: str) -> DictItem:
 
 def _dict_item(parent: Source, key: Any) -> str:
     """Print dictionary items as users know them: attributes, submodules, parameters, globals."""
+    if isinstance(parent, Local) and parent.names is not None:
+        return f"L[{key!r}]"
     if isinstance(key, str) and key.isidentifier():
         if isinstance(parent, InstanceDict):
             return f"{parent.parent}.{key}"
@@ -185,7 +198,9 @@ def _dict_item(parent: Source, key: Any) -> str:
     if isinstance(parent, Fixed) and parent.name.startswith("G<"):
         return f"G[{key!r}]"
     owner = _module_table_owner(parent)
-    return f"{owner if owner is not None else parent}[{key!r}]"
+    if owner is None:
+        return f"{parent}[{key!r}]"
+    return f"{owner}[{key if str(key).isdigit() else repr(key)}]"
 
 
 def _module_table_owner(source: Source) -> Source | None:

@@ -2,6 +2,7 @@
 
 import types  # noqa: F401
 from collections import Counter, OrderedDict, defaultdict  # noqa: F401
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -291,3 +292,23 @@ def test_order_of_new_keys():
         d["a"] = 0
 
     check(f, X, {"a": 1, "b": 2})
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    size: int
+
+
+def test_keys_with_a_hash_of_their_own():
+    def f(x):
+        d = {Key("a", 1): x, (Key("b", 2), 3): 4}
+        d[Key("a", 1)] = x + 1
+        seen = {Key("a", 1), Key("a", 1), Key("c", 3)}
+        return d, d[Key("a", 1)], (Key("b", 2), 3) in d, Key("z", 0) in d, len(seen), seen
+
+    check(f, X)
+
+
+def test_custom_keys_from_outside_break():
+    check(lambda x, d: d[Key("a", 1)] + x, X, {Key("a", 1): 2}, breaks=1)

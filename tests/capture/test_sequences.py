@@ -108,7 +108,7 @@ def test_reading(expression):
         "deque([1], maxlen=-1)", "hash([1])", "hash((1, []))", "{[1]: 2}", "[1] + torch.Size([1])",
         "q[-9]", "list(3)", "tuple(3)", "t.__add__(3)", "3 in 3", "[n for n in 3]",
         "sorted([1, None])", "x.shape[5]", "x.shape + [1]", "torch.Size(['a'])", "x.shape + (1.5,)",
-        "Pair(1)", "t[0:1] < [1]",
+        "t[0:1] < [1]",
     ],
 )  # fmt: skip
 def test_errors(expression):

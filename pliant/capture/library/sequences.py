@@ -161,7 +161,7 @@ def register_comparisons(cls: type) -> None:
 
 
 def has_own_operator(trace: Trace, value: Value, name: str) -> bool:
-    """Does the class of the right operand define the reflected operator in Python? Then it may act."""
+    """Does the class of the right operand define the reflected operator in Python?"""
     return isinstance(trace.lookup(value.python_type(), name), types.FunctionType)
 
 

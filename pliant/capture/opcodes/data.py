@@ -33,6 +33,7 @@ from pliant.capture.value import NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, key_of
 from pliant.capture.values.functions import named
 from pliant.capture.values.objects import make_slice
+from pliant.guards.guard import MISSING
 
 MATCH_SEQUENCE = 1 << 5  # Py_TPFLAGS_SEQUENCE
 MATCH_MAPPING = 1 << 6  # Py_TPFLAGS_MAPPING
@@ -127,6 +128,9 @@ def list_extend(
     target = trace.read(target)
     assert isinstance(target, Sequence)
     trace.mutate(target)
+    cls = trace.read(rest[-1]).python_type()
+    if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
+        trace.throw(TypeError(f"Value after * must be an iterable, not {cls.__name__}"))
     target.items.extend(drain(trace, rest[-1]))
     return (target, *rest[:-1])
 

@@ -1,7 +1,7 @@
 """The iterators of `itertools`, over values.
 
 Each keeps the state that CPython's does, which `rebuild` expresses with the same class of iterator:
-what was consumed early (a saved item, a running total) is put back in front of the iterator underneath.
+what was consumed early (a saved item, a running total) is put back in front of the iterator below.
 """
 
 from __future__ import annotations

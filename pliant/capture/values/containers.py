@@ -10,6 +10,7 @@ read or written. Only an operation that depends on all keys (iteration, length) 
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.capture.native import FUNCTIONS
 from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants
 from pliant.guards.guard import Kind
 from pliant.guards.source import DictItem, Fixed, InstanceDict, Source
@@ -202,6 +204,26 @@ class ById:
         return isinstance(other, ById) and other.value is self.value
 
 
+class ByHash(ById):
+    """A key whose class defines in Python when it equals another."""
+
+    __slots__ = ("number", "trace")
+
+    def __init__(self, trace: Trace, value: Value) -> None:
+        super().__init__(value)
+        self.trace = trace
+        self.number: int = trace.read(FUNCTIONS[hash](trace, value)).constant()
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ById) and other.value is self.value:
+            return True
+        result = FUNCTIONS[operator.eq](self.trace, self.value, value_of_key(other))
+        return bool(FUNCTIONS[bool](self.trace, result).constant())
+
+
 def key_of(trace: Trace, value: Value) -> Any:
     """`value` as a key, by the rules of its class."""
     value = trace.read(value)
@@ -220,7 +242,7 @@ def key_of(trace: Trace, value: Value) -> Any:
         return ById(value)
     if trace.lookup(cls, "__hash__") is None:
         trace.throw(TypeError(f"unhashable type: '{cls.__name__}'"))
-    raise Break("custom-hash", f"a {cls.__name__} as a key")
+    return ByHash(trace, value)
 
 
 def hash_or_raise(trace: Trace, key: Any) -> None:
@@ -276,6 +298,7 @@ class Mapping(Container):
             return self.items[key]
         if self.backing is None:
             return None
+        _refuse_custom_hash(key)
         real_key = real_key_of(trace, key)
         if real_key not in self.backing:
             trace.guard(Kind.LACKS, self.source, real_key)
@@ -397,7 +420,18 @@ def _key_from_outside(trace: Trace, key: Any) -> Any:
     """A key of a real dictionary as a key here. Plain constants are themselves."""
     if trace.is_plain_constant(key):
         return key
-    return key_of(trace, trace.wrap_pinned(key))
+    known = key_of(trace, trace.wrap_pinned(key))
+    _refuse_custom_hash(known)
+    return known
+
+
+def _refuse_custom_hash(key: Any) -> None:
+    """Guards look keys up in C code and can't follow what the class of the key does."""
+    if isinstance(key, ByHash):
+        raise Break("custom-hash", f"a {key.value.python_type().__name__} as a key")
+    if type(key) is tuple:
+        for part in key:
+            _refuse_custom_hash(part)
 
 
 class SetValue(Value):

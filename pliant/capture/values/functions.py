@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from pliant._native import Dispatcher
 from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict, plain_tuple
 from pliant.capture.values.objects import Cell
@@ -159,6 +160,19 @@ class BuiltinMethod(Value):
 
     def rebuild(self, emit: Emitter) -> str:
         return f"{emit.expression(self.obj)}.{self.name}"
+
+
+class CompiledFunction(Value):
+    """A function given to `pliant.compile`. `function` is the function itself."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Value, source: Source) -> None:
+        super().__init__(source)
+        self.function = function
+
+    def python_type(self) -> type:
+        return Dispatcher
 
 
 class Partial(Value):

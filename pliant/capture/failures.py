@@ -1,0 +1,89 @@
+"""Operations that may fail only when the graph runs, in a part of the program that handles failures.
+
+If a graph fails at run time (an index out of range, a matrix that is not invertible), Python runs the
+function anew, so that the program's own handlers see the exception. This needs two things of a graph
+that contains part of a `try` block: operations there stay even if nothing needs their result, and
+whatever the graph writes can be put back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from pliant.capture.torch_state import WRITERS
+from pliant.capture.values.functions import BoundMethod
+from pliant.capture.values.tensors import TensorValue
+
+if TYPE_CHECKING:
+    from pliant.capture.frame import Frame
+    from pliant.capture.trace import Trace
+
+
+@dataclass(slots=True)
+class Lasting:
+    """What the operations of a graph leave behind, besides their results and PyTorch's modes."""
+
+    memory: set[int] = field(default_factory=set)  # storages written
+    random: bool = False
+    other: bool = False  # something that can't be put back
+    guarded: bool = False  # an operation is in a part of the program that handles failures
+
+    def __bool__(self) -> bool:
+        return bool(self.memory) or self.random or self.other
+
+    @property
+    def undoable(self) -> bool:
+        """Whether the residual code is to undo it: where the program may handle a failure."""
+        return self.guarded and not self.other and bool(self)
+
+
+def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> None:
+    """Note what the operation of `node` leaves behind, and keep it where its failure matters."""
+    lasting = trace.lasting
+    if result.mutated or result.random:
+        lasting.memory |= {fake.untyped_storage()._cdata for fake in result.mutated}
+        lasting.random |= result.random
+    elif effect and node.target not in WRITERS:
+        lasting.other = True
+    if is_guarded(trace.frames):
+        lasting.guarded = True
+        trace.graph.keep(node)
+
+
+def written_inputs(trace: Trace) -> list[TensorValue]:
+    """The tensors from outside that the graph writes to."""
+    return [
+        value
+        for value in trace.tensors.values()
+        if value.source is not None
+        and value.fake.untyped_storage()._cdata in trace.lasting.memory
+    ]
+
+
+def is_guarded(frames: Iterable[Frame]) -> bool:
+    """Whether code of the program runs if the present instruction fails."""
+    return any(_handles(frame) for frame in frames)
+
+
+def _handles(frame: Frame) -> bool:
+    """Whether one of the handlers around the present instruction is more than Python's own cleaning
+    up or the leaving of a context of PyTorch, whose state is put back in any case."""
+    entry = frame.decoded.handler(frame.index)
+    while entry is not None:
+        first, second = frame.instructions[entry.target : entry.target + 2]
+        if first.op == "PUSH_EXC_INFO":
+            if second.op != "WITH_EXCEPT_START" or not _leaves_pytorch(frame.stack[entry.depth - 1]):
+                return True
+        outer = frame.decoded.handler(entry.target)
+        entry = None if outer is entry else outer
+    return False
+
+
+def _leaves_pytorch(leave: Any) -> bool:
+    if not isinstance(leave, BoundMethod):
+        return False
+    return leave.obj.python_type().__module__.split(".")[0] == "torch"
