@@ -45,11 +45,11 @@ def described(function: types.FunctionType) -> dict[str, Any]:
     """The user's name for a function, and its line. Resume functions are parts of what he wrote."""
     written = inspect.unwrap(function)
     position = Position.of_code(getattr(written, "__code__", function.__code__))
-    name, _, line = function.__qualname__.partition("__resume_")
-    if line.isdigit():
+    name, line = function.__qualname__, getattr(function, "resumed_line", None)
+    if line is not None:
         return {
             "function": f"{name} from line {line}",
-            "position": replace(position, line=int(line), function=name),
+            "position": replace(position, line=line, function=name),
         }
     return {"function": name, "position": position}
 

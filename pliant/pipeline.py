@@ -23,7 +23,7 @@ from pliant.guards import plan
 from pliant.guards.source import Source
 from pliant.recompile import NOTHING, Limits, is_general, why_none_fits
 from pliant.runtime import recovery, residual
-from pliant.runtime.resume import resume_function
+from pliant.bytecode.continuation import resume_function
 from pliant.stages import Captured, Compiled
 
 _lock = threading.RLock()  # one compilation at a time

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, TracebackType
+from weakref import WeakKeyDictionary
 
 from pliant.base.position import Position
 
 # Code of residual functions and graphs: from a line to the user's stack at that line.
 LineMap = Callable[[int], tuple[Position, ...]]
-_maps: dict[CodeType, LineMap] = {}
+_maps: WeakKeyDictionary[CodeType, LineMap] = WeakKeyDictionary()
 
 
 def register(code: CodeType, lines: LineMap) -> None:

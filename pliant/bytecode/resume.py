@@ -334,13 +334,11 @@ class _Builder:
         flags |= inspect.CO_NESTED if self.freevars else 0
         flags |= code.co_flags & -_FIRST_FUTURE_FLAG
         flags |= code.co_flags & _SUSPENDING_FLAGS
-        line = self.decoded.instructions[self.index].line
-        suffix = f"__resume_{line if line is not None else code.co_firstlineno}"
         # `super()` gets two arguments here; putting the stack back needs room for the inner call.
         stack_size = max(code.co_stacksize + 2, len(point.stack) + (point.inner or 0) + 3)
         return Header(
-            name=code.co_name + suffix,
-            qualname=code.co_qualname + suffix,
+            name=code.co_name,  # tracebacks show the function that the user wrote
+            qualname=code.co_qualname,
             filename=code.co_filename,
             first_line=code.co_firstlineno,
             flags=flags,

@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
+import torch
+
 from pliant.base.tracebacks import rewrite
 
 GeneratorObject = Generator[Any, Any, Any]
@@ -53,10 +55,34 @@ def raise_as_is(error: BaseException) -> NoReturn:
         error.__context__ = context
 
 
+class Saved:
+    """What a graph may write, as it was before: for when the graph fails half-way."""
+
+    __slots__ = ("copies", "cuda", "random", "tensors")
+
+    def __init__(self, *tensors: torch.Tensor, random: bool = False) -> None:
+        self.tensors = tensors
+        with torch.no_grad():
+            self.copies = [tensor.clone() for tensor in tensors]
+        self.random = torch.get_rng_state() if random else None
+        in_use = random and torch.cuda.is_available() and torch.cuda.is_initialized()
+        self.cuda = torch.cuda.get_rng_state_all() if in_use else None
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for tensor, copy in zip(self.tensors, self.copies, strict=True):
+                tensor.copy_(copy)
+        if self.random is not None:
+            torch.set_rng_state(self.random)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
+
+
 HELPERS: dict[str, Any] = {
     "CellType": types.CellType,
     "FunctionType": types.FunctionType,
     "MethodType": types.MethodType,
+    "Saved": Saved,
     "clean_traceback": rewrite,
     "finished_generator": finished_generator,
     "handling": handling,

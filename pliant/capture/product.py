@@ -8,23 +8,21 @@ could not be captured and goes on in resume functions, one for each frame that w
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
-from typing import Any
 
 from pliant._native import State
 from pliant.base.position import Position
 from pliant.capture import residual_ops
 from pliant.capture.aliasing import assume_distinct
 from pliant.capture.emit import Emitter
+from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception
 from pliant.capture.suspended import generator_source, suspended
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Null, Value
-from pliant.capture.values.containers import Mapping
 from pliant.capture.values.objects import ExceptionValue
-from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import Guard, Kind
-from pliant.guards.source import Fixed, Source
+from pliant.guards.source import Local
 from pliant.stages import BreakInfo, Captured, ResumeTarget
 
 
@@ -61,6 +59,7 @@ class Product:
 
     def broke(self, frames: list[Frame], cause: Break) -> Captured:
         """Break at the present instruction of the innermost of `frames`."""
+        frames = [frame for frame in frames if not (frame.ours and _only_returns(frame))]
         stack = tuple(frame.position() for frame in frames if not frame.ours)
         where = cause.stack or stack
         self.broken = BreakInfo(cause.code, cause.what, where[-1], where)
@@ -172,8 +171,7 @@ class Product:
     ) -> tuple[str, list[str]]:
         """The resume function of one frame and the arguments for it."""
         point, arguments = suspended(self.emit, frame, index, stack, inner)
-        function = frame.code.co_name.split("__resume_")[0]
-        name = self.emit.fresh(f"resume_{function}_{_line(frame, index)}")
+        name = self.emit.fresh(f"resume_{frame.code.co_name}_{_line(frame, index)}")
         self.resumes.append(ResumeTarget(name, point, frame.globals, compiled))
         return name, arguments
 
@@ -194,15 +192,14 @@ class Product:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
         graph = trace.graph.finish(graph_name.removeprefix("graph_of_"))
-        head = []
-        if graph is not None:
-            inputs = [emit.slot(known.source) for known in trace.graph.inputs]
-            call = f"{graph_name}({', '.join(inputs)})"
-            results = [emit.outputs[node] for node in trace.graph.outputs]
-            head = [f"    {', '.join(results)}, = {call}" if results else f"    {call}"]
+        head = [] if graph is None else self._graph_call(graph_name)
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
-        comments = [f"    # {name} = {source}" for source, name in emit.slots.items() if name != source]
+        comments = [
+            f"    # {name} = {source}"
+            for source, name in emit.slots.items()
+            if not (isinstance(source, Local) and source.name == name)
+        ]
         offset = len(comments) + len(head) + 2
         assume_distinct(trace)
         guards = [Guard(Kind.STATE, None, self.state), *trace.guards]
@@ -216,12 +213,39 @@ class Product:
             residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
             namespace=emit.namespace,
             lines={line + offset: stack for line, stack in self.where.items()},
-            graph_line=len(comments) + 2,
+            graph_line=len(comments) + 2 + (2 if trace.lasting.undoable else 0),
             state=self.state,
             resumes=tuple(self.resumes),
             broken=self.broken,
-            rerunnable=not trace.graph.has_effect(),
+            rerunnable=trace.lasting.undoable or not trace.lasting,
         )
+
+    def _graph_call(self, graph_name: str) -> list[str]:
+        """The lines that call the graph, and undo what it wrote if it fails where that matters."""
+        emit, trace = self.emit, self.trace
+        inputs = [emit.slot(known.source) for known in trace.graph.inputs]
+        results = "".join(f"{emit.outputs[node]}, " for node in trace.graph.outputs)
+        call = f"{results}= " * bool(results) + f"{graph_name}({', '.join(inputs)})"
+        if not trace.lasting.undoable:
+            return [f"    {call}"]
+        written = [emit.expression(value) for value in written_inputs(trace)]
+        saved = emit.fresh("saved")
+        state = ["random=True"] if trace.lasting.random else []
+        return [
+            f"    {saved} = {emit.helper('Saved')}({', '.join([*written, *state])})",
+            "    try:",
+            f"        {call}",
+            "    except BaseException:",
+            f"        {saved}.put_back()",
+            "        raise",
+        ]
+
+
+def _only_returns(frame: Frame) -> bool:
+    """Whether the frame, suspended at a call, has nothing left to do but return its result."""
+    following = frame.instructions[frame.index + 1]
+    alone = len(frame.stack) == residual_ops.pops_of(frame)
+    return following.op == "RETURN_VALUE" and alone and frame.decoded.handler(frame.index) is None
 
 
 def _several_ways(frames: list[Frame]) -> bool:

@@ -275,6 +275,19 @@ def test_slices_of_lists():
     check(f, X, [1, 2, 3, 4, 5])
 
 
+def test_slice_from_outside():
+    check(
+        lambda xs, s, t: (xs[s], t[s], t[s.start], s.stop, s.indices(3), slice(2).step),
+        [X, 1, 2],
+        slice(1, None),
+        (1, X),
+    )
+
+
+def test_slice_of_objects():
+    check(lambda x: [x, 1, 2][Number(1) : Number(3)], X)
+
+
 def test_storing_assumes_nothing():
     """A value that is only stored is not looked at, so that any other value does as well."""
 

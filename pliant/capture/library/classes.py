@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.capture.library.followed import as_value, initialised
 from pliant.capture.model import (
     DESCRIPTORS,
     call,
@@ -86,6 +87,10 @@ def make_object(
         if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
             raise Break("unsupported-class", f"{real.__name__}, which has __init__")
         return obj
+    if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
+        init = trace.class_value(obj.python_type(), "__init__")
+        parts = [obj, init, plain_tuple(args), Mapping(dict, dict(kwargs))]
+        return call(trace, as_value(initialised), parts, direct=direct)
     _initialise(trace, obj, args, kwargs)
     return obj
 
@@ -115,16 +120,7 @@ def _new(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) 
 
 
 def _initialise(trace: Trace, obj: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
-    cls = obj.python_type()
-    found = trace.lookup(cls, "__init__")
-    if isinstance(found, types.FunctionType):
-        init = trace.class_value(cls, "__init__")
-        result = trace.read(call(trace, init, [obj, *args], kwargs))
-        if not (isinstance(result, Const) and result.value is None):
-            name = result.python_type().__name__
-            trace.throw(TypeError(f"__init__() should return None, not '{name}'"))
-        return
-    owner = trace.owner(cls, "__init__")
+    owner = trace.owner(obj.python_type(), "__init__")
     handler = METHODS.get((owner, "__init__"))
     if handler is None:
         raise Break("unsupported-class", f"{owner.__name__}.__init__")

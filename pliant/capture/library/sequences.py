@@ -49,6 +49,7 @@ from pliant.capture.values.iterators import (
     is_none,
 )
 from pliant.capture.values.known import known_object
+from pliant.capture.values.objects import SliceValue
 from pliant.guards.guard import MISSING
 
 if TYPE_CHECKING:
@@ -84,8 +85,12 @@ def as_index(trace: Trace, value: Value, problem: str = NO_INDEX) -> int:
     return operator.index(trace.read(found).constant())
 
 
-def as_slice(value: Value) -> slice | None:
+def as_slice(trace: Trace, value: Value) -> slice | None:
     """The slice that `value` is, if it is one."""
+    if isinstance(value, SliceValue):
+        parts = [trace.read(part) for part in value.parts]
+        problem = "slice indices must be integers or None or have an __index__ method"
+        return slice(*[None if is_none(p) else as_index(trace, p, problem) for p in parts])
     return value.constant() if value.python_type() is slice else None
 
 
@@ -179,6 +184,30 @@ def register_repr(cls: type) -> None:
     method(cls, "__repr__")(lambda trace, self: Const(shower(trace, self)))
 
 
+# ---- slices
+
+
+def _register_slice_part(index: int, name: str) -> None:
+    def part(trace: Trace, self: Value) -> Value:
+        if isinstance(self, SliceValue):
+            return self.parts[index]
+        return Const(getattr(self.constant(), name))
+
+    method(slice, name)(part)
+
+
+for _index, _name in enumerate(("start", "stop", "step")):
+    _register_slice_part(_index, _name)
+
+
+@method(slice, "indices")
+def slice_indices(trace: Trace, self: Value, size: Value) -> Value:
+    selection = as_slice(trace, self)
+    assert selection is not None
+    found = run_real(trace, selection.indices, as_index(trace, size))
+    return plain_tuple([Const(number) for number in found])
+
+
 # ---- lists and tuples alike
 
 
@@ -228,7 +257,7 @@ def _get(trace: Trace, self: Value, key: Value, name: str) -> Value | list[Value
     """The item at an index, or the items of a slice."""
     items = items_of(self)
     key = trace.read(key)
-    selection = as_slice(key)
+    selection = as_slice(trace, key)
     if selection is not None:
         return run_real(trace, operator.getitem, items, selection)
     index = as_index(trace, key, f"{name} indices must be integers or slices, not {{}}")
@@ -425,7 +454,7 @@ def list_reverse(trace: Trace, self: Sequence) -> Value:
 @method(list, "__setitem__")
 def list_setitem(trace: Trace, self: Sequence, key: Value, value: Value) -> Value:
     key = trace.read(key)
-    selection = as_slice(key)
+    selection = as_slice(trace, key)
     if selection is None:
         index = _place(trace, self, key)
         trace.mutate(self)
@@ -459,7 +488,7 @@ def _place(trace: Trace, self: Sequence, key: Value) -> int:
 @method(list, "__delitem__")
 def list_delitem(trace: Trace, self: Sequence, key: Value) -> Value:
     key = trace.read(key)
-    selection = as_slice(key)
+    selection = as_slice(trace, key)
     place: int | slice = _place(trace, self, key) if selection is None else selection
     trace.mutate(self)
     run_real(trace, operator.delitem, self.items, place)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from pliant.bytecode.resume import ResumePoint, closure_names, resume_code
+from pliant.bytecode.decode import decode
+from pliant.bytecode.resume import ResumePoint, closure_names, original_point, resume_code
 
 _functions: dict[tuple[types.CodeType, int], types.FunctionType] = {}
 
@@ -25,6 +26,9 @@ def resume_function(point: ResumePoint, namespace: dict[str, Any]) -> types.Func
             _functions[key] = _with_cells(point, code, namespace, len(cells))
         else:
             _functions[key] = types.FunctionType(code, namespace)
+        origin = original_point(point)
+        line = decode(origin.code).instructions[origin.index].line
+        _functions[key].resumed_line = line  # type: ignore[attr-defined]
     return _functions[key]
 
 
