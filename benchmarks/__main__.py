@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+import pliant
 from benchmarks import capture, overhead
 
 BENCHMARKS = {"overhead": overhead.main, "capture": capture.main}
@@ -14,6 +15,7 @@ def main() -> None:
     parser.add_argument("name", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     arguments = parser.parse_args()
+    pliant.config.raise_on_fallback = True  # eager execution must not pass for ours
     chosen = BENCHMARKS if arguments.name == "all" else {arguments.name: BENCHMARKS[arguments.name]}
     for run in chosen.values():
         run(quick=arguments.quick)

@@ -2,8 +2,8 @@
 
     python examples/backend.py
 
-A backend gets a `torch.fx.GraphModule` and the inputs of the call that made it necessary, and returns
-what is to run instead. Backends written for torch.compile have the same form and work as they are.
+A backend gets a `torch.fx.GraphModule` and the inputs of the call that made it necessary, and
+returns what is to run instead. One written for torch.compile has the same form and works as it is.
 """
 
 import operator

@@ -2,7 +2,7 @@
 
     python examples/debugging.py
 
-The same logs, without a change of the program: PLIANT_LOGS=recompiles,graph_breaks python program.py
+The same logs without a change of the program: PLIANT_LOGS=recompiles,graph_breaks python program.py
 """
 
 import sys

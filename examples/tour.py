@@ -2,6 +2,8 @@
 
     python examples/tour.py
     PLIANT_LOGS=graph_breaks,guards,recompiles python examples/tour.py
+
+The second shows each decision of the compiler where it is made.
 """
 
 import io

@@ -43,19 +43,20 @@ def compile(
     mode, options: as for `torch.compile`; options are pliant's own or the backend's.
     disable: return `model` as it is.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
         "options": options, "disable": disable,
     }  # fmt: skip
     if model is None:
-        return lambda model: compile(_checked(model), **settings)  # type: ignore[arg-type]
+        return lambda model: compile(_checked(model), **settings)
     _checked(model)
     chosen = lookup(backend)
     resolved = resolve(options, mode, strict=not accepts(chosen, "options"))
     if disable:
         return model
     compiler = Compiler(resolved, with_options(chosen, mode, options), fullgraph, dynamic)
-    return _wrap(model, compiler)
+    again = functools.partial(compile, **settings)
+    return _wrap(model, compiler, again)
 
 
 def _checked(model: Any) -> Any:
@@ -67,22 +68,20 @@ def _checked(model: Any) -> Any:
     return model
 
 
-def _wrap(model: Any, compiler: Compiler) -> Any:
-    """The compiled stand-in for a callable of any kind."""
+def _wrap(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
+    """The compiled stand-in for a callable of any kind. `again` compiles with the same settings."""
     if isinstance(model, Dispatcher):  # compiled before: the newest settings count
         model = model.fn
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     if isinstance(model, torch.nn.Module):
-        return _remember(CompiledModule(model, compiler.dispatcher(call_module(model))))
+        return _remember(CompiledModule(model, compiler.dispatcher(call_module(model)), again))
     if isinstance(model, types.FunctionType):
         if inspect.isgeneratorfunction(model) or inspect.iscoroutinefunction(model):
             return model  # runs in pieces, when its caller wants: there is no call to compile
         return _remember(compiler.dispatcher(model))
     if isinstance(model, types.MethodType):
-        return types.MethodType(_wrap(model.__func__, compiler), model.__self__)
-    if isinstance(model, type):
-        return _wrap_function(model, compiler)
+        return types.MethodType(_wrap(model.__func__, compiler, again), model.__self__)
     return _wrap_function(model, compiler)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,19 +15,27 @@ from pliant._native import Dispatcher
 
 
 class CompiledModule(torch.nn.Module):
-    """Stands for a module: its parameters, state, attributes and hooks are those of the original.
+    """Stands for a module: its parameters, state, attributes, hooks and class are the original's.
 
     Calls run the compiled code. Everything else goes to the original module, reachable as
-    `_orig_mod` (the name torch.compile uses, so that code that unwraps finds it).
+    `_orig_mod` (the name torch.compile uses, so that code that unwraps finds it). A deep copy is
+    compiled as well, with the same settings; a pickle holds the original.
     """
 
     _orig_mod: torch.nn.Module
     _dispatcher: Dispatcher
+    _compile: Callable[[torch.nn.Module], Any]
 
-    def __init__(self, module: torch.nn.Module, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        dispatcher: Dispatcher,
+        compile: Callable[[torch.nn.Module], Any],
+    ) -> None:
         # No torch.nn.Module.__init__: this object has no state of its own.
         self.__dict__["_orig_mod"] = module
         self.__dict__["_dispatcher"] = dispatcher
+        self.__dict__["_compile"] = compile
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._dispatcher(self._orig_mod, *args, **kwargs)
@@ -59,11 +69,11 @@ class CompiledModule(torch.nn.Module):
     def __contains__(self, key: Any) -> bool:
         return key in self._orig_mod  # type: ignore[operator]
 
-    def __reduce__(self) -> Any:
-        return self._orig_mod.__reduce_ex__(4)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self._compile(copy.deepcopy(self._orig_mod, memo))
 
 
-OWN = frozenset({"_orig_mod", "_dispatcher", "__class__", "__dict__"})
+OWN = frozenset({"_orig_mod", "_dispatcher", "_compile", "__dict__", "__deepcopy__"})
 
 
 def call_module(module: torch.nn.Module) -> types.FunctionType:

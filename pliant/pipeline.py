@@ -22,7 +22,7 @@ from pliant.capture.capture import NotCaptured, capture
 from pliant.guards import plan
 from pliant.guards.source import Source
 from pliant.recompile import NOTHING, Limits, is_general, why_none_fits
-from pliant.runtime import recovery, residual
+from pliant.runtime import graphs, recovery, residual
 from pliant.bytecode.continuation import resume_function
 from pliant.stages import Captured, Compiled
 
@@ -41,7 +41,7 @@ class Compiler:
     backend: Any
     fullgraph: bool = False
     dynamic: bool | None = None
-    resumes: dict[types.FunctionType, Dispatcher] = field(default_factory=dict)
+    resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
     limits: Limits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,25 +107,29 @@ class Compiler:
         graph = None
         if captured.graph is not None:
             started = time.perf_counter()
+            graphs.register(captured.graph)
             graph = call_backend(self.backend, captured.graph, list(captured.examples))
             namespace[captured.graph_name] = graph
             seconds = time.perf_counter() - started
             name = backend_name(self.backend)
             events.emit(events.BackendCalled(function=captured.name, backend=name, seconds=seconds))
-        for target in captured.resumes:
+        for target in captured.resumes:  # inner ones first
             function = resume_function(target.point, target.namespace)
-            namespace[target.name] = self.resume(function) if target.compiled else function
+            inner = tuple(namespace[name] for name in target.inner)
+            namespace[target.name] = self.resume(function, inner) if target.compiled else function
         code = residual.load(captured.name, captured.residual, namespace)
         lines = captured.lines
         tracebacks.register(code.__code__, lambda line: lines.get(line, ()))
         # The user's tensors must not live as long as the code compiled for them.
         return Compiled(replace(captured, examples=()), code, graph, index)
 
-    def resume(self, function: types.FunctionType) -> Dispatcher:
-        """The compiled resume function; the same one each time."""
-        if function not in self.resumes:
-            self.resumes[function] = self.dispatcher(function)
-        return self.resumes[function]
+    def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
+        """The compiled resume function that calls the resume functions `inner`; the same one each
+        time. They are part of the key because each of them is another program to compile."""
+        key = (function, *inner)
+        if key not in self.resumes:
+            self.resumes[key] = self.dispatcher(function)
+        return self.resumes[key]
 
     def forget(self) -> None:
         """Drop what was compiled of resume functions."""
@@ -150,7 +154,10 @@ class Compiler:
             recovery.restore(captured.state)
             if captured.graph is not None and captured.rerunnable:
                 # The program may handle it, and nothing has been changed yet: let Python run it.
-                return recovery.call(dispatcher.fn, values)
+                try:
+                    return recovery.call(dispatcher.fn, values)
+                except BaseException as again:
+                    error = again
         raise tracebacks.rewrite(error)
 
 

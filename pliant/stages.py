@@ -39,6 +39,7 @@ class ResumeTarget:
     point: ResumePoint
     namespace: dict[str, Any]
     compiled: bool
+    inner: tuple[str, ...] = ()  # the resume functions that it calls, outermost first
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
     python tools/make_docs.py            rewrite README.md and docs/*.md in place
     python tools/make_docs.py --check    only say which pages are out of date, with status 1
 
-Two things are made. A part between `<!-- made: NAME -->` and `<!-- end -->` is a table from the code.
-And a block of Python that is followed by a block of `text` is a program and what it prints (logs
-included): the program is run, each block by itself, as the file `demo.py`. A block that begins with
-```python no-run is a fragment, to be read only.
+Two things are made. A part between `<!-- made: NAME -->` and `<!-- end -->` is a table from the
+code. And a block of Python that is followed by a block of `text` is a program and what it prints
+(logs included): the program is run, each block by itself, as the file `demo.py`. A block that
+begins with ```python no-run is a fragment, to be read only.
 """
 
 from __future__ import annotations
@@ -77,10 +77,15 @@ def run(program: str, name: str = "demo.py") -> str:
         stack.enter_context(pliant.config.patch(defaults))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("default")
+        warnings.showwarning = _show_warning  # whoever runs this may have put something else there
         stack.enter_context(contextlib.redirect_stdout(shown))
         stack.enter_context(contextlib.redirect_stderr(shown))
         exec(compile(program, name, "exec"), {"__name__": "__main__"})
     return shown.getvalue()
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=sys.stderr)
 
 
 # ---- the parts that are made from the code
@@ -88,7 +93,7 @@ def run(program: str, name: str = "demo.py") -> str:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
+    return "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
 def graph_breaks() -> str:
@@ -138,12 +143,11 @@ def event_kinds() -> str:
 
 def errors() -> str:
     parts = []
-    for name in pliant.errors.__all__:
-        kind = getattr(pliant.errors, name)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            bases = ", ".join(base.__name__ for base in kind.__bases__)
+    for name, kind in vars(pliant.errors).items():  # in the order of their definitions
+        if name in pliant.errors.__all__ and isinstance(kind, type) and issubclass(kind, Exception):
+            bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
             reserved = ["*Nothing raises it yet.*"] if _is_reserved(kind) else []
-            text = [f"## {name}", f"A {bases}.", *reserved, inspect.getdoc(kind) or ""]
+            text = [f"## {name}", f"Derived from {bases}.", *reserved, inspect.getdoc(kind) or ""]
             parts.append("\n\n".join(text) + "\n\n")
     return "\n" + "".join(parts)
 

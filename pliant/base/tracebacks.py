@@ -1,26 +1,28 @@
 """Tracebacks as the user's program would have made them.
 
-Residual and graph code run in place of the user's lines. When they raise, their entries in the traceback
-are replaced by entries for those lines. An entry needs a frame, and a frame needs code: each is made by
-a tiny function with the user's file name, function name, line and columns.
+Residual and graph code run in place of the user's lines. When they raise, their entries in the
+traceback are replaced by entries for those lines. An entry needs a frame, and a frame needs code:
+each is made by a tiny function with the user's file name, function name, line and columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, TracebackType
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 from pliant.base.position import Position
 
 # Code of residual functions and graphs: from a line to the user's stack at that line.
 LineMap = Callable[[int], tuple[Position, ...]]
-_maps: WeakKeyDictionary[CodeType, LineMap] = WeakKeyDictionary()
+_maps: dict[int, LineMap] = {}  # by identity: code objects compare by content
 
 
 def register(code: CodeType, lines: LineMap) -> None:
     """Say which lines of the user stand behind the lines of `code` and the functions in it."""
-    _maps[code] = lines
+    if id(code) not in _maps:
+        finalize(code, _maps.pop, id(code), None)
+    _maps[id(code)] = lines
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             register(constant, lines)
@@ -45,7 +47,7 @@ def rewrite(error: BaseException) -> BaseException:
         entry = entry.tb_next
     result: TracebackType | None = None
     for entry in reversed(entries):
-        lines = _maps.get(entry.tb_frame.f_code)
+        lines = _maps.get(id(entry.tb_frame.f_code))
         if lines is not None:
             result = traceback_through(lines(entry.tb_lineno), result)
         elif not _is_ours(entry):

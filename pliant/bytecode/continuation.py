@@ -36,19 +36,14 @@ def _with_cells(
     point: ResumePoint, code: types.CodeType, namespace: dict[str, Any], count: int
 ) -> types.FunctionType:
     """`def f(cell_0, …, stack_0, …, x): return FunctionType(code, globals, name, None, cells)(…)`"""
-    cells = [f"cell_{number}" for number in range(count)]
-    parameters = list(point.parameters)
-    taken = {*cells, *parameters}
-    names = {}
-    for wish in ("FunctionType", "code", "namespace"):
-        name = wish
-        while name in taken:
-            name += "_"
-        names[wish] = name
+    parameters = [_plain(name) for name in point.parameters]
+    wishes = ["FunctionType", "code", "namespace", *(f"cell_{number}" for number in range(count))]
+    names = {wish: _unused(wish, parameters) for wish in wishes}
+    cells = [names[wish] for wish in wishes[3:]]
     source = (
-        f"def resume({', '.join([*cells, *map(_plain, parameters)])}):\n"
+        f"def resume({', '.join([*cells, *parameters])}):\n"
         f"    return {names['FunctionType']}({names['code']}, {names['namespace']}, "
-        f"{code.co_name!r}, None, ({', '.join(cells)},))({', '.join(map(_plain, parameters))})\n"
+        f"{code.co_name!r}, None, ({', '.join(cells)},))({', '.join(parameters)})\n"
     )
     scope: dict[str, Any] = {
         names["FunctionType"]: types.FunctionType,
@@ -58,8 +53,14 @@ def _with_cells(
     }
     exec(compile(source, f"<pliant {code.co_name}>", "exec"), scope)
     function: types.FunctionType = scope["resume"]
-    function.__name__ = code.co_name
+    function.__name__, function.__qualname__ = code.co_name, code.co_qualname
     return function
+
+
+def _unused(name: str, taken: list[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _plain(name: str) -> str:

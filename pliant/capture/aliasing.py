@@ -7,10 +7,11 @@ It does where one was written, and where they were told apart by identity as key
 
 from __future__ import annotations
 
+import torch
+
 from pliant.capture.trace import Trace
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Mapping
-from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import Kind
 from pliant.guards.source import MODULE_TABLES, DictItem, Fixed, Source
 
@@ -69,7 +70,8 @@ def _distinct(trace: Trace, sources: list[Source]) -> None:
 
 
 def _family(value: Value) -> type:
-    return TensorValue if isinstance(value, TensorValue) else value.python_type()
+    cls = value.python_type()
+    return torch.Tensor if issubclass(cls, torch.Tensor) else cls
 
 
 def _is_part(value: Mapping) -> bool:

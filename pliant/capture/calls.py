@@ -17,7 +17,7 @@ from pliant.capture.interpreter import run_frame
 from pliant.capture.library.classes import instantiate
 from pliant.capture.values.known import from_real, known_object
 from pliant.capture.model import CALL, FOLDABLE, call
-from pliant.capture.native import FUNCTIONS, METHODS, PURE
+from pliant.capture.native import FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence
@@ -34,6 +34,11 @@ def call_function(
 ) -> Value:
     """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else follow."""
     if target.real is not None:
+        shortcut = SHORTCUTS.get(target.real)
+        if shortcut is not None:
+            result = shortcut(trace, args, kwargs, direct)
+            if result is not None:
+                return result
         handler = handler_of(target.real)
         if handler is not None:
             return run_handler(trace, handler, target, args, kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 import types
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, generalised)
         try:
-            with deep_recursion():
+            with undisturbed():
                 return attempt.run()
         except Restart as restart:
             break_at[restart.step] = restart.cause
@@ -73,14 +74,18 @@ def capture(
 
 
 @contextlib.contextmanager
-def deep_recursion() -> Iterator[None]:
-    """One call of the program is several calls of the interpreter."""
-    limit = sys.getrecursionlimit()
+def undisturbed() -> Iterator[None]:
+    """Room for the interpreter: one call of the program is several of ours, and the many small
+    values of a capture would set off the garbage collector again and again, for nothing."""
+    limit, collecting = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(limit * FRAMES_PER_CALL)
+    gc.disable()
     try:
         yield
     finally:
         sys.setrecursionlimit(limit)
+        if collecting:
+            gc.enable()
 
 
 class Attempt:

@@ -7,6 +7,7 @@ PyTorch's own printers, the same as text (`meta["stack_trace"]`).
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class GraphBuilder:
     def has_effect(self) -> bool:
         return bool(self._effectful)
 
-    def finish(self, name: str) -> fx.GraphModule | None:
+    def finish(self, name: str, check: bool) -> fx.GraphModule | None:
         """The finished graph without dead nodes and unused inputs; None if nothing is left."""
         self.graph.output(tuple(self.outputs))
         for node in reversed(list(self.graph.nodes)):
@@ -96,7 +97,8 @@ class GraphBuilder:
             stack = node.meta.get("stack")
             if stack:
                 node.meta["stack_trace"] = _stack_trace(stack)
-        self.graph.lint()
+        if check:
+            self.graph.lint()
         return fx.GraphModule(torch.nn.Module(), self.graph, class_name=name)
 
 
@@ -107,10 +109,11 @@ def placeholder_name(source: Source) -> str:
 
 
 def _stack_trace(stack: tuple[Position, ...]) -> str:
-    lines = []
-    for position in stack:
-        lines.append(f'  File "{position.file}", line {position.line}, in {position.function}')
-        source = position.source_line()
-        if source:
-            lines.append(f"    {source}")
-    return "\n".join(lines)
+    return "\n".join(map(_stack_entry, stack))
+
+
+@functools.lru_cache(maxsize=4096)
+def _stack_entry(position: Position) -> str:
+    text = f'  File "{position.file}", line {position.line}, in {position.function}'
+    source = position.source_line()
+    return f"{text}\n    {source}" if source else text

@@ -56,6 +56,7 @@ NOT_FOLLOWED = (
     "torch.onnx", "torch.utils.data", "torch.multiprocessing", "torch.autograd", "torch.package",
     "torch._library", "torch.library", "torch.profiler", "torch._logging", "torch.random",
     "threading", "multiprocessing", "subprocess", "pickle", "logging", "warnings", "importlib",
+    "traceback", "linecache",
     "asyncio", "concurrent", "tempfile", "shutil", "socket", "unittest", "pytest", "_pytest",
 )  # fmt: skip
 FOLLOWED = ("torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler")

@@ -471,14 +471,27 @@ def declined() -> Const:
 
 def same_object(trace: Trace, left: Value, right: Value) -> bool:
     """`left is right`."""
+    if isinstance(right, Const) and right.value is None:
+        return is_none(trace, left)
     left, right = trace.read(left), trace.read(right)
     if isinstance(left, Const) and isinstance(right, Const):
         return left.value is right.value
     if left is right:
         return True
-    if left.source is not None and right.source is not None and type(left) is type(right):
+    outside = left.source is not None and right.source is not None
+    if outside and left.python_type() is right.python_type():
         trace.guard(Kind.DISTINCT, left.source, (right.source,))
     return False
+
+
+def is_none(trace: Trace, value: Value) -> bool:
+    """`value is None`. Of an object from outside no more is assumed than that."""
+    if type(value) is Unread and value.seen is None and value.real is not None:
+        if not isinstance(value.source, Fixed):
+            trace.guard(Kind.IS_NOT, value.source, None)
+        return False
+    value = trace.read(value)
+    return isinstance(value, Const) and value.value is None
 
 
 def truth(trace: Trace, value: Value) -> bool:

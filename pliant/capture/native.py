@@ -16,6 +16,9 @@ Handler = Callable[..., Value]
 
 METHODS: dict[tuple[type, str], Handler] = {}
 FUNCTIONS: dict[Any, Handler] = {}
+# Python functions with a shorter way: `(trace, args, kwargs, direct)` gives the result, or None where
+# the function has to be followed after all.
+SHORTCUTS: dict[Any, Callable[..., Value | None]] = {}
 PURE: set[Any] = set()  # C functions that may be run during capture if all arguments are constants
 
 

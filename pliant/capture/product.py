@@ -151,13 +151,14 @@ class Product:
         self, outer: list[Frame], frame: Frame, index: int, stack: list[Value | str]
     ) -> str:
         """`return resume(...)`: continue `frame` at `index`, then its callers."""
-        name, arguments = self._target(frame, index, stack, None, compiled=not outer)
+        name, arguments = self._target(frame, index, stack, None, (), compiled=not outer)
+        inside: tuple[str, ...] = ()
         for number, caller in reversed(list(enumerate(outer))):
             pops = residual_ops.pops_of(caller)
             below: list[Value | str] = list(caller.stack[: len(caller.stack) - pops])
-            inner = [name, *arguments]
+            inner, inside = [name, *arguments], (name, *inside)
             name, arguments = self._target(
-                caller, caller.index + 1, below, inner, compiled=number == 0
+                caller, caller.index + 1, below, inner, inside, compiled=number == 0
             )
         return f"return {name}.tail({', '.join(arguments)})"
 
@@ -167,12 +168,13 @@ class Product:
         index: int,
         stack: list[Value | str],
         inner: list[str] | None,
+        inside: tuple[str, ...],
         compiled: bool,
     ) -> tuple[str, list[str]]:
         """The resume function of one frame and the arguments for it."""
         point, arguments = suspended(self.emit, frame, index, stack, inner)
         name = self.emit.fresh(f"resume_{frame.code.co_name}_{_line(frame, index)}")
-        self.resumes.append(ResumeTarget(name, point, frame.globals, compiled))
+        self.resumes.append(ResumeTarget(name, point, frame.globals, compiled, inside))
         return name, arguments
 
     # ---- common parts
@@ -191,7 +193,7 @@ class Product:
     def _finish(self) -> Captured:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
-        graph = trace.graph.finish(graph_name.removeprefix("graph_of_"))
+        graph = trace.graph.finish(graph_name.removeprefix("graph_of_"), trace.options.check_ir)
         head = [] if graph is None else self._graph_call(graph_name)
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"

@@ -60,7 +60,7 @@ def print_a_tensor(x):
     return y * 2
 
 
-@case(X, breaks=1, graphs=2)
+@case(X)
 def save_to_memory(x):
     y = x + 1
     file = io.BytesIO()
@@ -119,7 +119,7 @@ def torch_dynamo_break(x):
     return y * 2
 
 
-@case(X, breaks=1, graphs=2)
+@case(X, breaks=1)
 def unknown_c_function(x):
     y = x + 1
     now = time.perf_counter()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import pliant
+from tests.support import asserting
 from tests.support.against_eager import check
 
 CASES = []
@@ -272,7 +273,7 @@ def bare_raise_in_callee(x):
         again()
 
 
-@case(X)
+@case(X, breaks=None)
 def bare_raise_without_exception(x):
     raise  # noqa: PLE0704
 
@@ -376,15 +377,10 @@ def bad_unpacking(x):
     return out
 
 
-@case(X)
-def assertions(x):
-    assert x.dim() == 2, "fine"
-    assert x.shape[0] == 3, f"rows: {x.shape[0]}"
-
-
-@case(X)
-def assertion_without_text(x):
-    assert x.dim() == 3
+case(X)(asserting.fails)
+case(X)(asserting.fails_without_text)
+case(X)(asserting.is_caught)
+case(X, breaks=None)(asserting.depends_on_data)
 
 
 @case(X)
@@ -828,6 +824,18 @@ def operation_refuses_arguments(x):
         lambda: torch.zeros(-1),
         lambda: x.reshape("a"),
         lambda: torch.nn.functional.linear(x, x.t()),
+    ):
+        try:
+            action()
+        except Exception as error:
+            out.append((type(error).__name__, str(error)))
+    return out
+
+
+@case(X, breaks=None)
+def more_refused_arguments(x):
+    out = []
+    for action in (
         lambda: x[5],
         lambda: x[0, 0, 0],
         lambda: torch.nosuch(x),

@@ -321,3 +321,25 @@ def test_recursive_list():
         return xs[1][1][0] + 1
 
     check(f, X)
+
+
+class Slotted(list):
+    __slots__ = ("extra",)
+
+
+def test_attributes_of_subclasses():
+    def f(x, given):
+        given.note = given.note + "!"
+        made = Items([x])
+        made.note = {"x": x}
+        return made, given.note, vars(given), made.__dict__
+
+    given = Items([1])
+    given.note = "a"
+    check(f, X, given)
+
+
+def test_slots_of_subclasses_break():
+    given = Slotted([1])
+    given.extra = 5
+    check(lambda x, given: x + given.extra, X, given, breaks=1)

@@ -112,12 +112,12 @@ def make_iterator(trace: Trace, obj: Value, *sentinel: Value) -> Value:
 def make_reversed(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     owner = OPERATE.get(type(obj))
-    if owner is not None:
-        return owner(trace, reversed, obj)
-    cls = obj.python_type()
-    made = call_special(trace, obj, "__reversed__")
+    made = None if owner is None else owner(trace, reversed, obj)
+    if made is None:
+        made = call_special(trace, obj, "__reversed__")
     if made is not None:
         return made
+    cls = obj.python_type()
     if is_a(obj, tuple) and trace.lookup(cls, "__getitem__") is tuple.__getitem__:
         return ReversedSequence(reversed, as_sequence(obj))
     refused = "__reversed__" in _attributes(cls) or isinstance(obj, Mapping)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from pliant.capture.native import function
+from pliant.capture.attributes import module_namespace
+from pliant.capture.model import call, get_attribute
+from pliant.capture.native import SHORTCUTS, function
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.objects import Instance
+from pliant.guards.guard import MISSING
 
 TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -31,6 +34,51 @@ def module_getattr(trace: Trace, self: Value, name: Value) -> Value:
             return found
     cls = module.cls.__name__
     trace.throw(AttributeError(f"'{cls}' object has no attribute '{wanted}'"))
+
+
+OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+)  # fmt: skip
+
+
+def call_module(
+    trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """`Module.__call__` of a module without hooks is its `forward`. Every model does little else."""
+    module = trace.read(args[0]) if args else None
+    if not isinstance(module, Instance) or not _is_ordinary(trace, module):
+        return None
+    own, shared = instance_dict(trace, module), module_namespace(trace, torch.nn.modules.module)
+    tables = [own.get(trace, name) for name in OWN_HOOKS]
+    tables += [shared.get(trace, name) for name in GLOBAL_HOOKS]
+    if not all(table is not None and _is_empty(trace, table) for table in tables):
+        return None
+    return call(trace, get_attribute(trace, module, "forward"), args[1:], kwargs, direct)
+
+
+def _is_ordinary(trace: Trace, module: Instance) -> bool:
+    """Whether calling the module goes the way that `torch.nn.Module` defines."""
+    cls, attributes = module.cls, instance_dict(trace, module)
+    if trace.lookup(cls, "__getattribute__") is not object.__getattribute__:
+        return False
+    if trace.lookup(cls, "_compiled_call_impl") is not None:
+        return False
+    if trace.lookup(cls, "_call_impl") is not torch.nn.Module._call_impl:
+        return False
+    trace.read(trace.class_value(cls, "_call_impl"))  # assumes its code too
+    if any(trace.lookup(cls, name) is not MISSING for name in OWN_HOOKS):
+        return False
+    return not any(attributes.get(trace, name) for name in ("_compiled_call_impl", "_call_impl"))
+
+
+def _is_empty(trace: Trace, table: Value) -> bool:
+    known = trace.read(table)
+    return isinstance(known, Mapping) and not known.read_all(trace)
+
+
+SHORTCUTS[torch.nn.Module._wrapped_call_impl] = call_module
 
 
 @function(torch.manual_seed, torch.seed, torch.initial_seed)

@@ -7,7 +7,7 @@ from typing import Any
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
-from pliant.capture.model import advance, iterate, truth
+from pliant.capture.model import advance, is_none, iterate, truth
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Const, Value
 
@@ -34,18 +34,14 @@ def pop_jump_if_false(trace: Trace, frame: Frame, ins: Instruction, value: Value
     jump_if(frame, ins, not truth(trace, value))
 
 
-@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", lazy=True)
 def pop_jump_if_none(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    jump_if(frame, ins, _is_none(value))
+    jump_if(frame, ins, is_none(trace, value))
 
 
-@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", lazy=True)
 def pop_jump_if_not_none(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    jump_if(frame, ins, not _is_none(value))
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, Const) and value.value is None
+    jump_if(frame, ins, not is_none(trace, value))
 
 
 @opcode("JUMP_IF_TRUE_OR_POP")

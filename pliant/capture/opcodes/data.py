@@ -274,7 +274,7 @@ def compare_op(trace: Trace, frame: Frame, ins: Instruction, left: Value, right:
     return compare(trace, ins.value, left, right)
 
 
-@opcode("IS_OP")
+@opcode("IS_OP", lazy=True)
 def is_op(trace: Trace, frame: Frame, ins: Instruction, left: Value, right: Value) -> Any:
     return boolean(same_object(trace, left, right) is (ins.value == "is"))
 
@@ -305,7 +305,7 @@ def store_slice(
     set_item(trace, obj, make_slice([start, stop, NONE]), value)
 
 
-@opcode("STORE_SUBSCR")
+@opcode("STORE_SUBSCR", lazy=True)
 def store_subscr(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, obj: Value, key: Value
 ) -> Any:

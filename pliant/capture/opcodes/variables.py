@@ -244,7 +244,7 @@ def load_super_attr(
     return _as_method(found, obj) if as_method else found
 
 
-@opcode("STORE_ATTR")
+@opcode("STORE_ATTR", lazy=True)
 def store_attr(trace: Trace, frame: Frame, ins: Instruction, value: Value, obj: Value) -> Any:
     set_attribute(trace, obj, ins.value, value)
 

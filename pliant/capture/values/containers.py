@@ -1,11 +1,12 @@
 """Lists, tuples, deques, dictionaries and sets whose items are values.
 
-A container holds its items in a real Python container of the same kind, so that operations that do not
-look at items (append, slice, pop, rotate) are the real operations. Keys are compared by Python's own
-rules: a wholly known key stands for itself, an object with identity semantics is wrapped in `ById`.
+A container holds its items in a real Python container of the same kind, so that operations that do
+not look at items (append, slice, pop, rotate) are the real operations. Keys are compared by
+Python's own rules: a wholly known key stands for itself, an object with identity semantics is
+wrapped in `ById`, one with rules of its own in `ByHash`.
 
-A dictionary from outside is read key by key: `backing` is the real dictionary, `items` what has been
-read or written. Only an operation that depends on all keys (iteration, length) reads the rest.
+A dictionary from outside is read key by key: `backing` is the real dictionary, `items` what has
+been read or written. Only an operation that depends on all keys (iteration, length) reads the rest.
 """
 
 from __future__ import annotations
@@ -54,8 +55,14 @@ class Container(Value):
             super().store_attribute(trace, name, value)
         instance_dict(trace, self).store(trace, name, value)
 
+    def slot(self, trace: Trace, name: str) -> Value | None:
+        """An attribute that the class computes or that is in its `__slots__`."""
+        if name == "__dict__" and self.has_dict:
+            return instance_dict(trace, self)
+        raise Break("unsupported-attribute", f"{self.cls.__name__}.{name}")
+
     def base(self, *candidates: type) -> type:
-        """The built-in class that this one is or derives from. Residual code uses its methods, since
+        """The built-in class that this one is or derives from. Residual code uses its methods:
         those that a subclass defines have been followed already."""
         return next(base for base in candidates if issubclass(self.cls, base))
 
@@ -132,7 +139,7 @@ class Sequence(Container):
     def slot(self, trace: Trace, name: str) -> Value | None:
         """A field of a struct sequence, such as the result of `torch.max(x, dim=0)`."""
         names = self.cls.__dict__.get("__match_args__", ())
-        return self.items[names.index(name)] if name in names else None
+        return self.items[names.index(name)] if name in names else super().slot(trace, name)
 
     def rebuild(self, emit: Emitter) -> str:
         if self.cls in (list, tuple, deque) or (self.immutable and self.attributes is None):
@@ -184,7 +191,7 @@ def make_tuple(cls: type, items: list[Any]) -> Any:
     """A tuple of class `cls`. A class written in C insists on its own `__new__`."""
     if cls is tuple:
         return tuple(items)
-    own = cls.__new__
+    own: Any = cls.__new__
     written_in_c = not isinstance(own, FunctionType) and own is not tuple.__new__
     return (cls if written_in_c else tuple).__new__(cls, items)
 
@@ -261,7 +268,7 @@ def value_of_key(key: Any) -> Value:
 
 
 class Mapping(Container):
-    """A dictionary or an instance of a subclass. `items` maps keys to values; None means deleted."""
+    """A dictionary or an instance of a subclass. `items` maps keys to values; None: deleted."""
 
     __slots__ = (
         "attributes", "backing", "cls", "factory", "items", "owner", "real", "written",
@@ -405,7 +412,7 @@ class Mapping(Container):
 
 
 def real_key_of(trace: Trace, key: Any) -> Any:
-    """The object that `key` is in a real dictionary. Of one from outside this assumes its identity."""
+    """The object that `key` is in a real dictionary. One from outside is assumed to be that one."""
     if isinstance(key, ById):
         real, source = getattr(key.value, "real", None), key.value.source
         if real is None:
@@ -515,5 +522,3 @@ def string_keys(items: dict[str, Value]) -> Mapping:
 
 def iterate_keys(mapping: Mapping, trace: Trace) -> Iterator[Value]:
     return (value_of_key(key) for key in mapping.read_all(trace))
-
-
