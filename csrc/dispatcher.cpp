@@ -2,7 +2,6 @@
 // hold, most recently used first, and runs its residual code. Python decides what to do otherwise.
 #include "binding.h"
 #include "objects.h"
-#include "tail.h"
 
 #include <structmember.h>
 
@@ -25,7 +24,16 @@ struct Dispatcher {
   int mode;
 };
 
+// A call that residual code leaves to the dispatcher: it returns what to call instead of calling
+// it, so that a loop which breaks the graph in each round does not go one level deeper each time.
+struct TailCall {
+  PyObject_HEAD
+  PyObject* target;
+  PyObject* args;  // a tuple
+};
+
 PyTypeObject dispatcher_type = blank_type();
+PyTypeObject tail_call_type = blank_type();
 
 thread_local bool bypass = false;
 
@@ -190,7 +198,7 @@ PyObject* call_once(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
 PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t nargsf,
                                 PyObject* kwnames) {
   PyObject* result = call_once(object, args, nargsf, kwnames);
-  while (result != nullptr && is_tail_call(result)) {
+  while (result != nullptr && Py_TYPE(result) == &tail_call_type) {
     Ref call = Ref::owned(result);
     auto* tail = reinterpret_cast<TailCall*>(result);
     result = call_once(tail->target, &PyTuple_GET_ITEM(tail->args, 0),
@@ -200,7 +208,31 @@ PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t 
 }
 
 PyObject* tail(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-  return make_tail_call(self, args, nargs);
+  Ref values = Ref::owned(tuple_of(args, nargs));
+  Ref object = Ref::owned(tail_call_type.tp_alloc(&tail_call_type, 0));
+  if (!values || !object) return nullptr;
+  auto* call = reinterpret_cast<TailCall*>(object.get());
+  call->target = Py_NewRef(self);
+  call->args = values.release();
+  return object.release();
+}
+
+int tail_traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(reinterpret_cast<TailCall*>(object)->target);
+  Py_VISIT(reinterpret_cast<TailCall*>(object)->args);
+  return 0;
+}
+
+int tail_clear(PyObject* object) {
+  clear_field(reinterpret_cast<TailCall*>(object)->target);
+  clear_field(reinterpret_cast<TailCall*>(object)->args);
+  return 0;
+}
+
+void tail_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  tail_clear(object);
+  Py_TYPE(object)->tp_free(object);
 }
 
 // The type ---------------------------------------------------------------------------------------
@@ -347,6 +379,11 @@ PyMethodDef bypass_methods[] = {
     {"set_bypass", set_bypass, METH_O,
      "set_bypass(on): whether compiled functions run uncompiled in this thread; the old setting."},
     {nullptr, nullptr, 0, nullptr}};
+
+PyTypeObject* init_tail_call_type() {
+  return ready(tail_call_type, "pliant._native.TailCall", sizeof(TailCall), tail_dealloc,
+               tail_traverse, tail_clear);
+}
 
 PyTypeObject* init_dispatcher_type() {
   PyTypeObject& type = dispatcher_type;

@@ -174,6 +174,14 @@ bool keys_are(PyObject* dict, PyObject* keys) {
   return true;
 }
 
+PyObject* deque_item(PyObject* object, Py_ssize_t i) {
+  PyTypeObject* deque = deque_type();
+  if (deque == nullptr || !PyObject_TypeCheck(object, deque)) return nullptr;
+  Ref item = Ref::owned(deque->tp_as_sequence->sq_item(object, i));
+  if (!item) PyErr_Clear();
+  return item.get();  // the deque holds it
+}
+
 Py_ssize_t plain_length(PyObject* object) {
   if (PyList_Check(object)) return PyList_GET_SIZE(object);
   if (PyTuple_Check(object)) return PyTuple_GET_SIZE(object);

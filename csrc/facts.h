@@ -49,6 +49,9 @@ PyObject* plain_lookup(PyObject* dict, PyObject* key, bool& odd);
 // Whether the keys of `dict` are `keys`, of the same types, in order.
 bool keys_are(PyObject* dict, PyObject* keys);
 
+// `deque[i]`, borrowed; null if the object is no deque or has no such item.
+PyObject* deque_item(PyObject* object, Py_ssize_t i);
+
 // The length of a built-in container or of a subclass of one; -1 for anything else.
 Py_ssize_t plain_length(PyObject* object);
 

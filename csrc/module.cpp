@@ -1,7 +1,6 @@
 // The extension module `pliant._native`.
 #include "objects.h"
 #include "state.h"
-#include "tail.h"
 #include "tensor.h"
 
 namespace {

@@ -26,6 +26,7 @@ bool is_entry(PyObject* object);
 // Each returns null, with a Python error, if it fails.
 PyTypeObject* init_guard_tree_type();
 PyTypeObject* init_entry_type();
+PyTypeObject* init_tail_call_type();
 PyTypeObject* init_dispatcher_type();
 
 extern PyMethodDef bypass_methods[];

@@ -88,8 +88,8 @@ PyObject* sequence_item(PyObject* sequence, Py_ssize_t i) {
   if (PyTuple_Check(sequence)) {
     return i < PyTuple_GET_SIZE(sequence) ? PyTuple_GET_ITEM(sequence, i) : nullptr;
   }
-  if (!PyList_Check(sequence) || i >= PyList_GET_SIZE(sequence)) return nullptr;
-  return PyList_GET_ITEM(sequence, i);
+  if (!PyList_Check(sequence)) return deque_item(sequence, i);
+  return i < PyList_GET_SIZE(sequence) ? PyList_GET_ITEM(sequence, i) : nullptr;
 }
 
 PyObject* closure_cell(PyObject* function, Py_ssize_t i) {

@@ -16,7 +16,6 @@ import contextlib
 import difflib
 import inspect
 import io
-import linecache
 import os
 import re
 import sys
@@ -60,8 +59,8 @@ def renewed(text: str) -> str:
     return done + rest
 
 
-def run(program: str, name: str = "demo.py") -> str:
-    """What a program prints, to stdout and stderr, when it is run as a file of its own."""
+def run(program: str) -> str:
+    """What a program prints (stdout and stderr) when it is run as `demo.py` in an empty folder."""
     pliant.reset()
     torch.manual_seed(0)
     shown = io.StringIO()
@@ -70,9 +69,8 @@ def run(program: str, name: str = "demo.py") -> str:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         stack.callback(os.chdir, before)
         os.chdir(folder)
-        Path(name).write_text(program)
-        linecache.cache.pop(name, None)
-        stack.callback(linecache.cache.pop, name, None)
+        file = Path(folder, "demo.py")
+        file.write_text(program)
         stack.callback(pliant.set_logs)
         stack.enter_context(pliant.config.patch(defaults))
         stack.enter_context(warnings.catch_warnings())
@@ -80,12 +78,14 @@ def run(program: str, name: str = "demo.py") -> str:
         warnings.showwarning = _show_warning  # whoever runs this may have put something else there
         stack.enter_context(contextlib.redirect_stdout(shown))
         stack.enter_context(contextlib.redirect_stderr(shown))
-        exec(compile(program, name, "exec"), {"__name__": "__main__"})
-    return shown.getvalue()
+        exec(compile(program, str(file), "exec"), {"__name__": "__main__"})
+    return shown.getvalue().replace(f"{folder}{os.sep}", "")
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=sys.stderr)
+    print(
+        warnings.formatwarning(message, category, filename, lineno, line), end="", file=sys.stderr
+    )
 
 
 # ---- the parts that are made from the code

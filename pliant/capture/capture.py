@@ -153,6 +153,9 @@ class Attempt:
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
                 raise Restart(frames[depth - 1].step, cause.at(trace.stack()))
+        if trace.changes != frame.changes:
+            # Half done: an iterator has moved, something is written. Break before it begins.
+            raise Restart(frame.step, cause)
         raise Ended(self._product().broke(frames, cause))
 
 

@@ -23,7 +23,7 @@ from pliant.capture.graph import GraphBuilder, placeholder_name
 from pliant.capture.helpers import HELPERS
 from pliant.capture.value import Break, Const, Null, Unread, Value
 from pliant.capture.values.containers import ById, Mapping, Sequence
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqItem, Source
@@ -253,8 +253,10 @@ class Emitter:
 
 
 def _wish(value: Value) -> str:
-    if isinstance(value, Function):
+    if isinstance(value, Function | BuiltinMethod):
         return value.name
+    if isinstance(value, BoundMethod):
+        return _wish(value.function)
     return value.python_type().__name__.lower()
 
 

@@ -17,7 +17,7 @@ class Frame:
     """One activation of a Python function."""
 
     __slots__ = (
-        "builtins", "cells", "code", "decoded", "direct", "finished", "function", "generator", "globals",
+        "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function", "generator", "globals",
         "handled", "index", "instructions", "keyword_names", "locals", "next", "returned", "stack",
         "step",
     )  # fmt: skip
@@ -49,6 +49,7 @@ class Frame:
         self.index = 0
         self.next = 0
         self.step = 0
+        self.changes = 0  # of the trace, when the present instruction began
         self.keyword_names: tuple[str, ...] = ()
         self.returned: Value | None = None
 

@@ -86,6 +86,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     instruction = frame.instructions[frame.index]
     handler = HANDLERS[instruction.op]
     trace.steps = frame.step = trace.steps + 1
+    frame.changes = trace.changes
     if frame.step in trace.break_at:
         raise trace.break_at[frame.step]
     pops = handler.pops

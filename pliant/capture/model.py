@@ -610,7 +610,9 @@ def advance(trace: Trace, iterator: Value) -> Value | None:
     iterator = trace.read(iterator)
     step = getattr(iterator, "advance", None)
     if step is not None:
-        return step(trace)  # type: ignore[no-any-return]
+        item: Value | None = step(trace)
+        trace.changes += 1
+        return item
     try:
         result = call_special(trace, iterator, "__next__")
     except Raised as raised:

@@ -104,6 +104,15 @@ class Product:
         if handled is None:
             self._write(operation, stack)
             return
+        call = f"{self.emit.helper('handling')}({handled}, "
+        if len(operation.text) == 1 and operation.names:
+            name = operation.names[0]
+            expression = operation.text[0].removeprefix(f"{name} = ")
+            if expression != operation.text[0]:
+                self.emit.line(f"{name} = {call.rstrip()}")
+                self._mark(stack)  # only what runs inside is the user's
+                self.emit.line(f"    lambda: {expression})")
+                return
         function = self.emit.fresh("operation")
         self.emit.line(f"def {function}():")
         self.emit.indent(1)
@@ -112,8 +121,7 @@ class Product:
         if names:
             self.emit.line(f"return {names}")
         self.emit.indent(-1)
-        call = f"{self.emit.helper('handling')}({handled}, {function})"
-        self.emit.line(f"{names} = {call}" if names else call)
+        self.emit.line(f"{names} = {call}{function})" if names else f"{call}{function})")
 
     def _write(self, operation: residual_ops.Operation, stack: tuple[Position, ...]) -> None:
         for line in operation.text:

@@ -106,6 +106,7 @@ def record(
     writes = bool(result.mutated) or writes_metadata(function)
     trace.writes_tensors |= writes
     effect = writes or result.random
+    trace.changes += effect
     if not effect and not _has_tensor(result.value):
         if args and name in GUARDED_METHODS:
             assume_method(trace, trace.read(args[0]), name)

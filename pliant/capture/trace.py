@@ -66,6 +66,7 @@ class Trace:
         self.frames: list[Frame] = []
         self.effects: dict[int, tuple[Any, Any]] = {}
         self.steps = 0
+        self.changes = 0  # counts what can't be taken back: writes, iterators advanced
         self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
@@ -190,11 +191,13 @@ class Trace:
 
     def mutate(self, value: Any) -> None:
         """Note that `value` is about to change, so that the change is replayed on the real object."""
+        self.changes += 1
         if value.source is not None and id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
 
     def mutate_always(self, value: Any) -> None:
         """The same for an object that is made anew (a tensor that the graph returns)."""
+        self.changes += 1
         if id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
 

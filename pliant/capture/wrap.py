@@ -166,9 +166,7 @@ def _deque(trace: Trace, real: deque[Any], source: Source) -> Value:
 
     def load() -> list[Value]:
         trace.guard(Kind.LENGTH, source, len(real))
-        if real:  # native guards have no way to an item of a deque
-            raise Break("opaque-object", "an item of a deque from outside")
-        return []
+        return [Unread(item, SeqItem(source, i)) for i, item in enumerate(real)]
 
     value = Sequence(type(real), [], source, real.maxlen, load)
     value.real = real
@@ -315,6 +313,7 @@ BUILDERS: dict[type, Builder] = {
     types.BuiltinFunctionType: _builtin_function,
     functools.partial: _partial,
     types.CellType: _cell,
+    types.SimpleNamespace: _instance,
     Dispatcher: _compiled,
 }  # fmt: skip
 

@@ -343,8 +343,8 @@ def prints_its_traceback(x, log):
     except KeyError:
         log.append(traceback.format_exc())
     try:
-        fail(ValueError("break"))
-    except ValueError:
+        open("no such file")
+    except OSError:
         log.append(traceback.format_exc())
     return x + 1
 

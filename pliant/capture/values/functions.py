@@ -221,5 +221,7 @@ def named(value: Value) -> str:
         real = value.value
         module = getattr(real, "__module__", None)
         name = getattr(real, "__qualname__", None) or getattr(real, "__name__", None) or repr(real)
+        if isinstance(real, types.BuiltinFunctionType) and module is not None:
+            name = real.__name__  # not `_VariableFunctionsClass.cat`
         return name if module in (None, "builtins") else f"{module}.{name}"
     return f"a {value.python_type().__name__}"

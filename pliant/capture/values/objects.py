@@ -7,10 +7,11 @@ code, so nothing here knows what any particular class does. Its attributes live 
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from pliant.base.position import Position
-from pliant.capture.value import FALSE, NONE, TRUE, Const, Unread, Value, is_constant
+from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value, is_constant
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.guards.source import Attr, CellContents, Source
 
@@ -145,7 +146,7 @@ class ExceptionValue(Instance):
             return emit.constant(self.real)
         arguments = ", ".join(emit.expression(arg) for arg in self.args)
         name = emit.constant(self.cls)
-        if self.cls.__init__ is BaseException.__init__ and self.cls.__new__ is BaseException.__new__:
+        if not any(isinstance(f, FunctionType) for f in (self.cls.__init__, self.cls.__new__)):
             return f"{name}({arguments})"
         return f"{name}.__new__({', '.join([name, *([arguments] if arguments else [])])})"
 
@@ -190,6 +191,9 @@ class Opaque(Value):
 
     def python_type(self) -> type:
         return type(self.real)
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        raise Break("opaque-object", f"{type(self.real).__name__}.{name}")
 
 
 class Cell(Value):
