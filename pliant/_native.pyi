@@ -116,7 +116,8 @@ class Entry:
 class Dispatcher:
     """A compiled function. As a method, for `inspect` and for attributes it is as the function."""
 
-    fn: Final[FunctionType]
+    @property
+    def fn(self) -> Any: ...  # a FunctionType, which mypy would take for a method
     on_miss: Callable[[Dispatcher, tuple[Any, ...]], Entry | None] | None
     on_error: Callable[[Dispatcher, Entry, tuple[Any, ...], BaseException], Any] | None
     mode: int  # 0: on_miss decides; 1: a miss runs the function itself; 2: every call does

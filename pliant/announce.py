@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import io
+import itertools
 import types
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ def started(function: types.FunctionType, index: int) -> dict[str, Any]:
 def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> None:
     """It succeeded; `times` are its beginning and the ends of its phases."""
     _made(captured, about)
-    seconds = [end - begin for begin, end in zip(times, times[1:], strict=False)]
+    seconds = [end - begin for begin, end in itertools.pairwise(times)]
     phases = dict(zip(("capture", "backend", "guards"), seconds, strict=True))
     events.emit(events.CompileFinished(seconds=times[-1] - times[0], phases=phases, **about))
 

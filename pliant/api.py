@@ -98,7 +98,7 @@ def _wrap_function(model: Any, compiler: Compiler) -> Any:
     else:
         call.__name__ = call.__qualname__ = type(model).__name__
     call.__wrapped__ = model  # type: ignore[attr-defined]
-    return _remember(compiler.dispatcher(call))
+    return _remember(compiler.dispatcher(call))  # type: ignore[arg-type]
 
 
 def _remember(compiled: Any) -> Any:
@@ -109,10 +109,11 @@ def _remember(compiled: Any) -> Any:
 def reset() -> None:
     """Forget everything compiled so far, and all counts."""
     for known in list(_compiled):
-        dispatcher = known._dispatcher if isinstance(known, CompiledModule) else known
+        dispatcher: Any = known._dispatcher if isinstance(known, CompiledModule) else known
         dispatcher.clear()
         dispatcher.mode = 0
-        compiler: Compiler = dispatcher.on_miss.__self__
-        compiler.forget()
+        compiler = getattr(dispatcher.on_miss, "__self__", None)
+        if isinstance(compiler, Compiler):
+            compiler.forget()
     events.counters.reset()
     logs.user_warnings.reset()

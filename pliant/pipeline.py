@@ -18,12 +18,12 @@ from pliant.backends.registry import backend_name, call_backend
 from pliant.base import events, tracebacks
 from pliant.base.errors import BackendError, GraphBreakError, InternalError, PliantError
 from pliant.base.options import Options
+from pliant.bytecode.continuation import resume_function
 from pliant.capture.capture import NotCaptured, capture
 from pliant.guards import plan
 from pliant.guards.source import Source
 from pliant.recompile import NOTHING, Limits, is_general, why_none_fits
 from pliant.runtime import graphs, recovery, residual
-from pliant.bytecode.continuation import resume_function
 from pliant.stages import Captured, Compiled
 
 _lock = threading.RLock()  # one compilation at a time
@@ -76,7 +76,8 @@ class Compiler:
             except PliantError:
                 raise
             except Exception as error:
-                return self._fall_back(dispatcher, error)
+                self._fall_back(dispatcher, error)
+                return None
 
     def _compile(
         self, dispatcher: Dispatcher, values: tuple[Any, ...], generalised: frozenset[Source]

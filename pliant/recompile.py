@@ -17,7 +17,6 @@ from pliant.announce import described
 from pliant.base import events
 from pliant.base.errors import RecompileLimitError
 from pliant.base.options import Options
-from pliant.base.position import Position
 from pliant.guards import plan
 from pliant.guards.guard import Guard, Kind
 from pliant.guards.source import Source

@@ -921,6 +921,367 @@ def equal_strings_are_the_same(compile):
         yield compiled(torch.ones(1), mode)
 
 
+# ---- less common things that a program can depend on
+
+
+@probe(compilations=2)
+def bases_of_a_class_changed(compile):
+    class A:
+        pass
+
+    class B:
+        def go(self, x):
+            return x + 1
+
+    class C:
+        def go(self, x):
+            return x - 1
+
+    class D(B, A):
+        pass
+
+    compiled = compile(lambda o, x: (o.go(x), isinstance(o, B)))
+    o, x = D(), torch.ones(1)
+    yield compiled(o, x)
+    D.__bases__ = (C, A)
+    yield compiled(o, x)
+    D.__bases__ = (B, A)
+    yield compiled(o, x)
+
+
+@probe()
+def class_of_isinstance_registered(compile):
+    import abc
+
+    class Shape(abc.ABC):
+        pass
+
+    class Square:
+        pass
+
+    compiled = compile(lambda o, x: x + 1 if isinstance(o, Shape) else x - 1)
+    o, x = Square(), torch.ones(1)
+    yield compiled(o, x)
+    Shape.register(Square)
+    yield compiled(o, x)
+
+
+@probe(compilations=2)
+def name_of_a_function(compile):
+    import functools
+
+    def named(function):
+        @functools.wraps(function)
+        def wrapper(x):
+            return function(x)
+
+        return wrapper
+
+    @named
+    def up(x):
+        return x + 1
+
+    @named
+    def down(x):
+        return x + 1
+
+    compiled = compile(lambda f, x: (f.__name__, f.__qualname__, f.__doc__, f(x)))
+    x = torch.ones(1)
+    yield compiled(up, x)[::3]
+    yield compiled(down, x)[::3]
+    yield compiled(up, x)[::3]
+
+
+@probe(compilations=2)
+def attribute_of_a_function(compile):
+    def g(x):
+        return x + 1
+
+    compiled = compile(lambda x: g(x) * getattr(g, "scale", 1))
+    x = torch.ones(1)
+    yield compiled(x)
+    g.scale = 5
+    yield compiled(x)
+
+
+@probe()
+def cell_that_was_empty(compile):
+    def make():
+        def f(x):
+            try:
+                return x + k
+            except NameError:
+                return x
+
+        def bind(value):
+            nonlocal k
+            k = value
+
+        if False:
+            k = 0
+        return f, bind
+
+    f, bind = make()
+    compiled = compile(f)
+    x = torch.ones(1)
+    yield compiled(x)
+    bind(3)
+    yield compiled(x)
+
+
+@probe(compilations=2)
+def slot_that_was_empty(compile):
+    class Slotted:
+        __slots__ = ("a",)
+
+    compiled = compile(lambda o, x: x + getattr(o, "a", 0))
+    o, x = Slotted(), torch.ones(1)
+    yield compiled(o, x)
+    o.a = 5
+    yield compiled(o, x)
+    del o.a
+    yield compiled(o, x)
+
+
+@probe(compilations=3)
+def ranges_that_are_equal(compile):
+    compiled = compile(lambda r, x: (x + len(r), r.stop, r.start))
+    x = torch.ones(1)
+    for r in (range(0, 3, 2), range(0, 4, 2), range(0), range(0, 3, 2)):
+        yield compiled(r, x)
+
+
+class Metres(float):
+    unit = "m"
+
+
+class Name(str):
+    pass
+
+
+class Index(int):
+    def __add__(self, other):
+        return int(self) + other + 100
+
+
+@probe(breaks=None)
+def subclasses_of_numbers_and_text(compile):
+    compiled = compile(lambda x, k: (x * k, type(k), k + 1))
+    x = torch.ones(1)
+    for k in (1.0, Metres(1.0), Metres(2.0), 1, Index(1), 1.0):
+        yield compiled(x, k)
+    compiled = compile(lambda x, name: (x + len(name), name, type(name)))
+    for name in ("a", Name("a"), Name("bb")):
+        yield compiled(x, name)
+
+
+@probe(breaks=None)
+def numbers_of_numpy(compile):
+    numpy = pytest.importorskip("numpy")
+    compiled = compile(lambda x, k: x * k)
+    x = torch.ones(2)
+    for k in (numpy.float64(2.0), 2.0, numpy.float32(3.0), numpy.int64(4), numpy.float64(2.0)):
+        yield compiled(x, k)
+
+
+@probe()
+def module_replaced_in_sys_modules(compile):
+    import sys
+
+    first, second = types.ModuleType("probe_settings"), types.ModuleType("probe_settings")
+    first.k, second.k = 1, 2
+
+    def f(x):
+        import probe_settings
+
+        return x + probe_settings.k
+
+    compiled = compile(f)
+    try:
+        for module in (first, second, first):
+            sys.modules["probe_settings"] = module
+            yield compiled(torch.ones(1))
+    finally:
+        del sys.modules["probe_settings"]
+
+
+@probe(compilations=2)
+def operation_of_torch_replaced(compile):
+    compiled = compile(lambda x: torch.nn.functional.relu(x) + torch.add(x, 1))
+    x = torch.ones(1)
+    yield compiled(x)
+    old = torch.add
+    torch.add = lambda x, y: x - y
+    try:
+        yield compiled(x)
+    finally:
+        torch.add = old
+    yield compiled(x)
+
+
+@probe(compilations=2)
+def method_of_tensors_replaced(compile):
+    compiled = compile(lambda x: x.relu() + 1)
+    x = torch.ones(1)
+    yield compiled(x)
+    torch.Tensor.relu = lambda self: self * 10
+    try:
+        yield compiled(x)
+    finally:
+        del torch.Tensor.relu
+    yield compiled(x)
+
+
+@probe(compilations=2)
+def dictionary_of_an_object_replaced(compile):
+    class Box:
+        pass
+
+    compiled = compile(lambda o, x: x + o.k)
+    o, x = Box(), torch.ones(1)
+    o.k = 1
+    yield compiled(o, x)
+    o.__dict__ = {"k": 7}
+    yield compiled(o, x)
+
+
+@probe(breaks=None)
+def lazy_modules(compile):
+    module = nn.Sequential(nn.LazyLinear(2), nn.ReLU())
+    compiled = compile(module)
+    for _ in range(3):
+        yield compiled(torch.ones(1, 3)).shape
+
+
+@probe(compilations=2)
+def dunder_method_added(compile):
+    class A:
+        def __init__(self, k):
+            self.k = k
+
+    compiled = compile(lambda a, b, x: x + (a == b))
+    a, b, x = A(1), A(1), torch.ones(1)
+    yield compiled(a, b, x)
+    A.__eq__ = lambda self, other: self.k == other.k
+    yield compiled(a, b, x)
+
+
+@probe(compilations=2)
+def truth_of_an_object(compile):
+    class A:
+        pass
+
+    compiled = compile(lambda a, x: x + 1 if a else x - 1)
+    a, x = A(), torch.ones(1)
+    yield compiled(a, x)
+    A.__len__ = lambda self: 0
+    yield compiled(a, x)
+
+
+@probe(compilations=2)
+def staticmethod_replaced(compile):
+    class A:
+        @staticmethod
+        def k():
+            return 1
+
+        @classmethod
+        def name(cls):
+            return cls.__name__
+
+    compiled = compile(lambda a, x: (x + a.k(), a.name()))
+    a, x = A(), torch.ones(1)
+    yield compiled(a, x)
+    A.k = staticmethod(lambda: 5)
+    yield compiled(a, x)
+
+
+@probe(compilations=2)
+def descriptor_becomes_a_data_descriptor(compile):
+    class Constant:
+        def __get__(self, obj, cls):
+            return 1
+
+    class A:
+        k = Constant()
+
+    compiled = compile(lambda a, x: x + a.k)
+    a, x = A(), torch.ones(1)
+    a.__dict__["k"] = 5
+    yield compiled(a, x)
+    Constant.__set__ = lambda self, obj, value: None
+    yield compiled(a, x)
+
+
+@probe(compilations=2)
+def partial_application_changed(compile):
+    import functools
+
+    def g(x, k, scale=1):
+        return x * scale + k
+
+    compiled = compile(lambda p, x: p(x))
+    x = torch.ones(1)
+    yield compiled(functools.partial(g, k=1), x)
+    yield compiled(functools.partial(g, k=2), x)
+    yield compiled(functools.partial(g, k=1), x)
+
+
+@probe(compilations=3)
+def named_tuple_fields(compile):
+    Pair = collections.namedtuple("Pair", "a b")
+
+    compiled = compile(lambda p: p.a * p[1])
+    x = torch.ones(1)
+    yield compiled(Pair(x, 2))
+    yield compiled(Pair(x, 3))
+    yield outcome(compiled, (x, 3))
+    yield compiled(Pair(x, 2))
+
+
+@probe(compilations=2)
+def argument_of_another_kind(compile):
+    compiled = compile(lambda x, y: x + y[0] if isinstance(y, tuple) else x + y)
+    x = torch.ones(1)
+    yield compiled(x, (x, x))
+    yield compiled(x, x)
+    yield compiled(x, (x, x))
+
+
+@probe(compilations=2)
+def environment_variable(compile):
+    import os
+
+    compiled = compile(lambda x: x + 1 if os.environ.get("PLIANT_PROBE") else x - 1)
+    x = torch.ones(1)
+    os.environ.pop("PLIANT_PROBE", None)
+    yield compiled(x)
+    os.environ["PLIANT_PROBE"] = "1"
+    try:
+        yield compiled(x)
+    finally:
+        del os.environ["PLIANT_PROBE"]
+    yield compiled(x)
+
+
+@probe(compilations=2)
+def autocast_dtype_while_it_is_off(compile):
+    def f(x):
+        with torch.autocast("cpu"):
+            return x @ x
+
+    compiled = compile(f)
+    x = torch.ones(2, 2)
+    yield compiled(x).dtype
+    old = torch.get_autocast_dtype("cpu")
+    torch.set_autocast_dtype("cpu", torch.float16)
+    try:
+        yield compiled(x).dtype
+    finally:
+        torch.set_autocast_dtype("cpu", old)
+    yield compiled(x).dtype
+
+
 @pytest.mark.parametrize(("program", "expected"), probe.params)
 def test_sound(program, expected) -> None:
     side_by_side(program, **expected)

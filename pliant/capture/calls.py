@@ -15,14 +15,20 @@ from pliant.capture.frame import Frame
 from pliant.capture.hatches import handler_of, is_disabled, is_followed
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.classes import instantiate
-from pliant.capture.values.known import from_real, known_object
 from pliant.capture.model import CALL, FOLDABLE, call
 from pliant.capture.native import FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BuiltinMethod, CompiledFunction, Function, Partial, named
+from pliant.capture.values.functions import (
+    BuiltinMethod,
+    CompiledFunction,
+    Function,
+    Partial,
+    named,
+)
 from pliant.capture.values.generators import Generator
+from pliant.capture.values.known import from_real, known_object
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
 
@@ -126,7 +132,7 @@ def run_handler(
 ) -> Value:
     """Call a handler. Arguments that its signature refuses are the user's mistake, not ours."""
     try:
-        return handler(trace, *args, **kwargs)  # type: ignore[no-any-return]
+        return handler(trace, *args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             raise Break("bad-arguments", f"{named(target)}: {error}") from error

@@ -16,9 +16,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from pliant._native import is_python_class
 from pliant.base.position import Position
 from pliant.base.tracebacks import traceback_through
-from pliant._native import is_python_class
 from pliant.capture.graph import GraphBuilder, placeholder_name
 from pliant.capture.helpers import HELPERS
 from pliant.capture.value import Break, Const, Null, Unread, Value
@@ -27,8 +27,6 @@ from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqItem, Source
-
-
 
 LITERALS = (int, str, bytes, bool, type(None), type(...), complex)
 TWO_STEPS = (Instance, Function, Cell, ExceptionValue)

@@ -35,7 +35,7 @@ class Frame:
         self.decoded: Decoded = decode(code)
         self.instructions = self.decoded.instructions
         self.globals = namespace
-        self.builtins: dict[str, Any] = namespace.get("__builtins__", vars(builtins))  # type: ignore[assignment]
+        self.builtins: dict[str, Any] = namespace.get("__builtins__", vars(builtins))
         if isinstance(self.builtins, types.ModuleType):
             self.builtins = vars(self.builtins)
         self.locals: dict[str, Value] = variables

@@ -22,9 +22,32 @@ def primed(generator: GeneratorObject) -> GeneratorObject:
 
 def finished_generator() -> GeneratorObject:
     """A generator that has nothing left to give."""
-    generator = (item for item in ())
+    nothing: tuple[Any, ...] = ()
+    generator = (item for item in nothing)
     next(generator, None)
     return generator
+
+
+def enter(manager: Any) -> tuple[Any, Any]:
+    """What `with manager` does first: its `__exit__`, and what its `__enter__` gives."""
+    name = type(manager).__name__
+    text = f"'{name}' object does not support the context manager protocol"
+    start = _special(manager, "__enter__")
+    if start is None:
+        raise TypeError(text)
+    leave = _special(manager, "__exit__")
+    if leave is None:
+        raise TypeError(f"{text} (missed __exit__ method)")
+    return leave, start()
+
+
+def _special(obj: Any, name: str) -> Any:
+    """A special method, which Python looks for in the class only."""
+    for cls in type(obj).__mro__:
+        if name in vars(cls):
+            found = vars(cls)[name]
+            return found.__get__(obj, type(obj)) if hasattr(found, "__get__") else found
+    return None
 
 
 def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
@@ -84,6 +107,7 @@ HELPERS: dict[str, Any] = {
     "MethodType": types.MethodType,
     "Saved": Saved,
     "clean_traceback": rewrite,
+    "enter": enter,
     "finished_generator": finished_generator,
     "handling": handling,
     "primed": primed,

@@ -90,7 +90,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     if frame.step in trace.break_at:
         raise trace.break_at[frame.step]
     pops = handler.pops
-    count = pops if type(pops) is int else pops(instruction.arg)  # type: ignore[operator]
+    count = pops if isinstance(pops, int) else pops(instruction.arg or 0)
     stack = frame.stack
     frame.next = frame.index + 1
     if count:

@@ -103,7 +103,7 @@ def _is_data_descriptor(trace: Trace, found: Any) -> bool:
     cls = type(found)
     if cls is types.FunctionType:
         return False
-    return any("__set__" in base.__dict__ or "__delete__" in base.__dict__ for base in cls.__mro__)
+    return any(trace.lookup(cls, name) is not MISSING for name in ("__set__", "__delete__"))
 
 
 def bind_descriptor(
@@ -174,7 +174,7 @@ def _bind_member(
         value = obj.slot(trace, name)
         if value is None:
             trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
-        return value  # type: ignore[no-any-return]
+        return value
     if is_constant(obj):
         return fold(trace, getattr, obj, Const(name))
     raise Break("unsupported-attribute", f"{cls.__name__}.{name}")
@@ -434,6 +434,14 @@ def _taken_over(trace: Trace, real: Callable[..., Any], *operands: Value) -> Val
     return None
 
 
+def ask_owner(trace: Trace, real: Callable[..., Any], value: Value, *rest: Value) -> Value:
+    """What `real(value, …)` is, for a kind of value that answers such questions itself."""
+    answer = OPERATE[type(value)](trace, real, value, *rest)
+    if answer is None:
+        raise Break("unsupported", f"{getattr(real, '__name__', real)} of these operands")
+    return answer
+
+
 def _operate(
     trace: Trace, left: Value, right: Value, method: str, reflected: str
 ) -> Value | None:
@@ -501,7 +509,7 @@ def truth(trace: Trace, value: Value) -> bool:
         return bool(value.value)
     owner = OPERATE.get(type(value))
     if owner is not None:
-        return bool(owner(trace, operator.truth, value).constant())
+        return bool(ask_owner(trace, operator.truth, value).constant())
     result = call_special(trace, value, "__bool__")
     if result is None:
         result = call_special(trace, value, "__len__")
@@ -595,7 +603,7 @@ def iterate(trace: Trace, value: Value) -> Value:
     value = trace.read(value)
     owner = OPERATE.get(type(value))
     if owner is not None:
-        return owner(trace, iter, value)
+        return ask_owner(trace, iter, value)
     result = call_special(trace, value, "__iter__")
     if result is not None:
         return trace.read(result)

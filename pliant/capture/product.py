@@ -47,7 +47,8 @@ class Product:
 
     def raised(self, exception: Value) -> Captured:
         """Its traceback is made where it is raised, its chain is what the program made it."""
-        trail, chained = (), False
+        trail: tuple[Position, ...] = ()
+        chained = False
         if isinstance(exception, ExceptionValue):
             trail, exception.trail = exception.trail, ()
             chained = "__context__" in exception.chain
@@ -59,10 +60,11 @@ class Product:
 
     def broke(self, frames: list[Frame], cause: Break) -> Captured:
         """Break at the present instruction of the innermost of `frames`."""
-        frames = [frame for frame in frames if not (frame.ours and _only_returns(frame))]
+        outer = [f for f in frames[:-1] if not (f.ours and _only_returns(f))]
+        frames = [*outer, frames[-1]]  # the operation is in the last one, even if that is ours
         stack = tuple(frame.position() for frame in frames if not frame.ours)
         where = cause.stack or stack
-        self.broken = BreakInfo(cause.code, cause.what, where[-1], where)
+        self.broken = BreakInfo(cause.code, cause.what, where[-1] if where else None, where)
         operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.emit import Emitter
@@ -194,10 +193,9 @@ def _unpack_ex(op: Operation) -> None:
 
 
 def _before_with(op: Operation) -> None:
-    manager = op.emit.name_it(op.operands[0], "manager")
     leave, entered = op.name("leave"), op.name("entered")
-    op.text.append(f"{leave} = {manager}.__exit__")
-    op.text.append(f"{entered} = {manager}.__enter__()")
+    call = f"{op.emit.helper('enter')}({op.source(op.operands[0])})"
+    op.text.append(f"{leave}, {entered} = {call}")
     op.go_on(leave, entered)
 
 

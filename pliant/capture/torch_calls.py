@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch import fx
 
 from pliant.capture.failures import note_operation
 from pliant.capture.model import CALL, GET, OPERATE, SET, iterate
-from pliant.capture.torch_state import QUERIES, WRITERS
+from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, constants
 from pliant.capture.values.containers import Mapping, Sequence
@@ -28,6 +27,7 @@ from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, Unsupported
 from pliant.guards.guard import Kind
+from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
 
 C_MODULES = frozenset(
@@ -71,6 +71,8 @@ def call_operation(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Call a PyTorch function."""
+    if real in UNCOVERED:
+        assume_answer(trace, real, args)
     undo = WRITERS.get(real)
     if undo is not None:
         trace.undo.append(undo())
@@ -158,10 +160,19 @@ def _convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
     return converter(trace, value, name)
 
 
+def exact_number(value: Any) -> Any:
+    """A number or string without its subclass, which can't be written down in a graph."""
+    for cls in (bool, int, float, complex, str):
+        if isinstance(value, cls):
+            return value if type(value) is cls else cls.__new__(cls, value)
+    return value
+
+
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
     if not isinstance(value.value, GRAPH_CONSTANTS):
         raise Break("operation-argument", f"{name} on {named(value)}")
-    return value.value, value.value
+    plain = exact_number(value.value)
+    return plain, plain
 
 
 def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, Any]:
@@ -219,7 +230,7 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
     if isinstance(value, Fake):
         known = trace.tensors.get(id(value))
         if known is not None:
-            return known  # type: ignore[no-any-return]
+            return known
         tensor = TensorValue(node, value)
         trace.tensors[id(value)] = tensor
         return tensor
@@ -292,20 +303,6 @@ OPERATORS: dict[Any, Callable[..., Value]] = {
 
 # Methods whose answer does not follow from what every tensor from outside is guarded by.
 GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})
-
-
-@dataclass(frozen=True, slots=True)
-class MethodGives:
-    """Expects a method of a tensor to give the same answer again."""
-
-    name: str
-    expected: Any
-
-    def __call__(self, tensor: torch.Tensor) -> bool:
-        return bool(getattr(tensor, self.name)() == self.expected)
-
-    def __repr__(self) -> str:
-        return f"(lambda t: t.{self.name}() == {self.expected!r})"
 
 
 def assume_method(trace: Trace, tensor: Value, name: str) -> None:

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+from pliant.capture.value import Value
+from pliant.guards.guard import Kind
+from pliant.guards.predicates import Gives
+from pliant.guards.source import Fixed
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
 
 Undo = Callable[[], Callable[[], Any]]  # called before the change, gives what takes it back
 
@@ -36,6 +44,14 @@ def _autocast_state() -> Callable[[], Any]:
     return put_back
 
 
+def _deterministic_state() -> Callable[[], Any]:
+    return functools.partial(
+        torch._C._set_deterministic_algorithms,
+        torch._C._get_deterministic_algorithms(),
+        warn_only=torch._C._get_deterministic_algorithms_warn_only(),
+    )
+
+
 WRITERS: dict[Any, Undo] = {
     torch._C._set_grad_enabled: _restore(torch.is_grad_enabled, torch._C._set_grad_enabled),
     torch.set_autocast_enabled: _autocast_state,
@@ -45,10 +61,7 @@ WRITERS: dict[Any, Undo] = {
     torch.autocast_increment_nesting: lambda: torch.autocast_decrement_nesting,
     torch.autocast_decrement_nesting: lambda: torch.autocast_increment_nesting,
     torch._C._set_default_dtype: _restore(torch.get_default_dtype, torch._C._set_default_dtype),
-    torch._C._set_deterministic_algorithms: _restore(
-        torch._C._get_deterministic_algorithms, torch._C._set_deterministic_algorithms
-    ),
-    torch._C._set_grad_enabled: _restore(torch.is_grad_enabled, torch._C._set_grad_enabled),
+    torch._C._set_deterministic_algorithms: _deterministic_state,
 }
 
 QUERIES: frozenset[Any] = frozenset(
@@ -58,3 +71,27 @@ QUERIES: frozenset[Any] = frozenset(
                         "_get_privateuse1", "_get_tracing", "_get_deterministic", "_is_torch_function",
                         "_len_torch", "_has_torch", "_is_view"))
 )  # fmt: skip
+
+# Those whose answer is not part of the state that is always guarded.
+UNCOVERED: frozenset[Any] = frozenset(
+    {
+        torch.get_autocast_dtype,
+        torch.is_anomaly_enabled,
+        torch.is_anomaly_check_nan_enabled,
+        torch._C._get_deterministic_fill_uninitialized_memory,
+    }
+)
+
+
+def assume_answer(trace: Trace, query: Callable[..., Any], args: list[Value]) -> None:
+    """Assume that PyTorch was in the same state when the function was called."""
+    real_args = tuple(trace.read(arg).constant() for arg in args)
+    if query is torch.get_autocast_dtype:
+        device = real_args[0]
+        if torch.is_autocast_enabled(device) or device not in trace.autocast_dtypes:
+            return
+        expected = trace.autocast_dtypes[device]
+    else:
+        expected = query(*real_args)
+    name = f"torch.{getattr(query, '__name__', query)}"
+    trace.guard(Kind.PREDICATE, Fixed(query, name), Gives(real_args, expected))

@@ -13,6 +13,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
+
 from pliant.base.options import Options
 from pliant.base.position import Position
 from pliant.capture.failures import Lasting
@@ -21,6 +23,7 @@ from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell, ExceptionValue
 from pliant.fake import World
 from pliant.guards.guard import MISSING, Guard, Kind
+from pliant.guards.predicates import is_empty_cell
 from pliant.guards.source import ClassAttr, Fixed, Source
 
 if TYPE_CHECKING:
@@ -73,6 +76,8 @@ class Trace:
         self.keys: list[Value] = []  # objects told apart by identity, as keys of dictionaries and sets
         self.lasting = Lasting()
         self.suspended: list[Value] = []  # generators that have something to do when they are closed
+        # Not part of the guarded state while autocast is off, but asked for when it is turned on.
+        self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
@@ -128,6 +133,8 @@ class Trace:
         if isinstance(found, Cell):
             return found
         cell = Cell.from_outside(real, source)
+        if cell.contents is None:
+            self.guard(Kind.PREDICATE, source, is_empty_cell)
         self.remember(real, cell)
         return cell
 

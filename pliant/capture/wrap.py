@@ -13,15 +13,13 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from pliant._native import is_python_class
-from pliant._native import Dispatcher
+from pliant._native import Dispatcher, is_python_class
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import Break, Const, Unread, Value
+from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.functions import (
     BoundMethod,
@@ -35,8 +33,10 @@ from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import Unsupported
 from pliant.guards.guard import Kind, TensorSpec
+from pliant.guards.predicates import Elements, EqualNumber
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source
 
+PLAIN_BASES = (int, float, complex, str, bytes)
 Builder = Callable[[Trace, Any, Source], Value]
 
 
@@ -49,7 +49,7 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
         _assume(trace, Kind.EQUALS, source, real)
         return Const(real)
     builder = builder_of(cls)
-    if builder in (_equal_constant, _same_constant):
+    if builder in CONSTANTS:
         return builder(trace, real, source)
     known = trace.known(real, source)
     if known is not None:
@@ -105,6 +105,22 @@ def _equal_constant(trace: Trace, real: Any, source: Source) -> Value:
 
 def _same_constant(trace: Trace, real: Any, source: Source) -> Value:
     _assume(trace, Kind.IS, source, real)
+    return Const(real, source)
+
+
+def _subclass_constant(trace: Trace, real: Any, source: Source) -> Value:
+    """An instance of a subclass of a number or string, `numpy.float64` among them."""
+    base = next(base for base in PLAIN_BASES if isinstance(real, base))
+    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, Kind.PREDICATE, source, EqualNumber(base, real))
+    return Const(real, source)
+
+
+def _range(trace: Trace, real: range, source: Source) -> Value:
+    """Ranges can be equal and yet have another start or stop."""
+    _assume(trace, Kind.TYPE, source, range)
+    for name in ("start", "stop", "step"):
+        _assume(trace, Kind.EQUALS, Attr(source, name), getattr(real, name))
     return Const(real, source)
 
 
@@ -180,22 +196,6 @@ def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
     if isinstance(real, defaultdict):
         value.factory = Unread(real.default_factory, Attr(source, "default_factory"))
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class Elements:
-    """Expects a set to have these elements, in the order in which it gives them."""
-
-    expected: tuple[Any, ...]
-
-    def __call__(self, real: Any) -> bool:
-        if len(real) != len(self.expected):
-            return False
-        pairs = zip(real, self.expected, strict=True)
-        return all(a is b or (type(a) is type(b) and a == b) for a, b in pairs)
-
-    def __repr__(self) -> str:
-        return f"(lambda s: list(s) == {list(self.expected)!r})"
 
 
 def _set(trace: Trace, real: Any, source: Source) -> Value:
@@ -286,7 +286,7 @@ def _class(trace: Trace, real: type, source: Source) -> Value:
 
 BUILDERS: dict[type, Builder] = {
     **dict.fromkeys(
-        (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme, range),
+        (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme),
         _equal_constant,
     ),
     **dict.fromkeys(
@@ -308,6 +308,7 @@ BUILDERS: dict[type, Builder] = {
     set: _set,
     frozenset: _set,
     slice: _slice,
+    range: _range,
     types.FunctionType: _function,
     types.MethodType: _bound_method,
     types.BuiltinFunctionType: _builtin_function,
@@ -316,6 +317,9 @@ BUILDERS: dict[type, Builder] = {
     types.SimpleNamespace: _instance,
     Dispatcher: _compiled,
 }  # fmt: skip
+
+# Objects without an identity that matters.
+CONSTANTS = (_equal_constant, _same_constant, _subclass_constant, _range)
 
 # For classes not listed: the first base that fits. Order matters.
 BY_BASE: tuple[tuple[Any, Builder], ...] = (
@@ -327,5 +331,5 @@ BY_BASE: tuple[tuple[Any, Builder], ...] = (
     ((torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace), _same_constant),
     ((list, tuple), _sequence),
     (dict, _mapping),
-    ((int, float, str, bytes), _equal_constant),
+    (PLAIN_BASES, _subclass_constant),
 )

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import pliant
-from pliant.base import events
 from tests.support.against_eager import check
 
 CASES = []

@@ -43,10 +43,13 @@ from pliant.capture.values.containers import (
 from pliant.capture.values.known import known_object
 from pliant.capture.values.objects import Instance, Super, make_slice
 from pliant.guards.guard import MISSING, Kind
+from pliant.guards.predicates import IsSubclass
 from pliant.guards.source import Fixed
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
+
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
 _Example = namedtuple("_Example", "field")
 SCALARS = (int, float, complex, str, bytes, bool)
@@ -550,9 +553,19 @@ def _pretended_class(trace: Trace, obj: Value, found: type, real: type) -> bool:
 
 def _real_subclass(trace: Trace, found: type, real: type) -> bool:
     try:
-        return issubclass(found, real)
+        answer = issubclass(found, real)
     except TypeError as error:
         trace.throw(error)
+    assume_subclass(trace, found, real, answer)
+    return answer
+
+
+def assume_subclass(trace: Trace, found: type, real: type, answer: bool) -> None:
+    """Classes can be registered with an abstract class later; those of C and PyTorch are not."""
+    if not isinstance(real, abc.ABCMeta) or real in found.__mro__:
+        return
+    if not found.__flags__ & IMMUTABLE_TYPE and found.__module__.split(".")[0] != "torch":
+        trace.guard(Kind.PREDICATE, Fixed(found, found.__qualname__), IsSubclass(real, answer))
 
 
 def _protocol_instance(trace: Trace, obj: Value, real: type) -> bool:
@@ -643,7 +656,10 @@ def is_subclass(trace: Trace, cls: Value, parent: Value) -> bool:
             check = trace.class_value(meta, "__subclasscheck__")
             return truth(trace, call(trace, check, [parent, cls]))
     try:
-        return bool(fold(trace, issubclass, cls, parent).value)
+        answer = bool(fold(trace, issubclass, cls, parent).value)
+        if isinstance(parent, Const) and isinstance(parent.value, type):
+            assume_subclass(trace, cls.constant(), parent.value, answer)
+        return answer
     except NotConstant:
         result = call_special(trace, parent, "__subclasscheck__", cls)
         if result is None:

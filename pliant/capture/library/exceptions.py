@@ -11,9 +11,9 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from pliant.capture.interpreter import current_exception
 from pliant.capture.library.classes import class_of
 from pliant.capture.library.objects import REPR, shown, str_of
-from pliant.capture.interpreter import current_exception
 from pliant.capture.model import SET, drain, generic_set_attribute, get_attribute
 from pliant.capture.native import METHODS, function, method
 from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean, is_constant

@@ -6,7 +6,6 @@ same steps as bytecode can, so that a graph break inside `__init__` is resumed t
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 from pliant.capture.values.functions import Function
@@ -20,7 +19,7 @@ def initialised(obj: Any, init: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return obj
 
 
-def as_value(function: types.FunctionType) -> Function:
+def as_value(function: Any) -> Function:
     """One of these functions as a value. It is ours, so nothing has to be assumed of it."""
     value = Function(function.__code__, function.__globals__)
     value.cells, value.defaults, value.kwdefaults = [], [], {}

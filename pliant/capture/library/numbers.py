@@ -22,6 +22,7 @@ from pliant.capture.model import (
     FOLDABLE,
     OPERATE,
     advance,
+    ask_owner,
     binary,
     call,
     call_special,
@@ -232,7 +233,7 @@ def builtin_round(trace: Trace, number: Value, ndigits: Value = NONE) -> Value:
     if isinstance(number, Const) and number.python_type() in FOLDABLE:
         return compute(trace, round, [number, *extra])
     if type(number) in OPERATE:
-        return OPERATE[type(number)](trace, round, number, *extra)
+        return ask_owner(trace, round, number, *extra)
     result = call_special(trace, number, "__round__", *extra)
     if result is None:
         name = number.python_type().__name__

@@ -23,6 +23,7 @@ from pliant.capture.model import (
     CALL,
     GET,
     OPERATE,
+    ask_owner,
     bind_descriptor,
     call,
     call_special,
@@ -348,9 +349,8 @@ def str_of(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if isinstance(obj, Const):
         return obj if type(obj.value) is str else _run(trace, lambda: str(obj.value))
-    owner = OPERATE.get(type(obj))
-    if owner is not None:
-        return owner(trace, str, _no_tensor(obj))
+    if type(obj) in OPERATE:
+        return ask_owner(trace, str, _no_tensor(obj))
     if trace.lookup(obj.python_type(), "__str__") is object.__str__:
         return repr_of(trace, obj)
     return _text(trace, obj, "__str__", call_special(trace, obj, "__str__"))
@@ -361,9 +361,8 @@ def repr_of(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if isinstance(obj, Const):
         return _run(trace, lambda: repr(obj.value))
-    owner = OPERATE.get(type(obj))
-    if owner is not None:
-        return owner(trace, repr, _no_tensor(obj))
+    if type(obj) in OPERATE:
+        return ask_owner(trace, repr, _no_tensor(obj))
     cls = obj.python_type()
     found = trace.lookup(cls, "__repr__")
     shower = REPR.get(found)
@@ -383,9 +382,8 @@ def format_of(trace: Trace, obj: Value, spec: Value | None = None) -> Value:
     spec = Const("") if spec is None else trace.read(spec)
     if isinstance(obj, Const):
         return _run(trace, lambda: format(obj.value, spec.constant()))
-    owner = OPERATE.get(type(obj))
-    if owner is not None:
-        return owner(trace, format, _no_tensor(obj), spec)
+    if type(obj) in OPERATE:
+        return ask_owner(trace, format, _no_tensor(obj), spec)
     return _text(trace, obj, "__format__", call_special(trace, obj, "__format__", spec))
 
 

@@ -13,7 +13,7 @@ from pliant.capture.model import get_attribute, set_attribute
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
+from pliant.capture.values.functions import BoundMethod, Function
 from pliant.capture.values.objects import Cell, Super
 from pliant.guards.source import DictItem, Fixed
 
@@ -295,9 +295,10 @@ def import_name(
     module = sys.modules.get(fullname)
     if module is None:
         raise Break("import", fullname)
-    if names.constant():
-        return Const(module)
-    return Const(sys.modules[fullname.split(".")[0]] if not level.constant() else module)
+    if not names.constant() and not level.constant():
+        fullname = fullname.split(".")[0]
+    source = DictItem(Fixed(sys.modules, "sys.modules"), fullname)
+    return trace.read(Unread(sys.modules[fullname], source))
 
 
 def resolve_import(frame: Frame, name: str, level: int) -> str:

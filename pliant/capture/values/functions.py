@@ -100,7 +100,7 @@ class Function(Value):
         return found + ([] if self.attributes is None else self.attributes.children())
 
     def rebuild(self, emit: Emitter) -> str:
-        closure = emit.sequence_of(self.cells or [], tuple)
+        closure = emit.sequence_of(list(self.cells or []), tuple)
         defaults = emit.sequence_of(self.defaults, tuple) if self.defaults else "None"
         arguments = [
             emit.constant(self.code), emit.constant(self.globals), repr(self.name), defaults, closure

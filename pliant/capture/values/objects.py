@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pliant.base.position import Position
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value, is_constant
 from pliant.capture.values.containers import Mapping, instance_dict
+from pliant.guards.guard import Kind
+from pliant.guards.predicates import LacksAttribute
 from pliant.guards.source import Attr, CellContents, Source
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Instance(Value):
             try:
                 real = getattr(self.real, name)
             except AttributeError:
+                trace.guard(Kind.PREDICATE, self.source, LacksAttribute(name))
                 return None
             self.slots[name] = Unread(real, Attr(self.source, name))
         return self.slots.get(name)
@@ -90,6 +93,9 @@ class Instance(Value):
                 emit.line(f"object.__delattr__({name}, {key!r})")
             else:
                 emit.line(f"object.__setattr__({name}, {key!r}, {emit.expression(value)})")
+
+
+CONSTRUCTORS = ("__new__", "__init__")
 
 
 class ExceptionValue(Instance):
@@ -146,7 +152,8 @@ class ExceptionValue(Instance):
             return emit.constant(self.real)
         arguments = ", ".join(emit.expression(arg) for arg in self.args)
         name = emit.constant(self.cls)
-        if not any(isinstance(f, FunctionType) for f in (self.cls.__init__, self.cls.__new__)):
+        makers = [base.__dict__.get(m) for base in self.cls.__mro__ for m in CONSTRUCTORS]
+        if not any(isinstance(maker, FunctionType | staticmethod) for maker in makers):
             return f"{name}({arguments})"
         return f"{name}.__new__({', '.join([name, *([arguments] if arguments else [])])})"
 

@@ -1,0 +1,108 @@
+"""Assumptions that native code can't check: small Python objects to be called with the value.
+
+They are for rare things (`Kind.PREDICATE`): a call into Python costs a tenth of a microsecond. Each prints
+as the lambda it stands for.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Of a set: it has these elements, and gives them in this order."""
+
+    expected: tuple[Any, ...]
+
+    def __call__(self, value: Any) -> bool:
+        if len(value) != len(self.expected):
+            return False
+        pairs = zip(value, self.expected, strict=True)
+        return all(a is b or (type(a) is type(b) and a == b) for a, b in pairs)
+
+    def __repr__(self) -> str:
+        return f"(lambda s: list(s) == {list(self.expected)!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class EqualNumber:
+    """Of an instance of a subclass of a number or string: its value, as its base class compares it."""
+
+    base: type
+    expected: Any
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) is type(self.expected) and self.base.__repr__(
+            value
+        ) == self.base.__repr__(self.expected)
+
+    def __repr__(self) -> str:
+        name = self.base.__name__
+        return f"(lambda v: {name}(v) == {self.base.__repr__(self.expected)})"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodGives:
+    """The method gives this answer."""
+
+    name: str
+    expected: Any
+
+    def __call__(self, value: Any) -> bool:
+        return bool(getattr(value, self.name)() == self.expected)
+
+    def __repr__(self) -> str:
+        return f"(lambda v: v.{self.name}() == {self.expected!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Gives:
+    """Of a function without side effects: called with these arguments, it gives this answer."""
+
+    args: tuple[Any, ...]
+    expected: Any
+
+    def __call__(self, function: Callable[..., Any]) -> bool:
+        return bool(function(*self.args) == self.expected)
+
+    def __repr__(self) -> str:
+        return f"(lambda f: f{self.args!r} == {self.expected!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class LacksAttribute:
+    """There is no such attribute (of one with `__slots__`: it is not set)."""
+
+    name: str
+
+    def __call__(self, value: Any) -> bool:
+        return not hasattr(value, self.name)
+
+    def __repr__(self) -> str:
+        return f"(lambda v: not hasattr(v, {self.name!r}))"
+
+
+@dataclass(frozen=True, slots=True)
+class IsSubclass:
+    """Of a class: whether it counts as a subclass, which registration can change."""
+
+    of: type
+    expected: bool
+
+    def __call__(self, value: type) -> bool:
+        return issubclass(value, self.of) is self.expected
+
+    def __repr__(self) -> str:
+        return f"(lambda c: issubclass(c, {self.of.__qualname__}) is {self.expected})"
+
+
+def is_empty_cell(cell: types.CellType) -> bool:
+    """Of a closure cell: its variable is not bound."""
+    try:
+        return cell.cell_contents is cell  # never: asking an empty one raises
+    except ValueError:
+        return True
