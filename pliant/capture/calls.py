@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from pliant.capture import torch_calls
 from pliant.capture.frame import Frame
@@ -32,6 +35,7 @@ from pliant.capture.values.known import from_real, known_object
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
 
+DYNAMO_DISABLED = torch._disable_dynamo(lambda: None).__code__
 COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
@@ -40,7 +44,7 @@ def call_function(
 ) -> Value:
     """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else follow."""
     if target.real is not None:
-        shortcut = SHORTCUTS.get(target.real)
+        shortcut = SHORTCUTS.get(target.real) or wrapper_of(target)
         if shortcut is not None:
             result = shortcut(trace, args, kwargs, direct)
             if result is not None:
@@ -65,6 +69,20 @@ def call_function(
     if target.code.co_flags & inspect.CO_GENERATOR:
         return Generator(frame)
     return run_frame(trace, frame)
+
+
+def wrapper_of(target: Function) -> Callable[..., Value | None] | None:
+    """The way past PyTorch's decorator that keeps functions from its own compiler."""
+    if target.code is not DYNAMO_DISABLED:
+        return None
+
+    def call_wrapped(
+        trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+    ) -> Value | None:
+        wrapped = target.closure(trace)[DYNAMO_DISABLED.co_freevars.index("fn")].contents
+        return None if wrapped is None else call(trace, wrapped, args, kwargs, direct)
+
+    return call_wrapped
 
 
 def bind(

@@ -167,7 +167,7 @@ class Emitter:
         dotted = _dotted_name(real)
         if dotted is not None:
             root = dotted.split(".")[0]
-            bound = vars(builtins).get(root) if "." not in dotted else sys.modules[root]
+            bound = sys.modules.get(root) if "." in dotted else real
             if self.namespace.setdefault(root, bound) is bound:
                 self._taken.add(root)
                 return dotted

@@ -8,6 +8,7 @@ PyTorch's own printers, the same as text (`meta["stack_trace"]`).
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class GraphBuilder:
 
     def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
         """A placeholder for the tensor (or number) at `source`."""
-        name = placeholder_name(source)
+        name = self._unused(placeholder_name(source))
         last = self._after_inputs
         place = self.graph.inserting_after(last) if last else self.graph.inserting_before(None)
         with place:
@@ -50,6 +51,12 @@ class GraphBuilder:
         self._after_inputs = node
         self.inputs.append(GraphInput(node, source, example))
         return node
+
+    def _unused(self, name: str) -> str:
+        """Different paths can read alike."""
+        taken = {known.node.target for known in self.inputs}
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        return name if name not in taken else next(n for n in numbered if n not in taken)
 
     def operation(
         self,
