@@ -52,4 +52,4 @@ def main(quick: bool = False) -> None:
         theirs, mine = (statistics.median(taken) for taken in times)
         rows.append([name, f"{theirs * 1e3:.1f}", f"{mine * 1e3:.1f}", f"{theirs / mine:.1f}x"])
     head = ["program", "torch.compile", "pliant", "ratio"]
-    table(f"Milliseconds to capture, backend=\"eager\" ({machine()})", head, rows)
+    table(f'Milliseconds to capture, backend="eager" ({machine()})', head, rows)

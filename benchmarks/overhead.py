@@ -55,9 +55,11 @@ def main(quick: bool = False) -> None:
         base = eager if function is add_one else floor
         added = [theirs - base, mine - base]
         ratio = f"{added[0] / added[1]:.0f}x" if added[1] > 0 else "-"
-        rows.append([name, *(f"{s * 1e6:.2f}" for s in (eager, floor, theirs, mine, *added)), ratio])
+        rows.append(
+            [name, *(f"{s * 1e6:.2f}" for s in (eager, floor, theirs, mine, *added)), ratio]
+        )
     head = ["program", "eager", "its operations", "torch.compile", "pliant",
             "added by torch.compile", "added by pliant", "ratio"]  # fmt: skip
-    table(f"Microseconds per call, backend=\"eager\" ({machine()})", head, rows)
+    table(f'Microseconds per call, backend="eager" ({machine()})', head, rows)
     print("\nAdded: above eager for x + 1; above the captured operations alone for modules, whose")
     print("eager time also contains Python's way through the modules.")

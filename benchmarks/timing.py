@@ -41,7 +41,14 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
     print(f"\n{title}\n")
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     for number, row in enumerate((head, *rows)):
-        cells = [cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
         print("| " + " | ".join(cells) + " |")
         if number == 0:
-            print("|" + "|".join("-" * (w + 1) + (":" if i else "-") for i, w in enumerate(widths)) + "|")
+            print(
+                "|"
+                + "|".join("-" * (w + 1) + (":" if i else "-") for i, w in enumerate(widths))
+                + "|"
+            )

@@ -6,7 +6,10 @@ import dis
 import inspect
 import io
 import itertools
+import time
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +20,7 @@ from pliant.stages import BreakInfo, Captured
 
 
 def started(function: types.FunctionType, index: int) -> dict[str, Any]:
-    """Compilation number `index` of `function` begins. Returns what later events say about it too."""
+    """Compilation number `index` of `function` begins. Returns what later events say of it too."""
     about = {"index": index, **described(function)}
     events.emit(events.CompileStarted(**about))
     events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
@@ -30,6 +33,15 @@ def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> N
     seconds = [end - begin for begin, end in itertools.pairwise(times)]
     phases = dict(zip(("capture", "backend", "guards"), seconds, strict=True))
     events.emit(events.CompileFinished(seconds=times[-1] - times[0], phases=phases, **about))
+
+
+@contextmanager
+def backend(function: str, name: str) -> Iterator[None]:
+    """Inside the `with` block a backend compiles a graph of `function`."""
+    started = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - started
+    events.emit(events.BackendCalled(function=function, backend=name, seconds=seconds))
 
 
 def not_captured(function: types.FunctionType, code: str, what: str) -> None:

@@ -38,7 +38,7 @@ def compile(
     decorator (`@pliant.compile`) or a decorator with options (`@pliant.compile(fullgraph=True)`).
 
     fullgraph: one graph, or an error that says what can't be captured and where.
-    dynamic: None makes sizes symbolic when they are seen to change, True from the start, False never.
+    dynamic: None makes sizes symbolic when they are seen to change, True at once, False never.
     backend: a name of `list_backends()`, or `backend(graph_module, example_inputs) -> callable`.
     mode, options: as for `torch.compile`; options are pliant's own or the backend's.
     disable: return `model` as it is.

@@ -1,7 +1,7 @@
 """The whole path from a call to machine code, one line a stage.
 
-    call -> dispatcher (native): guards of each entry -> hit: residual code -> graph -> result
-                                                      -> miss: `Compiler.on_miss`, below
+call -> dispatcher (native): guards of each entry -> hit: residual code -> graph -> result
+                                                  -> miss: `Compiler.on_miss`, below
 """
 
 from __future__ import annotations
@@ -15,27 +15,23 @@ from typing import Any
 from pliant import announce
 from pliant._native import Dispatcher, Entry, State
 from pliant.backends.registry import backend_name, call_backend
-from pliant.base import events, tracebacks
+from pliant.base import tracebacks
 from pliant.base.errors import BackendError, GraphBreakError, InternalError, PliantError
 from pliant.base.options import Options
 from pliant.bytecode.continuation import resume_function
-from pliant.capture.capture import NotCaptured, capture
+from pliant.capture.capture import NotCaptured, capturable, capture
 from pliant.guards import plan
 from pliant.guards.source import Source
-from pliant.recompile import NOTHING, Limits, is_general, why_none_fits
+from pliant.recompile import Limits, NotGeneral, check_general, why_none_fits
 from pliant.runtime import graphs, recovery, residual
 from pliant.stages import Captured, Compiled
 
 _lock = threading.RLock()  # one compilation at a time
 
 
-class NotGeneral(Exception):
-    """What was to be an input of the graph turned out to be needed as a constant."""
-
-
 @dataclass(slots=True)
 class Compiler:
-    """How one function given to `pliant.compile`, and every resume function made of it, is compiled."""
+    """How a function given to `pliant.compile` is compiled, and every resume function of it."""
 
     options: Options
     backend: Any
@@ -59,35 +55,32 @@ class Compiler:
                     return entry
             if dispatcher.mode or not capturable(State.current()):
                 return None
-            generalised = self.limits.next(dispatcher, values)
-            if generalised is None:
+            if (generalised := self.limits.next(dispatcher, values)) is None:
                 return None
             try:
                 return self._compile(dispatcher, values, generalised)
-            except NotCaptured as error:
-                announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
-                dispatcher.mode = 2
-                return None
-            except (NotGeneral, GraphBreakError, BackendError):
-                if not generalised:
+            except (NotGeneral, NotCaptured, GraphBreakError, BackendError) as error:
+                if generalised:  # it was an attempt
+                    self.limits.stop(dispatcher, why_none_fits(dispatcher, values))
+                elif isinstance(error, NotCaptured):
+                    dispatcher.mode = 2
+                    announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
+                else:
                     raise
-                self.limits.stop(dispatcher, why_none_fits(dispatcher, values))
-                return None
             except PliantError:
                 raise
             except Exception as error:
                 self._fall_back(dispatcher, error)
-                return None
+            return None
 
     def _compile(
         self, dispatcher: Dispatcher, values: tuple[Any, ...], generalised: frozenset[Source]
     ) -> Entry:
-        function, index = dispatcher.fn, len(dispatcher.entries)
-        about = announce.started(function, index)
+        index = len(dispatcher.entries)
+        about = announce.started(dispatcher.fn, index)
         times = [time.perf_counter()]
-        captured = capture(function, values, self.options, self.fullgraph, generalised)
-        if generalised is not NOTHING and not is_general(captured, generalised):
-            raise NotGeneral
+        captured = capture(dispatcher.fn, values, self.options, self.fullgraph, generalised)
+        check_general(captured, generalised)
         times.append(time.perf_counter())
         compiled = self._backend(captured, index)  # the graph becomes a callable
         times.append(time.perf_counter())
@@ -107,20 +100,15 @@ class Compiler:
         namespace = dict(captured.namespace)
         graph = None
         if captured.graph is not None:
-            started = time.perf_counter()
             graphs.register(captured.graph)
-            graph = call_backend(self.backend, captured.graph, list(captured.examples))
+            with announce.backend(captured.name, backend_name(self.backend)):
+                graph = call_backend(self.backend, captured.graph, list(captured.examples))
             namespace[captured.graph_name] = graph
-            seconds = time.perf_counter() - started
-            name = backend_name(self.backend)
-            events.emit(events.BackendCalled(function=captured.name, backend=name, seconds=seconds))
         for target in captured.resumes:  # inner ones first
             function = resume_function(target.point, target.namespace)
             inner = tuple(namespace[name] for name in target.inner)
             namespace[target.name] = self.resume(function, inner) if target.compiled else function
-        code = residual.load(captured.name, captured.residual, namespace)
-        lines = captured.lines
-        tracebacks.register(code.__code__, lambda line: lines.get(line, ()))
+        code = residual.load(captured.name, captured.residual, namespace, captured.lines)
         # The user's tensors must not live as long as the code compiled for them.
         return Compiled(replace(captured, examples=()), code, graph, index)
 
@@ -142,7 +130,8 @@ class Compiler:
     def _fall_back(self, dispatcher: Dispatcher, error: Exception) -> None:
         """A mistake of ours: the user's function still runs, eagerly."""
         if self.options.raise_on_fallback:
-            raise InternalError(f"capturing {dispatcher.fn.__qualname__} failed: {error!r}") from error
+            name = dispatcher.fn.__qualname__
+            raise InternalError(f"capturing {name} failed: {error!r}") from error
         dispatcher.mode = 2
         announce.fell_back(dispatcher.fn, error)
 
@@ -154,14 +143,8 @@ class Compiler:
         if tracebacks.raised_at(error, entry.residual.__code__, captured.graph_line):
             recovery.restore(captured.state)
             if captured.graph is not None and captured.rerunnable:
-                # The program may handle it, and nothing has been changed yet: let Python run it.
-                try:
+                try:  # the program may handle it, and nothing has been changed yet
                     return recovery.call(dispatcher.fn, values)
                 except BaseException as again:
                     error = again
         raise tracebacks.rewrite(error)
-
-
-def capturable(state: State) -> bool:
-    """Modes that change what PyTorch functions do are not captured: such calls run eagerly."""
-    return not (state.function_modes or state.dispatch_modes or state.functorch)

@@ -1,9 +1,10 @@
 """When a function is compiled again, and when no more: the limits, and what is done at them.
 
-The one idea: each call that fits no entry has a reason for each entry, the guard that failed. What the
-reasons have in common is what varies from call to call. At the limit, if it is a number, one more
-compilation is tried in which the number is an input of the graph (sizes join it with dynamic shapes).
-Otherwise the user is told once what varied and what to do, and entries that fit stay in use.
+The one idea: each call that fits no entry has a reason for each entry, the guard that failed. What
+the reasons have in common is what varies from call to call. At the limit, if it is a number, one
+more compilation is tried in which the number is an input of the graph (sizes join it with dynamic
+shapes). Otherwise the user is told once what varied and what to do, and entries that fit stay in
+use.
 """
 
 from __future__ import annotations
@@ -140,10 +141,15 @@ def numbers_that_vary(failures: list[Failure], options: Options) -> frozenset[So
     return frozenset(sources)
 
 
-def is_general(captured: Captured, sources: frozenset[Source]) -> bool:
-    """Whether a capture does without knowing the numbers at `sources`."""
+class NotGeneral(Exception):
+    """What was to be an input of the graph turned out to be needed as a constant."""
+
+
+def check_general(captured: Captured, sources: frozenset[Source]) -> None:
+    """Make sure that a capture does without knowing the numbers at `sources`."""
     known = {guard.source for guard in captured.guards if guard.kind is Kind.EQUALS}
-    return captured.broken is None and not known & sources
+    if sources and (captured.broken is not None or known & sources):
+        raise NotGeneral
 
 
 def what_varied(failures: list[Failure]) -> tuple[str, str]:
@@ -172,4 +178,3 @@ REMEDIES: dict[Kind | None, str] = {
     Kind.STATE: "Set the mode once outside, or compile a function of its own for each mode.",
     None: "Keep what varies outside the compiled function, or compile one function for each case.",
 }
-

@@ -1,7 +1,8 @@
 """Whatever a captured program assumed may change between calls: the compiled function notices.
 
-These are the places where a compiler that guards too little gives silently wrong answers. Each probe is
-compared with eager PyTorch, and the number of compilations says that nothing is guarded in vain.
+These are the places where a compiler that guards too little gives silently wrong answers. Each
+probe is compared with eager PyTorch, and the number of compilations says that nothing is guarded in
+vain.
 """
 
 import builtins

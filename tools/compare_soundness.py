@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # noqa: TID251
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -21,9 +22,17 @@ from tests import test_soundness
 from tests.support.against_eager import same
 from tests.support.side_by_side import Probe, Probes, observe
 
-COMPILERS: dict[str, Callable[..., Any]] = {
-    "torch.compile": lambda function: torch.compile(function, backend="eager"),
-    "pliant": pliant.compile,
+
+def stock(function: Any) -> Any:
+    return torch.compile(function, backend="eager")
+
+
+# By default torch.compile does not guard the hooks of modules; it has an option for that.
+HOOKS = {"skip_nnmodule_hook_guards": False}
+COMPILERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    f"torch.compile {torch.__version__}": (stock, {}),
+    "the same with hooks guarded": (stock, HOOKS),
+    f"pliant {pliant.__version__}": (pliant.compile, {}),
 }
 
 
@@ -42,10 +51,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     collections = [item for item in vars(test_soundness).values() if isinstance(item, Probes)]
     params = [param for probes in collections for param in probes.params]
-    for name, compile in COMPILERS.items():
-        wrong = [param.id for param in params if differs(param.values[0], compile)]
-        print(f"{name} {torch.__version__ if name != 'pliant' else pliant.__version__}: ", end="")
-        print(f"{len(wrong)} of {len(params)} differ from eager", *wrong, sep="\n    ")
+    for name, (compile, settings) in COMPILERS.items():
+        with torch._dynamo.config.patch(settings):  # noqa: TID251  the one to compare with
+            wrong = [param.id for param in params if differs(param.values[0], compile)]
+        print(f"{name}: {len(wrong)} of {len(params)} differ from eager", *wrong, sep="\n    ")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Resume functions: the rest of a function after a graph break, callable.
 
-The closure of a resume function is passed anew on each call, because the cells belong to one activation
-of the original function. So a function that has cells is entered through a small wrapper that takes
-them as its first arguments.
+The closure of a resume function is passed anew on each call, because the cells belong to one
+activation of the original function. So a function that has cells is entered through a small wrapper
+that takes them as its first arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def resume_function(point: ResumePoint, namespace: dict[str, Any]) -> types.Func
 def _with_cells(
     point: ResumePoint, code: types.CodeType, namespace: dict[str, Any], count: int
 ) -> types.FunctionType:
-    """`def f(cell_0, …, stack_0, …, x): return FunctionType(code, globals, name, None, cells)(…)`"""
+    """`def f(cell_0, …, stack_0, …, x): return FunctionType(code, globals, name, None,
+    cells)(…)`"""
     parameters = [_plain(name) for name in point.parameters]
     wishes = ["FunctionType", "code", "namespace", *(f"cell_{number}" for number in range(count))]
     names = {wish: _unused(wish, parameters) for wish in wishes}

@@ -1,1 +1,2 @@
-"""The front end: follows a function's bytecode and turns it into a graph, guards and residual code."""
+"""The front end: follows a function's bytecode and turns it into a graph, guards and residual
+code."""

@@ -1,8 +1,8 @@
 """Which objects from outside must be different ones, because the captured program depends on it.
 
 The same object reached in two ways is one value, with a guard that the ways meet. Objects that were
-different are different values, and mostly it does not matter whether they still are on the next call.
-It does where one was written, and where they were told apart by identity as keys.
+different are different values, and mostly it does not matter whether they still are on the next
+call. It does where one was written, and where they were told apart by identity as keys.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ def _dictionaries(trace: Trace, cls: type) -> list[Source]:
     """Dictionaries have three lives: on their own, as `__dict__` of an object, as globals. One that
     is met on its own may be any of the others; those others are known to be different."""
     everything = [
-        value
-        for value in trace.outside_values()
-        if isinstance(value, Mapping) and value.cls is cls
+        value for value in trace.outside_values() if isinstance(value, Mapping) and value.cls is cls
     ]
     written = [value for value in everything if id(value) in trace.effects]
     alone = [value for value in everything if not _is_part(value) and not _is_table(value)]

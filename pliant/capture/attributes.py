@@ -1,5 +1,5 @@
-"""Attributes of modules, classes, functions and bound methods: the cases where the object that is asked
-is not an instance with a `__dict__` of its own."""
+"""Attributes of modules, classes, functions and bound methods: the cases where the object that
+is asked is not an instance with a `__dict__` of its own."""
 
 from __future__ import annotations
 

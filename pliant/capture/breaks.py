@@ -87,7 +87,9 @@ BREAKS: dict[str, Cause] = {
     ),
     "coroutine": Cause("Coroutines run in an event loop.", "Compile the tensor code they call."),
     "exception-group": Cause("Groups of exceptions are handled by Python itself.", _REPLACE),
-    "import": Cause("Importing a module for the first time runs its code.", "Import it at the top."),
+    "import": Cause(
+        "Importing a module for the first time runs its code.", "Import it at the top."
+    ),
     "io": Cause(
         "Input and output happen at a time that matters.",
         "Move it out of the compiled function.",
@@ -99,7 +101,9 @@ BREAKS: dict[str, Cause] = {
         "Python's random numbers come from a state that lives outside of the graph.",
         "Use torch's random functions, which are captured.",
     ),
-    "identity-number": Cause("An object's number (id) differs from run to run.", "Compare with `is`."),
+    "identity-number": Cause(
+        "An object's number (id) differs from run to run.", "Compare with `is`."
+    ),
     "inner-break": Cause(
         "Something inside this call breaks the graph where Python code can't be resumed.",
         "See the cause given; take that operation out of the inner function.",

@@ -1,7 +1,7 @@
 """Calling things: Python functions are followed, constants run or looked up in the tables.
 
-This is where it is decided whether a callable is followed, is an operation of the graph, has a handler,
-is simply executed, or breaks the graph.
+This is where it is decided whether a callable is followed, is an operation of the graph, has a
+handler, is simply executed, or breaks the graph.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO
 def call_function(
     trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
-    """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else follow."""
+    """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else
+    follow."""
     if target.real is not None:
         shortcut = SHORTCUTS.get(target.real) or wrapper_of(target)
         if shortcut is not None:
@@ -63,9 +64,7 @@ def call_function(
     if len(trace.frames) > trace.depth_limit:
         trace.throw(RecursionError("maximum recursion depth exceeded"))
     variables = bind(trace, target, args, kwargs)
-    frame = Frame(
-        target.code, target.globals, variables, target.closure(trace), target, direct
-    )
+    frame = Frame(target.code, target.globals, variables, target.closure(trace), target, direct)
     if target.code.co_flags & inspect.CO_GENERATOR:
         return Generator(frame)
     return run_frame(trace, frame)
@@ -88,7 +87,8 @@ def wrapper_of(target: Function) -> Callable[..., Value | None] | None:
 def bind(
     trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
-    """Arguments to parameters. Arguments that do not fit break the graph: Python makes the error."""
+    """Arguments to parameters. Arguments that do not fit break the graph: Python makes the
+    error."""
     code = target.code
     names = code.co_varnames
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
@@ -162,7 +162,8 @@ def run_handler(
 def call_builtin_method(
     trace: Trace, target: BuiltinMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
-    """Call a C method of a value: its handler, a tensor operation, or the real method on constants."""
+    """Call a C method of a value: its handler, a tensor operation, or the real method on
+    constants."""
     handler = METHODS.get((target.owner, target.name))
     obj = trace.read(target.obj)
     if isinstance(obj, Opaque):

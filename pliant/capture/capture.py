@@ -33,6 +33,11 @@ FRAMES_PER_CALL = 12
 HARMLESS = frozenset({"operation-raises", "bad-arguments"})
 
 
+def capturable(state: State) -> bool:
+    """Modes that change what PyTorch functions do are not captured: such calls run eagerly."""
+    return not (state.function_modes or state.dispatch_modes or state.functorch)
+
+
 class NotCaptured(Exception):
     """The function can't be captured at all and runs as it is."""
 

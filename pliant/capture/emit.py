@@ -1,8 +1,9 @@
 """Residual code: Python source that takes over where the graph can't go.
 
-The emitter writes the body of a function whose parameters are objects found by the guards (`slots`). It
-calls the graph, replays effects on the user's objects, and makes the objects that the function returns
-or that the rest of it needs. Objects met twice are made once, so that `a is b` stays true.
+The emitter writes the body of a function whose parameters are objects found by the guards
+(`slots`). It calls the graph, replays effects on the user's objects, and makes the objects that the
+function returns or that the rest of it needs. Objects met twice are made once, so that `a is b`
+stays true.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ class Emitter:
         if dotted is not None:
             root = dotted.split(".")[0]
             bound = sys.modules.get(root) if "." in dotted else real
-            if self.namespace.setdefault(root, bound) is bound:
+            if root not in self._taken or self.namespace.get(root) is bound:
+                self.namespace[root] = bound
                 self._taken.add(root)
                 return dotted
         wish = getattr(real, "__name__", None) or f"a_{type(real).__name__}"

@@ -1,9 +1,10 @@
-"""Operations that may fail only when the graph runs, in a part of the program that handles failures.
+"""Operations that may fail only when the graph runs, in a part of the program that handles
+failures.
 
-If a graph fails at run time (an index out of range, a matrix that is not invertible), Python runs the
-function anew, so that the program's own handlers see the exception. This needs two things of a graph
-that contains part of a `try` block: operations there stay even if nothing needs their result, and
-whatever the graph writes can be put back as it was.
+If a graph fails at run time (an index out of range, a matrix that is not invertible), Python runs
+the function anew, so that the program's own handlers see the exception. This needs two things of a
+graph that contains part of a `try` block: operations there stay even if nothing needs their result,
+and whatever the graph writes can be put back as it was.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ def written_inputs(trace: Trace) -> list[TensorValue]:
     return [
         value
         for value in trace.tensors.values()
-        if value.source is not None
-        and value.fake.untyped_storage()._cdata in trace.lasting.memory
+        if value.source is not None and value.fake.untyped_storage()._cdata in trace.lasting.memory
     ]
 
 
@@ -76,7 +76,9 @@ def _handles(frame: Frame) -> bool:
     while entry is not None:
         first, second = frame.instructions[entry.target : entry.target + 2]
         if first.op == "PUSH_EXC_INFO":
-            if second.op != "WITH_EXCEPT_START" or not _leaves_pytorch(frame.stack[entry.depth - 1]):
+            if second.op != "WITH_EXCEPT_START" or not _leaves_pytorch(
+                frame.stack[entry.depth - 1]
+            ):
                 return True
         outer = frame.decoded.handler(entry.target)
         entry = None if outer is entry else outer

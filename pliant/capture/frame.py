@@ -1,5 +1,5 @@
-"""The state of one function being followed: variables, stack, position. Plain data, so that it could
-be copied. Only the interpreter writes to it."""
+"""The state of one function being followed: variables, stack, position. Plain data, so that it
+could be copied. Only the interpreter writes to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Frame:
     """One activation of a Python function."""
 
     __slots__ = (
-        "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function", "generator", "globals",
+        "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function",
+        "generator", "globals",
         "handled", "index", "instructions", "keyword_names", "locals", "next", "returned", "stack",
         "step",
     )  # fmt: skip

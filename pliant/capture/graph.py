@@ -1,8 +1,8 @@
 """The FX graph under construction: the tensor operations of the program, as the user wrote them.
 
-Nodes call the very functions and methods that the user called. Placeholders are named after where their
-tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and, for
-PyTorch's own printers, the same as text (`meta["stack_trace"]`).
+Nodes call the very functions and methods that the user called. Placeholders are named after where
+their tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and,
+for PyTorch's own printers, the same as text (`meta["stack_trace"]`).
 """
 
 from __future__ import annotations

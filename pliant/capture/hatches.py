@@ -1,7 +1,7 @@
 """What a program can say to the compiler from inside: break here, am I compiled, leave this alone.
 
-Programs written for torch.compile say the same things in PyTorch's words; those are understood too. They
-are recognised by name, because pliant does not import PyTorch's compiler.
+Programs written for torch.compile say the same things in PyTorch's words; those are understood too.
+They are recognised by name, because pliant does not import PyTorch's compiler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def is_compiling() -> bool:
 def disable(
     fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
 ) -> Any:
-    """Mark a function as one to run in plain Python, never followed (as `torch.compiler.disable`)."""
+    """Mark a function as one to run in plain Python, never followed (as
+    `torch.compiler.disable`)."""
     if fn is None:
         return lambda fn: disable(fn, recursive, reason=reason)
     if isinstance(fn, Dispatcher):
@@ -105,6 +106,10 @@ BY_NAME: dict[tuple[str, str], Handler] = {
 def handler_of(real: Any) -> Handler | None:
     """The handler of a Python function, by identity or by name."""
     found = FUNCTIONS.get(real)
-    if found is None and real.__module__ is not None and real.__module__.startswith("torch._dynamo"):
+    if (
+        found is None
+        and real.__module__ is not None
+        and real.__module__.startswith("torch._dynamo")
+    ):
         found = BY_NAME.get((real.__module__, real.__qualname__))
     return found

@@ -1,4 +1,5 @@
-"""Functions that residual code calls by itself, where Python has no expression for what is needed."""
+"""Functions that residual code calls by itself, where Python has no expression for what is
+needed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The loop that follows bytecode: takes operands, asks the opcode's handler, puts back the results.
 
-Handlers never touch the stack. The operands stay on it until the handler has returned, so that a graph
-break leaves the frame exactly as it was before the instruction.
+Handlers never touch the stack. The operands stay on it until the handler has returned, so that a
+graph break leaves the frame exactly as it was before the instruction.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Python's data model over values: attributes, calls, operators, truth, iteration.
 
-These functions say what the language reference says, once, for every value: look the special method up
-on the class, follow it if it is Python, use its handler if it is C. Behaviour that belongs to one kind of
-value is in a table keyed by that kind and filled by the module that owns it.
+These functions say what the language reference says, once, for every value: look the special method
+up on the class, follow it if it is Python, use its handler if it is C. Behaviour that belongs to
+one kind of value is in a table keyed by that kind and filled by the module that owns it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pliant.capture.value import (
     is_constant,
 )
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
+from pliant.capture.values.objects import Opaque
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.source import Attr, ClassAttr, Fixed
 
@@ -36,7 +37,11 @@ GET: dict[type, Callable[[Trace, Any, str], Value | None]] = {}  # by value clas
 SET: dict[type, Callable[[Trace, Any, str, Value | None], None]] = {}
 CALL: dict[type, Callable[..., Value]] = {}  # by value class
 OPERATE: dict[type, Callable[..., Value | None]] = {}  # by value class: may take over operators
-NATIVE_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+NATIVE_FUNCTIONS = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+)
 NATIVE_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
@@ -129,15 +134,11 @@ def _bind_function(
     return BoundMethod(trace.read(trace.class_value(cls, name)), obj)
 
 
-def _bind_native(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
-) -> Value:
+def _bind_native(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
     return BuiltinMethod(found.__objclass__, found.__name__, found, obj)
 
 
-def _bind_static(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
-) -> Value:
+def _bind_static(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
     return unwrap_static(trace, found, cls, name)
 
 
@@ -147,9 +148,7 @@ def unwrap_static(trace: Trace, found: Any, cls: type, name: str) -> Value:
     return trace.read(Unread(found.__func__, Attr(source, "__func__")))
 
 
-def _bind_class(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
-) -> Value:
+def _bind_class(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
     return BoundMethod(unwrap_static(trace, found, cls, name), Const(cls))
 
 
@@ -163,12 +162,10 @@ def _bind_property(
     return call(trace, getter, [obj], direct=direct)
 
 
-def _bind_member(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
-) -> Value:
+def _bind_member(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
     """A `__slots__` member or an attribute computed by C code."""
     handler = METHODS.get((found.__objclass__, name))
-    if handler is not None:
+    if handler is not None and not isinstance(obj, Opaque):
         return handler(trace, obj)
     if hasattr(obj, "slot"):
         value = obj.slot(trace, name)
@@ -358,7 +355,9 @@ UNARY: dict[str, tuple[str, Callable[..., Any]]] = {
     "~": ("__invert__", operator.invert),
 }
 # Classes whose operators depend on nothing but the operands: run on constants as they are.
-FOLDABLE = frozenset({int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None)})
+FOLDABLE = frozenset(
+    {int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None)}
+)
 
 
 def binary(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
@@ -442,9 +441,7 @@ def ask_owner(trace: Trace, real: Callable[..., Any], value: Value, *rest: Value
     return answer
 
 
-def _operate(
-    trace: Trace, left: Value, right: Value, method: str, reflected: str
-) -> Value | None:
+def _operate(trace: Trace, left: Value, right: Value, method: str, reflected: str) -> Value | None:
     """The protocol of binary operators; None where both sides decline."""
     left_class, right_class = left.python_type(), right.python_type()
     attempts = [(left, method, right), (right, reflected, left)]

@@ -1,8 +1,8 @@
 """What capture knows of built-in code: tables from C functions and methods to handlers.
 
-Python code is followed; C code can't be, so each C function or method that programs use has a handler
-here, registered by the module that owns the type. A handler takes the trace and values and returns a
-value. What is in no table and is not a pure function of constants is a graph break.
+Python code is followed; C code can't be, so each C function or method that programs use has a
+handler here, registered by the module that owns the type. A handler takes the trace and values and
+returns a value. What is in no table and is not a pure function of constants is a graph break.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Handler = Callable[..., Value]
 
 METHODS: dict[tuple[type, str], Handler] = {}
 FUNCTIONS: dict[Any, Handler] = {}
-# Python functions with a shorter way: `(trace, args, kwargs, direct)` gives the result, or None where
-# the function has to be followed after all.
+# Python functions with a shorter way: `(trace, args, kwargs, direct)` gives the result, or None
+# where the function has to be followed after all.
 SHORTCUTS: dict[Any, Callable[..., Value | None]] = {}
 PURE: set[Any] = set()  # C functions that may be run during capture if all arguments are constants
 

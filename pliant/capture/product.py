@@ -1,8 +1,9 @@
 """The end of a capture: from what the trace found to the value `Captured`.
 
-A capture ends in one of three ways: the function returned, it raised, or the graph broke. In each, the
-residual code calls the graph and replays the effects; then it returns, raises, or runs the operation that
-could not be captured and goes on in resume functions, one for each frame that was being followed.
+A capture ends in one of three ways: the function returned, it raised, or the graph broke. In each,
+the residual code calls the graph and replays the effects; then it returns, raises, or runs the
+operation that could not be captured and goes on in resume functions, one for each frame that was
+being followed.
 """
 
 from __future__ import annotations

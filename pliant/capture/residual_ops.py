@@ -25,8 +25,10 @@ Exit = tuple[str | None, int, list[Value | str]]
 class Operation:
     """What residual code does in place of one instruction."""
 
+    trace: Trace
     frame: Frame
     emit: Emitter
+    places: tuple[Place, ...]  # where it is to seem to be called, if that matters
     operands: list[Value]
     pops: int
     text: list[str] = field(default_factory=list)
@@ -58,14 +60,16 @@ def pops_of(frame: Frame) -> int:
     return pops if isinstance(pops, int) else pops(ins.arg or 0)
 
 
-def operation_of(trace: Trace, emit: Emitter, frame: Frame) -> Operation:
+def operation_of(
+    trace: Trace, emit: Emitter, frame: Frame, places: tuple[Place, ...] = ()
+) -> Operation:
     """The present instruction of `frame` as residual code."""
     writer = WRITERS.get(frame.instruction.op)
     if writer is None:
         raise Break("unsupported-instruction", frame.instruction.op)
     pops = pops_of(frame)
     operands = frame.stack[len(frame.stack) - pops :] if pops else []
-    operation = Operation(frame, emit, operands, pops)
+    operation = Operation(trace, frame, emit, places, operands, pops)
     writer(operation)
     return operation
 
@@ -104,19 +108,87 @@ def _binary(op: Operation) -> None:
 
 def _call(op: Operation) -> None:
     target, args, kwargs = split_call(op.frame, op.operands)
-    op.result(call_text(op, target, args, kwargs))
-
-
-def call_text(op: Operation, target: Value, args: list[Value], kwargs: dict[str, Value]) -> str:
-    source = target.source
-    if isinstance(target, Function) and isinstance(source, ClassAttr) and args:
-        callee = f"{op.source(args[0])}.{source.name}"
+    target = op.trace.read(target)
+    extra = []
+    if isinstance(target, Const) and target.value in FRAME_READERS:
+        extra = FRAME_READERS[target.value](op, args, kwargs)
+    if _is_method_of(op, target, args):
+        assert isinstance(target.source, ClassAttr)
+        callee = f"{op.source(args[0])}.{target.source.name}"
         args = args[1:]
     else:
         callee = op.source(target)
-    parts = [*map(op.source, args)]
+    parts = [*map(op.source, args), *extra]
     parts += [f"{name}={op.source(value)}" for name, value in kwargs.items()]
-    return f"{callee}({', '.join(parts)})"
+    if op.places:
+        parts = [callee, *parts]
+        callee = op.emit.bind("in_place", called_from(op.places))
+    op.result(f"{callee}({', '.join(parts)})")
+
+
+def _is_method_of(op: Operation, target: Value, args: list[Value]) -> bool:
+    """Whether `args[0].name` finds the function `target`, so that the call can be written so."""
+    source = target.source
+    if not (isinstance(target, Function) and isinstance(source, ClassAttr) and args):
+        return False
+    obj = op.trace.read(args[0])
+    if op.trace.lookup(obj.python_type(), source.name) is not target.real:
+        return False
+    return obj.instance_attribute(op.trace, source.name) is None
+
+
+def _two_arguments(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+    """`super()` looks into the frame for its class and object; here they are given."""
+    if args:
+        return []
+    first = op.frame.code.co_varnames[0]
+    held = op.frame.locals.get(first) or op.frame.cells[first].contents
+    cls = op.frame.cells["__class__"].contents
+    assert held is not None and cls is not None
+    return [op.source(cls), op.source(held)]
+
+
+def _namespaces(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+    """`eval` and `exec` use the variables of the frame unless they are given others."""
+    if len(args) > 1:
+        return []
+    found = dict(op.frame.locals)
+    found |= {name: cell.contents for name, cell in op.frame.cells.items() if cell.contents}
+    pairs = ", ".join(f"{name!r}: {op.source(value)}" for name, value in found.items())
+    return [op.emit.bind("namespace", op.frame.globals), f"{{{pairs}}}"]
+
+
+def _no_frame(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+    raise Break("unsupported-function", "the frame of a function")
+
+
+def _deeper(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+    """A warning attributed to a caller of the compiled function: residual code lies in between."""
+    level = args.pop(2) if len(args) > 2 else kwargs.get("stacklevel")
+    if level is not None:
+        number = op.trace.read(level).constant()
+        kwargs["stacklevel"] = Const(number + (number > len(op.places)))
+    return []
+
+
+# Functions that look at the frame that calls them: the arguments that say the same, or a break.
+FRAME_READERS: dict[Any, Callable[..., list[str]]] = {
+    super: _two_arguments,
+    eval: _namespaces,
+    exec: _namespaces,
+    sys._getframe: _no_frame,
+    warnings.warn: _deeper,
+}
+# Causes of breaks at functions that report where they were called.
+REPORTING = frozenset({"warning", "logging"})
+
+
+def reads_variables(frame: Frame) -> bool:
+    """Whether the present instruction may read all variables of its frame."""
+    return frame.instruction.op == "CALL" and any(
+        isinstance(value, Const) and value.value in (super, eval, exec)
+        for value in frame.stack[-pops_of(frame) :][:2]
+    )
 
 
 def _call_ex(op: Operation) -> None:
@@ -273,15 +345,23 @@ def _is_op(op: Operation) -> None:
 
 def _build_map(op: Operation) -> None:
     parts = [op.source(operand) for operand in op.operands]
-    op.result("{" + ", ".join(f"{k}: {v}" for k, v in zip(parts[::2], parts[1::2], strict=True)) + "}")
+    op.result(
+        "{" + ", ".join(f"{k}: {v}" for k, v in zip(parts[::2], parts[1::2], strict=True)) + "}"
+    )
 
 
 def _branches(condition: str, *suffixes: str) -> dict[str, Callable[[Operation], None]]:
     return {f"POP_JUMP_{suffix}": _jump(condition) for suffix in suffixes}
 
 
+def _discard(op: Operation) -> None:
+    """The object is given up when the residual code returns, before the program goes on."""
+    op.go_on()
+
+
 WRITERS: dict[str, Callable[[Operation], None]] = {
     "CALL": _call,
+    "POP_TOP": _discard,
     "CALL_FUNCTION_EX": _call_ex,
     "LOAD_ATTR": _load_attr,
     "LOAD_METHOD": _load_method,

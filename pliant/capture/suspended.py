@@ -67,7 +67,8 @@ def generator_source(emit: Emitter, generator: Generator) -> str:
     code = emit.bind(f"{frame.code.co_name}_rest", resume_generator_code(point, primed=True))
     count = len(closure_names(frame.code))
     closure = "(" + "".join(f"{cell}, " for cell in arguments[:count]) + ")"
-    made = f"{emit.helper('FunctionType')}({code}, {emit.constant(frame.globals)}, None, None, {closure})"
+    parts = [code, emit.constant(frame.globals), "None", "None", closure]
+    made = f"{emit.helper('FunctionType')}({', '.join(parts)})"
     return f"{emit.helper('primed')}({made}({', '.join(arguments[count:])}))"
 
 
@@ -80,7 +81,10 @@ def _unstarted(emit: Emitter, frame: Frame) -> str:
     arguments = [emit.expression(frame.locals[name]) for name in positional]
     rest = code.co_varnames[code.co_argcount + code.co_kwonlyargcount :]
     stars = ["*"] * bool(code.co_flags & 0x04) + ["**"] * bool(code.co_flags & 0x08)
-    extra = [f"{star}{emit.expression(frame.locals[name])}" for star, name in zip(stars, rest, strict=False)]
+    extra = [
+        f"{star}{emit.expression(frame.locals[name])}"
+        for star, name in zip(stars, rest, strict=False)
+    ]
     arguments += [part for part in extra if not part.startswith("**")]
     arguments += [f"{name}={emit.expression(frame.locals[name])}" for name in keyword_only]
     arguments += [part for part in extra if part.startswith("**")]

@@ -1,8 +1,8 @@
 """PyTorch functions become graph nodes.
 
-An operation is run on fakes first, which tells everything about its result. What it returned decides what
-it was: tensors make a node; plain values without tensors (a size, a dtype, a flag) are facts known at
-capture time and make none; a write or a random draw makes a node that must stay.
+An operation is run on fakes first, which tells everything about its result. What it returned
+decides what it was: tensors make a node; plain values without tensors (a size, a dtype, a flag) are
+facts known at capture time and make none; a write or a random draw makes a node that must stay.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ NOT_OPERATIONS = frozenset(
     {
         "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "storage",
         "share_memory_", "module_load", "__deepcopy__", "__reduce_ex__", "__setstate__", "__dir__",
-        "__repr__", "__format__", "__array__", "__dlpack__", "__hash__", "numpy", "_reduce_ex_internal",
+        "__repr__", "__format__", "__array__", "__dlpack__", "__hash__", "numpy",
+        "_reduce_ex_internal",
         # about the memory of the tensor, which is another one on each call
         "data_ptr", "untyped_storage", "_typed_storage", "storage_type", "is_shared", "is_pinned",
         "is_set_to", "pin_memory", "const_data_ptr",
@@ -162,10 +163,9 @@ def _convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
 
 def exact_number(value: Any) -> Any:
     """A number or string without its subclass, which can't be written down in a graph."""
-    for cls in (bool, int, float, complex, str):
-        if isinstance(value, cls):
-            return value if type(value) is cls else cls.__new__(cls, value)
-    return value
+    exact: tuple[Any, ...] = (bool, int, float, complex, str)
+    base = next((cls for cls in exact if isinstance(value, cls)), None)
+    return value if base is None or type(value) is base else base.__new__(base, value)
 
 
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
@@ -239,7 +239,9 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
         for index, item in enumerate(value):
             part = node
             if _has_tensor(item):
-                part = trace.graph.operation(operator.getitem, (node, index), {}, trace.stack(), False)
+                part = trace.graph.operation(
+                    operator.getitem, (node, index), {}, trace.stack(), False
+                )
             items.append(from_result(trace, item, part, name))
         return Sequence(type(value), items)
     return plain_result(trace, value, name)
@@ -365,9 +367,7 @@ ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
 }
 
 
-def set_tensor_attribute(
-    trace: Trace, tensor: TensorValue, name: str, value: Value | None
-) -> None:
+def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Value | None) -> None:
     """`tensor.name = value`."""
     found = trace.lookup(tensor.cls, name)
     if not isinstance(found, types.GetSetDescriptorType | property):

@@ -1,8 +1,8 @@
 """PyTorch's global state during a capture: gradient mode, autocast, default dtype.
 
-Functions that change it are run for real while the program is followed, so that the operations after
-them behave accordingly, and are nodes of the graph. Each has an undo, applied when the capture ends.
-Functions that ask for it are answered at once; one guard covers the whole state.
+Functions that change it are run for real while the program is followed, so that the operations
+after them behave accordingly, and are nodes of the graph. Each has an undo, applied when the
+capture ends. Functions that ask for it are answered at once; one guard covers the whole state.
 """
 
 from __future__ import annotations
@@ -64,13 +64,16 @@ WRITERS: dict[Any, Undo] = {
     torch._C._set_deterministic_algorithms: _deterministic_state,
 }
 
+QUERY_NAMES = (
+    "is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast", "_get_privateuse1",
+    "_get_tracing", "_get_deterministic", "_is_torch_function", "_len_torch", "_has_torch",
+    "_is_view",
+)  # fmt: skip
 QUERIES: frozenset[Any] = frozenset(
     getattr(torch._C, name)
     for name in dir(torch._C)
-    if name.startswith(("is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast",
-                        "_get_privateuse1", "_get_tracing", "_get_deterministic", "_is_torch_function",
-                        "_len_torch", "_has_torch", "_is_view"))
-)  # fmt: skip
+    if name.startswith(QUERY_NAMES)
+)
 
 # Those whose answer is not part of the state that is always guarded.
 UNCOVERED: frozenset[Any] = frozenset(

@@ -73,9 +73,13 @@ class Trace:
         self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
-        self.keys: list[Value] = []  # objects told apart by identity, as keys of dictionaries and sets
+        self.keys: list[
+            Value
+        ] = []  # objects told apart by identity, as keys of dictionaries and sets
         self.lasting = Lasting()
-        self.suspended: list[Value] = []  # generators that have something to do when they are closed
+        self.suspended: list[
+            Value
+        ] = []  # generators that have something to do when they are closed
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
         self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
@@ -115,7 +119,8 @@ class Trace:
         return [value for _, value in self._known.values()]
 
     def pinned(self, real: Any, source: Source) -> Value:
-        """An item of an immutable object whose identity is already assumed: plain ones are certain."""
+        """An item of an immutable object whose identity is already assumed: plain ones are
+        certain."""
         return Const(real) if self.is_plain_constant(real) else Unread(real, source)
 
     def wrap_pinned(self, real: Any) -> Value:
@@ -197,7 +202,8 @@ class Trace:
     # ---- effects and exceptions
 
     def mutate(self, value: Any) -> None:
-        """Note that `value` is about to change, so that the change is replayed on the real object."""
+        """Note that `value` is about to change, so that the change is replayed on the real
+        object."""
         self.changes += 1
         if value.source is not None and id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())

@@ -1,10 +1,10 @@
 """Values of the captured program, and the two ways in which following it can stop.
 
-Capture runs the user's bytecode over `Value`s instead of objects. A value knows what it must about the
-object it stands for: a constant knows all of it, a tensor its shape and graph node, a list its items.
-Knowledge is only ever narrowed. A value that came from outside starts as `Unread`: nothing is assumed
-of it, so that merely passing it along costs no guard. The first operation that looks at it has the
-trace *read* it, which records the guards for what was learnt.
+Capture runs the user's bytecode over `Value`s instead of objects. A value knows what it must about
+the object it stands for: a constant knows all of it, a tensor its shape and graph node, a list its
+items. Knowledge is only ever narrowed. A value that came from outside starts as `Unread`: nothing
+is assumed of it, so that merely passing it along costs no guard. The first operation that looks at
+it has the trace *read* it, which records the guards for what was learnt.
 
 Values never change the user's objects. Writes go to the value; `effects` replays them afterwards.
 """
@@ -46,9 +46,9 @@ class Break(Exception):
 class Raised(Exception):
     """The captured program raised an exception (a value); handlers of the program may catch it.
 
-    `again` says that the frame raises anew what it had caught (`raise`, the end of a `finally`): its
-    traceback has that frame already, and its context stays. `has_context` says that the exception
-    being handled was noted as its context; this happens once, where it is raised.
+    `again` says that the frame raises anew what it had caught (`raise`, the end of a `finally`):
+    its traceback has that frame already, and its context stays. `has_context` says that the
+    exception being handled was noted as its context; this happens once, where it is raised.
     """
 
     def __init__(self, value: Value, again: bool = False) -> None:

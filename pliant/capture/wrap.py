@@ -1,4 +1,4 @@
-"""Objects from outside become values: what each kind of object is assumed to be, and the guards for it.
+"""Objects from outside become values: what each kind is assumed to be, and the guards for it.
 
 A table from Python class to builder. A builder assumes as little as it can: containers assume their
 length or keys but nothing of their items, instances nothing but their class. What follows from an

@@ -45,6 +45,7 @@ _STEPS: dict[type[Source], Callable[[GuardTree, int, Any], int]] = {
     ClassAttr: lambda tree, parent, source: tree.class_attr(parent, source.name),
 }
 
+
 def _check_keys(tree: GuardTree, node: int, keys: tuple[Any, ...], guard: Guard) -> None:
     """Most dictionaries of hooks are empty: that is seen at a glance."""
     if keys:

@@ -1,7 +1,7 @@
 """Assumptions that native code can't check: small Python objects to be called with the value.
 
-They are for rare things (`Kind.PREDICATE`): a call into Python costs a tenth of a microsecond. Each prints
-as the lambda it stands for.
+They are for rare things (`Kind.PREDICATE`): a call into Python costs a tenth of a microsecond. Each
+prints as the lambda it stands for.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class EqualNumber:
-    """Of an instance of a subclass of a number or string: its value, as its base class compares it."""
+    """Of an instance of a subclass of a number or string: the value that its base class shows."""
 
-    base: type
+    base: Any  # the class
     expected: Any
 
     def __call__(self, value: Any) -> bool:
-        return type(value) is type(self.expected) and self.base.__repr__(
-            value
-        ) == self.base.__repr__(self.expected)
+        same_class = type(value) is type(self.expected)
+        # As text, because 0.0 == -0.0, and nan != nan.
+        return same_class and self.base.__repr__(value) == self.base.__repr__(self.expected)
 
     def __repr__(self) -> str:
         name = self.base.__name__

@@ -1,7 +1,7 @@
 """Residual source becomes a function that a debugger can step through.
 
-Each piece of source gets a file name of its own, known to `linecache`, so that tracebacks, debuggers and
-`inspect.getsource` show it.
+Each piece of source gets a file name of its own, known to `linecache`, so that tracebacks,
+debuggers and `inspect.getsource` show it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,19 @@ import types
 import weakref
 from typing import Any
 
+from pliant.base import tracebacks
+from pliant.base.position import Position
+
 _numbers = itertools.count()
 
 
-def load(name: str, source: str, namespace: dict[str, Any]) -> types.FunctionType:
-    """Compile the source of one function and return the function."""
+def load(
+    name: str, source: str, namespace: dict[str, Any], lines: dict[int, tuple[Position, ...]]
+) -> types.FunctionType:
+    """Compile the source of one function and return the function.
+
+    `lines` says which stack of the user stands behind a line, for tracebacks.
+    """
     file = f"<pliant {name} {next(_numbers)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope = dict(namespace)
@@ -27,5 +35,6 @@ def load(name: str, source: str, namespace: dict[str, Any]) -> types.FunctionTyp
         for value in scope.values()
         if isinstance(value, types.FunctionType) and value.__code__.co_filename == file
     )
+    tracebacks.register(function.__code__, lambda line: lines.get(line, ()))
     weakref.finalize(function.__code__, linecache.cache.pop, file, None)
     return function

@@ -1,5 +1,5 @@
-"""What a captured program does to the world: the same writes, in an order that can be seen, to the same
-objects."""
+"""What a captured program does to the world: the same writes, in an order that can be seen, to
+the same objects."""
 
 import collections
 

@@ -1,4 +1,5 @@
-"""Generators: followed across `yield`, finished, closed, thrown into, handed to Python suspended."""
+"""Generators: followed across `yield`, finished, closed, thrown into, handed to Python
+suspended."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""How often graph breaks make pliant compile, what it reports, and what `fullgraph=True` refuses."""
+"""How often graph breaks make pliant compile, what it reports, and what `fullgraph=True`
+refuses."""
 
 import contextlib
 import types

@@ -134,7 +134,9 @@ PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.d
 
 
 def _same_tensor(actual: Any, expected: Any, seen: dict, back: dict, path: str) -> None:
-    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{path}: {m}")
+    torch.testing.assert_close(
+        actual, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{path}: {m}"
+    )
     for name in ("shape", "dtype", "device", "requires_grad", "is_leaf"):
         assert getattr(actual, name) == getattr(expected, name), f"{path}.{name}"
     if actual.layout is torch.strided:
@@ -157,7 +159,13 @@ def _same_items(actual: Any, expected: Any, seen: dict, back: dict, path: str) -
 def _same_dict(actual: Any, expected: Any, seen: dict, back: dict, path: str) -> None:
     _same_items(list(actual), list(expected), seen, back, f"{path}.keys()")
     for key, other in zip(actual, expected, strict=True):
-        _same(dict.__getitem__(actual, key), dict.__getitem__(expected, other), seen, back, f"{path}[{key!r}]")
+        _same(
+            dict.__getitem__(actual, key),
+            dict.__getitem__(expected, other),
+            seen,
+            back,
+            f"{path}[{key!r}]",
+        )
 
 
 def _same_set(actual: Any, expected: Any, seen: dict, back: dict, path: str) -> None:

@@ -1,8 +1,8 @@
 """Programs that change the world between calls, run once eagerly and once compiled.
 
 A probe is a generator function: it takes `compile`, makes what it needs, and yields whatever can be
-seen from outside after each step. It is run with a `compile` that does nothing and with pliant's, and
-what the two yield must be the same.
+seen from outside after each step. It is run with a `compile` that does nothing and with pliant's,
+and what the two yield must be the same.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Probes:
     def __init__(self) -> None:
         self.params: list[Any] = []
 
-    def __call__(self, compilations: int | None = None, breaks: int | None = 0, **options: Any) -> Any:
+    def __call__(
+        self, compilations: int | None = None, breaks: int | None = 0, **options: Any
+    ) -> Any:
         def register(probe: Probe) -> Probe:
             expected = {"compilations": compilations, "breaks": breaks, **options}
             name = probe.__name__.strip("_")  # type: ignore[attr-defined]

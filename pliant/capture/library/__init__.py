@@ -1,4 +1,5 @@
-"""Knowledge of built-in code, one module for each family. Importing this package fills the tables."""
+"""Knowledge of built-in code, one module for each family. Importing this package fills the
+tables."""
 
 from pliant.capture.library import (
     builtins,

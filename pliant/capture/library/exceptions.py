@@ -105,8 +105,9 @@ def exception_init(trace: Trace, obj: ExceptionValue, *args: Value, **kwargs: Va
     if unknown:
         trace.throw(TypeError(_keyword_error(obj.cls, accepted, unknown)))
     if not (issubclass(obj.cls, OSError) and len(args) >= 2):
-        obj.args = list(args)
-    obj.slots.update(kwargs)
+        obj.set_args(trace, list(args))
+    for name, value in kwargs.items():
+        obj.store_slot(trace, name, value)
     return NONE
 
 
@@ -214,14 +215,12 @@ def set_exception_attribute(
         generic_set_attribute(trace, obj, name, value)
     elif value is None:
         trace.throw(TypeError(f"{name} may not be deleted"))
-    elif obj.real is not None and name == "args":
-        raise Break("attribute-write", f"{name} of an exception that came from outside")
     else:
         writer(trace, obj, trace.read(value))
 
 
 def _set_args(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    obj.args = drain(trace, value)
+    obj.set_args(trace, drain(trace, value))
 
 
 def _exception_or_none(trace: Trace, name: str, value: Value) -> Value:

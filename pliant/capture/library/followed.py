@@ -1,7 +1,7 @@
 """Parts of the language written in Python, to be followed like the user's own code.
 
-What C code does in several steps (`type.__call__`: make, then initialise) can't be left in its middle; the
-same steps as bytecode can, so that a graph break inside `__init__` is resumed there.
+What C code does in several steps (`type.__call__`: make, then initialise) can't be left in its
+middle; the same steps as bytecode can, so that a graph break inside `__init__` is resumed there.
 """
 
 from __future__ import annotations

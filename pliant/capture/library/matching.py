@@ -54,5 +54,3 @@ def match_class(
                 return NONE
             raise
     return Sequence(tuple, found)
-
-

@@ -46,7 +46,8 @@ GLOBAL_HOOKS = (
 def call_module(
     trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value | None:
-    """`Module.__call__` of a module without hooks is its `forward`. Every model does little else."""
+    """`Module.__call__` of a module without hooks is its `forward`. Every model does little
+    else."""
     module = trace.read(args[0]) if args else None
     if not isinstance(module, Instance) or not _is_ordinary(trace, module):
         return None

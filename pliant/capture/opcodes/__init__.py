@@ -1,7 +1,7 @@
 """The opcodes of CPython 3.11 and 3.12, grouped as the language reference groups what they are for.
 
-Importing this package fills `interpreter.HANDLERS`; `tests/capture/test_opcodes.py` proves that none is
-missing."""
+Importing this package fills `interpreter.HANDLERS`; `tests/capture/test_opcodes.py` proves that
+none is missing."""
 
 from pliant.capture.opcodes import calls, control, data, exceptions, generators, variables
 

@@ -39,7 +39,12 @@ def pop_jump_if_none(trace: Trace, frame: Frame, ins: Instruction, value: Value)
     jump_if(frame, ins, is_none(trace, value))
 
 
-@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE", lazy=True)
+@opcode(
+    "POP_JUMP_IF_NOT_NONE",
+    "POP_JUMP_FORWARD_IF_NOT_NONE",
+    "POP_JUMP_BACKWARD_IF_NOT_NONE",
+    lazy=True,
+)
 def pop_jump_if_not_none(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
     jump_if(frame, ins, not is_none(trace, value))
 

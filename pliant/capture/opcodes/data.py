@@ -95,9 +95,7 @@ def list_to_tuple(trace: Trace, frame: Frame, ins: Instruction, value: Value) ->
 
 
 @opcode("LIST_APPEND", lazy=True)
-def list_append(
-    trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value
-) -> Any:
+def list_append(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value) -> Any:
     target = trace.read(target)
     assert isinstance(target, Sequence)
     target.append(trace, rest[-1])
@@ -122,9 +120,7 @@ def map_add(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: 
 
 
 @opcode("LIST_EXTEND", lazy=True)
-def list_extend(
-    trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value
-) -> Any:
+def list_extend(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value) -> Any:
     target = trace.read(target)
     assert isinstance(target, Sequence)
     trace.mutate(target)
@@ -144,9 +140,7 @@ def set_update(trace: Trace, frame: Frame, ins: Instruction, target: Value, *res
 
 
 @opcode("DICT_UPDATE", lazy=True)
-def dict_update(
-    trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value
-) -> Any:
+def dict_update(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value) -> Any:
     target = trace.read(target)
     assert isinstance(target, Mapping)
     for key, value in mapping_items(trace, rest[-1]):
@@ -155,9 +149,7 @@ def dict_update(
 
 
 @opcode("DICT_MERGE", lazy=True)
-def dict_merge(
-    trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value
-) -> Any:
+def dict_merge(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: Value) -> Any:
     """`**kwargs` of a call: keys must be strings and new."""
     target = trace.read(target)
     assert isinstance(target, Mapping)
@@ -280,9 +272,7 @@ def is_op(trace: Trace, frame: Frame, ins: Instruction, left: Value, right: Valu
 
 
 @opcode("CONTAINS_OP")
-def contains_op(
-    trace: Trace, frame: Frame, ins: Instruction, item: Value, container: Value
-) -> Any:
+def contains_op(trace: Trace, frame: Frame, ins: Instruction, item: Value, container: Value) -> Any:
     return boolean(contains(trace, container, item) is (ins.value == "in"))
 
 
@@ -300,7 +290,13 @@ def binary_slice(
 
 @opcode("STORE_SLICE")
 def store_slice(
-    trace: Trace, frame: Frame, ins: Instruction, value: Value, obj: Value, start: Value, stop: Value
+    trace: Trace,
+    frame: Frame,
+    ins: Instruction,
+    value: Value,
+    obj: Value,
+    start: Value,
+    stop: Value,
 ) -> Any:
     set_item(trace, obj, make_slice([start, stop, NONE]), value)
 
@@ -331,9 +327,7 @@ def match_mapping(trace: Trace, frame: Frame, ins: Instruction, subject: Value) 
 
 
 @opcode("MATCH_KEYS")
-def match_keys_op(
-    trace: Trace, frame: Frame, ins: Instruction, subject: Value, keys: Value
-) -> Any:
+def match_keys_op(trace: Trace, frame: Frame, ins: Instruction, subject: Value, keys: Value) -> Any:
     return (subject, keys, match_keys(trace, subject, keys))
 
 

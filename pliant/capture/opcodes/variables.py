@@ -284,9 +284,7 @@ def make_function(trace: Trace, frame: Frame, ins: Instruction, *operands: Value
 
 
 @opcode("IMPORT_NAME")
-def import_name(
-    trace: Trace, frame: Frame, ins: Instruction, level: Value, names: Value
-) -> Any:
+def import_name(trace: Trace, frame: Frame, ins: Instruction, level: Value, names: Value) -> Any:
     """Importing what is already imported is looking it up; anything else runs in Python."""
     importer = trace.read(namespace(trace, frame.builtins).get(trace, "__import__") or NULL)
     if not (isinstance(importer, Const) and importer.value is builtins.__import__):

@@ -1,8 +1,8 @@
 """Things that can be called: Python functions, bound methods, partial applications.
 
-A `Function` is followed by interpreting its bytecode. One from outside keeps the real function and is
-guarded by its code, so that a fresh closure over the same code still matches; one made during capture
-holds values for its defaults and closure.
+A `Function` is followed by interpreting its bytecode. One from outside keeps the real function and
+is guarded by its code, so that a fresh closure over the same code still matches; one made during
+capture holds values for its defaults and closure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Function(Value):
     """A Python function."""
 
     __slots__ = (
-        "annotations", "attributes", "cells", "code", "defaults", "globals", "kwdefaults", "name", "qualname", "real",
+        "annotations", "attributes", "cells", "code", "defaults", "globals", "kwdefaults",
+        "name", "qualname", "real",
     )  # fmt: skip
 
     def __init__(
@@ -102,16 +103,17 @@ class Function(Value):
     def rebuild(self, emit: Emitter) -> str:
         closure = emit.sequence_of(list(self.cells or []), tuple)
         defaults = emit.sequence_of(self.defaults, tuple) if self.defaults else "None"
-        arguments = [
-            emit.constant(self.code), emit.constant(self.globals), repr(self.name), defaults, closure
-        ]  # fmt: skip
+        code, namespace = emit.constant(self.code), emit.constant(self.globals)
+        arguments = [code, namespace, repr(self.name), defaults, closure]
         return f"{emit.helper('FunctionType')}({', '.join(arguments)})"
 
     def fill(self, emit: Emitter, name: str) -> None:
         if self.qualname != self.code.co_qualname:
             emit.line(f"{name}.__qualname__ = {self.qualname!r}")
         if self.kwdefaults:
-            items = ", ".join(f"{key!r}: {emit.expression(v)}" for key, v in self.kwdefaults.items())
+            items = ", ".join(
+                f"{key!r}: {emit.expression(v)}" for key, v in self.kwdefaults.items()
+            )
             emit.line(f"{name}.__kwdefaults__ = {{{items}}}")
         if self.attributes is not None:
             for key, value in self.attributes.items.items():
@@ -159,7 +161,14 @@ class BuiltinMethod(Value):
         return [self.obj]
 
     def rebuild(self, emit: Emitter) -> str:
-        return f"{emit.expression(self.obj)}.{self.name}"
+        obj = emit.expression(self.obj)
+        for cls in self.obj.python_type().__mro__:
+            if self.name in cls.__dict__:
+                if cls.__dict__[self.name] is self.descriptor:
+                    return f"{obj}.{self.name}"
+                break
+        # reached through super(): the class of the object has another method of this name
+        return f"{emit.constant(self.owner)}.{self.name}.__get__({obj})"
 
 
 class CompiledFunction(Value):

@@ -1,8 +1,8 @@
 """Instances of classes that Python code defines, and the small helper objects of the language.
 
 An `Instance` is an object whose behaviour is given by its class's Python code: capture follows that
-code, so nothing here knows what any particular class does. Its attributes live in a `Mapping` for the
-`__dict__` and a table for `__slots__`; both are read lazily where the object came from outside.
+code, so nothing here knows what any particular class does. Its attributes live in a `Mapping` for
+the `__dict__` and a table for `__slots__`; both are read lazily where the object came from outside.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ CONSTRUCTORS = ("__new__", "__init__")
 class ExceptionValue(Instance):
     """An exception object.
 
-    `args` are its constructor arguments, `chain` the exceptions behind it as far as they were read or
-    written, `trail` the places of its traceback that were passed during capture, outermost first.
+    `args` are its constructor arguments, `chain` the exceptions behind it as far as they were read
+    or written, `trail` the places of its traceback that were passed during capture, outermost
+    first.
     """
 
     __slots__ = ("args", "chain", "trail")
@@ -122,6 +123,11 @@ class ExceptionValue(Instance):
                 return FALSE if name == "__suppress_context__" else NONE
             self.chain[name] = Unread(getattr(self.real, name), Attr(self.source, name))
         return trace.read(self.chain[name])
+
+    def set_args(self, trace: Trace, args: list[Value]) -> None:
+        trace.mutate(self)
+        self.args = args
+        self.written["args"] = None
 
     def set_link(self, trace: Trace, name: str, value: Value) -> None:
         trace.mutate(self)
@@ -168,6 +174,9 @@ class ExceptionValue(Instance):
 
     def replay(self, emit: Emitter, before: None) -> None:
         name = emit.expression(self)
+        if "args" in self.written:
+            del self.written["args"]
+            emit.line(f"{name}.args = {emit.sequence_of(self.args, tuple)}")
         for key in [key for key in self.written if key in self.chain]:
             del self.written[key]
             emit.line(f"{name}.{key} = {emit.expression(self.chain[key])}")
@@ -208,7 +217,9 @@ class Cell(Value):
 
     __slots__ = ("contents", "real")
 
-    def __init__(self, contents: Value | None, real: Any = None, source: Source | None = None) -> None:
+    def __init__(
+        self, contents: Value | None, real: Any = None, source: Source | None = None
+    ) -> None:
         super().__init__(source)
         self.contents = contents
         self.real = real
