@@ -14,6 +14,9 @@ import torch
 from pliant._native import Dispatcher
 
 
+own_dict = object.__getattribute__
+
+
 class CompiledModule(torch.nn.Module):
     """Stands for a module: its parameters, state, attributes, hooks and class are the original's.
 
@@ -38,7 +41,8 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["_compile"] = compile
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._dispatcher(self._orig_mod, *args, **kwargs)
+        own = own_dict(self, "__dict__")  # not through __getattribute__ below, which takes a while
+        return own["_dispatcher"](own["_orig_mod"], *args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
         if name in OWN:

@@ -31,12 +31,13 @@ class Failure:
     """The first guard of an entry that does not hold for a call, and what it found instead."""
 
     entry: int
-    guard: Guard
+    guard: Guard | None  # None: something that is passed along is not there
     got: Any
 
     def event(self) -> events.FailedGuard:
         text = plan.explain(self.guard, self.got)
-        return events.FailedGuard(entry=self.entry, guard=text, position=self.guard.position)
+        position = None if self.guard is None else self.guard.position
+        return events.FailedGuard(entry=self.entry, guard=text, position=position)
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ def test_decisions_are_numbered_and_complete():
     for page in decisions:
         text = page.read_text()
         assert text.startswith(f"# {page.name[:4]}: "), page.name
-        for part in ("Context", "Decision", "Why", "Consequences"):
+        for part in ("Context", "Decision", "Consequences"):
             assert f"**{part}.**" in text, (page.name, part)
 
 

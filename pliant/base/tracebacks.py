@@ -7,8 +7,9 @@ each is made by a tiny function with the user's file name, function name, line a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from types import CodeType, FrameType, TracebackType
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any
 from weakref import finalize
 
 from pliant.base.position import Position
@@ -61,6 +62,32 @@ def _is_ours(entry: TracebackType) -> bool:
     return isinstance(name, str) and name.split(".")[0] == "pliant"
 
 
+# ---- calls that seem to come from elsewhere
+
+Place = tuple[Position, dict[str, Any]]  # with the globals there
+
+
+def called_from(places: Sequence[Place]) -> Callable[..., Any]:
+    """A function that calls another one, with the arguments given, from frames at `places`.
+
+    For functions that report where they are called: warnings and logging.
+    """
+    callers = tuple(_caller(*place) for place in places)
+    return lambda function, *args, **kwargs: callers[0](callers[1:], function, args, kwargs)
+
+
+def _call(inner: tuple[Any, ...], function: Any, args: Any, kwargs: Any) -> Any:
+    if inner:
+        return inner[0](inner[1:], function, args, kwargs)
+    return function(*args, **kwargs)
+
+
+def _caller(position: Position, namespace: dict[str, Any]) -> FunctionType:
+    code = _code_at(position, _call.__code__)
+    register(code, lambda line: ())
+    return FunctionType(code, namespace)
+
+
 # ---- entries without frames
 
 
@@ -87,13 +114,13 @@ def _frame_at(position: Position) -> FrameType:
 _TEMPLATE = compile("raise ValueError", "", "exec")
 
 
-def _code_at(position: Position) -> CodeType:
-    return _TEMPLATE.replace(
+def _code_at(position: Position, template: CodeType = _TEMPLATE) -> CodeType:
+    return template.replace(
         co_filename=position.file,
         co_firstlineno=position.line,
         co_name=position.function.rsplit(".", 1)[-1],
         co_qualname=position.function,
-        co_linetable=_line_table(position, len(_TEMPLATE.co_code) // 2),
+        co_linetable=_line_table(position, len(template.co_code) // 2),
     )
 
 

@@ -157,6 +157,10 @@ class Attempt:
             raise refused(cause, frames)
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
+                while depth and frames[depth - 1].finished:  # it is giving up its variables
+                    depth -= 1
+                if not depth:
+                    raise NotCaptured(cause)
                 raise Restart(frames[depth - 1].step, cause.at(trace.stack()))
         if trace.changes != frame.changes:
             # Half done: an iterator has moved, something is written. Break before it begins.

@@ -7,7 +7,6 @@ for PyTorch's own printers, the same as text (`meta["stack_trace"]`).
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Callable
@@ -119,7 +118,6 @@ def _stack_trace(stack: tuple[Position, ...]) -> str:
     return "\n".join(map(_stack_entry, stack))
 
 
-@functools.lru_cache(maxsize=4096)
 def _stack_entry(position: Position) -> str:
     text = f'  File "{position.file}", line {position.line}, in {position.function}'
     source = position.source_line()

@@ -109,7 +109,8 @@ def _step(trace: Trace, frame: Frame) -> None:
             stack.extend(result)
         else:
             stack.append(result)  # type: ignore[arg-type]
-    frame.index = frame.next
+    if not frame.finished:
+        frame.index = frame.next
 
 
 def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:

@@ -18,7 +18,7 @@ from pliant.capture.emit import Emitter
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception
-from pliant.capture.suspended import generator_source, suspended
+from pliant.capture.suspended import closes, generator_source, suspended
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
@@ -70,13 +70,21 @@ class Product:
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to
         # go on, each needs everything.
-        self._begin([*live, *(live if _several_ways(frames) else operands)])
+        all_twice = _several_ways(frames) or residual_ops.reads_variables(frames[-1])
+        closing = [value for value in live if closes(value)]
+        self._begin([*live, *(live if all_twice else operands), *closing])
+        for value in closing:  # if the operation raises, Python must close them
+            self.emit.expression(value)
         # Whatever the rest needs is made before the operation runs, so that all ways find it.
         handled = current_exception(self.trace)
         error = None if handled is None else self.emit.name_it(handled, "handled")
-        operation = residual_ops.operation_of(self.trace, self.emit, frames[-1])
+        places = [(frame.position(), frame.globals) for frame in frames if not frame.ours]
+        reports = cause.code in residual_ops.REPORTING
+        operation = residual_ops.operation_of(
+            self.trace, self.emit, frames[-1], tuple(places) if reports else ()
+        )
         exits = self._exits(frames, operation)
-        handler = self._handler(frames)
+        handler = self._handler(frames) if operation.text else None
         if handler is None:
             self._run(operation, stack, error)
         else:
@@ -104,7 +112,7 @@ class Product:
         self, operation: residual_ops.Operation, stack: tuple[Position, ...], handled: str | None
     ) -> None:
         """Run the operation, and if it stands in an `except` block, as part of such a block."""
-        if handled is None:
+        if handled is None or not operation.text:
             self._write(operation, stack)
             return
         call = f"{self.emit.helper('handling')}({handled}, "

@@ -6,15 +6,19 @@ is a condition, the index of the next instruction, and what lies on the stack th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
+from pliant.base.tracebacks import Place, called_from
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame
 from pliant.capture.opcodes.calls import split_call
 from pliant.capture.trace import Trace
-from pliant.capture.value import NULL, Break, Value
+from pliant.capture.value import NULL, Break, Const, Value
 from pliant.capture.values.functions import Function
 from pliant.guards.source import ClassAttr
 
@@ -110,8 +114,9 @@ def _call(op: Operation) -> None:
     target, args, kwargs = split_call(op.frame, op.operands)
     target = op.trace.read(target)
     extra = []
-    if isinstance(target, Const) and target.value in FRAME_READERS:
-        extra = FRAME_READERS[target.value](op, args, kwargs)
+    if isinstance(target, Const) and isinstance(target.value, Hashable):
+        reader = FRAME_READERS.get(target.value)
+        extra = [] if reader is None else reader(op, args, kwargs)
     if _is_method_of(op, target, args):
         assert isinstance(target.source, ClassAttr)
         callee = f"{op.source(args[0])}.{target.source.name}"
@@ -163,11 +168,11 @@ def _no_frame(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> lis
 
 
 def _deeper(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
-    """A warning attributed to a caller of the compiled function: residual code lies in between."""
+    """A warning attributed to a caller of the compiled function: two frames of ours lie in between."""
     level = args.pop(2) if len(args) > 2 else kwargs.get("stacklevel")
     if level is not None:
         number = op.trace.read(level).constant()
-        kwargs["stacklevel"] = Const(number + (number > len(op.places)))
+        kwargs["stacklevel"] = Const(number + 2 * (number > len(op.places)))
     return []
 
 
@@ -186,7 +191,7 @@ REPORTING = frozenset({"warning", "logging"})
 def reads_variables(frame: Frame) -> bool:
     """Whether the present instruction may read all variables of its frame."""
     return frame.instruction.op == "CALL" and any(
-        isinstance(value, Const) and value.value in (super, eval, exec)
+        isinstance(value, Const) and any(value.value is each for each in (super, eval, exec))
         for value in frame.stack[-pops_of(frame) :][:2]
     )
 

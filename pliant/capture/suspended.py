@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import GeneratorType
+
 from pliant.bytecode.decode import decode
 from pliant.bytecode.resume import ResumePoint, StackItem, closure_names, resume_generator_code
 from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame
-from pliant.capture.value import Null, Value
+from pliant.capture.value import Null, Unread, Value
 from pliant.capture.values.generators import Generator
-from pliant.capture.values.objects import Handled
+from pliant.capture.values.objects import Handled, Opaque
 
 
 def suspended(
@@ -29,6 +31,7 @@ def suspended(
         live |= decoded.live_before(frame.index)  # a handler around the call may need more
     elif frame.generator:
         live |= decoded.live_before(index - 1)
+    live |= {name for name, value in frame.locals.items() if closes(value)}
     names = tuple(name for name in decoded.variables if name in live and name in frame.locals)
     point = ResumePoint(
         frame.code,
@@ -42,6 +45,15 @@ def suspended(
     arguments += [_stack_argument(emit, item) for item in stack if not isinstance(item, Null)]
     arguments += [emit.expression(frame.locals[name]) for name in names]
     return point, arguments + (inner or [])
+
+
+def closes(value: Value) -> bool:
+    """Whether giving up the object runs code: then it lives as long as its variable does."""
+    if isinstance(value, Unread) and value.seen is not None:
+        value = value.seen
+    if isinstance(value, Unread | Opaque):
+        return isinstance(value.real, GeneratorType) and value.real.gi_frame is not None
+    return isinstance(value, Generator) and not value.frame.finished and value.has_cleanup()
 
 
 def _stack_item(item: Value | str) -> StackItem:

@@ -148,11 +148,17 @@ def _identity(expected: Any) -> Any:
 # Explanations -------------------------------------------------------------------------------------
 
 
-def explain(guard: Guard, got: Any) -> str:
+# Of what the residual code only passes along nothing is assumed, but it has to be there.
+LOST = "everything that is passed along is there, got less"
+
+
+def explain(guard: Guard | None, got: Any) -> str:
     """The condition that failed and what was found: `L['x'].size()[0] == 3, got 4`.
 
     `guard` and `got` are what `GuardTree.check` reports.
     """
+    if guard is None:
+        return LOST
     if got is UNREACHABLE:
         return f"{guard}, but {guard.source} is not there"
     special = _EXPLAIN.get(guard.kind)
@@ -168,8 +174,10 @@ class Difference:
     found: str
 
 
-def difference(guard: Guard, got: Any) -> Difference:
+def difference(guard: Guard | None, got: Any) -> Difference:
     """What is different, in its smallest part."""
+    if guard is None:
+        return Difference("something that is passed along", "there", "not there")
     source = str(guard.source)
     if got is UNREACHABLE:
         return Difference(source, "there", "not there")

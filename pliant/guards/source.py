@@ -163,7 +163,11 @@ class CellContents(Source):
     """What the closure cell `parent` holds."""
 
     __slots__ = ()
-    form = "{0}.cell_contents"
+
+    def __str__(self) -> str:
+        # The cell of a variable of the function itself is named like the variable.
+        own = isinstance(self.parent, Fixed)
+        return str(self.parent) if own else f"{self.parent}.cell_contents"
 
 
 class ClosureCell(_Indexed):

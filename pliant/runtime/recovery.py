@@ -17,6 +17,13 @@ def restore(state: State) -> None:
     torch.set_autocast_enabled("cpu", state.autocast_cpu)
     torch.set_autocast_enabled("cuda", state.autocast_cuda)
     torch.set_autocast_cache_enabled(state.autocast_cache)
+    for device, dtype in (("cpu", state.autocast_cpu_dtype), ("cuda", state.autocast_cuda_dtype)):
+        if dtype is not None:  # it is, while autocast is off
+            torch.set_autocast_dtype(device, dtype)
+    torch.set_default_dtype(state.default_dtype)
+    torch.use_deterministic_algorithms(
+        state.deterministic, warn_only=state.deterministic_warn_only
+    )
 
 
 def call(function: types.FunctionType, values: tuple[Any, ...]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from types import GeneratorType
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
@@ -25,7 +26,10 @@ def nothing(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
 
 @opcode("POP_TOP", "END_FOR", lazy=True)
 def discard(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    return None
+    for operand in operands:
+        real = getattr(operand, "real", None)
+        if type(real) is GeneratorType and real.gi_frame is not None:
+            raise Break("cannot-rebuild", "a generator that is closed here")
 
 
 @opcode("PUSH_NULL")

@@ -75,7 +75,7 @@ class Generator(Value):
         if self.frame.finished:
             self.result = value
             return None
-        if self._has_cleanup():
+        if self.has_cleanup():
             trace.suspended.append(self)
         return value
 
@@ -156,10 +156,12 @@ class Generator(Value):
         if item is not None:
             trace.throw(RuntimeError("generator ignored GeneratorExit"))
 
-    def _has_cleanup(self) -> bool:
+    def has_cleanup(self) -> bool:
         """Whether closing the generator here would run code of it."""
+        if not self.started:
+            return False
         inner = self.delegate()
-        if isinstance(inner, Generator) and inner._has_cleanup():
+        if isinstance(inner, Generator) and inner.has_cleanup():
             return True
         return self.frame.decoded.handler(self.frame.index - 1) is not None
 

@@ -1,0 +1,537 @@
+"""Integer expressions over named sizes: `s0*s1 + 2*(s0//4) - 1`.
+
+The one idea: every expression is in normal form and exists once, so that `is` is equality. The normal
+form is a sum of products of atoms,
+
+    expression = const + sum of coefficient * product        (`const`, `terms`)
+    product    = product of atom ** exponent                 (`factors`)
+    atom       = symbol | operation(arguments)               such as s0 // 4, min(s0, s1)
+
+with terms and factors in a fixed order (`order`), which does not depend on what was built before.
+
+The values are those of Python's integers, without limits of size. `floordiv`, `mod` and `power` may
+have no value (a divisor 0, an exponent below 0): evaluating them raises what Python raises. What is
+built here has the value of what was asked for wherever that has one; only cancelling in a sum or
+product (`x//y - x//y`) can give a value where there was none before.
+
+A symbol is no more than its name: what is known of it is in `facts`, where it came from in `env`. So
+the table of all expressions doesn't grow with the number of compilations, which use the same names.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+EXPAND_POWERS_TO = 8  # (a + b)**8 is multiplied out, (a + b)**9 is an atom
+
+
+class Node:
+    """What integer, float and boolean expressions have in common: an operation on arguments."""
+
+    __slots__ = ("args", "op", "order", "symbols")
+
+    op: str
+    args: tuple[Any, ...]
+    order: tuple[Any, ...]  # sorts nodes of all kinds, by structure alone
+    symbols: frozenset[Node]  # the int and float symbols in it
+
+    def __repr__(self) -> str:
+        return TEXT[0](self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("expressions exist once per process: they can't be pickled, but printed")
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Node:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self} is an expression: ask a ShapeEnv for its truth")
+
+
+TEXT: Final[list[Callable[[Node], str]]] = [lambda node: f"{node.op}{node.args}"]
+"""How a node is shown; `printing` puts its own here."""
+
+
+class Expr(Node):
+    """An integer expression. Made by the functions below and by Python's operators.
+
+    `==` and `hash` are those of the object: equal expressions are the same object. The comparisons
+    that make conditions (`le`, `eq`, ...) are in `cond`, division to a float is in `floats`.
+    """
+
+    __slots__ = ("const", "factors", "terms")
+
+    const: int
+    terms: tuple[tuple[Expr, int], ...]
+    factors: tuple[tuple[Expr, int], ...]  # of a product or an atom; empty for numbers and sums
+
+    @property
+    def value(self) -> int | None:
+        """The number this is, if it is one."""
+        return None if self.terms else self.const
+
+    @property
+    def name(self) -> str:
+        """The name of a symbol."""
+        return str(self.args[0])
+
+    def __add__(self, other: Expr | int) -> Expr:
+        return add(self, other if type(other) is Expr else integer(other))
+
+    def __sub__(self, other: Expr | int) -> Expr:
+        return sub(self, other if type(other) is Expr else integer(other))
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        return mul(self, other if type(other) is Expr else integer(other))
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return floordiv(self, other)
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return mod(self, other)
+
+    def __divmod__(self, other: Expr | int) -> tuple[Expr, Expr]:
+        return floordiv(self, other), mod(self, other)
+
+    def __pow__(self, other: Expr | int) -> Expr:
+        return power(self, other)
+
+    def __lshift__(self, other: Expr | int) -> Expr:
+        return shift_left(self, other)
+
+    def __rshift__(self, other: Expr | int) -> Expr:
+        return shift_right(self, other)
+
+    def __rsub__(self, other: int) -> Expr:
+        return sub(integer(other), self)
+
+    def __rfloordiv__(self, other: int) -> Expr:
+        return floordiv(other, self)
+
+    def __rmod__(self, other: int) -> Expr:
+        return mod(other, self)
+
+    def __rpow__(self, other: int) -> Expr:
+        return power(other, self)
+
+    def __neg__(self) -> Expr:
+        return scale(self, -1)
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __abs__(self) -> Expr:
+        return absolute(self)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+# ---------------------------------------------------------------------------------------------------
+# The table of all nodes, and numbers, symbols, sums and products in it
+
+_nodes: dict[tuple[Any, ...], Any] = {}
+_integers: dict[int, Expr] = {}
+_NO_SYMBOLS: frozenset[Any] = frozenset()
+
+
+def intern_node(cls: type[Node], op: str, args: tuple[Any, ...], **more: Any) -> Any:
+    """The one node of this class with this operation and arguments (nodes, numbers, strings)."""
+    key = (op, *args)
+    found = _nodes.get(key)
+    if found is not None:
+        return found
+    node = cls.__new__(cls)
+    node.op, node.args = op, args
+    nodes = [arg for arg in args if isinstance(arg, Node)]
+    node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in nodes])
+    node.order = (2, op, len(args), *[a.order if isinstance(a, Node) else (0, a) for a in args])
+    for name, value in more.items():
+        setattr(node, name, value)
+    return _nodes.setdefault(key, node)  # atomic: whoever comes first
+
+
+def integer(value: int) -> Expr:
+    """The number as an expression."""
+    found = _integers.get(value) if type(value) is int else None
+    if found is not None:
+        return found
+    if not isinstance(value, int):
+        raise TypeError(f"an integer is needed, not {value!r}")
+    value = int(value)  # not a bool
+    node = Expr.__new__(Expr)
+    node.op, node.args, node.order, node.symbols = "int", (value,), (0, value), _NO_SYMBOLS
+    node.const, node.terms, node.factors = value, (), ()
+    return _integers.setdefault(value, node)
+
+
+def as_expr(value: Expr | int) -> Expr:
+    return value if type(value) is Expr else integer(value)  # type: ignore[arg-type]
+
+
+def _order_of_name(name: str) -> tuple[str, int, str]:
+    """s2 before s10."""
+    match = re.search(r"\d+$", name)
+    return (name[: match.start()], int(match[0]), name) if match else (name, -1, name)
+
+
+def symbol(name: str) -> Expr:
+    """The integer with this name."""
+    key = ("symbol", name)
+    found = _nodes.get(key)
+    if found is None:
+        node = _atom(Expr.__new__(Expr), "symbol", (name,))
+        node.order, node.symbols = (1, *_order_of_name(name)), frozenset((node,))
+        found = _nodes.setdefault(key, node)
+    return found
+
+
+def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
+    node.op, node.args, node.const = op, args, 0
+    node.terms = node.factors = ((node, 1),)
+    return node
+
+
+def atom(op: str, *args: Node) -> Expr:
+    """`op(args)` as it stands, without rules: for those who write rules."""
+    key = (op, *args)
+    found = _nodes.get(key)
+    if found is None:
+        node = _atom(Expr.__new__(Expr), op, args)
+        node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in args])
+        node.order = (2, op, len(args), *[arg.order for arg in args])
+        found = _nodes.setdefault(key, node)
+    return found
+
+
+def _order_of_first(pair: tuple[Expr, int]) -> tuple[Any, ...]:
+    return pair[0].order
+
+
+def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
+    """The sum of the products, each times its coefficient, and the constant."""
+    items = [item for item in coefficients.items() if item[1]]
+    if not items:
+        return integer(const)
+    if len(items) > 1:
+        items.sort(key=_order_of_first)
+    elif const == 0 and items[0][1] == 1:
+        return items[0][0]
+    key = ("add", const, *items)
+    found = _nodes.get(key)
+    if found is not None:
+        return found
+    node = Expr.__new__(Expr)
+    terms = tuple(items)
+    node.op, node.args, node.const, node.terms, node.factors = "add", (terms, const), const, terms, ()
+    node.symbols = _NO_SYMBOLS.union(*[product.symbols for product, _ in terms])
+    node.order = (4, tuple([(product.order, c) for product, c in terms]), const)
+    return _nodes.setdefault(key, node)
+
+
+def from_factors(exponents: Mapping[Expr, int]) -> Expr:
+    """The product of the atoms, each to its exponent (1 or more)."""
+    items = list(exponents.items())
+    if not items:
+        return ONE
+    if len(items) > 1:
+        items.sort(key=_order_of_first)
+    elif items[0][1] == 1:
+        return items[0][0]
+    key = ("mul", *items)
+    found = _nodes.get(key)
+    if found is not None:
+        return found
+    factors = tuple(items)
+    node = Expr.__new__(Expr)
+    node.op, node.args, node.const, node.factors = "mul", factors, 0, factors
+    node.terms = ((node, 1),)
+    node.symbols = _NO_SYMBOLS.union(*[factor.symbols for factor, _ in factors])
+    node.order = (3, tuple([(factor.order, e) for factor, e in factors]))
+    return _nodes.setdefault(key, node)
+
+
+ZERO: Final = integer(0)
+ONE: Final = integer(1)
+
+
+# ---------------------------------------------------------------------------------------------------
+# Arithmetic of the normal form
+
+
+@lru_cache(16384)
+def add(a: Expr, b: Expr) -> Expr:
+    if not b.terms:
+        return _plus(a, b.const)
+    if not a.terms:
+        return _plus(b, a.const)
+    return _merged(a, b, 1)
+
+
+@lru_cache(16384)
+def sub(a: Expr, b: Expr) -> Expr:
+    if a is b:
+        return ZERO
+    if not b.terms:
+        return _plus(a, -b.const)
+    return _merged(a, b, -1)
+
+
+def _plus(a: Expr, number: int) -> Expr:
+    return a if number == 0 else from_terms(dict(a.terms), a.const + number)
+
+
+def _merged(a: Expr, b: Expr, sign: int) -> Expr:
+    coefficients = dict(a.terms)
+    for product, coefficient in b.terms:
+        coefficients[product] = coefficients.get(product, 0) + sign * coefficient
+    return finish_sum(coefficients, a.const + sign * b.const)
+
+
+def finish_sum(coefficients: dict[Expr, int], const: int) -> Expr:
+    """`k*(x//k) + x%k` is x; then the sum. Costs nothing unless there is a remainder in it."""
+    remainders = [p for p in coefficients if p.op == "mod"]
+    for remainder in remainders:
+        x, k = remainder.args
+        count = coefficients[remainder]
+        quotient = mul(k, floordiv(x, k))
+        if count and len(quotient.terms) == 1 and not quotient.const:
+            (product, size), *_ = quotient.terms
+            if coefficients.get(product, 0) == count * size:
+                del coefficients[product], coefficients[remainder]
+                rest = add(from_terms(coefficients, const), scale(x, count))
+                return finish_sum(dict(rest.terms), rest.const)
+    return from_terms(coefficients, const)
+
+
+def scale(a: Expr, number: int) -> Expr:
+    """`number * a`"""
+    if number == 1:
+        return a
+    return from_terms({product: c * number for product, c in a.terms}, a.const * number)
+
+
+@lru_cache(16384)
+def mul(a: Expr, b: Expr) -> Expr:
+    if not b.terms:
+        return scale(a, b.const)
+    if not a.terms:
+        return scale(b, a.const)
+    if a.factors and b.factors:
+        return _product(a, b)
+    coefficients: dict[Expr, int] = {}
+    for product, c in _with_const(a):
+        for other, d in _with_const(b):
+            both = _product(product, other)
+            coefficients[both] = coefficients.get(both, 0) + c * d
+    const = coefficients.pop(ONE, 0)
+    return finish_sum(coefficients, const)
+
+
+def _with_const(a: Expr) -> Iterable[tuple[Expr, int]]:
+    return (*a.terms, (ONE, a.const)) if a.const else a.terms
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    exponents = dict(a.factors)
+    for factor, exponent in b.factors:
+        exponents[factor] = exponents.get(factor, 0) + exponent
+    return from_factors(exponents)
+
+
+def sum_of(exprs: Iterable[Expr]) -> Expr:
+    """All of them together, in one pass."""
+    coefficients: dict[Expr, int] = {}
+    const = 0
+    for expr in exprs:
+        const += expr.const
+        for product, coefficient in expr.terms:
+            coefficients[product] = coefficients.get(product, 0) + coefficient
+    return finish_sum(coefficients, const)
+
+
+def product_of(exprs: Iterable[Expr]) -> Expr:
+    result = ONE
+    for expr in exprs:
+        result = mul(result, expr)
+    return result
+
+
+@lru_cache(16384)
+def content(a: Expr) -> tuple[Expr, int, int]:
+    """`(t, g, c)` with a = g*t + c, where the coefficients of t have no common divisor, the first of
+    them is positive, and t has no constant. For a number, t is 0 and g is 1."""
+    if not a.terms:
+        return ZERO, 1, a.const
+    g = math.gcd(*[c for _, c in a.terms])
+    if a.terms[0][1] < 0:
+        g = -g
+    return from_terms({product: c // g for product, c in a.terms}, 0), g, a.const
+
+
+# ---------------------------------------------------------------------------------------------------
+# Operations that make atoms. `rules` fills the table: rules need the arithmetic above, and the
+# operators need the rules.
+
+BUILD: Final[dict[str, Callable[..., Expr]]] = {}
+
+
+def floordiv(a: Expr | int, b: Expr | int) -> Expr:
+    return BUILD["floordiv"](as_expr(a), as_expr(b))
+
+
+def mod(a: Expr | int, b: Expr | int) -> Expr:
+    return BUILD["mod"](as_expr(a), as_expr(b))
+
+
+def ceildiv(a: Expr | int, b: Expr | int) -> Expr:
+    return -floordiv(-as_expr(a), b)
+
+
+def power(a: Expr | int, b: Expr | int) -> Expr:
+    """An integer; without a value when b is below 0 (Python's result is a float then)."""
+    return BUILD["pow"](as_expr(a), as_expr(b))
+
+
+def shift_left(a: Expr | int, b: Expr | int) -> Expr:
+    return as_expr(a) * power(2, b)
+
+
+def shift_right(a: Expr | int, b: Expr | int) -> Expr:
+    return floordiv(a, power(2, b))
+
+
+def minimum(*args: Expr | int) -> Expr:
+    return BUILD["min"](*map(as_expr, args))
+
+
+def maximum(*args: Expr | int) -> Expr:
+    return BUILD["max"](*map(as_expr, args))
+
+
+def absolute(a: Expr | int) -> Expr:
+    return BUILD["abs"](as_expr(a))
+
+
+def bit_and(a: Expr | int, b: Expr | int) -> Expr:
+    return BUILD["bitand"](as_expr(a), as_expr(b))
+
+
+def bit_or(a: Expr | int, b: Expr | int) -> Expr:
+    return BUILD["bitor"](as_expr(a), as_expr(b))
+
+
+def bit_xor(a: Expr | int, b: Expr | int) -> Expr:
+    return BUILD["bitxor"](as_expr(a), as_expr(b))
+
+
+def if_else(condition: Node, a: Expr | int, b: Expr | int) -> Expr:
+    """`a if condition else b`; `if_else(condition, 1, 0)` is the condition as a number."""
+    return BUILD["if"](condition, as_expr(a), as_expr(b))
+
+
+# ---------------------------------------------------------------------------------------------------
+# Values, and replacing symbols
+
+Values = Mapping[Any, Any]
+
+
+def _natural_power(base: int, exponent: int) -> int:
+    if exponent < 0:
+        raise ValueError(f"{base} ** {exponent} is not an integer")
+    return base**exponent
+
+
+STRICT: Final[dict[str, Callable[..., Any]]] = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": _natural_power,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "bitand": operator.and_,
+    "bitor": operator.or_,
+    "bitxor": operator.xor,
+}
+"""Operations whose value follows from those of all arguments."""
+
+
+def _sum_value(node: Expr, values: Values) -> int:
+    return node.const + sum([c * evaluate(product, values) for product, c in node.terms])
+
+
+def _product_value(node: Expr, values: Values) -> int:
+    return math.prod([evaluate(factor, values) ** e for factor, e in node.factors])
+
+
+def _if_value(node: Node, values: Values) -> Any:
+    condition, a, b = node.args
+    return evaluate(a if evaluate(condition, values) else b, values)
+
+
+VALUE: Final[dict[str, Callable[[Any, Values], Any]]] = {
+    "int": lambda node, values: node.const,
+    "symbol": lambda node, values: values[node],
+    "add": _sum_value,
+    "mul": _product_value,
+    "if": _if_value,
+}
+"""All other operations."""
+
+
+def evaluate(node: Node, values: Values) -> Any:
+    """The value, given those of the symbols, as Python computes it (so it may raise)."""
+    function = STRICT.get(node.op)
+    if function is not None:
+        return function(*[evaluate(arg, values) for arg in node.args])
+    return VALUE[node.op](node, values)
+
+
+Visit = Callable[[Any], Any]
+
+
+def _rebuild_sum(node: Expr, visit: Visit) -> Expr:
+    return sum_of([scale(visit(p), c) for p, c in node.terms] + [integer(node.const)])
+
+
+def _rebuild_product(node: Expr, visit: Visit) -> Expr:
+    return product_of([power(visit(factor), e) for factor, e in node.factors])
+
+
+REBUILD: Final[dict[str, Callable[[Any, Visit], Any]]] = {
+    "add": _rebuild_sum,
+    "mul": _rebuild_product,
+}
+
+
+def rebuild(node: Node, visit: Visit) -> Any:
+    """The same operation on `visit(argument)` for each argument; not for numbers and symbols."""
+    special = REBUILD.get(node.op)
+    if special is not None:
+        return special(node, visit)
+    return BUILD[node.op](*[visit(arg) for arg in node.args])
+
+
+def substitute(node: Any, replacements: Mapping[Any, Any]) -> Any:
+    """`node` with symbols replaced, all at once."""
+    if not node.symbols or node.symbols.isdisjoint(replacements):
+        return node
+    done: dict[Node, Any] = dict(replacements)
+
+    def visit(inner: Any) -> Any:
+        found = done.get(inner)
+        if found is None:
+            if inner.symbols.isdisjoint(replacements):
+                return inner
+            found = done[inner] = rebuild(inner, visit)
+        return found
+
+    return visit(node)
