@@ -16,7 +16,7 @@ from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.errors import NotCallableError
 from pliant.base.options import resolve
-from pliant.module import CompiledModule, call_module
+from pliant.module import CompiledModule, call_module, stands_for
 from pliant.pipeline import Compiler
 
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()  # everything `reset` has to forget
@@ -97,8 +97,7 @@ def _wrap_function(model: Any, compiler: Compiler) -> Any:
         functools.update_wrapper(call, model)
     else:
         call.__name__ = call.__qualname__ = type(model).__name__
-    call.__wrapped__ = model  # type: ignore[attr-defined]
-    return _remember(compiler.dispatcher(call))  # type: ignore[arg-type]
+    return _remember(compiler.dispatcher(stands_for(call, model)))
 
 
 def _remember(compiled: Any) -> Any:

@@ -83,18 +83,23 @@ OWN = frozenset({"_orig_mod", "_dispatcher", "_compile", "__dict__", "__deepcopy
 def call_module(module: torch.nn.Module) -> types.FunctionType:
     """A function that calls a module exactly as its caller does: hooks see the same arguments.
 
-    It is marked with the signature and the place of `forward`, so that guards and logs speak of the
-    arguments by their names.
+    It knows the signature and the place of `forward`, so that guards and logs speak of the arguments
+    by their names.
     """
 
     def forward(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self(*args, **kwargs)
 
-    own = module.forward
     forward.__qualname__ = f"{type(module).__qualname__}.forward"
-    forward.__wrapped__ = own  # type: ignore[attr-defined]
+    return stands_for(forward, module.forward)
+
+
+def stands_for(function: Any, target: Callable[..., Any]) -> types.FunctionType:
+    """Mark a function that only passes its arguments on with what it calls."""
+    function.__wrapped__ = target
     with contextlib.suppress(TypeError, ValueError):
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        parameters = inspect.signature(own).parameters.values()
-        forward.argument_names = tuple(p.name for p in parameters if p.kind in kinds)  # type: ignore[attr-defined]
-    return forward  # type: ignore[return-value]
+        parameters = inspect.signature(target).parameters.values()
+        function.argument_names = tuple(p.name for p in parameters if p.kind in kinds)
+    made: types.FunctionType = function
+    return made

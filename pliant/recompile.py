@@ -31,7 +31,7 @@ class Failure:
     """The first guard of an entry that does not hold for a call, and what it found instead."""
 
     entry: int
-    guard: Guard | None  # None: something that is passed along is not there
+    guard: Guard | None  # None: something that is only passed along is not there
     got: Any
 
     def event(self) -> events.FailedGuard:
@@ -133,10 +133,10 @@ def numbers_that_vary(failures: list[Failure], options: Options) -> frozenset[So
     sources = set()
     for failure in failures:
         guard = failure.guard
-        expected = type(guard.expected)
-        if guard.kind is not Kind.EQUALS or fixed.get(expected, True):
+        if guard is None or guard.source is None or guard.kind is not Kind.EQUALS:
             return NOTHING
-        if type(failure.got) is not expected or guard.source is None:
+        expected = type(guard.expected)
+        if fixed.get(expected, True) or type(failure.got) is not expected:
             return NOTHING
         sources.add(guard.source)
     return frozenset(sources)
@@ -166,11 +166,12 @@ def what_varied(failures: list[Failure]) -> tuple[str, str]:
 
 
 def remedy(failure: Failure) -> str:
-    if failure.got is UNREACHABLE:
+    guard = failure.guard
+    if guard is None or failure.got is UNREACHABLE:
         return REMEDIES[None]
-    if failure.guard.kind is Kind.EQUALS and type(failure.guard.expected) in (int, float):
+    if guard.kind is Kind.EQUALS and type(guard.expected) in (int, float):
         return "Pass the number as a tensor: torch.tensor(value)."
-    return REMEDIES.get(failure.guard.kind, REMEDIES[None])
+    return REMEDIES.get(guard.kind, REMEDIES[None])
 
 
 REMEDIES: dict[Kind | None, str] = {

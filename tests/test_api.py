@@ -5,6 +5,7 @@ import functools
 import gc
 import inspect
 import pickle
+import types
 import weakref
 
 import pytest
@@ -83,6 +84,20 @@ def test_lambda_closure_partial() -> None:
     part = functools.partial(plain, X)
     assert pliant.compile(part, fullgraph=True)(5).tolist() == [0, 5, 10]
     assert counted() == (3, 0)
+
+
+@pytest.mark.parametrize("make", [
+    lambda f: f,
+    lambda f: functools.partial(f, scale=2),
+    lambda f: types.MethodType(lambda self, x, k: f(x, k), object()),
+    lambda f: type("Callable", (), {"__call__": lambda self, x, k: f(x, k)})(),
+    lambda f: type("Module", (nn.Module,), {"forward": lambda self, x, k: f(x, k)})(),
+])  # fmt: skip
+def test_guards_have_the_names_of_the_arguments(make, seen) -> None:
+    compiled = pliant.compile(make(lambda x, k, scale=1: x * k * scale))
+    compiled(X, 2), compiled(X, 3)
+    [reason] = seen(events.Recompiled)[0].reasons
+    assert reason.guard == "L['k'] == 2, got 3"
 
 
 class Model:

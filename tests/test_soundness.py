@@ -731,6 +731,53 @@ def key_that_was_missing(compile):
     yield compiled({"other": 9}, torch.ones(1))
 
 
+@probe()
+def key_that_was_there_and_not_needed(compile):
+    def f(table, box, x):
+        try:
+            table["k"], box.k, SETTING
+        except (KeyError, AttributeError, NameError) as error:
+            return x + 10, type(error)
+        return x
+
+    class Box:
+        pass
+
+    compiled = compile(f)
+    x, box = torch.ones(1), Box()
+    box.k = 1
+    yield compiled({"k": 1}, box, x)
+    yield compiled({}, box, x)
+    del box.k
+    yield compiled({"k": 1}, box, x)
+
+
+@probe()
+def slot_and_cell_that_were_there_and_not_needed(compile):
+    class Slotted:
+        __slots__ = ("a",)
+
+    k = 1
+
+    def f(o, x):
+        try:
+            o.a, k
+        except (AttributeError, NameError) as error:
+            return x + 10
+        return x
+
+    compiled = compile(f)
+    o, x = Slotted(), torch.ones(1)
+    o.a = 1
+    yield compiled(o, x)
+    del k
+    yield compiled(o, x)
+    k = 1
+    yield compiled(o, x)
+    del o.a
+    yield compiled(o, x)
+
+
 @probe(compilations=2)
 def set_changed(compile):
     compiled = compile(lambda s, x: x + 1 if 3 in s else x - 1)

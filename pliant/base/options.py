@@ -54,7 +54,7 @@ class Options:
         8, COUNT, "compilations of one function, before calls that fit none of them run eagerly"
     )
     accumulated_recompile_limit: int = option(
-        256, COUNT, "the same, over all that was compiled from one code object"
+        256, COUNT, "the same, over a function and all its resume functions"
     )
     fail_on_recompile_limit_hit: bool = option(
         False, FLAG, "raise RecompileLimitError at either limit instead of running eagerly"

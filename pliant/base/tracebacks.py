@@ -7,7 +7,7 @@ each is made by a tiny function with the user's file name, function name, line a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import finalize
@@ -96,25 +96,25 @@ def traceback_through(
 ) -> TracebackType | None:
     """A traceback with an entry for each position, outermost first, and then `inner`."""
     for position in reversed(tuple(positions)):
-        frame = _frame_at(position)
-        inner = TracebackType(inner, frame, frame.f_lasti, position.line)
+        inner = TracebackType(inner, _frame_at(position), 0, position.line)
     return inner
 
 
 def _frame_at(position: Position) -> FrameType:
-    """A frame that claims to be at a place of the user's program."""
-    try:
-        exec(_code_at(position), {"__name__": "<captured>"})
-    except ValueError as error:
-        assert error.__traceback__ is not None and error.__traceback__.tb_next is not None
-        return error.__traceback__.tb_next.tb_frame
-    raise AssertionError("unreachable")
+    """A frame that claims to be at a place of the user's program.
+
+    It is that of a generator, because such a frame has no caller that it would keep alive.
+    """
+    generator = FunctionType(_code_at(position, _template.__code__), {"__name__": "<captured>"})()
+    frame: FrameType = generator.gi_frame
+    return frame
 
 
-_TEMPLATE = compile("raise ValueError", "", "exec")
+def _template() -> Iterator[None]:
+    yield
 
 
-def _code_at(position: Position, template: CodeType = _TEMPLATE) -> CodeType:
+def _code_at(position: Position, template: CodeType) -> CodeType:
     return template.replace(
         co_filename=position.file,
         co_firstlineno=position.line,

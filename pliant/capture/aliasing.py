@@ -1,4 +1,4 @@
-"""Which objects from outside must be different ones, because the captured program depends on it.
+"""What is assumed at the end of a capture: which objects are different ones, and which are there.
 
 The same object reached in two ways is one value, with a guard that the ways meet. Objects that were
 different are different values, and mostly it does not matter whether they still are on the next
@@ -34,6 +34,14 @@ def assume_distinct(trace: Trace) -> None:
     for cls in {value.cls for value in changed if isinstance(value, Mapping)}:
         _distinct(trace, _dictionaries(trace, cls))
     _keys(trace)
+
+
+def assume_present(trace: Trace, slots: set[Source]) -> None:
+    """What the program looked up and then did not need is assumed to be there: in eager it would
+    raise if it were not. (What is needed has a guard, or is handed to the residual code.)"""
+    for value in trace.fetched:
+        if value.seen is None and value.source not in slots:
+            trace.guard(Kind.PRESENT, value.source, None)
 
 
 def _dictionaries(trace: Trace, cls: type) -> list[Source]:

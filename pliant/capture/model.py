@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant._native import Dispatcher
+from pliant._native import is_python_class
 from pliant.capture.native import METHODS
 from pliant.capture.value import (
     NOT_IMPLEMENTED,
@@ -47,8 +48,7 @@ NATIVE_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 def type_name(cls: type) -> str:
     """The name that messages show for a class: C code's own classes are shown with their module."""
-    heap = cls.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE
-    if heap or cls.__module__ == "builtins":
+    if is_python_class(cls) or cls.__module__ == "builtins":
         return cls.__name__
     return f"{cls.__module__}.{cls.__qualname__}"
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence as Items
 from pliant._native import State
 from pliant.base.position import Position
 from pliant.capture import residual_ops
-from pliant.capture.aliasing import assume_distinct
+from pliant.capture.aliasing import assume_distinct, assume_present
 from pliant.capture.emit import Emitter
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
@@ -223,6 +223,7 @@ class Product:
         ]
         offset = len(comments) + len(head) + 2
         assume_distinct(trace)
+        assume_present(trace, set(emit.slots))
         guards = [Guard(Kind.STATE, None, self.state), *trace.guards]
         return Captured(
             name=self.name,

@@ -73,13 +73,10 @@ class Trace:
         self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
-        self.keys: list[
-            Value
-        ] = []  # objects told apart by identity, as keys of dictionaries and sets
+        self.fetched: list[Unread] = []  # found in a dictionary, slot or cell that may change
+        self.keys: list[Value] = []  # objects told apart by identity, as keys
         self.lasting = Lasting()
-        self.suspended: list[
-            Value
-        ] = []  # generators that have something to do when they are closed
+        self.suspended: list[Value] = []  # generators with something to do when they are closed
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
         self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back

@@ -27,6 +27,7 @@ class Kind(Enum):
     LENGTH = "len({0}) == {1}"
     KEYS = "list({0}) == {1}"  # a dictionary's keys, in order
     HAS = "{1} in {0}"  # a dictionary's key
+    PRESENT = "{0} is there"  # it was looked up, and nothing else is assumed
     LACKS = "{1} not in {0}"
     FUNCTION = "{0}.__code__ is {1}"  # expected: (code, globals dict)
     CLASS_ATTR = "{0}.{1}"  # expected: (name, value or MISSING); source: Fixed(cls)

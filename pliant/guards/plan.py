@@ -62,6 +62,8 @@ _CHECKS: dict[Kind, Callable[[GuardTree, int, Any, Guard], None]] = {
     Kind.LENGTH: GuardTree.check_length,
     Kind.KEYS: lambda tree, node, keys, guard: _check_keys(tree, node, tuple(keys), guard),
     Kind.HAS: GuardTree.check_has,
+    # True of whatever is there: the way to it is what is checked.
+    Kind.PRESENT: lambda tree, node, _, guard: tree.check_is_not(node, UNREACHABLE, guard),
     Kind.LACKS: GuardTree.check_lacks,
     Kind.FUNCTION: GuardTree.check_function,
     Kind.CLASS_ATTR: lambda tree, node, expected, guard: tree.check_class_attr(
@@ -148,7 +150,7 @@ def _identity(expected: Any) -> Any:
 # Explanations -------------------------------------------------------------------------------------
 
 
-# Of what the residual code only passes along nothing is assumed, but it has to be there.
+# Native code reports no guard for what is only handed to the residual code.
 LOST = "everything that is passed along is there, got less"
 
 
@@ -160,6 +162,8 @@ def explain(guard: Guard | None, got: Any) -> str:
     if guard is None:
         return LOST
     if got is UNREACHABLE:
+        if guard.kind is Kind.PRESENT:
+            return f"{guard}, got nothing"
         return f"{guard}, but {guard.source} is not there"
     special = _EXPLAIN.get(guard.kind)
     return special(guard, got) if special else f"{guard}, got {_describe(got)}"

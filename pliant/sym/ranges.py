@@ -16,6 +16,7 @@ from pliant.sym.floats import FloatExpr
 
 Bound = int | float  # an integer or +-inf
 INF: Final = math.inf
+MOST_EXPONENT: Final = 64  # larger powers are not computed for the sake of a bound
 
 
 class Range(NamedTuple):
@@ -65,8 +66,15 @@ def _signed_inf(a: Bound, b: Bound) -> Bound:
     return INF if (a > 0) == (b > 0) else -INF
 
 
+def plus(a: Bound, b: Bound) -> Bound:
+    """The sum; by cases, because an integer beyond the floats can't be added to inf."""
+    if abs(a) == INF:
+        return a
+    return b if abs(b) == INF else a + b
+
+
 def add(a: Range, b: Range) -> Range:
-    return Range(a.lo + b.lo, a.hi + b.hi)
+    return Range(plus(a.lo, b.lo), plus(a.hi, b.hi))
 
 
 def scaled(a: Range, k: int) -> Range:
@@ -83,6 +91,8 @@ def power_of(a: Range, exponent: int) -> Range:
     """a ** exponent, exponent >= 0."""
     if exponent == 0:
         return exactly(1)
+    if exponent > MOST_EXPONENT:
+        return NATURAL if exponent % 2 == 0 or a.lo >= 0 else ALL
     ends = (_bound_power(a.lo, exponent), _bound_power(a.hi, exponent))
     if exponent % 2:
         return Range(*ends)
@@ -92,22 +102,14 @@ def power_of(a: Range, exponent: int) -> Range:
 def _bound_power(a: Bound, exponent: int) -> Bound:
     if abs(a) == INF:
         return INF if a > 0 or exponent % 2 == 0 else -INF
-    return a**exponent if abs(a) < 2 or exponent < 4096 else INF if a > 0 or exponent % 2 == 0 else -INF
+    return a**exponent
 
 
 def floordiv(a: Range, b: Range) -> Range:
     """The quotient is monotone in each argument on either side of the divisor 0."""
     parts = [p for p in (Range(max(b.lo, 1), b.hi), Range(b.lo, min(b.hi, -1))) if not p.empty]
-    if not parts or a.empty:
-        return ALL
-    return hull(
-        *[hull(*[exactly_or(_quotient(x, y)) for x in a for y in part]) for part in parts],
-        *([Range(-1, 0)] if any(abs(y) == INF for part in parts for y in part) else []),
-    )
-
-
-def exactly_or(bound: Bound) -> Range:
-    return Range(bound, bound)
+    corners = [_quotient(x, y) for part in parts for x in a for y in part]
+    return Range(min(corners), max(corners)) if corners else ALL
 
 
 def _quotient(x: Bound, y: Bound) -> Bound:
@@ -148,13 +150,9 @@ def power(a: Range, b: Range) -> Range:
     b = Range(max(b.lo, 0), b.hi)
     if a.lo < 1 or b.empty:
         return NATURAL if a.lo >= 0 else ALL
-    return Range(_end_power(a.lo, b.lo), _end_power(a.hi, b.hi))
-
-
-def _end_power(a: Bound, b: Bound) -> Bound:
-    if b == INF:
-        return 1 if a == 1 else INF
-    return _bound_power(a, int(b)) if b else 1
+    lo: Bound = a.lo ** int(b.lo) if b.lo <= MOST_EXPONENT else a.lo
+    hi: Bound = INF if b.hi > MOST_EXPONENT or a.hi == INF else a.hi ** int(b.hi)
+    return Range(lo, hi if a.hi > 1 else 1)
 
 
 def bit_and(a: Range, b: Range) -> Range:
@@ -166,12 +164,12 @@ def bit_and(a: Range, b: Range) -> Range:
 def bit_or(a: Range, b: Range) -> Range:
     """For nonnegative numbers: at least each, at most the sum (which counts common bits twice)."""
     if a.lo >= 0 and b.lo >= 0:
-        return Range(max(a.lo, b.lo), a.hi + b.hi)
+        return Range(max(a.lo, b.lo), plus(a.hi, b.hi))
     return ALL
 
 
 def bit_xor(a: Range, b: Range) -> Range:
-    return Range(0, a.hi + b.hi) if a.lo >= 0 and b.lo >= 0 else ALL
+    return Range(0, plus(a.hi, b.hi)) if a.lo >= 0 and b.lo >= 0 else ALL
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -187,6 +185,7 @@ class FloatRange(NamedTuple):
 
 
 FLOATS: Final = FloatRange(-INF, INF, True)
+EXACT: Final = 2**53  # integers up to here are floats
 LIMIT: Final = 10**300  # a range with larger numbers is taken for unlimited: float() may raise
 
 
@@ -195,10 +194,15 @@ def float_range(lo: float, hi: float, nan: bool) -> FloatRange:
 
 
 def as_floats(a: Range | FloatRange) -> FloatRange:
+    """Where float() rounds, one step further out: then the ends bound the exact numbers too."""
     if isinstance(a, FloatRange):
         return a
     lo = float(a.lo) if abs(a.lo) < LIMIT else -INF
     hi = float(a.hi) if abs(a.hi) < LIMIT else INF
+    if lo < -EXACT or lo > EXACT:
+        lo = math.nextafter(lo, -INF)
+    if hi < -EXACT or hi > EXACT:
+        hi = math.nextafter(hi, INF)
     return FloatRange(lo, hi, False)
 
 
@@ -224,10 +228,11 @@ def _fmul(a: FloatRange, b: FloatRange) -> FloatRange:
 
 
 def _truediv(a: FloatRange, b: FloatRange) -> FloatRange:
+    nan = a.nan or b.nan or INF in (abs(a.lo), abs(a.hi)) and INF in (abs(b.lo), abs(b.hi))
     if b.lo <= 0 <= b.hi or INF in (abs(a.lo), abs(a.hi)):
-        return FLOATS if b.lo <= 0 or a.lo < 0 else FloatRange(0.0, INF, True)
+        return FloatRange(0.0 if b.lo > 0 and a.lo >= 0 else -INF, INF, nan)
     corners = [x / y for x in a[:2] for y in b[:2]]
-    return FloatRange(min(corners), max(corners), a.nan or b.nan)
+    return FloatRange(min(corners), max(corners), nan)
 
 
 def _fabs(a: FloatRange) -> FloatRange:
@@ -297,11 +302,9 @@ def _sum_range(e: Expr, lookup: Lookup) -> Range:
     for product, k in e.terms:
         part = lookup(product)
         if k > 0:
-            lo += times(part.lo, k)
-            hi += times(part.hi, k)
+            lo, hi = plus(lo, times(part.lo, k)), plus(hi, times(part.hi, k))
         else:
-            lo += times(part.hi, k)
-            hi += times(part.lo, k)
+            lo, hi = plus(lo, times(part.hi, k)), plus(hi, times(part.lo, k))
     return Range(lo, hi)
 
 

@@ -75,6 +75,7 @@ SENTENCES = [
     (Guard(Kind.KEYS, X, ("a",)), {"a": 1}, {"b": 1}, "list(L['x']) == ['a'], got ['b']"),
     (Guard(Kind.HAS, X, "a"), {"a": 1}, {}, "'a' in L['x'], got no such key"),
     (Guard(Kind.LACKS, X, "a"), {}, {"a": 1}, "'a' not in L['x'], got such a key"),
+    (Guard(Kind.PRESENT, DictItem(X, 1), None), {1: 1}, {}, "L['x'][1] is there, got nothing"),
     (
         Guard(Kind.FUNCTION, X, (double.__code__, double.__globals__)),
         double,

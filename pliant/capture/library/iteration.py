@@ -104,7 +104,8 @@ def make_iterator(trace: Trace, obj: Value, *sentinel: Value) -> Value:
     if not sentinel:
         return iterate(trace, obj)
     if not is_callable(trace, obj):
-        trace.throw(TypeError("iter(v, w): v must be callable"))
+        word, other = ("v", "w") if sys.version_info < (3, 12) else ("object", "sentinel")
+        trace.throw(TypeError(f"iter({word}, {other}): {word} must be callable"))
     return CallableIterator(obj, *sentinel)
 
 

@@ -32,6 +32,7 @@ from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, key_of
 from pliant.capture.values.functions import named
+from pliant.capture.values.generators import refuse_stop_iteration
 from pliant.capture.values.objects import make_slice
 from pliant.guards.guard import MISSING
 
@@ -357,7 +358,7 @@ def call_intrinsic_1(trace: Trace, frame: Frame, ins: Instruction, value: Value)
 def stop_iteration_error(trace: Trace, value: Value) -> Value:
     """A generator must not let StopIteration out (PEP 479)."""
     if issubclass(value.python_type(), StopIteration):
-        trace.throw(RuntimeError("generator raised StopIteration"))
+        refuse_stop_iteration(trace, value)
     return value
 
 

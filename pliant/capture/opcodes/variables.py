@@ -114,6 +114,8 @@ def load_deref(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     contents = _cell(frame, ins.value).contents
     if contents is None:
         trace.throw(unbound_cell(frame, ins.value))
+    if type(contents) is Unread:
+        trace.fetched.append(contents)
     return contents
 
 

@@ -313,6 +313,7 @@ class Mapping(Container):
         assert self.source is not None
         value = Unread(self.backing[real_key], DictItem(self.source, real_key))
         self.items[key] = value
+        trace.fetched.append(value)
         return value
 
     def read_all(self, trace: Trace) -> dict[Any, Value]:

@@ -84,6 +84,7 @@ class Function(Value):
                 if real is None:
                     trace.guard(Kind.IS, source, None)
                 else:
+                    trace.guard(Kind.KEYS, source, tuple(real))
                     self.kwdefaults = {
                         key: Unread(item, DictItem(source, key)) for key, item in real.items()
                     }

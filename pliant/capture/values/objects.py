@@ -60,7 +60,8 @@ class Instance(Value):
             except AttributeError:
                 trace.guard(Kind.PREDICATE, self.source, LacksAttribute(name))
                 return None
-            self.slots[name] = Unread(real, Attr(self.source, name))
+            self.slots[name] = unread = Unread(real, Attr(self.source, name))
+            trace.fetched.append(unread)
         return self.slots.get(name)
 
     def store_slot(self, trace: Trace, name: str, value: Value | None) -> None:

@@ -1,0 +1,300 @@
+"""Facts: what is known about symbols and expressions, and how learning a condition refines it.
+
+The one idea: every fact about integers is a fact about a *form*: an expression without constant whose
+coefficients have no common divisor (`expr.content`). `2*s0 - 2*s1 <= 7` is the bound 3 on the form
+s0 - s1. Of each form there are
+
+    a range        lo <= form <= hi
+    holes          numbers it is not equal to
+    a congruence   form % k == r
+
+and symbols for which an equality was solved are replaced by their value everywhere. What has no such
+shape (alternatives, floats) is remembered as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pliant.sym import ranges
+from pliant.sym.cond import Cond, eq0, ge, le, ne, not_
+from pliant.sym.expr import ZERO, Expr, content, mod, substitute
+from pliant.sym.ranges import ALL, FLOATS, INF, Bound, Range
+from pliant.sym.rules import Known, simplify
+from pliant.sym.solve import Prefer, congruence, consequences, default_preference, solve
+
+DEEPEST: Final = 12  # a consequence of a consequence of ...: further ones are not followed
+
+
+class Contradiction(Exception):
+    """What is being learnt can't hold together with what is known."""
+
+
+class Facts(Known):
+    """Everything known at one point. `learn` adds; `copy` is for trying something out."""
+
+    def __init__(self, prefer: Prefer = default_preference) -> None:
+        self.bounds: dict[Expr, Range] = {}
+        self.holes: dict[Expr, set[int]] = {}
+        self.congruences: dict[Expr, tuple[int, int]] = {}
+        self.replacements: dict[Expr, Expr] = {}
+        self.truths: dict[Cond, None] = {}  # an ordered set
+        self.prefer = prefer
+        self.uses: dict[Expr, list[Expr]] = {}  # product -> forms with bounds that it is a term of
+        self._memo: dict[Any, Any] = {}
+        self._ranges: dict[Any, Any] = {}
+        self.decided: dict[Cond, bool | None] = {}  # answers of `decide`, until more is known
+
+    def copy(self) -> Facts:
+        new = Facts(self.prefer)
+        new.bounds, new.holes = dict(self.bounds), {t: set(v) for t, v in self.holes.items()}
+        new.congruences, new.replacements = dict(self.congruences), dict(self.replacements)
+        new.truths, new.uses = dict(self.truths), {p: list(v) for p, v in self.uses.items()}
+        return new
+
+    # What is known
+
+    def memo(self) -> dict[Any, Any]:
+        return self._memo
+
+    def replacement(self, symbol: Any) -> Any:
+        found = self.replacements.get(symbol)
+        return symbol if found is None else found
+
+    def range(self, e: Any) -> Any:
+        """From the structure of e, with the ranges of its parts, and from what is known of its form."""
+        found = self._ranges.get(e)
+        if found is None:
+            if isinstance(e, Expr):
+                found = ranges.range_of(e, self.range) & self._known_range(e)
+            elif e.op == "fsymbol":
+                found = FLOATS
+            else:
+                found = ranges.float_range_of(e, self.range)
+            self._ranges[e] = found
+        return found
+
+    def _known_range(self, e: Expr) -> Range:
+        form, g, c = content(e)
+        known = self.bounds.get(form)
+        if known is None:
+            return ALL
+        scaled = ranges.scaled(known, g)
+        return scaled if c == 0 else ranges.add(scaled, ranges.exactly(c))
+
+    def nonzero(self, e: Expr) -> bool:
+        form, g, c = content(e)
+        if -c % g == 0 and -c // g in self.holes.get(form, ()):
+            return True
+        return 0 not in self.range(e) or self._nonzero_product(e)
+
+    def _nonzero_product(self, e: Expr) -> bool:
+        """A product of what is not 0 is not 0."""
+        return len(e.factors) > 0 and e.op == "mul" and all(self.nonzero(f) for f, _ in e.factors)
+
+    def residue(self, e: Expr, k: int) -> int | None:
+        """Term by term, where a term is known modulo a multiple of what is needed."""
+        total = e.const
+        whole = self._form_residue(e, k)
+        if whole is not None:
+            return whole
+        for product, c in e.terms:
+            if c % k:
+                part = self._form_residue(product, abs(k) // math.gcd(c, k))
+                if part is None:
+                    part = self._product_residue(product, abs(k) // math.gcd(c, k))
+                if part is None:
+                    return None
+                total += c * part
+        return total % k
+
+    def _form_residue(self, e: Expr, k: int) -> int | None:
+        form, g, c = content(e)
+        modulus, r = self.congruences.get(form, (1, 0))
+        return (g * r + c) % k if (g * modulus) % k == 0 else None
+
+    def _product_residue(self, product: Expr, k: int) -> int | None:
+        """A product is a multiple of k if its factors have the divisors of k between them."""
+        if product.op != "mul":
+            return None
+        divisor = 1
+        for factor, exponent in product.factors:
+            modulus, r = self.congruences.get(factor, (1, 0))
+            divisor *= math.gcd(modulus, r) ** exponent
+        return 0 if divisor % k == 0 else None
+
+    # Learning
+
+    def learn(self, cond: Cond) -> None:
+        """Make `cond` a fact. Raises `Contradiction` if it is known to be false."""
+        self._learn(cond, DEEPEST)
+
+    def _learn(self, cond: Cond, depth: int) -> None:
+        cond = simplify(cond, self)
+        if cond.value is not None:
+            if not cond.value:
+                raise Contradiction(str(cond))
+            return
+        _LEARN.get(cond.op, Facts._remember)(self, cond, depth)
+
+    def _remember(self, cond: Cond, depth: int) -> None:
+        if not_(cond) in self.truths:
+            raise Contradiction(str(cond))
+        self.truths[cond] = None
+        self._changed()
+
+    def _learn_all(self, cond: Cond, depth: int) -> None:
+        for part in cond.args:
+            self._learn(part, depth)
+
+    def _learn_le0(self, cond: Cond, depth: int) -> None:
+        form, g, c = content(cond.args[0])  # g is 1 or -1: a condition has no common divisor
+        self._narrow(form, Range(-INF, -c) if g > 0 else Range(c, INF), depth)
+
+    def _learn_eq0(self, cond: Cond, depth: int) -> None:
+        (e,) = cond.args
+        solved = solve(e, self.prefer)
+        if solved is not None:
+            self._replace(*solved, depth)
+            return
+        form, g, c = content(e)
+        self._narrow(form, ranges.exactly(-c // g), depth)
+        for x, k in congruence(e):
+            self._learn_congruence(x, k, 0, depth)
+
+    def _learn_ne0(self, cond: Cond, depth: int) -> None:
+        form, g, c = content(cond.args[0])
+        self.holes.setdefault(form, set()).add(-c // g)
+        self._changed()
+        self._narrow(form, self.range(form), depth)
+
+    def _narrow(self, form: Expr, to: Range, depth: int) -> None:
+        """form is in `to`: keep it, without holes at its ends, and follow what that says."""
+        before = self.range(form)
+        new = self._without_holes(form, self._to_residue(form, before & to))
+        if new.empty:
+            raise Contradiction(f"{form} in {new}")
+        if new == self.bounds.get(form) or (new == before and form not in self.bounds):
+            return
+        if form not in self.bounds:
+            for product, _ in form.terms:
+                self.uses.setdefault(product, []).append(form)
+        self.bounds[form] = new
+        self._changed()
+        if depth > 0:
+            self._follow(form, new, depth - 1)
+
+    def _without_holes(self, form: Expr, new: Range) -> Range:
+        lo, hi = new
+        holes = self.holes.get(form, ())
+        while lo in holes and lo <= hi:
+            lo += 1
+        while hi in holes and lo <= hi:
+            hi -= 1
+        return Range(lo, hi)
+
+    def _to_residue(self, form: Expr, new: Range) -> Range:
+        """The ends moved in to the next numbers with the known remainder."""
+        k, r = self.congruences.get(form, (1, 0))
+        lo: Bound = new.lo + (r - new.lo) % k if abs(new.lo) != INF else new.lo
+        hi: Bound = new.hi - (new.hi - r) % k if abs(new.hi) != INF else new.hi
+        return Range(lo, hi)
+
+    def _follow(self, form: Expr, new: Range, depth: int) -> None:
+        """What a new range of a form says about its parts."""
+        value = new.value
+        if value is not None:
+            if form.op == "mod" and form.args[1].value is not None:
+                self._learn_congruence(form.args[0], form.args[1].value, value, depth)
+            solved = solve(form - value, self.prefer)
+            if solved is not None:
+                self._replace(*solved, depth)
+                return
+        lo = None if new.lo == -INF else int(new.lo)
+        hi = None if new.hi == INF else int(new.hi)
+        for cond in consequences(form, lo, hi):
+            self._learn(cond, depth)
+        if len(form.terms) > 1:
+            for product, c in form.terms:
+                rest = self.range(form - c * product)
+                self._narrow_term(product, c, Range(_minus(new.lo, rest.hi), _minus(new.hi, rest.lo)), depth)
+
+    def _narrow_term(self, product: Expr, c: int, of_term: Range, depth: int) -> None:
+        """c*product is in `of_term`."""
+        lo, hi = of_term if c > 0 else Range(-of_term.hi, -of_term.lo)
+        to = Range(lo if abs(lo) == INF else -(-lo // abs(c)), hi if abs(hi) == INF else hi // abs(c))
+        if to != ALL and product not in self.replacements:
+            self._narrow(product, to, depth)
+
+    def _learn_congruence(self, e: Expr, k: int, r: int, depth: int) -> None:
+        """e % k == r. Together with an older congruence of the same form if one modulus divides the
+        other; otherwise the one with the larger modulus is kept."""
+        form, g, c = content(e)
+        k = abs(k)
+        shared = math.gcd(g, k)
+        if form is ZERO or (r - c) % shared:
+            if (r - c) % shared:
+                raise Contradiction(f"{e} % {k} == {r}")
+            return
+        k //= shared
+        r = (r - c) // shared * pow(g // shared, -1, k) % k if k > 1 else 0
+        old_k, old_r = self.congruences.get(form, (1, 0))
+        both = math.gcd(k, old_k)
+        if (r - old_r) % both:
+            raise Contradiction(f"{form} % {both}")
+        if old_k % k == 0:
+            return
+        if k % old_k and both == 1 and k * old_k < 2**31:
+            r, k = (r + k * ((old_r - r) * pow(k, -1, old_k) % old_k)) % (k * old_k), k * old_k
+        if k > old_k:
+            self.congruences[form] = (k, r)
+            self._changed()
+            if form in self.bounds:
+                self._narrow(form, self.bounds[form], depth)
+
+    def _replace(self, symbol: Expr, value: Expr, depth: int) -> None:
+        """symbol == value: the symbol disappears from all facts, which are learnt again."""
+        one = {symbol: value}
+        self.replacements = {s: substitute(e, one) for s, e in self.replacements.items()}
+        self.replacements[symbol] = value
+        again = [cond for cond in self.conditions() if symbol in cond.symbols]
+        for table in (self.bounds, self.holes, self.congruences, self.truths):
+            for key in [key for key in table if symbol in key.symbols]:  # type: ignore[attr-defined]
+                del table[key]  # type: ignore[attr-defined]
+        self.uses = {}
+        for form in self.bounds:
+            for product, _ in form.terms:
+                self.uses.setdefault(product, []).append(form)
+        self._changed()
+        for cond in again:
+            self._learn(substitute(cond, one), depth)
+
+    def conditions(self, forms: Iterable[Expr] | None = None) -> list[Cond]:
+        """The facts as conditions, without the replacements."""
+        found: list[Cond] = []
+        for form, (lo, hi) in self.bounds.items():
+            found.extend([ge(form, int(lo))] if lo != -INF else [])
+            found.extend([le(form, int(hi))] if hi != INF else [])
+        found.extend(ne(form, n) for form, numbers in self.holes.items() for n in sorted(numbers))
+        for form, (k, r) in self.congruences.items():
+            found.append(eq0(mod(form, k) - r))
+        return [*found, *self.truths]
+
+    def _changed(self) -> None:
+        self._memo.clear()
+        self._ranges.clear()
+        self.decided.clear()
+
+
+def _minus(a: Bound, b: Bound) -> Bound:
+    return a if abs(a) == INF else -b if abs(b) == INF else a - b
+
+
+_LEARN: Final[dict[str, Callable[[Facts, Cond, int], None]]] = {
+    "and": Facts._learn_all,
+    "le0": Facts._learn_le0,
+    "eq0": Facts._learn_eq0,
+    "ne0": Facts._learn_ne0,
+}

@@ -1,0 +1,89 @@
+"""Solving: what a condition says about one symbol, or about simpler expressions.
+
+The one idea: each function gives consequences that hold whenever the condition does. `solve` gives an
+equal expression for a symbol, to put in its place; `consequences` gives plainer conditions, such as
+`8 <= s0 <= 11` for `s0//4 == 2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pliant.sym.cond import Cond, ge, le
+from pliant.sym.expr import Expr, scale
+
+Prefer = Callable[[Expr], Any]
+
+
+def default_preference(symbol: Expr) -> Any:
+    """The symbol that comes last goes first: s1 is replaced by s0."""
+    return symbol.order
+
+
+def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | None:
+    """`(s, value)` with s == value wherever e == 0, for a symbol s that is not in value.
+
+    That takes a term +s or -s while s is nowhere else in e. Of several such symbols, the one that
+    `prefer` puts last is taken; None from it keeps a symbol.
+    """
+    found: list[tuple[Any, Expr, int]] = []
+    for product, c in e.terms:
+        if product.op == "symbol" and c in (1, -1):
+            elsewhere = any(product in other.symbols for other, _ in e.terms if other is not product)
+            rank = None if elsewhere else prefer(product)
+            if rank is not None:
+                found.append((rank, product, c))
+    if not found:
+        return None
+    _, symbol, c = max(found, key=lambda item: item[0])
+    return symbol, symbol - scale(e, c)
+
+
+def congruence(e: Expr) -> Iterator[tuple[Expr, int]]:
+    """`(x, k)` such that k divides x wherever e == 0: from a*p + rest == 0, a divides rest."""
+    for product, c in e.terms:
+        if abs(c) > 1:
+            yield e - scale(product, c), abs(c)
+
+
+def consequences(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+    """What lo <= t <= hi says about the arguments of t, for an atom t. (None: no such bound.)"""
+    rule = _ARGUMENTS.get(t.op)
+    if rule is not None:
+        yield from rule(t, lo, hi)
+
+
+def _floordiv(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+    """For k > 0: a <= x//k says a*k <= x, and x//k <= b says x <= b*k + k-1."""
+    x, y = t.args
+    k = y.value
+    if k is not None and k > 0:
+        if lo is not None:
+            yield ge(x, lo * k)
+        if hi is not None:
+            yield le(x, hi * k + k - 1)
+
+
+def _min(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+    if lo is not None:
+        yield from [ge(x, lo) for x in t.args]
+
+
+def _max(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+    if hi is not None:
+        yield from [le(x, hi) for x in t.args]
+
+
+def _abs(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+    if hi is not None:
+        yield le(t.args[0], hi)
+        yield ge(t.args[0], -hi)
+
+
+_ARGUMENTS: Final[dict[str, Callable[[Expr, int | None, int | None], Iterator[Cond]]]] = {
+    "floordiv": _floordiv,
+    "min": _min,
+    "max": _max,
+    "abs": _abs,
+}
