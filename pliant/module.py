@@ -13,7 +13,6 @@ import torch
 
 from pliant._native import Dispatcher
 
-
 own_dict = object.__getattribute__
 
 
@@ -83,7 +82,7 @@ OWN = frozenset({"_orig_mod", "_dispatcher", "_compile", "__dict__", "__deepcopy
 def call_module(module: torch.nn.Module) -> types.FunctionType:
     """A function that calls a module exactly as its caller does: hooks see the same arguments.
 
-    It knows the signature and the place of `forward`, so that guards and logs speak of the arguments
+    It knows the signature and the place of `forward`, so that guards and logs speak of arguments
     by their names.
     """
 

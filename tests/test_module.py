@@ -117,7 +117,11 @@ def hooks_on_either(compile):
 def hook_sees_the_module(compile):
     model = nn.Linear(3, 3)
     seen = []
-    model.register_forward_hook(lambda m, args, kwargs, o: seen.append((m is model, len(args), list(kwargs))), with_kwargs=True)
+
+    def hook(m, args, kwargs, output):
+        seen.append((m is model, len(args), list(kwargs)))
+
+    model.register_forward_hook(hook, with_kwargs=True)
     compile(model)(input=X)
     yield seen
 
@@ -206,8 +210,12 @@ def test_arguments_by_name_and_position() -> None:
     model = M()
     compiled = pliant.compile(model, fullgraph=True)
     for args, kwargs in (
-        ((X,), {}), ((X, X), {}), ((X,), {"y": X}), ((X, X, 1, 2), {"scale": 3}), ((), {"x": X, "z": 1}),
-    ):  # fmt: skip
+        ((X,), {}),
+        ((X, X), {}),
+        ((X,), {"y": X}),
+        ((X, X, 1, 2), {"scale": 3}),
+        ((), {"x": X, "z": 1}),
+    ):
         assert torch.equal(compiled(*args, **kwargs), model(*args, **kwargs))
     with pytest.raises(TypeError) as expected:
         model()

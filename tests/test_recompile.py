@@ -139,7 +139,7 @@ def test_fail_on_limit() -> None:
     compiled = pliant.compile(lambda x: x + 1, options=options)
     compiled(torch.ones(1))
     for _ in range(2):
-        with pytest.raises(RecompileLimitError, match=r"L\['x'\]\.size\(\)\[0\] was 1 and is now 2"):
+        with pytest.raises(RecompileLimitError, match=r"size\(\)\[0\] was 1 and is now 2"):
             compiled(torch.ones(2))
     assert compiled(torch.ones(1)).tolist() == [2.0]
 
@@ -273,9 +273,7 @@ def test_a_backend_that_takes_no_numbers() -> None:
 
 
 def test_strings_that_vary() -> None:
-    compiled = pliant.compile(
-        lambda x, mode: x + len(mode), options={"recompile_limit": 2}
-    )
+    compiled = pliant.compile(lambda x, mode: x + len(mode), options={"recompile_limit": 2})
     with pytest.warns(PliantWarning, match=r"L\['mode'\] was 'a', 'bb' and is now 'ccc'"):
         for mode in ("a", "bb", "ccc", "dddd"):
             compiled(X, mode)

@@ -12,8 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pliant._native import Dispatcher
-from pliant._native import is_python_class
+from pliant._native import Dispatcher, is_python_class
 from pliant.capture.native import METHODS
 from pliant.capture.value import (
     NOT_IMPLEMENTED,

@@ -70,9 +70,7 @@ QUERY_NAMES = (
     "_is_view",
 )  # fmt: skip
 QUERIES: frozenset[Any] = frozenset(
-    getattr(torch._C, name)
-    for name in dir(torch._C)
-    if name.startswith(QUERY_NAMES)
+    getattr(torch._C, name) for name in dir(torch._C) if name.startswith(QUERY_NAMES)
 )
 
 # Those whose answer is not part of the state that is always guarded.

@@ -21,9 +21,7 @@ def restore(state: State) -> None:
         if dtype is not None:  # it is, while autocast is off
             torch.set_autocast_dtype(device, dtype)
     torch.set_default_dtype(state.default_dtype)
-    torch.use_deterministic_algorithms(
-        state.deterministic, warn_only=state.deterministic_warn_only
-    )
+    torch.use_deterministic_algorithms(state.deterministic, warn_only=state.deterministic_warn_only)
 
 
 def call(function: types.FunctionType, values: tuple[Any, ...]) -> Any:

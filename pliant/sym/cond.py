@@ -5,6 +5,8 @@ The one idea: a comparison of integers is `e <= 0`, `e == 0` or `e != 0`, where 
 is in the same form: not (e <= 0) is 1 - e <= 0. Comparisons of floats stay as they are, since with nan
 neither `a < b` nor `a >= b` holds.
 
+The parts of `and` and `or` are sorted: a combination has a value where all of its parts have one.
+
     operations: true false, le0 eq0 ne0, and or, flt fle feq fne (floats), not (of flt and fle)
 """
 
@@ -205,7 +207,12 @@ def _any(node: Cond, values: Values) -> bool:
 
 
 VALUE.update(
-    {"true": lambda node, values: True, "false": lambda node, values: False, "and": _all, "or": _any}
+    {
+        "true": lambda node, values: True,
+        "false": lambda node, values: False,
+        "and": _all,
+        "or": _any,
+    }
 )
 
 

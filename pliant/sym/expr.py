@@ -231,7 +231,13 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
         return found
     node = Expr.__new__(Expr)
     terms = tuple(items)
-    node.op, node.args, node.const, node.terms, node.factors = "add", (terms, const), const, terms, ()
+    node.op, node.args, node.const, node.terms, node.factors = (
+        "add",
+        (terms, const),
+        const,
+        terms,
+        (),
+    )
     node.symbols = _NO_SYMBOLS.union(*[product.symbols for product, _ in terms])
     node.order = (4, tuple([(product.order, c) for product, c in terms]), const)
     return _nodes.setdefault(key, node)

@@ -219,12 +219,16 @@ class Facts(Known):
         if len(form.terms) > 1:
             for product, c in form.terms:
                 rest = self.range(form - c * product)
-                self._narrow_term(product, c, Range(_minus(new.lo, rest.hi), _minus(new.hi, rest.lo)), depth)
+                self._narrow_term(
+                    product, c, Range(_minus(new.lo, rest.hi), _minus(new.hi, rest.lo)), depth
+                )
 
     def _narrow_term(self, product: Expr, c: int, of_term: Range, depth: int) -> None:
         """c*product is in `of_term`."""
         lo, hi = of_term if c > 0 else Range(-of_term.hi, -of_term.lo)
-        to = Range(lo if abs(lo) == INF else -(-lo // abs(c)), hi if abs(hi) == INF else hi // abs(c))
+        to = Range(
+            lo if abs(lo) == INF else -(-lo // abs(c)), hi if abs(hi) == INF else hi // abs(c)
+        )
         if to != ALL and product not in self.replacements:
             self._narrow(product, to, depth)
 

@@ -59,7 +59,9 @@ def hull(*ranges: Range) -> Range:
 
 def times(a: Bound, b: Bound) -> Bound:
     """The product; 0 * inf is 0, because inf stands for numbers without limit, not for a number."""
-    return 0 if a == 0 or b == 0 else a * b if abs(a) != INF and abs(b) != INF else _signed_inf(a, b)
+    return (
+        0 if a == 0 or b == 0 else a * b if abs(a) != INF and abs(b) != INF else _signed_inf(a, b)
+    )
 
 
 def _signed_inf(a: Bound, b: Bound) -> Bound:

@@ -172,7 +172,9 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     return quotient + build(known, "floordiv", rest, y)
 
 
-@rule("floordiv", "(g*x) // (g*y) = x // y", "a common factor that isn't 0 cancels", when="g*y != 0")
+@rule(
+    "floordiv", "(g*x) // (g*y) = x // y", "a common factor that isn't 0 cancels", when="g*y != 0"
+)
 def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     g = common_factors(known, x, y)
     return None if g is ONE else build(known, "floordiv", quotient_by(x, g), quotient_by(y, g))
@@ -200,7 +202,12 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     return ZERO if known.at_least(x, 0) and known.at_least(y - x, 1) else None
 
 
-@rule("floordiv", "x // k = a", "all of its range has this quotient", when="k > 0 and a*k <= x < a*k+k")
+@rule(
+    "floordiv",
+    "x // k = a",
+    "all of its range has this quotient",
+    when="k > 0 and a*k <= x < a*k+k",
+)
 def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
@@ -425,7 +432,12 @@ def _(known: Known, a: FloatExpr) -> Expr | None:
     return build(known, "floordiv", *a.args)
 
 
-@rule("ceil", "ceil(x / y) = -(-x // y)", "as for floor", when="y != 0 and max(abs(x), abs(y)) <= 2**53")
+@rule(
+    "ceil",
+    "ceil(x / y) = -(-x // y)",
+    "as for floor",
+    when="y != 0 and max(abs(x), abs(y)) <= 2**53",
+)
 def _(known: Known, a: FloatExpr) -> Expr | None:
     if a.op != "truediv" or not _small(known, *a.args):
         return None
@@ -463,7 +475,14 @@ def divide_product(p: Expr, q: Expr) -> Expr | None:
 
 def quotient_by(x: Expr, q: Expr) -> Expr:
     """x / q for a product q that is in every term of x."""
-    return sum_of([scale(divide_product(p, q) or ONE, c) for p, c in x.terms])
+    return sum_of([scale(without(p, q), c) for p, c in x.terms])
+
+
+def without(p: Expr, q: Expr) -> Expr:
+    """p / q for products, q being in p."""
+    left = divide_product(p, q)
+    assert left is not None, f"{q} is not a factor of {p}"
+    return left
 
 
 def _degree(p: Expr) -> tuple[int, tuple[Any, ...]]:
@@ -539,8 +558,7 @@ def _join_quotients(e: Expr, known: Known) -> Expr:
         for factor, exponent in product.factors:
             k = factor.args[1].value if factor.op == "floordiv" else None
             if k and c % k == 0 and exponent == 1 and known.residue(factor.args[0], k) == 0:
-                rest = divide_product(product, factor) or ONE
-                joined = scale(mul(factor.args[0], rest), c // k)
+                joined = scale(mul(factor.args[0], without(product, factor)), c // k)
                 return _join_quotients(e - scale(product, c) + joined, known)
     return e
 

@@ -30,7 +30,9 @@ def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | N
     found: list[tuple[Any, Expr, int]] = []
     for product, c in e.terms:
         if product.op == "symbol" and c in (1, -1):
-            elsewhere = any(product in other.symbols for other, _ in e.terms if other is not product)
+            elsewhere = any(
+                product in other.symbols for other, _ in e.terms if other is not product
+            )
             rank = None if elsewhere else prefer(product)
             if rank is not None:
                 found.append((rank, product, c))

@@ -24,8 +24,6 @@ def case(*args, **expected):
     return register
 
 
-
-
 @pliant.disable
 def note(log, what):
     """An operation that breaks the graph and whose time matters."""
@@ -321,7 +319,12 @@ def chained_comparison(x, log):
 @case(X, [])
 def subscripts(x, log):
     rows = [x, x + 1, x + 2]
-    return rows[note(log, "a")], rows[note(log, "b") :], x[:, note(log, "c") - 2], (x + 1)[0][int(x[0, 1])]
+    return (
+        rows[note(log, "a")],
+        rows[note(log, "b") :],
+        x[:, note(log, "c") - 2],
+        (x + 1)[0][int(x[0, 1])],
+    )
 
 
 @case(X, [])
@@ -376,7 +379,11 @@ def list_comprehension(x, log):
 @case(X, [])
 def dict_and_set_comprehensions(x, log):
     names = {f"n{note(log, i)}": x + i for i in range(2)}
-    return names, {note(log, i) for i in range(3)}, {i: [note(log, j) for j in range(i)] for i in (1, 2)}
+    return (
+        names,
+        {note(log, i) for i in range(3)},
+        {i: [note(log, j) for j in range(i)] for i in (1, 2)},
+    )
 
 
 @case(X, [])

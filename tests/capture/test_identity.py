@@ -20,7 +20,8 @@ class Node:
 def made_objects_are_different(compile):
     def f(x):
         a, b = Node(), Node()
-        return a is b, a is a, [] is [], x is x, (x + 1) is (x + 1)
+        empty, other = [], []
+        return a is b, a is a, empty is other, x is x, (x + 1) is (x + 1)
 
     yield compile(f)(X)
 
@@ -99,7 +100,6 @@ def element_of_a_list_by_identity(compile):
     yield compiled([X, y], y)
 
 
-
 @probe(compilations=2)
 def object_as_a_key(compile):
     def f(table, key, x):
@@ -134,7 +134,6 @@ def id_of_objects(compile):
     a, b = Node(), Node()
     yield compiled(a, a, X)[0]
     yield compiled(a, b, X)[0]
-
 
 
 @probe(compilations=3)

@@ -283,10 +283,7 @@ def in_a_generator_with_breaks(x, log):
 @case(X, torch.ones(4, 5))
 def refused_operation(x, y):
     z = x * 2
-    return (
-        z
-        @ y
-    )
+    return z @ y
 
 
 @case(X, torch.ones(4, 5))

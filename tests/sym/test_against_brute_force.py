@@ -1,0 +1,182 @@
+"""Random expressions against Python's own numbers: no wrong value, no wrong answer."""
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from pliant.sym.cond import ge, le
+from pliant.sym.decide import decide
+from pliant.sym.expr import evaluate, substitute, symbol
+from pliant.sym.facts import Contradiction, Facts
+from pliant.sym.rules import simplify
+from tests.sym import strategies as random
+
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+LOW, HIGH = -2, 4
+MODELS = random.box(LOW, HIGH)
+
+
+def examples(few):
+    """The test with few examples by default, and as a `long` one with 10,000."""
+
+    def decorate(test):
+        @pytest.mark.parametrize(
+            "count", [few, pytest.param(10_000, marks=pytest.mark.long)], ids=["few", "many"]
+        )
+        def run(count):
+            quick = settings(
+                max_examples=count, deadline=None, suppress_health_check=SLOW, database=None,
+                derandomize=count == few,
+            )  # fmt: skip
+            quick(test)()
+
+        run.__name__ = test.__name__
+        return run
+
+    return decorate
+
+
+def same(a, b):
+    return repr(a) == repr(b)  # tells 0.0 from -0.0 and 1 from True, and nan is nan
+
+
+def build(recipe):
+    try:
+        return random.on_exprs(recipe)
+    except random.NO_VALUE:
+        assume(all(random.value_of(recipe, values) is None for values in random.SAMPLE))
+        assume(False)
+
+
+def compare(recipe):
+    built = build(recipe)
+    for values in random.SAMPLE:
+        expected = random.value_of(recipe, values)
+        if expected is not None:
+            got = evaluate(built, random.with_symbols(values))
+            assert same(got, expected), (recipe, built, values, got, expected)
+
+
+@examples(250)
+@given(random.ints)
+def test_an_expression_has_the_value_python_gives(recipe):
+    compare(recipe)
+
+
+@examples(120)
+@given(random.conditions)
+def test_a_condition_has_the_value_python_gives(recipe):
+    compare(recipe)
+
+
+@examples(120)
+@given(st.one_of(random.floats_, random.from_floats, random.float_comparisons))
+def test_floats_have_the_value_python_gives(recipe):
+    compare(recipe)
+
+
+@examples(60)
+@given(random.ints, st.tuples(random.ints, random.ints))
+def test_substitution_is_evaluation_in_two_steps(recipe, inner):
+    outer, first, second = build(recipe), build(inner[0]), build(inner[1])
+    try:
+        replaced = substitute(outer, {symbol("a"): first, symbol("b"): second})
+    except random.NO_VALUE:
+        assume(False)
+    for values in random.SAMPLE[::3]:
+        numbers = [random.value_of(part, values) for part in inner]
+        if None not in numbers:
+            both = {**values, "a": numbers[0], "b": numbers[1]}
+            expected = random.value_of(recipe, both)
+            if expected is not None:
+                assert evaluate(replaced, random.with_symbols(values)) == expected
+
+
+def learn(recipes):
+    """Facts from the box and the conditions, with the models of them: the points of the box at which
+    all conditions have a value, and hold."""
+    facts = Facts()
+    conds = [build(recipe) for recipe in recipes]
+    models = [v for v in MODELS if all(random.value_of(r, v) for r in recipes)]
+    try:
+        for s in random.SYMBOLS:
+            facts.learn(ge(s, LOW))
+            facts.learn(le(s, HIGH))
+        for cond in conds:
+            facts.learn(cond)
+    except Contradiction:
+        assert not models, (recipes, models[0])
+        assume(False)
+    except random.NO_VALUE:  # a fact replaced a divisor by 0
+        assume(False)
+    return facts, models
+
+
+def check_decision(recipes, question):
+    facts, models = learn(recipes)
+    try:
+        cond = build(question)
+        answer = decide(facts, cond)
+    except random.NO_VALUE:
+        assume(False)
+    truths = {value for v in models if (value := random.value_of(question, v)) is not None}
+    if answer is not None:
+        assert truths <= {answer}, (recipes, cond, answer)
+
+
+@examples(200)
+@given(st.lists(random.comparisons, max_size=3), random.conditions)
+def test_no_decision_is_wrong(recipes, question):
+    check_decision(recipes, question)
+
+
+LINEAR = st.recursive(
+    st.sampled_from([("name", name) for name in random.NAMES]),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["+", "-"]), inner, inner),
+        st.tuples(st.just("*"), st.integers(-3, 3).map(lambda n: ("number", n)), inner),
+        st.tuples(
+            st.sampled_from(["//", "%"]), inner, st.integers(2, 3).map(lambda n: ("number", n))
+        ),
+    ),
+    max_leaves=4,
+)
+LINEAR_CONDITIONS = st.tuples(
+    st.sampled_from(list(random.COMPARISONS)),
+    LINEAR,
+    st.one_of(LINEAR, st.integers(-3, 6).map(lambda n: ("number", n))),
+)
+
+
+@examples(250)
+@given(st.lists(LINEAR_CONDITIONS, min_size=1, max_size=5), LINEAR_CONDITIONS)
+def test_no_decision_about_sums_is_wrong(recipes, question):
+    """Most random conditions are undecided; these share forms, so facts and questions meet."""
+    check_decision(recipes, question)
+
+
+@examples(100)
+@given(st.lists(random.comparisons, max_size=2), random.float_comparisons)
+def test_no_decision_about_floats_is_wrong(recipes, question):
+    check_decision(recipes, question)
+
+
+@examples(200)
+@given(st.lists(st.one_of(random.comparisons, LINEAR_CONDITIONS), max_size=3), random.ints)
+def test_simplifying_under_facts_keeps_the_value_and_the_range_holds_it(recipes, recipe):
+    facts, models = learn(recipes)
+    built = build(recipe)
+    try:
+        simple = simplify(built, facts)
+        found = facts.range(simple)
+    except random.NO_VALUE:
+        assume(False)
+    for values in models:
+        expected = random.value_of(recipe, values)
+        if expected is not None:
+            assert evaluate(simple, random.with_symbols(values)) == expected, (
+                recipes,
+                built,
+                simple,
+            )
+            assert expected in found and expected in facts.range(built)
