@@ -60,7 +60,7 @@ def compile(
 
 
 def _checked(model: Any) -> Any:
-    if not callable(model):
+    if not callable(model) and not isinstance(model, classmethod):
         raise NotCallableError(
             f"pliant.compile needs something to call, and got a {type(model).__name__}",
             remedy="Pass a function, a method, a callable object or an nn.Module.",
@@ -80,6 +80,8 @@ def _wrap(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
         if inspect.isgeneratorfunction(model) or inspect.iscoroutinefunction(model):
             return model  # runs in pieces, when its caller wants: there is no call to compile
         return _remember(compiler.dispatcher(model))
+    if isinstance(model, staticmethod | classmethod):
+        return type(model)(_wrap(model.__func__, compiler, again))
     if isinstance(model, types.MethodType):
         return types.MethodType(_wrap(model.__func__, compiler, again), model.__self__)
     return _wrap_function(model, compiler)

@@ -19,6 +19,7 @@ from pliant.base import tracebacks
 from pliant.base.errors import BackendError, GraphBreakError, InternalError, PliantError
 from pliant.base.options import Options
 from pliant.bytecode.continuation import resume_function
+from pliant.callbacks import bound
 from pliant.capture.capture import NotCaptured, capturable, capture
 from pliant.guards import plan
 from pliant.guards.source import Source
@@ -97,7 +98,7 @@ class Compiler:
 
     def _backend(self, captured: Captured, index: int) -> Compiled:
         """Compile the graph, give the residual code what it calls, and make it a function."""
-        namespace = dict(captured.namespace)
+        namespace = {name: bound(self, value) for name, value in captured.namespace.items()}
         graph = None
         if captured.graph is not None:
             graphs.register(captured.graph)
@@ -109,7 +110,7 @@ class Compiler:
             inner = tuple(namespace[name] for name in target.inner)
             namespace[target.name] = self.resume(function, inner) if target.compiled else function
         code = residual.load(captured.name, captured.residual, namespace, captured.lines)
-        # The user's tensors must not live as long as the code compiled for them.
+        # without the examples: the user's tensors must not live as long as the code
         return Compiled(replace(captured, examples=()), code, graph, index)
 
     def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:

@@ -27,6 +27,14 @@ class BreakInfo:
     stack: tuple[Position, ...]
 
 
+class _Routed:
+    """Stands, in the globals of residual code, for the function that compiles a callback: a Python
+    function that C code (`sorted`, `map`) is about to call."""
+
+
+ROUTED = _Routed()
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeTarget:
     """A function that continues another in its middle; the residual code calls it as `name`.

@@ -124,6 +124,16 @@ class Model:
     def of_class(cls, x):
         return x + len(cls.__name__)
 
+    @pliant.compile(fullgraph=True)
+    @staticmethod
+    def also_static(x):
+        return x + 1
+
+    @pliant.compile(fullgraph=True)
+    @classmethod
+    def also_of_class(cls, x):
+        return x + len(cls.__name__)
+
     @property
     @pliant.compile(fullgraph=True)
     def double(self):
@@ -148,6 +158,8 @@ def test_methods_compiled_in_the_class() -> None:
     assert Model.compiled_method(model, X).tolist() == [0, 2, 4]
     assert model.static(X).tolist() == Model.static(X).tolist() == [1, 2, 3]
     assert model.of_class(X).tolist() == Model.of_class(X).tolist() == [5, 6, 7]
+    assert model.also_static(X).tolist() == Model.also_static(X).tolist() == [1, 2, 3]
+    assert model.also_of_class(X).tolist() == Model.also_of_class(X).tolist() == [5, 6, 7]
     assert model.double.tolist() == [0, 4, 8]
     assert counted()[1] == 0
 

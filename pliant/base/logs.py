@@ -265,9 +265,8 @@ def limit_message(event: events.LimitReached) -> str:
 
 
 def _fallback_message(event: events.FellBack) -> str:
-    cause = f" ({_exception_text(event.error, False)})" if event.error is not None else ""
     return (
-        f"runs eagerly, because pliant failed on it: {event.reason}{cause}."
+        f"runs eagerly, because pliant failed on it: {event.reason}."
         " Its results are not affected. Please report this; PLIANT_LOGS=+fallbacks shows more."
     )
 

@@ -104,9 +104,5 @@ BREAKS: dict[str, Cause] = {
     "identity-number": Cause(
         "An object's number (id) differs from run to run.", "Compare with `is`."
     ),
-    "inner-break": Cause(
-        "Something inside this call breaks the graph where Python code can't be resumed.",
-        "See the cause given; take that operation out of the inner function.",
-    ),
     "too-deep": Cause("The program calls itself too deeply to be followed.", "Use a loop."),
 }

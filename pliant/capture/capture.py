@@ -118,6 +118,8 @@ class Attempt:
         except Ended as ended:
             return ended.captured
         except Break as cause:  # while writing residual code: something can't be made anew
+            if self.fullgraph:
+                raise refused(cause, [frame]) from cause
             raise NotCaptured(cause) from cause
         finally:
             for undo in reversed(self.trace.undo):
@@ -171,14 +173,14 @@ class Attempt:
 def refused(cause: Break, frames: list[Frame]) -> GraphBreakError:
     """The error for a graph break under `fullgraph=True`."""
     known = BREAKS[cause.code]
-    *outer, position = [frame.position() for frame in frames if not frame.ours]
+    positions = [frame.position() for frame in frames if not frame.ours]
     return GraphBreakError(
         f"fullgraph=True, but this can't be captured: {cause.what}",
         why=known.why,
         remedy=known.remedy,
-        position=position,
+        position=positions[-1] if positions else None,
         code=cause.code,
-        stack=tuple(outer),
+        stack=tuple(positions[:-1]),
     )
 
 

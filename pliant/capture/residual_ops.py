@@ -6,6 +6,7 @@ is a condition, the index of the next instruction, and what lies on the stack th
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Hashable
@@ -19,8 +20,9 @@ from pliant.capture.frame import Frame
 from pliant.capture.opcodes.calls import split_call
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Break, Const, Value
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import BuiltinMethod, Function
 from pliant.guards.source import ClassAttr
+from pliant.stages import ROUTED
 
 Exit = tuple[str | None, int, list[Value | str]]
 
@@ -123,12 +125,33 @@ def _call(op: Operation) -> None:
         args = args[1:]
     else:
         callee = op.source(target)
-    parts = [*map(op.source, args), *extra]
-    parts += [f"{name}={op.source(value)}" for name, value in kwargs.items()]
+    write = _callback if _calls_back(target) else Operation.source
+    parts = [*(write(op, arg) for arg in args), *extra]
+    parts += [f"{name}={write(op, value)}" for name, value in kwargs.items()]
     if op.places:
         parts = [callee, *parts]
         callee = op.emit.bind("in_place", called_from(op.places))
     op.result(f"{callee}({', '.join(parts)})")
+
+
+# C functions that do nothing with a function they are given but call it.
+CALLERS = frozenset({sorted, min, max, map, filter, functools.reduce})
+
+
+def _calls_back(target: Value) -> bool:
+    if isinstance(target, BuiltinMethod):
+        return (target.owner, target.name) == (list, "sort")
+    return isinstance(target, Const) and target.python_type() in (type, type(len)) and (
+        target.value in CALLERS
+    )
+
+
+def _callback(op: Operation, value: Value) -> str:
+    """A Python function that C code will call is compiled like any other."""
+    text = op.source(value)
+    if not isinstance(op.trace.read(value), Function):
+        return text
+    return f"{op.emit.bind('routed', ROUTED)}({text})"
 
 
 def _is_method_of(op: Operation, target: Value, args: list[Value]) -> bool:

@@ -13,6 +13,10 @@ from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Handled, Opaque
 
 
+# Functions that see all variables of the frame that calls them.
+READ_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
+
+
 def suspended(
     emit: Emitter,
     frame: Frame,
@@ -32,6 +36,8 @@ def suspended(
     elif frame.generator:
         live |= decoded.live_before(index - 1)
     live |= {name for name, value in frame.locals.items() if closes(value)}
+    if not READ_VARIABLES.isdisjoint(frame.code.co_names):
+        live |= set(frame.locals)
     names = tuple(name for name in decoded.variables if name in live and name in frame.locals)
     point = ResumePoint(
         frame.code,

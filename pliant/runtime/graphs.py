@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import weakref
 from typing import Any
 
 from torch import fx
@@ -24,3 +26,11 @@ def register(graph: fx.GraphModule) -> None:
         return stacks[node] if node is not None and node < len(stacks) else ()
 
     tracebacks.register(code, lines)
+    weakref.finalize(code, _forget_source, code.co_filename)
+
+
+def _forget_source(file: str) -> None:
+    """PyTorch keeps the source of every graph it has made; ours go with their graphs."""
+    linecache.cache.pop(file, None)
+    loader = getattr(fx.graph_module, "_loader", None)
+    getattr(loader, "eval_cache", {}).pop(file, None)

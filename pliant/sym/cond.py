@@ -1,9 +1,9 @@
 """Conditions: comparisons of expressions and their combinations.
 
-The one idea: a comparison of integers is `e <= 0`, `e == 0` or `e != 0`, where e has no common divisor
-(`2*s0 <= 5` is `s0 - 2 <= 0`), so that each condition on integers has one form, and the opposite of each
-is in the same form: not (e <= 0) is 1 - e <= 0. Comparisons of floats stay as they are, since with nan
-neither `a < b` nor `a >= b` holds.
+The one idea: a comparison of integers is `e <= 0`, `e == 0` or `e != 0`, where e has no common
+divisor (`2*s0 <= 5` is `s0 - 2 <= 0`), so that each condition on integers has one form, and the
+opposite of each is in the same form: not (e <= 0) is 1 - e <= 0. Comparisons of floats stay as
+they are, since with nan neither `a < b` nor `a >= b` holds.
 
 The parts of `and` and `or` are sorted: a combination has a value where all of its parts have one.
 
@@ -62,7 +62,7 @@ def truth(value: bool) -> Cond:
     return TRUE if value else FALSE
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Comparisons
 
 
@@ -134,7 +134,7 @@ def _compare(op: str, a: Expr | FloatExpr, b: Expr | FloatExpr) -> Cond:
     return intern_node(Cond, op, (a, b))
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Combinations
 
 
@@ -181,7 +181,7 @@ def not_(cond: Cond) -> Cond:
     return opposite(*cond.args) if opposite else intern_node(Cond, "not", (cond,))
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Values
 
 STRICT.update(

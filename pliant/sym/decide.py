@@ -1,11 +1,12 @@
 """Deciding conditions from facts: True, False, or None for "don't know". Never wrong.
 
-The one idea: `e <= 0` is proved by adding inequalities that are known to hold, until what is left is
-at most 0 by its range. That is sound, whatever choices are made on the way, because every step keeps
-this invariant:
+The one idea: `e <= 0` is proved by adding inequalities that are known to hold, until what is left
+is at most 0 by its range. That is sound, whatever choices are made on the way, because every step
+keeps this invariant:
 
-    Let every symbol have a value that agrees with the facts, for which e has a value. If f <= 0 holds
-    there, and a product p has the coefficient c in e and a in f, with c and a of the same sign, then
+    Let every symbol have a value that agrees with the facts, for which e has a value. If f <= 0
+    holds there, and a product p has the coefficient c in e and a in f, with c and a of the same
+    sign, then
 
         |a|*e  =  |c|*f + (|a|*e - |c|*f)  <=  |a|*e - |c|*f  =: rest          (|c| >= 0, f <= 0)
 
@@ -18,13 +19,14 @@ The inequalities f <= 0 are
   - for a product x*y with x in [a, b], y in [c, d]: (x-a)*(y-c) >= 0 and its three like;
   - a known inequality times a factor known to be at least 0.
 A max, abs or choice that is to be bounded from above has the value of one of its alternatives: the
-proof is done for each. A common factor that is at least 0 may be dropped: if f >= 0 and r <= 0, then
-f*r <= 0. Coefficients with a common divisor g are divided by it and the constant is rounded up: t is
-an integer, and g*t + c <= 0 says t <= floor(-c/g). Ranges are sound by `ranges`, rules by `rules`.
+proof is done for each. A common factor that is at least 0 may be dropped: if f >= 0 and r <= 0,
+then f*r <= 0. Coefficients with a common divisor g are divided by it and the constant is rounded
+up: t is an integer, and g*t + c <= 0 says t <= floor(-c/g). Ranges are sound by `ranges`, rules by
+`rules`.
 
-e > 0 is proved as 1 - e <= 0; e == 0 is proved as e <= 0 and -e <= 0, and refuted by e < 0, e > 0, a
-known hole or a remainder that isn't 0. The search is cut off after `BUDGET` steps: then the answer is
-None, as it is when nothing applies.
+e > 0 is proved as 1 - e <= 0; e == 0 is proved as e <= 0 and -e <= 0, and refuted by e < 0, e > 0,
+a known hole or a remainder that isn't 0. The search is cut off after `BUDGET` steps: then the
+answer is None, as it is when nothing applies.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def _from_truths(facts: Facts, cond: Cond) -> bool | None:
     return None
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # By kind of condition
 
 
@@ -168,7 +170,7 @@ _DECIDE: Final[dict[str, Callable[[Facts, Cond, bool | None], bool | None]]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The search
 
 
@@ -241,10 +243,11 @@ _CASES: Final[dict[tuple[str, bool], Callable[[Expr], tuple[Expr, ...]]]] = {
     ("if", True): lambda p: p.args[1:],
     ("if", False): lambda p: p.args[1:],
 }
-"""An operation, whether its coefficient is positive, and the expressions it has the value of one of."""
+"""An operation, whether its coefficient is positive, and the expressions it has the value of one
+of."""
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Known inequalities
 
 

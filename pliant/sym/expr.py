@@ -1,7 +1,7 @@
 """Integer expressions over named sizes: `s0*s1 + 2*(s0//4) - 1`.
 
-The one idea: every expression is in normal form and exists once, so that `is` is equality. The normal
-form is a sum of products of atoms,
+The one idea: every expression is in normal form and exists once, so that `is` is equality. The
+normal form is a sum of products of atoms,
 
     expression = const + sum of coefficient * product        (`const`, `terms`)
     product    = product of atom ** exponent                 (`factors`)
@@ -14,8 +14,9 @@ have no value (a divisor 0, an exponent below 0): evaluating them raises what Py
 built here has the value of what was asked for wherever that has one; only cancelling in a sum or
 product (`x//y - x//y`) can give a value where there was none before.
 
-A symbol is no more than its name: what is known of it is in `facts`, where it came from in `env`. So
-the table of all expressions doesn't grow with the number of compilations, which use the same names.
+A symbol is no more than its name: what is known of it is in `facts`, where it came from in `env`.
+So the table of all expressions doesn't grow with the number of compilations, which use the same
+names.
 """
 
 from __future__ import annotations
@@ -84,13 +85,13 @@ class Expr(Node):
         return str(self.args[0])
 
     def __add__(self, other: Expr | int) -> Expr:
-        return add(self, other if type(other) is Expr else integer(other))
+        return add(self, as_expr(other))
 
     def __sub__(self, other: Expr | int) -> Expr:
-        return sub(self, other if type(other) is Expr else integer(other))
+        return sub(self, as_expr(other))
 
     def __mul__(self, other: Expr | int) -> Expr:
-        return mul(self, other if type(other) is Expr else integer(other))
+        return mul(self, as_expr(other))
 
     def __floordiv__(self, other: Expr | int) -> Expr:
         return floordiv(self, other)
@@ -135,7 +136,7 @@ class Expr(Node):
     __rmul__ = __mul__
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The table of all nodes, and numbers, symbols, sums and products in it
 
 _nodes: dict[tuple[Any, ...], Any] = {}
@@ -174,7 +175,7 @@ def integer(value: int) -> Expr:
 
 
 def as_expr(value: Expr | int) -> Expr:
-    return value if type(value) is Expr else integer(value)  # type: ignore[arg-type]
+    return value if isinstance(value, Expr) else integer(value)
 
 
 def _order_of_name(name: str) -> tuple[str, int, str]:
@@ -269,7 +270,7 @@ ZERO: Final = integer(0)
 ONE: Final = integer(1)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Arithmetic of the normal form
 
 
@@ -373,8 +374,8 @@ def product_of(exprs: Iterable[Expr]) -> Expr:
 
 @lru_cache(16384)
 def content(a: Expr) -> tuple[Expr, int, int]:
-    """`(t, g, c)` with a = g*t + c, where the coefficients of t have no common divisor, the first of
-    them is positive, and t has no constant. For a number, t is 0 and g is 1."""
+    """`(t, g, c)` with a = g*t + c, where the coefficients of t have no common divisor, the first
+    of them is positive, and t has no constant. For a number, t is 0 and g is 1."""
     if not a.terms:
         return ZERO, 1, a.const
     g = math.gcd(*[c for _, c in a.terms])
@@ -383,11 +384,11 @@ def content(a: Expr) -> tuple[Expr, int, int]:
     return from_terms({product: c // g for product, c in a.terms}, 0), g, a.const
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Operations that make atoms. `rules` fills the table: rules need the arithmetic above, and the
 # operators need the rules.
 
-BUILD: Final[dict[str, Callable[..., Expr]]] = {}
+BUILD: Final[dict[str, Callable[..., Any]]] = {}
 
 
 def floordiv(a: Expr | int, b: Expr | int) -> Expr:
@@ -444,7 +445,7 @@ def if_else(condition: Node, a: Expr | int, b: Expr | int) -> Expr:
     return BUILD["if"](condition, as_expr(a), as_expr(b))
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Values, and replacing symbols
 
 Values = Mapping[Any, Any]

@@ -1,15 +1,15 @@
 """Facts: what is known about symbols and expressions, and how learning a condition refines it.
 
-The one idea: every fact about integers is a fact about a *form*: an expression without constant whose
-coefficients have no common divisor (`expr.content`). `2*s0 - 2*s1 <= 7` is the bound 3 on the form
-s0 - s1. Of each form there are
+The one idea: every fact about integers is a fact about a *form*: an expression without constant
+whose coefficients have no common divisor (`expr.content`). `2*s0 - 2*s1 <= 7` is the bound 3 on
+the form s0 - s1. Of each form there are
 
     a range        lo <= form <= hi
     holes          numbers it is not equal to
     a congruence   form % k == r
 
-and symbols for which an equality was solved are replaced by their value everywhere. What has no such
-shape (alternatives, floats) is remembered as it stands.
+and symbols for which an equality was solved are replaced by their value everywhere. What has no
+such shape (alternatives, floats) is remembered as it stands.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Facts(Known):
         return symbol if found is None else found
 
     def range(self, e: Any) -> Any:
-        """From the structure of e, with the ranges of its parts, and from what is known of its form."""
+        """From the structure of e, with the ranges of its parts, and from what is known of its
+        form."""
         found = self._ranges.get(e)
         if found is None:
             if isinstance(e, Expr):
@@ -264,9 +265,15 @@ class Facts(Known):
         self.replacements = {s: substitute(e, one) for s, e in self.replacements.items()}
         self.replacements[symbol] = value
         again = [cond for cond in self.conditions() if symbol in cond.symbols]
-        for table in (self.bounds, self.holes, self.congruences, self.truths):
-            for key in [key for key in table if symbol in key.symbols]:  # type: ignore[attr-defined]
-                del table[key]  # type: ignore[attr-defined]
+        tables: tuple[dict[Any, Any], ...] = (
+            self.bounds,
+            self.holes,
+            self.congruences,
+            self.truths,
+        )
+        for table in tables:
+            for key in [key for key in table if symbol in key.symbols]:
+                del table[key]
         self.uses = {}
         for form in self.bounds:
             for product, _ in form.terms:

@@ -1,9 +1,9 @@
 """Float expressions: what integers become by `/` and `math.*`, and float arguments of the program.
 
-The one idea: floats have no algebra. `(a + b) + c` is not `a + (b + c)`, so an expression is kept as it
-was computed; only operations on constants are done at once. Evaluating it does what Python does, to
-the last bit: arguments may be integer expressions, and `a / b` of two integers is Python's division of
-integers, which rounds once.
+The one idea: floats have no algebra. `(a + b) + c` is not `a + (b + c)`, so an expression is kept
+as it was computed; only operations on constants are done at once. Evaluating it does what Python
+does, to the last bit: arguments may be integer expressions, and `a / b` of two integers is
+Python's division of integers, which rounds once.
 
 The way back is here too: `floor`, `ceil`, `trunc` and `round_half_even` give integer expressions.
 """
@@ -22,7 +22,6 @@ from pliant.sym.expr import (
     VALUE,
     Expr,
     Node,
-    atom,
     evaluate,
     integer,
     intern_node,
@@ -175,13 +174,12 @@ def _integer_from(op: str, a: Number) -> Expr:
     return node if isinstance(node, Expr) else BUILD[op](node)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Values
 
-_ONE_ARGUMENT = """sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan
-sinh cosh tanh asinh acosh atanh erf erfc gamma lgamma cbrt degrees radians fabs""".split()
-_TWO_ARGUMENTS = "pow atan2 hypot fmod copysign".split()
-MATH: Final = {name: getattr(math, name) for name in (*_ONE_ARGUMENT, *_TWO_ARGUMENTS)}
+_NAMES = """sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh
+acosh atanh erf erfc gamma lgamma cbrt degrees radians fabs pow atan2 hypot fmod copysign"""
+MATH: Final = {name: getattr(math, name) for name in _NAMES.split()}
 """The functions of Python's `math` that give floats."""
 
 
@@ -227,18 +225,7 @@ def _builder(op: str) -> Callable[..., FloatExpr]:
     return lambda *args: apply(op, *args)
 
 
-FLOAT_OPS: Final = tuple(
-    "to_float fadd fsub fmul truediv ffloordiv fmod fpow fneg fabs fmin fmax fround fif".split()
-) + tuple("math." + name for name in MATH)
-BUILD.update({op: _builder(op) for op in FLOAT_OPS})  # type: ignore[arg-type]
-
-
-def integer_from_float(op: str, a: FloatExpr) -> Expr:
-    """`floor(a)` and its like, of a float that nothing more is known about."""
-    if a.value is not None:
-        return integer(STRICT[op](a.value))
-    if a.op == "to_float":  # the integer itself, unless float() rounded it: only below 2**53
-        inner = a.args[0]
-        if not inner.symbols:
-            return inner
-    return atom(op, a)
+_PLAIN = """to_float fadd fsub fmul truediv ffloordiv fmod fpow fneg fabs fmin fmax fround
+fif"""
+FLOAT_OPS: Final = (*_PLAIN.split(), *["math." + name for name in MATH])
+BUILD.update({op: _builder(op) for op in FLOAT_OPS})

@@ -115,7 +115,7 @@ def _sides(e: Expr) -> tuple[Expr, Expr]:
 
 
 class PythonPrinter(Printer):
-    calls: Final[Mapping[str, str]] = {
+    calls: Mapping[str, str] = {
         "to_float": "float",
         "fabs": "abs",
         "fmin": "min",
@@ -125,7 +125,7 @@ class PythonPrinter(Printer):
         "ceil": "math.ceil",
         "trunc": "math.trunc",
     }
-    infix: Final[Mapping[str, tuple[str, int]]] = {
+    infix: Mapping[str, tuple[str, int]] = {
         "floordiv": ("//", PRODUCT),
         "mod": ("%", PRODUCT),
         "bitand": ("&", BITS),
@@ -210,11 +210,12 @@ static inline double sym_fmod(double a, double b) {
 static inline double sym_ffloordiv(double a, double b) {
     double q = (a - sym_fmod(a, b)) / b, f = floor(q); return q - f > 0.5 ? f + 1 : f; }
 """
-"""What the C text calls. Divisors must not be 0, and nothing may leave 64 bits: it is not checked."""
+"""What the C text calls. Divisors must not be 0, and nothing may leave 64 bits: it is not
+checked."""
 
 
 class CPrinter(Printer):
-    calls: Final[Mapping[str, str]] = {
+    calls: Mapping[str, str] = {
         "floordiv": "sym_floordiv",
         "mod": "sym_mod",
         "pow": "sym_pow",
@@ -230,7 +231,7 @@ class CPrinter(Printer):
         **{f"math.{name}": name for name in MATH if name not in ("degrees", "radians")},
         "math.gamma": "tgamma",
     }
-    infix: Final[Mapping[str, tuple[str, int]]] = {
+    infix: Mapping[str, tuple[str, int]] = {
         "bitand": ("&", BITS),
         "bitor": ("|", BITS),
         "bitxor": ("^", BITS),

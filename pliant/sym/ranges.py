@@ -1,8 +1,8 @@
 """Ranges: between which two numbers an expression lies, given the ranges of its symbols.
 
-The one idea: for each operation, one function from the ranges of its arguments to a range that holds
-every value the operation can have (and maybe more). An argument for which the operation has no value,
-such as a divisor 0, needs no room in the result.
+The one idea: for each operation, one function from the ranges of its arguments to a range that
+holds every value the operation can have (and maybe more). An argument for which the operation has
+no value, such as a divisor 0, needs no room in the result.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def bit_xor(a: Range, b: Range) -> Range:
     return Range(0, plus(a.hi, b.hi)) if a.lo >= 0 and b.lo >= 0 else ALL
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Floats
 
 
@@ -230,7 +230,7 @@ def _fmul(a: FloatRange, b: FloatRange) -> FloatRange:
 
 
 def _truediv(a: FloatRange, b: FloatRange) -> FloatRange:
-    nan = a.nan or b.nan or INF in (abs(a.lo), abs(a.hi)) and INF in (abs(b.lo), abs(b.hi))
+    nan = a.nan or b.nan or (INF in (abs(a.lo), abs(a.hi)) and INF in (abs(b.lo), abs(b.hi)))
     if b.lo <= 0 <= b.hi or INF in (abs(a.lo), abs(a.hi)):
         return FloatRange(0.0 if b.lo > 0 and a.lo >= 0 else -INF, INF, nan)
     corners = [x / y for x in a[:2] for y in b[:2]]
@@ -259,7 +259,7 @@ _FLOAT_RANGE: Final[dict[str, Callable[..., FloatRange]]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Whole expressions
 
 Lookup = Callable[[Any], Any]

@@ -1,8 +1,9 @@
 """Simplification rules, as a table: what `//`, `%`, min, max, ... of given arguments are.
 
-The one idea: a rule is an equation with a condition. It may use its condition only if the condition is
-*known*: from the arguments themselves when an expression is built, from `Facts` when it is simplified.
-The same rules serve for both; they differ in what the `Known` that is passed to them can tell.
+The one idea: a rule is an equation with a condition. It may use its condition only if the
+condition is *known*: from the arguments themselves when an expression is built, from `Facts` when
+it is simplified. The same rules serve for both; they differ in what the `Known` that is passed to
+them can tell.
 
 Each rule states its equation as text, which the tests check for all small integers. What a rule
 returns has the value of the operation wherever the operation has one, and no value is lost: a rule
@@ -74,8 +75,8 @@ Apply = Callable[..., Expr | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`left` is `right` if `when`: three Python expressions. `apply(known, *args)` does it, or gives
-    None where the rule does not apply."""
+    """`left` is `right` if `when`: three Python expressions. `apply(known, *args)` does it, or
+    gives None where the rule does not apply."""
 
     op: str
     left: str
@@ -107,7 +108,7 @@ def build(known: Known, op: str, *args: Node) -> Expr:
     return atom(op, *args)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # x // y
 
 
@@ -218,7 +219,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     return integer(int(lo // k))
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # x % y
 
 rule("mod", "7 % 4 = 3", "numbers are computed")(_numbers("mod"))
@@ -292,7 +293,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     return None if residue is None else integer(residue)
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # min, max, abs
 
 
@@ -337,7 +338,7 @@ def _(known: Known, x: Expr) -> Expr | None:
     return None if g == 1 else scale(build(known, "abs", divide(x, g)), abs(g))
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # x ** y, bits, choices
 
 rule("pow", "3 ** 2 = 9", "numbers are computed")(_numbers("pow"))
@@ -390,7 +391,7 @@ def _(known: Known, c: Cond, a: Expr, b: Expr) -> Expr | None:
     return a if a is b else None
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Floats to integers
 
 
@@ -453,7 +454,7 @@ def _(known: Known, a: FloatExpr) -> Expr | None:
     return build(known, "floordiv", x, y) if positive else None
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What the rules above share
 
 
@@ -486,13 +487,15 @@ def without(p: Expr, q: Expr) -> Expr:
 
 
 def _degree(p: Expr) -> tuple[int, tuple[Any, ...]]:
-    """Products by degree first. Only for finding a divisor's leading term; any order would be sound."""
+    """Products by degree first. Only for finding a divisor's leading term; any order would be
+    sound."""
     return sum([e for _, e in p.factors]), tuple([(f.order, e) for f, e in p.factors])
 
 
 @lru_cache(4096)
 def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
-    """`(q, r)` with x = q*y + r and q not 0, or None: division of polynomials, as far as it goes."""
+    """`(q, r)` with x = q*y + r and q not 0, or None: division of polynomials, as far as it
+    goes."""
     if not y.terms or not x.terms:
         return None
     lead, size = max(y.terms, key=lambda term: _degree(term[0]))
@@ -523,7 +526,7 @@ def common_factors(known: Known, *exprs: Expr) -> Expr:
     return from_factors({f: e for f, e in shared.items() if known.nonzero(f)})
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Simplifying under facts
 
 
@@ -591,7 +594,7 @@ _FINISH: Final[Mapping[str, Callable[[Any, Known], Any]]] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The constructors of `expr`
 
 

@@ -1,8 +1,8 @@
 """Solving: what a condition says about one symbol, or about simpler expressions.
 
-The one idea: each function gives consequences that hold whenever the condition does. `solve` gives an
-equal expression for a symbol, to put in its place; `consequences` gives plainer conditions, such as
-`8 <= s0 <= 11` for `s0//4 == 2`.
+The one idea: each function gives consequences that hold whenever the condition does. `solve` gives
+an equal expression for a symbol, to put in its place; `consequences` gives plainer conditions,
+such as `8 <= s0 <= 11` for `s0//4 == 2`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,273 @@
+"""ShapeEnv: the sizes of one compilation, what is known about them, and every question about them.
+
+The one idea: a question about sizes is asked by somebody, gets an answer for a reason, and may
+leave a guard, an assumption or an assertion behind. Nothing is assumed before somebody asks. In
+particular a size may be 0 or 1 until an operation asks whether it is, and only then is there a
+guard.
+
+Who answers, in this order:
+  1. the facts, if the condition follows from them (`decide`): nothing is left behind;
+  2. the hints, if all symbols have one: the side they are on is taken, and becomes a guard;
+  3. an assumption, if the asker can live with one (`size_oblivious`, `guard_or`);
+  4. nobody: `evaluate` raises DataDependentError, which says what to check.
+
+What is left behind is learnt as a fact. That is right for guards and enforced assumptions, because
+the compiled code isn't used where they fail; and for checks, because from there on the program
+raises where they fail. A guard that was asked before a check must not be dropped on account of
+that check: `guards` therefore only looks at guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from pliant.base.errors import ShapeConstraintError
+from pliant.base.position import Position
+from pliant.sym import explain
+from pliant.sym.cond import Cond, eq, ge, not_
+from pliant.sym.decide import decide
+from pliant.sym.expr import Expr
+from pliant.sym.facts import Contradiction, Facts
+from pliant.sym.records import (
+    Assumption,
+    Guard,
+    Policy,
+    Question,
+    Reason,
+    RuntimeAssert,
+    Specialised,
+)
+from pliant.sym.rules import simplify
+from pliant.sym.symbols import Record, Symbols, Where, range_conditions
+
+_KEPT: Final = [
+    "facts",
+    "symbols",
+    "hints",
+    "bindings",
+    "statics",
+    "counts",
+    "recorded",
+    "assumptions",
+    "runtime_asserts",
+    "questions",
+    "specialised",
+    "assumed",
+]
+"""What `snapshot` keeps: everything that changes."""
+
+
+class ShapeEnv(Symbols):
+    """The sizes of one compilation.
+
+    `policy`: what becomes of assumptions. `duck`: inputs with equal hints share a symbol. `where`
+    tells the user's line, for questions that don't bring theirs. `listener` is given every record.
+    """
+
+    def __init__(
+        self,
+        policy: Policy = "recompile",
+        duck: bool = True,
+        where: Where = lambda: None,
+        listener: Callable[[Record], None] | None = None,
+    ) -> None:
+        super().__init__(duck, where, listener)
+        self.policy = policy
+        self.recorded: list[Guard] = []  # as they came; `guards` leaves out what is superfluous
+        self.assumptions: list[Assumption] = []
+        self.runtime_asserts: list[RuntimeAssert] = []
+        self.questions: list[Question] = []
+        self.specialised: dict[Expr, Specialised] = {}
+        self.assumed: dict[Cond, bool] = {}  # answers that are not facts, under the policy "torch"
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state now, for `restore`: a graph break takes back what led to it."""
+        return {name: getattr(self, name).copy() for name in _KEPT}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for name in _KEPT:
+            setattr(self, name, state[name].copy())
+
+    # Questions
+
+    def known(self, cond: Cond) -> bool | None:
+        """The answer, if it follows from the facts."""
+        return decide(self.facts, cond)
+
+    def ask(self, cond: Cond, asker: str, position: Position | None = None) -> Question:
+        """Facts, then hints. The answer may be None."""
+        return self._note(self._answer(cond, asker, position))
+
+    def _answer(self, cond: Cond, asker: str, position: Position | None) -> Question:
+        if cond.value is not None:
+            return Question(asker, cond, cond.value, "constant")
+        simple = simplify(cond, self.facts)
+        hint = self.hint(simple)
+        answer = decide(self.facts, simple, hint)
+        if answer is not None:
+            return Question(asker, cond, answer, "known", None, position)
+        if hint is None:
+            return Question(asker, simple, None, "undecided", None, position)
+        guard = self._guard(simple if hint else not_(simple), asker, position or self.where())
+        return Question(asker, simple, bool(hint), "hint", guard, position)
+
+    def evaluate(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
+        """Facts, then hints; raises DataDependentError if neither knows."""
+        question = self.ask(cond, asker, position)
+        if question.answer is None:
+            raise explain.data_dependent(self, question)
+        return question.answer
+
+    def guard_or(
+        self,
+        cond: Cond,
+        default: bool,
+        asker: str,
+        *,
+        general: bool = False,
+        position: Position | None = None,
+    ) -> bool:
+        """Facts, then hints, then `default`. The default is an assumption, unless the asker says
+        that its answer is right in `general`: that whatever it then does is right in both
+        cases."""
+        question = self._answer(cond, asker, position)
+        if question.answer is not None:
+            self._note(question)
+            return question.answer
+        if general:
+            self._note(replace(question, answer=default, reason="general"))
+            return default
+        return self._assume(question, default)
+
+    def size_oblivious(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
+        """Facts, then hints, then as if every unbacked size were at least 2; as an assumption."""
+        question = self._answer(cond, asker, position)
+        if question.answer is not None:
+            self._note(question)
+            return question.answer
+        supposed = self.facts.copy()
+        for s in sorted(question.condition.symbols, key=lambda s: s.order):
+            info = self.symbols.get(s)
+            if info is not None and info.size_like and info.hint is None and isinstance(s, Expr):
+                try:
+                    supposed.learn(ge(s, 2))
+                except Contradiction:
+                    supposed = self.facts.copy()  # this one is known to be 0 or 1
+        answer = decide(supposed, question.condition)
+        if answer is None:
+            raise explain.data_dependent(self, question)
+        return self._assume(question, answer)
+
+    def specialise(self, expr: Expr, asker: str, position: Position | None = None) -> int:
+        """The expression as a number, which it has to be from now on."""
+        simple: Expr = simplify(expr, self.facts)
+        hint = simple.value if simple.value is not None else self.hint(simple)
+        if hint is None:
+            question = Question(asker, eq(simple, 0), None, "undecided", None, position)
+            raise explain.data_dependent(
+                self, question, f"needs the value of {explain.named(self, simple)}"
+            )
+        self.evaluate(eq(simple, int(hint)), asker, position)
+        return int(hint)
+
+    def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:
+        """The program says that `cond` holds: from here on it is a fact, tested when the code runs.
+
+        The answer is False if it is known not to hold, for all inputs ("known") or for these
+        ("hint"): then the program fails here, and it is for the caller to let it.
+        """
+        position = position or self.where()
+        answer = self.known(cond)
+        hint = None if answer is not None else self.hint(cond)
+        if answer is not None or hint is False:
+            reason: Reason = "known" if answer is not None else "hint"
+            return self._note(Question("check", cond, bool(answer), reason, None, position))
+        try:
+            self._learn(cond, "check", position)
+        except Contradiction:
+            return self._note(Question("check", cond, False, "known", None, position))
+        effect = RuntimeAssert(cond, message or f"expected {cond}", position)
+        self.runtime_asserts.append(effect)
+        return self._note(Question("check", cond, True, "checked", effect, position))
+
+    # What answers leave behind
+
+    def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
+        guard = Guard(cond, asker, position)
+        self.recorded.append(guard)
+        self._learn(cond, asker, position)
+        return guard
+
+    def _assume(self, question: Question, answer: bool) -> bool:
+        cond = question.condition if answer else not_(question.condition)
+        if question.condition in self.assumed:
+            return self.assumed[question.condition]
+        position = question.position or self.where()
+        effect = Assumption(cond, question.asker, self.policy, position)
+        if effect.enforced:
+            try:
+                self._learn(cond, question.asker, position)
+            except Contradiction:  # so it is known after all: the other way
+                answer = not answer
+                self._note(replace(question, answer=answer, reason="known"))
+                return answer
+        else:
+            self.assumed[question.condition] = answer
+        self.assumptions.append(effect)
+        if self.policy == "error":
+            message = f"{question.asker} assumed that {cond}, which is not so for these inputs"
+            self.runtime_asserts.append(RuntimeAssert(cond, message, position))
+        self._note(replace(question, answer=answer, reason="assumed", effect=effect))
+        return answer
+
+    def _learn(self, cond: Cond, asker: str, position: Position | None) -> None:
+        """All of it or, with Contradiction, nothing; with what became a constant by it."""
+        new = self.facts.copy()
+        new.learn(cond)
+        self.facts = new
+        for s, value in new.replacements.items():
+            if value.value is not None and s not in self.specialised:
+                done = Specialised(s, value.value, asker, position)
+                self.specialised[s] = done
+                self.tell(done)
+                self._forbid_if_strict(done)
+
+    def _forbid_if_strict(self, done: Specialised) -> None:
+        info = self.symbols.get(done.symbol)
+        if info is None or not info.strict or done.asker == "check":
+            return
+        raise ShapeConstraintError(
+            f"{info.source} was marked dynamic, but has to be {done.value}",
+            why=f"{done.asker} asked about it, and the answer holds for {done.value} only",
+            remedy="change that line, use maybe_mark_dynamic, or drop the mark",
+            position=done.position,
+        )
+
+    def _note(self, question: Question) -> Question:
+        self.questions.append(question)
+        self.tell(question)
+        return question
+
+    def declare(self, cond: Cond) -> None:
+        if decide(self.facts, cond) is not True:
+            self._guard(cond, "mark_dynamic", self.where())
+
+    # Results
+
+    def guards(self) -> list[Guard]:
+        """The guards without those that follow from others; the plainest first."""
+        facts = Facts(self._rank)
+        for s, info in self.symbols.items():
+            if isinstance(s, Expr) and info.origin == "input":
+                for cond in range_conditions(s, info.declared):
+                    facts.learn(cond)
+        kept: list[Guard] = []
+        # The latest first: they were asked knowing the earlier ones, so they are the stronger ones.
+        for guard in reversed(self.recorded):
+            if decide(facts, guard.condition, True) is not True:
+                kept.append(guard)
+                facts.learn(guard.condition)
+        kept.reverse()
+        return sorted(kept, key=lambda guard: len(guard.condition.symbols))

@@ -1,0 +1,62 @@
+"""What a `ShapeEnv` tells people: why an input is what it is, and what to do about a question that
+nobody can answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pliant.base.errors import DataDependentError
+from pliant.sym.cond import not_
+from pliant.sym.expr import Expr, Node
+from pliant.sym.printing import to_python
+from pliant.sym.records import Provenance, Question, Specialised, SymbolInfo
+from pliant.sym.rules import simplify
+from pliant.sym.symbols import Symbols
+
+
+def provenance(env: Symbols, specialised: Mapping[Expr, Specialised]) -> Iterator[Provenance]:
+    """For every input and every number computed from data: why it is what it is."""
+    yield from env.statics
+    seen = set()
+    for binding in env.bindings:
+        seen.add(binding.expr)
+        yield _provenance(env, env.symbols[binding.expr], binding.source, specialised)
+    for s, info in env.symbols.items():
+        if s not in seen:
+            yield _provenance(env, info, info.source, specialised)
+
+
+def _provenance(
+    env: Symbols, info: SymbolInfo, source: object, specialised: Mapping[Any, Specialised]
+) -> Provenance:
+    done = specialised.get(info.symbol)
+    if done is not None:
+        why = f"{done.asker} asked, and the answer holds for {done.value} only"
+        return Provenance(source, "specialised", done.value, why, done.asker, done.position)
+    state: Any = "dynamic" if info.hint is not None else "unbacked"
+    now = simplify(info.symbol, env.facts)
+    return Provenance(source, state, now, info.why, "", info.position)
+
+
+def data_dependent(env: Symbols, question: Question, asks: str = "") -> DataDependentError:
+    """The error for a question nobody can answer; to be raised, or to become a graph break."""
+    cond = question.condition
+    asks = asks or f"asks whether {named(env, cond)}"
+    free = sorted((s for s in cond.symbols if s not in env.hints), key=lambda s: s.order)
+    origins = [env.symbols[s] for s in free if s in env.symbols]
+    known = [f"{i.name} = {i.source} (in {env.facts.range(i.symbol)})" for i in origins]
+    return DataDependentError(
+        f"{question.asker} {asks}, which depends on the contents of a tensor",
+        why="while the function is captured, this is not known: " + ", ".join(known),
+        remedy=f"say which it is, before this line: pliant.check({named(env, cond)}), or "
+        f"pliant.check({named(env, not_(cond))})",
+        position=question.position or env.where(),
+        code="data-dependent",
+    )
+
+
+def named(env: Symbols, node: Node) -> str:
+    """As text, with the user's names for symbols that have such a name."""
+    names = {s: str(i.source) for s, i in env.symbols.items() if str(i.source).isidentifier()}
+    return to_python(node, names)

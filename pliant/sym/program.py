@@ -1,0 +1,166 @@
+"""Conditions and expressions as programs for a stack machine, to be run without Python.
+
+The one idea: what guards need at run time is data, not code to compile: a short list of instructions
+(operation, operand) that a loop of a few lines runs on a stack of 64-bit integers. `run` is that loop
+in Python: the definition that the native one has to agree with.
+
+A division by 0, a negative exponent or a number beyond 64 bits ends the run without a result (None
+here). A guard without a result does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pliant.sym.expr import STRICT, Expr, Node
+
+LARGEST: Final = 2**63 - 1
+MOST_EXPONENT: Final = 63
+
+
+def _power(a: int, b: int) -> int:
+    if b < 0 or (b > MOST_EXPONENT and abs(a) > 1):
+        raise OverflowError
+    return a**b if b <= MOST_EXPONENT else a ** (b % 2 + 2)  # of 0, 1 and -1
+
+
+BINARY: Final[dict[str, Callable[[int, int], int]]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "pow": _power,
+    **{op: STRICT[op] for op in ("floordiv", "mod", "min", "max", "bitand", "bitor", "bitxor")},
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+}
+UNARY: Final[dict[str, Callable[[int], int]]] = {
+    "abs": abs,
+    "le0": lambda a: a <= 0,
+    "eq0": lambda a: a == 0,
+    "ne0": lambda a: a != 0,
+}
+OPERATIONS: Final = ("const", "load", "select", *UNARY, *BINARY)
+"""All instructions; an operation's number is its place. `const n` pushes n, `load i` the value of
+symbol i; `select` takes condition, a, b (b on top) and leaves a or b; the others take what they
+compute with. Conditions are 0 and 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`code`: instructions, with 0 where there is no operand. `symbols`: what `load` counts."""
+
+    code: tuple[tuple[str, int], ...]
+    symbols: tuple[Expr, ...]
+    depth: int  # of the stack
+
+    def numbers(self) -> list[int]:
+        """The instructions as numbers, two for each."""
+        return [n for op, operand in self.code for n in (OPERATIONS.index(op), operand)]
+
+
+def compile_program(node: Node, symbols: Sequence[Expr] | None = None) -> Program:
+    """The program for an integer expression or a condition on integers. `symbols` fixes the numbers
+    of the symbols; by default they are sorted. Raises NotImplementedError for floats."""
+    if symbols is None:
+        symbols = sorted(node.symbols, key=lambda s: s.order)  # type: ignore[arg-type]
+    writer = _Writer({s: i for i, s in enumerate(symbols)})
+    writer.write(node)
+    return Program(tuple(writer.code), tuple(symbols), writer.deepest)
+
+
+class _Writer:
+    def __init__(self, slots: dict[Any, int]) -> None:
+        self.slots = slots
+        self.code: list[tuple[str, int]] = []
+        self.height = self.deepest = 0
+
+    def emit(self, op: str, operand: int = 0, taken: int = 0) -> None:
+        self.code.append((op, operand))
+        self.height += 1 - taken
+        self.deepest = max(self.deepest, self.height)
+
+    def write(self, node: Any) -> None:
+        special = _WRITE.get(node.op)
+        if special is not None:
+            special(self, node)
+        elif node.op in UNARY:
+            self.write(node.args[0])
+            self.emit(node.op, taken=1)
+        elif node.op in BINARY:
+            self.chain(node.op, [lambda arg=arg: self.write(arg) for arg in node.args])
+        else:
+            raise NotImplementedError(f"{node.op} in a program for the stack machine")
+
+    def chain(self, op: str, parts: list[Callable[[], None]]) -> None:
+        for number, part in enumerate(parts):
+            part()
+            if number:
+                self.emit(op, taken=2)
+
+    def number(self, value: int) -> None:
+        if abs(value) > LARGEST:
+            raise NotImplementedError(f"{value} doesn't fit into 64 bits")
+        self.emit("const", value)
+
+    def sum(self, node: Expr) -> None:
+        parts = [lambda p=p, c=c: self.term(p, c) for p, c in node.terms]
+        if node.const:
+            parts.append(lambda: self.number(node.const))
+        self.chain("add", parts)
+
+    def term(self, product: Expr, c: int) -> None:
+        self.write(product)
+        if c != 1:
+            self.number(c)
+            self.emit("mul", taken=2)
+
+    def product(self, node: Expr) -> None:
+        self.chain("mul", [lambda f=f, e=e: self.power(f, e) for f, e in node.factors])
+
+    def power(self, factor: Expr, exponent: int) -> None:
+        self.write(factor)
+        if exponent != 1:
+            self.number(exponent)
+            self.emit("pow", taken=2)
+
+    def select(self, node: Node) -> None:
+        for arg in node.args:
+            self.write(arg)
+        self.emit("select", taken=3)
+
+
+_WRITE: Final[dict[str, Callable[[_Writer, Any], None]]] = {
+    "int": lambda writer, node: writer.number(node.const),
+    "symbol": lambda writer, node: writer.emit("load", writer.slots[node]),
+    "true": lambda writer, node: writer.number(1),
+    "false": lambda writer, node: writer.number(0),
+    "add": _Writer.sum,
+    "mul": _Writer.product,
+    "if": _Writer.select,
+}
+
+
+def run(program: Program, values: Sequence[int]) -> int | None:
+    """The value, or None where there is none."""
+    stack: list[int] = []
+    for op, operand in program.code:
+        try:
+            result = _step(op, operand, stack, values)
+        except (ZeroDivisionError, OverflowError):
+            return None
+        if abs(result) > LARGEST:
+            return None
+        stack.append(int(result))
+    return stack.pop()
+
+
+def _step(op: str, operand: int, stack: list[int], values: Sequence[int]) -> int:
+    if op == "const" or op == "load":
+        return operand if op == "const" else values[operand]
+    if op in UNARY:
+        return UNARY[op](stack.pop())
+    b, a = stack.pop(), stack.pop()
+    if op == "select":
+        return a if stack.pop() else b
+    return BINARY[op](a, b)

@@ -1,0 +1,153 @@
+"""What a `ShapeEnv` writes down: symbols, questions, guards, assumptions, assertions. All values.
+
+The one idea: whatever was decided about a size can be told afterwards: who asked, at which line of
+the user's, what the answer was, why, and what now depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pliant.base.position import Position
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+from pliant.sym.ranges import Range
+
+Policy = Literal["recompile", "error", "torch"]
+Origin = Literal["input", "computed"]
+Reason = Literal["constant", "known", "hint", "assumed", "general", "checked", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolInfo:
+    """A symbol of one compilation.
+
+    `source` is where its value comes from: a text, or an object whose text is shown. `hint` is its
+    value in this compilation; None makes it unbacked. `declared` holds without a guard. A `strict`
+    symbol (`mark_dynamic`) must not turn out to be a constant. `why` it is a symbol, in words.
+    """
+
+    symbol: Expr | FloatExpr
+    source: object
+    origin: Origin
+    hint: int | float | None
+    size_like: bool
+    declared: Range
+    strict: bool
+    why: str
+    position: Position | None
+
+    @property
+    def name(self) -> str:
+        return str(self.symbol.args[0])
+
+    def __str__(self) -> str:
+        known = f"hint {self.hint}" if self.hint is not None else "no hint"
+        return f"{self.name} = {self.source} ({known}, in {self.declared}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """An input whose value is the expression. The first binding of a symbol says where to read it;
+    the others must agree with it: that is checked like a guard."""
+
+    source: object
+    expr: Expr | FloatExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The compilation holds only for inputs that fulfil the condition."""
+
+    condition: Cond
+    asker: str
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        where = f" at {self.position}" if self.position else ""
+        return f"{self.condition}  (asked by {self.asker}{where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """An undecidable condition that was taken to hold.
+
+    What `policy` says happens when it doesn't: "recompile" compiles for that case, "error" raises,
+    "torch" goes on with what may be a wrong shape, as torch.compile does.
+    """
+
+    condition: Cond
+    asker: str
+    policy: Policy
+    position: Position | None = None
+
+    @property
+    def enforced(self) -> bool:
+        return self.policy != "torch"
+
+    def __str__(self) -> str:
+        return f"assumed {self.condition}  (for {self.asker}, {self.policy})"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeAssert:
+    """A condition that the compiled code tests; if it fails, it raises with the message."""
+
+    condition: Cond
+    message: str
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        return f"assert {self.condition}, {self.message!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A condition that somebody asked about. `answer` None: it can't be told. `reason`: "constant"
+    (no symbol in it), "known" (it follows from facts), "hint" (its value now, hence a guard),
+    "assumed" (hence an assumption), "general" (the asker's default is right either way), "checked"
+    (hence an assertion) or "undecided"."""
+
+    asker: str
+    condition: Cond
+    answer: bool | None
+    reason: Reason
+    effect: Guard | Assumption | RuntimeAssert | None = None
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.asker}: {self.condition}? {self.answer} ({self.reason})"
+        return text if self.effect is None else f"{text} -> {self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """A symbol that became a constant: through which question, asked where."""
+
+    symbol: Expr
+    value: int
+    asker: str
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        where = f" at {self.position}" if self.position else ""
+        return f"{self.symbol} is {self.value} from now on: {self.asker} asked{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Why an input is what it is. `state`: "dynamic" (a symbol with a hint), "unbacked" (without),
+    "specialised" (was a symbol, became a constant), "static" (never was a symbol)."""
+
+    source: object
+    state: Literal["dynamic", "unbacked", "specialised", "static"]
+    expr: Expr | FloatExpr | int | float
+    why: str
+    asker: str = ""
+    position: Position | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.source} is {self.state} ({self.expr}): {self.why}"
+        return f"{text}, at {self.position}" if self.position else text
