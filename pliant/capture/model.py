@@ -359,7 +359,9 @@ FOLDABLE = frozenset(
 )
 
 
-def binary(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
+def binary(
+    trace: Trace, symbol: str, left: Value, right: Value, shown: str | None = None
+) -> Value:
     """`left + right` and its relatives."""
     left, right = trace.read(left), trace.read(right)
     method, reflected, real = BINARY[symbol]
@@ -369,7 +371,7 @@ def binary(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
     result = _operate(trace, left, right, method, reflected)
     if result is None:
         names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
-        shown = "** or pow()" if symbol == "**" else symbol
+        shown = shown or ("** or pow()" if symbol == "**" else symbol)
         trace.throw(TypeError(f"unsupported operand type(s) for {shown}: {names}"))
     return result
 
@@ -378,13 +380,14 @@ def inplace(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
     """`left += right` and its relatives: the value that is bound to `left` afterwards."""
     left, right = trace.read(left), trace.read(right)
     method, real = INPLACE[symbol]
-    taken = _taken_over(trace, real, left, right)
-    if taken is not None:
-        return taken
+    if type(left) in OPERATE or type(right) not in OPERATE:  # a tensor on the right alone is not it
+        taken = _taken_over(trace, real, left, right)
+        if taken is not None:
+            return taken
     result = call_special(trace, left, method, right)
     if result is not None and not _declined(trace, result):
         return result
-    return binary(trace, symbol, left, right)
+    return binary(trace, symbol, left, right, shown=f"{symbol}=")
 
 
 def compare(trace: Trace, symbol: str, left: Value, right: Value) -> Value:

@@ -302,7 +302,7 @@ def _multiplied(facts: Facts, x: Expr, y: Expr) -> Iterator[Expr]:
 
 
 def _floordiv_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
-    """k*(x//k) <= x <= k*(x//k) + k-1 for k > 0; 0 <= x//k <= x for x >= 0."""
+    """k*(x//k) <= x <= k*(x//k) + k-1 for k > 0; x//k is not farther from 0 than x is."""
     x, y = p.args
     if not facts.at_least(y, 1):
         return
@@ -312,6 +312,8 @@ def _floordiv_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
         yield x - whole - y + 1
     if facts.at_least(x, 0):
         yield p - x
+    if facts.at_least(-x, 0):
+        yield x - p
 
 
 def _product_laws(facts: Facts, p: Expr) -> Iterator[Expr]:

@@ -188,12 +188,14 @@ class Facts(Known):
             self._follow(form, new, depth - 1)
 
     def _without_holes(self, form: Expr, new: Range) -> Range:
+        """The ends moved in past the holes, from one number with the known remainder to the next."""
         lo, hi = new
+        step, _ = self.congruences.get(form, (1, 0))
         holes = self.holes.get(form, ())
         while lo in holes and lo <= hi:
-            lo += 1
+            lo += step
         while hi in holes and lo <= hi:
-            hi -= 1
+            hi -= step
         return Range(lo, hi)
 
     def _to_residue(self, form: Expr, new: Range) -> Range:

@@ -61,7 +61,7 @@ class Printer:
     def _add(self, node: Expr) -> tuple[str, int]:
         """The terms of the highest degree first, the constant last, a positive one in front."""
         terms = sorted(node.terms, key=lambda term: (term[1] < 0, -_degree(term[0])))
-        parts = [(self._term(product, abs(c)), c < 0) for product, c in terms]
+        parts = [(self._term(product, abs(c), c < 0), c < 0) for product, c in terms]
         if node.const:
             parts.append((self.number(abs(node.const)), node.const < 0))
         if parts[0][1] and not parts[-1][1]:
@@ -71,10 +71,11 @@ class Printer:
         text += "".join([f" {'-' if minus else '+'} {part}" for part, minus in rest])
         return text, SUM if len(parts) > 1 or negative else PRODUCT
 
-    def _term(self, product: Expr, c: int) -> str:
-        return (
-            self.text(product, PRODUCT) if c == 1 else f"{self.number(c)}*{self._factors(product)}"
-        )
+    def _term(self, product: Expr, c: int, negative: bool) -> str:
+        """-(a//b) is not -a//b, but -(a*b) is -a*b."""
+        if c == 1:
+            return self.text(product, UNARY if negative and product.op != "mul" else PRODUCT)
+        return f"{self.number(c)}*{self._factors(product)}"
 
     def _mul(self, node: Expr) -> tuple[str, int]:
         return self._factors(node), PRODUCT if len(node.factors) > 1 else POWER

@@ -9,26 +9,9 @@ import torch
 
 import pliant
 from tests.support.against_eager import check
+from tests.support.programs import Programs, note
 
-CASES = []
-
-
-def case(*args, **expected):
-    """Register a program, the arguments to call it with, and what `check` is to expect."""
-
-    def register(function):
-        expected.setdefault("breaks", None)
-        CASES.append(pytest.param(function, args, expected, id=function.__name__))
-        return function
-
-    return register
-
-
-@pliant.disable
-def note(log, what):
-    """An operation that breaks the graph and whose time matters."""
-    log.append(what)
-    return len(log)
+program = Programs(breaks=None)
 
 
 @pliant.disable
@@ -43,21 +26,21 @@ Y = torch.ones(2, 3)
 # ---- kinds of breaks
 
 
-@case(X, [], breaks=1, graphs=2)
+@program(X, [], breaks=1, graphs=2)
 def a_disabled_function(x, log):
     y = x + 1
     note(log, "here")
     return y * 2
 
 
-@case(X, breaks=1, graphs=2)
+@program(X, breaks=1, graphs=2)
 def print_a_tensor(x):
     y = x + 1
     print("sum", y.sum())
     return y * 2
 
 
-@case(X)
+@program(X)
 def save_to_memory(x):
     y = x + 1
     file = io.BytesIO()
@@ -65,7 +48,7 @@ def save_to_memory(x):
     return y * 2, len(file.getvalue()) > 0
 
 
-@case(X)
+@program(X)
 def save_and_load(x):
     file = io.BytesIO()
     torch.save({"x": x + 1}, file)
@@ -73,19 +56,19 @@ def save_and_load(x):
     return torch.load(file)["x"] * 2
 
 
-@case(X, breaks=1, graphs=2)
+@program(X, breaks=1, graphs=2)
 def item(x):
     n = (x.sum() * 2).item()
     return x * n + n
 
 
-@case(X, breaks=1)
+@program(X, breaks=1)
 def tolist(x):
     rows = (x + 1).tolist()
     return [x * v for row in rows for v in row]
 
 
-@case(X, breaks=1, graphs=2)
+@program(X, breaks=1, graphs=2)
 def if_on_data(x):
     y = x + 1
     if y.sum() > 3:
@@ -95,58 +78,58 @@ def if_on_data(x):
     return y + x
 
 
-@case(X)
+@program(X)
 def while_on_data(x):
     while x.sum() < 1000:
         x = x * 2 + 1
     return x + 0.5
 
 
-@case(X, breaks=1, graphs=2)
+@program(X, breaks=1, graphs=2)
 def explicit_break(x):
     y = x + 1
     pliant.graph_break()
     return y * 2
 
 
-@case(X, breaks=1, graphs=2)
+@program(X, breaks=1, graphs=2)
 def torch_dynamo_break(x):
     y = x + 1
     torch._dynamo.graph_break()
     return y * 2
 
 
-@case(X, breaks=1)
+@program(X, breaks=1)
 def unknown_c_function(x):
     y = x + 1
     now = time.perf_counter()
     return y * 2, now > 0
 
 
-@case(X, [])
+@program(X, [])
 def first_and_last_statement(x, log):
     note(log, "first")
     y = x + 1
     note(log, y.sum().item())
 
 
-@case(X, [], breaks=1, graphs=1)
+@program(X, [], breaks=1, graphs=1)
 def only_the_last(x, log):
     x.add_(1)
     note(log, "last")
 
 
-@case(X, [], breaks=1)
+@program(X, [], breaks=1)
 def returned_directly(x, log):
     return note(log, x + 1)
 
 
-@case([], breaks=1, graphs=0)
+@program([], breaks=1, graphs=0)
 def no_tensor_at_all(log):
     return note(log, "x") + 1
 
 
-@case(X, [])
+@program(X, [])
 def many_in_a_row(x, log):
     note(log, 1)
     note(log, 2)
@@ -159,7 +142,7 @@ def many_in_a_row(x, log):
 # ---- loops
 
 
-@case(X, [])
+@program(X, [])
 def for_loop(x, log):
     for i in range(4):
         x = x + i
@@ -167,7 +150,7 @@ def for_loop(x, log):
     return x
 
 
-@case(X, [])
+@program(X, [])
 def for_else_continue_break(x, log):
     for i in range(5):
         if i == 1:
@@ -189,7 +172,7 @@ def for_else_continue_break(x, log):
     return x, i
 
 
-@case(X, [])
+@program(X, [])
 def nested_loops(x, log):
     for i in range(3):
         for j in range(i + 1):
@@ -205,7 +188,7 @@ def nested_loops(x, log):
     return x
 
 
-@case(X, [])
+@program(X, [])
 def while_loop(x, log):
     n = 0
     while True:
@@ -221,7 +204,7 @@ def while_loop(x, log):
     return x, n
 
 
-@case(X, [])
+@program(X, [])
 def loop_over_tensor_rows(x, log):
     total = 0
     for row in x:
@@ -230,7 +213,7 @@ def loop_over_tensor_rows(x, log):
     return total
 
 
-@case(X, [torch.ones(3), torch.zeros(3)], {"a": 1, "b": torch.ones(3)}, [])
+@program(X, [torch.ones(3), torch.zeros(3)], {"a": 1, "b": torch.ones(3)}, [])
 def iterators_across_breaks(x, items, table, log):
     for i, (item, (key, value)) in enumerate(zip(items, table.items())):
         x = x + item * value
@@ -246,7 +229,7 @@ def iterators_across_breaks(x, items, table, log):
     return x
 
 
-@case(X, [])
+@program(X, [])
 def iterators_of_local_things(x, log):
     rows = [x, x + 1, x + 2]
     names = {"a": 1, "b": 2}
@@ -267,7 +250,7 @@ def iterators_of_local_things(x, log):
     return total, first, left
 
 
-@case(X, [])
+@program(X, [])
 def list_grown_while_iterated(x, log):
     rows = [x]
     for row in rows:
@@ -284,23 +267,23 @@ def g(*args, **kwargs):
     return [a for a in args if isinstance(a, torch.Tensor)], sorted(kwargs), len(args)
 
 
-@case(X, [])
+@program(X, [])
 def among_call_arguments(x, log):
     return g(x + 1, note(log, "a"), x * 2, y=x + note(log, "b"), z=note(log, "c"))
 
 
-@case(X, [])
+@program(X, [])
 def star_arguments(x, log):
     more = (x + 1, x + 2)
     return g(x, *more, note(log, "a"), **{"y": note(log, "b"), "z": x})
 
 
-@case(X, [])
+@program(X, [])
 def conditional_expression(x, log):
     return (x + 1 if x.sum() > 3 else x - 1) + (x if note(log, "a") > 5 else x * 3)
 
 
-@case(X, [])
+@program(X, [])
 def boolean_operators(x, log):
     a = x.sum() > 0 and note(log, "and")
     b = x.sum() < 0 or note(log, "or")
@@ -310,13 +293,13 @@ def boolean_operators(x, log):
     return a, b, c, d, e
 
 
-@case(X, [])
+@program(X, [])
 def chained_comparison(x, log):
     n = note(log, "a")
     return 0 < n < note(log, "b") <= 2, 0 < x.sum() < 3, 0 < x.sum() < 300
 
 
-@case(X, [])
+@program(X, [])
 def subscripts(x, log):
     rows = [x, x + 1, x + 2]
     return (
@@ -327,7 +310,7 @@ def subscripts(x, log):
     )
 
 
-@case(X, [])
+@program(X, [])
 def augmented_assignments(x, log):
     rows = [x, 1]
     rows[note(log, "a")] += note(log, "b")
@@ -340,7 +323,7 @@ def augmented_assignments(x, log):
     return rows, table, y
 
 
-@case(X, [])
+@program(X, [])
 def unpacking(x, log):
     a, (b, *c), d = x + 1, [note(log, "b"), note(log, "c"), x], note(log, "d")
     first, second = x
@@ -348,20 +331,20 @@ def unpacking(x, log):
     return a, b, c, d, first * e + second * f
 
 
-@case(X, [])
+@program(X, [])
 def f_strings(x, log):
     n = note(log, "a")
     return f"{n!r:>5} {x.sum().item():.2f} {note(log, 'b')}" + f"{x.shape} {x.sum()}"
 
 
-@case(X, [])
+@program(X, [])
 def lambdas_and_walrus(x, log):
     double = lambda v: v * note(log, "in lambda")  # noqa: E731
     if (y := double(x)) is not None and (n := note(log, "w")) > 1:
         return double(y) + n, [m := note(log, "x"), m]
 
 
-@case(X, [])
+@program(X, [])
 def displays(x, log):
     return (
         [x, note(log, 1), *(note(log, 2), x)],
@@ -371,12 +354,12 @@ def displays(x, log):
     )
 
 
-@case(X, [])
+@program(X, [])
 def list_comprehension(x, log):
     return [x + note(log, i) for i in range(3) if note(log, "test") % 2], x + 1
 
 
-@case(X, [])
+@program(X, [])
 def dict_and_set_comprehensions(x, log):
     names = {f"n{note(log, i)}": x + i for i in range(2)}
     return (
@@ -386,7 +369,7 @@ def dict_and_set_comprehensions(x, log):
     )
 
 
-@case(X, [])
+@program(X, [])
 def generator_expressions(x, log):
     return (
         sum(x * note(log, i) for i in range(3)),
@@ -400,7 +383,7 @@ def generator_expressions(x, log):
 # ---- closures and scopes
 
 
-@case(X, [])
+@program(X, [])
 def nonlocal_cells(x, log):
     count, last = 0, None
 
@@ -419,7 +402,7 @@ def nonlocal_cells(x, log):
     return a, b, count, last, a is not last, b is last
 
 
-@case(X, [])
+@program(X, [])
 def closure_returned_after_break(x, log):
     scale = x.sum()
 
@@ -432,7 +415,7 @@ def closure_returned_after_break(x, log):
     return f, f(x)
 
 
-@case(X, [])
+@program(X, [])
 def closures_in_a_loop(x, log):
     functions = []
     for i in range(3):
@@ -442,7 +425,7 @@ def closures_in_a_loop(x, log):
     return [function(x) for function in functions], (lambda: last)()
 
 
-@case(X, [])
+@program(X, [])
 def cell_of_an_argument(x, log):
     def use():
         return x + 1
@@ -453,7 +436,7 @@ def cell_of_an_argument(x, log):
     return use()
 
 
-@case(X, [])
+@program(X, [])
 def deleted_and_unbound(x, log):
     y = x + 1
     z = y * 2
@@ -469,14 +452,14 @@ def deleted_and_unbound(x, log):
     return y, "z" in locals()
 
 
-@case(X, [])
+@program(X, [])
 def unbound_after_break(x, log):
     if note(log, "a") > 1:
         y = x
     return x + y
 
 
-@case(X, [])
+@program(X, [])
 def free_variable_unbound(x, log):
     def use():
         return y
@@ -507,19 +490,19 @@ def upper(x, log):
     return rows[1] - rows[0]
 
 
-@case(X, [], breaks=1, graphs=2, compilations=2)
+@program(X, [], breaks=1, graphs=2, compilations=2)
 def three_levels_deep(x, log):
     y = x * 7
     return upper(y, log) + y
 
 
-@case(X, [], breaks=2, graphs=3, compilations=3)
+@program(X, [], breaks=2, graphs=3, compilations=3)
 def deep_twice(x, log):
     y = x * 7
     return upper(y, log) + middle(y + 1, log)
 
 
-@case(X, [], breaks=1, graphs=2)
+@program(X, [], breaks=1, graphs=2)
 def tail_calls(x, log):
     return middle_tail(x * 3, log)
 
@@ -538,7 +521,7 @@ def recursive(x, n, log):
     return y
 
 
-@case(X, [])
+@program(X, [])
 def recursion(x, log):
     return recursive(x, 3, log)
 
@@ -640,13 +623,13 @@ class Thing:
         return x + 1
 
 
-@case(X, [])
+@program(X, [])
 def construction(x, log):
     thing = Thing(x * 2, log)
     return thing.x + thing.y, thing
 
 
-@case(X, [])
+@program(X, [])
 def properties_and_getattr(x, log):
     thing = Thing(x, log)
     a = thing.both + thing.missing
@@ -654,7 +637,7 @@ def properties_and_getattr(x, log):
     return thing.x, getattr(thing, "other"), getattr(thing, "__other__", 3), hasattr(thing, "more")
 
 
-@case(X, [])
+@program(X, [])
 def operators(x, log):
     thing = Thing(x, log)
     a = thing + x
@@ -665,7 +648,7 @@ def operators(x, log):
     return a, b, thing[1], 2 in thing, len(thing), thing == thing, thing < thing, -thing, thing.y
 
 
-@case(X, [])
+@program(X, [])
 def truth_and_call(x, log):
     thing = Thing(x, log)
     if thing:
@@ -676,13 +659,13 @@ def truth_and_call(x, log):
     return x, p, q, f"{thing}", [row + 1 for row in thing], thing and x
 
 
-@case(X, [])
+@program(X, [])
 def methods(x, log):
     thing = Thing.make(x, log)
     return thing.method() + thing.method(z=3) + Thing.helper(x, log) + thing.helper(x, log), thing.z
 
 
-@case(X, [])
+@program(X, [])
 def super_calls(x, log):
     class Local(Thing):
         pass
@@ -700,7 +683,7 @@ class Derived(Thing):
         return super().method(z) + super().both
 
 
-@case(X, [])
+@program(X, [])
 def callbacks(x, log):
     return (
         sorted([3, 1, 2], key=lambda v: note(log, v) * 0 + v),
@@ -719,7 +702,7 @@ class Box:
     pass
 
 
-@case(X, [], {"k": 1}, [])
+@program(X, [], {"k": 1}, [])
 def mutation_around_break(x, rows, table, log):
     rows.append(x + 1)
     table["new"] = rows
@@ -734,7 +717,7 @@ def mutation_around_break(x, rows, table, log):
     table["end"] = x
 
 
-@case(X, [])
+@program(X, [])
 def aliases_across_break(x, log):
     a = [x]
     b = a
@@ -748,7 +731,7 @@ def aliases_across_break(x, log):
     return a, b, box, table, pair, a is b, box.items is pair[0], box.me is box
 
 
-@case(X, [])
+@program(X, [])
 def tensors_mutated(x, log):
     y = x
     z = x[0]
@@ -763,7 +746,7 @@ def tensors_mutated(x, log):
     return w, v, y is x, z
 
 
-@case(X, Box(), [])
+@program(X, Box(), [])
 def attributes_around_break(x, box, log):
     box.a = x + 1
     box.b = [box.a]
@@ -787,7 +770,7 @@ def counting(x, log):
         log.append("closed")
 
 
-@case(X, [])
+@program(X, [])
 def generator_suspended(x, log):
     rows = counting(x, log)
     first = next(rows)
@@ -799,7 +782,7 @@ def generator_suspended(x, log):
     return first, second, third, list(rows)
 
 
-@case(X, [])
+@program(X, [])
 def generator_in_a_loop(x, log):
     total = x
     for i, row in enumerate(counting(x, log)):
@@ -810,14 +793,14 @@ def generator_in_a_loop(x, log):
     return total
 
 
-@case(X, [])
+@program(X, [])
 def generator_not_started(x, log):
     rows = counting(x, log)
     note(log, "before")
     return list(rows)
 
 
-@case(X, [])
+@program(X, [])
 def two_names_of_one_generator(x, log):
     rows = counting(x, log)
     same = rows
@@ -828,6 +811,6 @@ def two_names_of_one_generator(x, log):
     return pairs, rows is same
 
 
-@pytest.mark.parametrize(("function", "args", "expected"), CASES)
+@pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected, capsys):
     check(function, *args, **expected)

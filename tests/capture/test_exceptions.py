@@ -1,40 +1,15 @@
 """Exceptions of the captured program: raised, caught, chained and left as in eager PyTorch."""
 
 import sys
-import traceback
 
 import pytest
 import torch
 
-import pliant
 from tests.support import asserting
 from tests.support.against_eager import check
+from tests.support.programs import Programs
 
-CASES = []
-
-
-def case(*args, **expected):
-    """Register a program, the arguments to call it with, and what `check` is to expect."""
-
-    def register(function):
-        CASES.append(pytest.param(function, args, expected, id=function.__name__))
-        return function
-
-    return register
-
-
-@pliant.disable
-def note(log, what):
-    """An operation that breaks the graph and whose time matters."""
-    log.append(what)
-    return len(log)
-
-
-@pliant.disable
-def fail(error):
-    raise error
-
-
+program = Programs()
 X = torch.arange(6.0).reshape(2, 3)
 
 
@@ -63,7 +38,7 @@ class Child(Custom, KeyError):
 # ---- captured whole
 
 
-@case(X)
+@program(X)
 def raised_and_caught(x):
     try:
         y = x + 1
@@ -72,19 +47,19 @@ def raised_and_caught(x):
         return y * error.args[1], str(error), error.args
 
 
-@case(X)
+@program(X)
 def left_uncaught(x):
     y = x + 1
     raise ValueError(f"shape {tuple(y.shape)}")
 
 
-@case(X)
+@program(X)
 def class_raised_without_call(x):
     if x.dim() == 2:
         raise KeyError
 
 
-@case(X)
+@program(X)
 def else_and_finally(x):
     steps = []
     for error in (None, ValueError("v"), KeyError("k")):
@@ -106,7 +81,7 @@ def else_and_finally(x):
     return x, steps
 
 
-@case(X, [])
+@program(X, [])
 def finally_on_the_way_out(x, log):
     try:
         try:
@@ -118,7 +93,7 @@ def finally_on_the_way_out(x, log):
         x.add_(1)
 
 
-@case(X)
+@program(X)
 def return_in_finally(x):
     try:
         raise ValueError("lost")
@@ -126,7 +101,7 @@ def return_in_finally(x):
         return x + 1  # noqa: B012
 
 
-@case(X)
+@program(X)
 def return_in_try_and_finally(x):
     try:
         return x + 1
@@ -134,7 +109,7 @@ def return_in_try_and_finally(x):
         x.mul_(2)
 
 
-@case(X)
+@program(X)
 def break_and_continue_in_finally(x):
     out = []
     for i in range(4):
@@ -149,7 +124,7 @@ def break_and_continue_in_finally(x):
     return out
 
 
-@case(X)
+@program(X)
 def custom_class(x):
     try:
         raise Custom(x + 1, code=5)
@@ -157,17 +132,17 @@ def custom_class(x):
         return error.x * error.code, str(error), error.args
 
 
-@case(X)
+@program(X)
 def custom_class_leaves(x):
     raise Custom(x, code=len(x))
 
 
-@case(X)
+@program(X)
 def slotted_class_leaves(x):
     raise Slotted(x.shape[0])
 
 
-@case(X)
+@program(X)
 def hierarchy(x):
     out = []
     for cls in (Child, Custom, KeyError):
@@ -178,7 +153,7 @@ def hierarchy(x):
     return out
 
 
-@case(X)
+@program(X)
 def raised_in_callee_caught_in_caller(x):
     def inner(y, n):
         if n == 0:
@@ -191,7 +166,7 @@ def raised_in_callee_caught_in_caller(x):
         return x - 1, str(error)
 
 
-@case(X)
+@program(X)
 def raise_from(x):
     try:
         try:
@@ -203,7 +178,7 @@ def raise_from(x):
         return x, cause is context, repr(cause), error.__suppress_context__
 
 
-@case(X)
+@program(X)
 def raise_from_leaves(x):
     try:
         raise KeyError("first")
@@ -211,7 +186,7 @@ def raise_from_leaves(x):
         raise ValueError("second") from error
 
 
-@case(X)
+@program(X)
 def raise_from_none_leaves(x):
     try:
         raise KeyError("first")
@@ -219,7 +194,7 @@ def raise_from_none_leaves(x):
         raise ValueError("second") from None
 
 
-@case(X)
+@program(X)
 def implicit_context(x):
     try:
         raise KeyError("first")
@@ -231,7 +206,7 @@ def implicit_context(x):
         return x, repr(first), first.__context__ is None
 
 
-@case(X)
+@program(X)
 def context_from_the_caller(x):
     def helper():
         raise ValueError("second")
@@ -242,7 +217,7 @@ def context_from_the_caller(x):
         helper()
 
 
-@case(X)
+@program(X)
 def context_of_an_error_in_a_handler(x):
     try:
         raise KeyError("first")
@@ -250,7 +225,7 @@ def context_of_an_error_in_a_handler(x):
         return {}["second"]
 
 
-@case(X)
+@program(X)
 def bare_raise(x):
     try:
         try:
@@ -262,7 +237,7 @@ def bare_raise(x):
         return x, str(error)
 
 
-@case(X)
+@program(X)
 def bare_raise_in_callee(x):
     def again():
         raise
@@ -273,17 +248,17 @@ def bare_raise_in_callee(x):
         again()
 
 
-@case(X, breaks=None)
+@program(X, breaks=None)
 def bare_raise_without_exception(x):
     raise  # noqa: PLE0704
 
 
-@case(X)
+@program(X)
 def raise_no_exception(x):
     raise 3  # noqa
 
 
-@case(X)
+@program(X)
 def same_exception_raised_again(x):
     kept = None
     try:
@@ -296,7 +271,7 @@ def same_exception_raised_again(x):
         return x, kept is error, error.__context__ is None
 
 
-@case(X)
+@program(X)
 def context_cycles_are_cut(x):
     a, b = ValueError("a"), KeyError("b")
     try:
@@ -308,7 +283,7 @@ def context_cycles_are_cut(x):
         raise a  # noqa: B904
 
 
-@case(X)
+@program(X)
 def exception_variable_is_deleted(x):
     error = 1
     try:
@@ -318,7 +293,7 @@ def exception_variable_is_deleted(x):
     return error
 
 
-@case(X)
+@program(X)
 def exception_returned(x):
     try:
         raise Custom(x)
@@ -326,7 +301,7 @@ def exception_returned(x):
         return error, [error]
 
 
-@case(X)
+@program(X)
 def built_in_errors(x):
     out = []
     table = {"a": 1}
@@ -365,7 +340,7 @@ def built_in_errors(x):
     return out
 
 
-@case(X)
+@program(X)
 def bad_unpacking(x):
     out = []
     for values in ((1,), (1, 2, 3), 5, x):
@@ -377,13 +352,13 @@ def bad_unpacking(x):
     return out
 
 
-case(X)(asserting.fails)
-case(X)(asserting.fails_without_text)
-case(X)(asserting.is_caught)
-case(X, breaks=None)(asserting.depends_on_data)
+program(X)(asserting.fails)
+program(X)(asserting.fails_without_text)
+program(X)(asserting.is_caught)
+program(X, breaks=None)(asserting.depends_on_data)
 
 
-@case(X)
+@program(X)
 def stop_iteration(x):
     rows = iter([x])
     first = next(rows)
@@ -393,7 +368,7 @@ def stop_iteration(x):
         return first, stop.value, next(rows, 7)
 
 
-@case(X)
+@program(X)
 def stop_iteration_in_a_generator(x):
     def rows():
         yield x
@@ -402,7 +377,7 @@ def stop_iteration_in_a_generator(x):
     return list(rows())
 
 
-@case(X)
+@program(X)
 def stop_iteration_value(x):
     def rows():
         yield x
@@ -416,7 +391,7 @@ def stop_iteration_value(x):
         return stop.value
 
 
-@case(X)
+@program(X)
 def exception_through_a_generator(x):
     def rows():
         try:
@@ -434,7 +409,7 @@ def exception_through_a_generator(x):
     return out
 
 
-@case(X)
+@program(X)
 def wrong_match_class(x):
     try:
         raise ValueError("v")
@@ -442,7 +417,7 @@ def wrong_match_class(x):
         return x
 
 
-@case(X)
+@program(X)
 def nested_handlers(x):
     out = []
     try:
@@ -461,7 +436,7 @@ def nested_handlers(x):
     return out, x + 1
 
 
-@case(X)
+@program(X)
 def exc_info(x):
     before = sys.exc_info()
     try:
@@ -471,14 +446,14 @@ def exc_info(x):
         return before, kind, value is error, x + 1
 
 
-@case(X)
+@program(X)
 def notes(x):
     error = ValueError("v")
     error.add_note("look here")
     raise error
 
 
-@case(X)
+@program(X)
 def attributes_of_exceptions(x):
     error = ValueError("a", 1)
     error.extra = x
@@ -489,420 +464,13 @@ def attributes_of_exceptions(x):
     raise error
 
 
-@case(X)
+@program(X)
 def grad_mode_after_failure(x):
     with torch.no_grad():
         y = x + 1
         raise ValueError(str(y.requires_grad))
 
 
-# ---- with breaks
-
-
-@case(X, [], breaks=None)
-def breaks_everywhere(x, log):
-    note(log, "start")
-    try:
-        note(log, "try")
-        x = x + 1
-        raise ValueError("v")
-    except ValueError as error:
-        note(log, "except")
-        x = x * 2
-        note(log, str(error))
-    else:
-        note(log, "else")
-    finally:
-        note(log, "finally")
-        x = x - 1
-        note(log, "end")
-    return x
-
-
-@case(X, [], breaks=None)
-def break_in_else(x, log):
-    try:
-        x = x + 1
-        note(log, "try")
-    except ValueError:
-        note(log, "except")
-    else:
-        note(log, "else")
-        x = x * 2
-    finally:
-        note(log, "finally")
-    return x
-
-
-@case(X, [], breaks=None)
-def the_break_itself_raises(x, log):
-    try:
-        y = x + 1
-        fail(KeyError("k"))
-        y = y * 100
-    except KeyError as error:
-        note(log, repr(error))
-        return y * 2, str(error)
-    finally:
-        note(log, "finally")
-
-
-@case(X, [], breaks=None)
-def raises_and_leaves(x, log):
-    y = x + 1
-    try:
-        fail(Custom(y, code=7))
-    finally:
-        note(log, "finally")
-        x.add_(1)
-
-
-@case(X, [], breaks=None)
-def raised_deep_caught_high(x, log):
-    def low(y):
-        try:
-            fail(ValueError("low"))
-        finally:
-            note(log, "low finally")
-        return y
-
-    def mid(y):
-        try:
-            return low(y + 1) * 2
-        except KeyError:
-            note(log, "never")
-        finally:
-            note(log, "mid finally")
-
-    try:
-        return mid(x) + 1
-    except ValueError as error:
-        note(log, str(error))
-        return x - 1
-
-
-@case(X, [], breaks=None)
-def bare_raise_after_a_break(x, log):
-    try:
-        try:
-            raise ValueError("v")
-        except ValueError:
-            note(log, "handling")
-            x = x + 1
-            raise
-    except ValueError as error:
-        note(log, str(error))
-        return x * 2, str(error), error.__context__ is None
-
-
-@case(X, [], breaks=None)
-def bare_raise_leaves_after_a_break(x, log):
-    try:
-        raise ValueError("v")
-    except ValueError:
-        note(log, "handling")
-        x = x + 1
-        raise
-
-
-@case(X, [], breaks=None)
-def raise_from_after_a_break(x, log):
-    try:
-        raise KeyError("first")
-    except KeyError as error:
-        note(log, "handling")
-        x = x + 1
-        raise ValueError("second") from error
-
-
-@case(X, [], breaks=None)
-def context_after_a_break(x, log):
-    try:
-        raise KeyError("first")
-    except KeyError:
-        note(log, "handling")
-        raise ValueError("second")  # noqa: B904
-
-
-@case(X, [], breaks=None)
-def break_fails_in_a_handler(x, log):
-    try:
-        raise KeyError("first")
-    except KeyError:
-        fail(ValueError("second"))
-
-
-@case(X, [], breaks=None)
-def break_fails_in_a_callee_of_a_handler(x, log):
-    def helper(y):
-        z = y + 1
-        fail(ValueError("second"))
-        return z
-
-    try:
-        raise KeyError("first")
-    except KeyError:
-        return helper(x)
-
-
-@case(X, [], breaks=None)
-def handled_in_a_handler_of_a_break(x, log):
-    try:
-        fail(KeyError("first"))
-    except KeyError:
-        try:
-            fail(ValueError("second"))
-        except ValueError as error:
-            note(log, repr(error.__context__))
-            x = x + 1
-        note(log, repr(sys.exc_info()[1]))
-        raise
-
-
-@case(X, [], breaks=None)
-def exc_info_at_a_break(x, log):
-    try:
-        raise ValueError("v")
-    except ValueError:
-        x = x + 1
-        note(log, repr(disabled_exc_info()))
-    note(log, repr(disabled_exc_info()))
-    return x
-
-
-@pliant.disable
-def disabled_exc_info():
-    return sys.exc_info()[1]
-
-
-@case(X, [], breaks=None)
-def variable_live_across_a_break(x, log):
-    saved = None
-    try:
-        raise Custom(x + 1, code=2)
-    except Custom as error:
-        note(log, error.code)
-        saved = error
-        error.code = 9
-        note(log, error.code)
-    note(log, str(saved))
-    return saved.x, saved.code
-
-
-@case(X, [], breaks=None)
-def exception_made_before_raised_after(x, log):
-    error = Slotted(x.shape[0])
-    note(log, "made")
-    try:
-        raise error
-    except ValueError as caught:
-        note(log, caught.extra)
-        return caught is error, x + 1
-
-
-@case(X, [], breaks=None)
-def loop_with_try(x, log):
-    for i in range(4):
-        try:
-            if note(log, i) == 2:
-                raise ValueError(i)
-            if i == 3:
-                break
-            x = x + i
-        except ValueError as error:
-            note(log, repr(error))
-            continue
-        finally:
-            note(log, "finally")
-    return x, i
-
-
-@case(X, [], breaks=None)
-def return_in_finally_with_breaks(x, log):
-    try:
-        note(log, "try")
-        fail(ValueError("lost"))
-    finally:
-        note(log, "finally")
-        return x + 1  # noqa: B012
-
-
-@case(X, [], breaks=None)
-def return_through_finally(x, log):
-    try:
-        return x + note(log, "value")
-    finally:
-        x.add_(1)
-        note(log, "finally")
-
-
-@case(X, [], breaks=None)
-def retry(x, log):
-    attempts = 0
-    while True:
-        try:
-            attempts += 1
-            if note(log, attempts) < 3:
-                raise OSError(attempts, "again")
-            return x + attempts
-        except OSError as error:
-            note(log, error.errno)
-
-
-@case(X, [], breaks=None)
-def exception_groups(x, log):
-    try:
-        raise ExceptionGroup("many", [ValueError("a"), KeyError("b"), TypeError("c")])
-    except* ValueError as group:
-        note(log, [repr(e) for e in group.exceptions])
-        x = x + 1
-    except* (KeyError, TypeError) as group:
-        note(log, len(group.exceptions))
-        x = x * 2
-    return x
-
-
-@case(X, [], breaks=None)
-def exception_groups_leave(x, log):
-    try:
-        raise ExceptionGroup("many", [ValueError("a"), KeyError("b")])
-    except* ValueError:
-        note(log, "value")
-
-
-@case(X, [], breaks=None)
-def data_dependent_raise(x, log):
-    if x.sum() > 3:
-        raise ValueError(f"sum {x.sum().item()}")
-    return x
-
-
-@case(X, [], breaks=None)
-def print_the_traceback(x, log):
-    try:
-        raise ValueError("v")
-    except ValueError:
-        log.append(traceback.format_exc().splitlines()[-1])
-    return x + 1
-
-
-# ---- operations that PyTorch refuses
-
-
-@case(X, torch.ones(4, 5), breaks=None)
-def shapes_do_not_fit(x, y):
-    return x @ y
-
-
-@case(X, torch.ones(4, 5), breaks=None)
-def shapes_do_not_fit_caught(x, y):
-    try:
-        return x + y
-    except RuntimeError as error:
-        return x * 2, str(error)
-
-
-@case(X, torch.ones(4, 5), breaks=None)
-def shapes_do_not_fit_in_a_callee(x, y):
-    def inner(a, b):
-        return torch.cat([a, b], dim=1)
-
-    x.add_(1)
-    try:
-        return inner(x, y)
-    finally:
-        x.mul_(2)
-
-
-@case(X, breaks=None)
-def operation_refuses_arguments(x):
-    out = []
-    for action in (
-        lambda: x.view(7),
-        lambda: x.sum(dim=5),
-        lambda: torch.add(x),
-        lambda: torch.zeros(-1),
-        lambda: x.reshape("a"),
-        lambda: torch.nn.functional.linear(x, x.t()),
-    ):
-        try:
-            action()
-        except Exception as error:
-            out.append((type(error).__name__, str(error)))
-    return out
-
-
-@case(X, breaks=None)
-def more_refused_arguments(x):
-    out = []
-    for action in (
-        lambda: x[5],
-        lambda: x[0, 0, 0],
-        lambda: torch.nosuch(x),
-        lambda: x.nosuch(),
-        lambda: x + "a",
-        lambda: torch.stack([]),
-    ):
-        try:
-            action()
-        except Exception as error:
-            out.append((type(error).__name__, str(error)))
-    return out
-
-
-@case(X, torch.tensor([7]))
-def fails_at_run_time(x, index):
-    return x[index] + 1
-
-
-@case(X, torch.tensor([7]))
-def fails_at_run_time_caught(x, index):
-    y = x * 2
-    try:
-        y = y[index] + 1
-    except IndexError as error:
-        return y - 1, str(error)
-    return y
-
-
-@case(X, torch.tensor([7]), [])
-def fails_at_run_time_after_effects(x, index, log):
-    log.append("before")
-    with torch.no_grad():
-        try:
-            y = x[index]
-        except IndexError:
-            log.append("caught")
-            y = x
-    log.append(torch.is_grad_enabled())
-    return y + 1
-
-
-@case(X, torch.tensor([7]), [])
-def fails_at_run_time_after_a_write(x, index, log):
-    x.add_(1)
-    log.append("before")
-    try:
-        y = x[index]
-    except IndexError:
-        log.append("caught")
-        y = x * 3
-    return y + 1
-
-
-@case(X, torch.tensor([7]), [], breaks=None)
-def fails_at_run_time_after_a_break(x, index, log):
-    try:
-        y = x + 1
-        note(log, "a")
-        y = y[index]
-        note(log, "never")
-    except IndexError as error:
-        note(log, str(error))
-        y = x
-    return y * 2
-
-
-@pytest.mark.parametrize(("function", "args", "expected"), CASES)
+@pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected):
     check(function, *args, **expected)

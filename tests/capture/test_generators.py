@@ -6,27 +6,9 @@ import torch
 
 import pliant
 from tests.support.against_eager import check
+from tests.support.programs import Programs, note
 
-CASES = []
-
-
-def case(*args, **expected):
-    """Register a program, the arguments to call it with, and what `check` is to expect."""
-
-    def register(function):
-        CASES.append(pytest.param(function, args, expected, id=function.__name__))
-        return function
-
-    return register
-
-
-@pliant.disable
-def note(log, what):
-    """An operation that breaks the graph and whose time matters."""
-    log.append(what)
-    return len(log)
-
-
+program = Programs()
 X = torch.arange(6.0).reshape(2, 3)
 
 
@@ -70,7 +52,7 @@ def noisy(x, log):
 # ---- captured whole
 
 
-@case(X)
+@program(X)
 def consumers(x):
     total = 0
     for row in rows(x):
@@ -80,12 +62,12 @@ def consumers(x):
     return total, sum(rows(x)), list(rows(x)), tuple(rows(x, 2)), first, rest, a, b, c
 
 
-@case(X)
+@program(X)
 def expressions(x):
     return sum(x * i for i in range(3)), list(x + i for i in (1, 2)), max(i * 2 for i in range(4))
 
 
-@case(X, [])
+@program(X, [])
 def send_and_return(x, log):
     g = logged(x, log)
     out = [next(g), g.send("a"), g.send("b"), next(g)]
@@ -96,7 +78,7 @@ def send_and_return(x, log):
     return out, next(g, None)
 
 
-@case(X, [])
+@program(X, [])
 def throw(x, log):
     g = logged(x, log)
     next(g)
@@ -106,19 +88,19 @@ def throw(x, log):
     return out
 
 
-@case(X, [])
+@program(X, [])
 def throw_through(x, log):
     g = logged(x, log)
     next(g)
     g.throw(KeyError("thrown"))
 
 
-@case(X, [])
+@program(X, [])
 def throw_before_the_start(x, log):
     logged(x, log).throw(KeyError("early"))
 
 
-@case(X, [])
+@program(X, [])
 def close(x, log):
     g = logged(x, log)
     next(g)
@@ -128,14 +110,14 @@ def close(x, log):
     return list(g), x + 1
 
 
-@case(X, [])
+@program(X, [])
 def close_unstarted(x, log):
     g = logged(x, log)
     g.close()
     return list(g), x + 1
 
 
-@case(X)
+@program(X)
 def ignores_close(x):
     def stubborn():
         try:
@@ -148,12 +130,12 @@ def ignores_close(x):
     g.close()
 
 
-@case(X)
+@program(X)
 def send_to_unstarted(x):
     rows(x).send(3)
 
 
-@case(X, [])
+@program(X, [])
 def yield_from(x, log):
     out = []
     g = chained(x, log)
@@ -162,14 +144,14 @@ def yield_from(x, log):
     return out
 
 
-@case(X, [])
+@program(X, [])
 def yield_from_send_and_throw(x, log):
     g = chained(x, log)
     out = [next(g), g.send("deep"), g.throw(ValueError("deep"))]
     return out, list(g)
 
 
-@case(X)
+@program(X)
 def recursive_generators(x):
     def walk(n):
         if n:
@@ -180,7 +162,7 @@ def recursive_generators(x):
     return list(walk(3))
 
 
-@case(X)
+@program(X)
 def infinite(x):
     def naturals():
         n = 0
@@ -191,13 +173,13 @@ def infinite(x):
     return [x + n for n, _ in zip(naturals(), range(3))]
 
 
-@case(X)
+@program(X)
 def two_at_once(x):
     a, b = rows(x), rows(x * 2)
     return [(p, q) for p, q in zip(a, b)], list(a), list(b)
 
 
-@case(X)
+@program(X)
 def state_in_cells(x):
     count = 0
 
@@ -213,14 +195,14 @@ def state_in_cells(x):
     return first, next(g), count
 
 
-@case(X)
+@program(X)
 def generator_returned(x):
     g = rows(x)
     next(g)
     return [g], x + 1
 
 
-@case(X, [])
+@program(X, [])
 def dropped_in_a_loop(x, log):
     for item in logged(x, log):
         x = x + item
@@ -229,7 +211,7 @@ def dropped_in_a_loop(x, log):
     return x
 
 
-@case(X, [])
+@program(X, [])
 def dropped_with_its_frame(x, log):
     def use():
         g = logged(x, log)
@@ -240,7 +222,7 @@ def dropped_with_its_frame(x, log):
     return y
 
 
-@case(X, [])
+@program(X, [])
 def dropped_by_name(x, log):
     g = logged(x, log)
     next(g)
@@ -253,7 +235,7 @@ def dropped_by_name(x, log):
     return x + 1
 
 
-@case(X, [])
+@program(X, [])
 def dropped_by_an_exception(x, log):
     try:
         for item in logged(x, log):
@@ -263,7 +245,7 @@ def dropped_by_an_exception(x, log):
     return x + 1
 
 
-@case(X, [])
+@program(X, [])
 def kept_by_another_name(x, log):
     g = logged(x, log)
     kept = [g]
@@ -275,7 +257,7 @@ def kept_by_another_name(x, log):
     return next(kept[0]), kept.pop().close()
 
 
-@case(X)
+@program(X)
 def already_running(x):
     def me():
         yield next(g)
@@ -284,13 +266,13 @@ def already_running(x):
     return next(g)
 
 
-@case(X)
+@program(X)
 def is_exhausted_once(x):
     g = rows(x, 1)
     return next(g), next(g, "end"), next(g, "end"), list(g)
 
 
-@case(X)
+@program(X)
 def attributes(x):
     g = rows(x)
     return iter(g) is g, g.__name__, type(g).__name__
@@ -299,7 +281,7 @@ def attributes(x):
 # ---- with breaks
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def breaks_inside(x, log):
     out = []
     for y in noisy(x, log):
@@ -307,12 +289,12 @@ def breaks_inside(x, log):
     return out
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def breaks_inside_consumers(x, log):
     return sum(noisy(x, log)), list(noisy(x, log)), [y for y in noisy(x, log)], next(noisy(x, log))
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def breaks_inside_yield_from(x, log):
     def outer():
         yield x
@@ -323,7 +305,7 @@ def breaks_inside_yield_from(x, log):
     return [y + 1 for y in outer()]
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def suspended_at_a_break(x, log):
     g = logged(x, log)
     out = [next(g)]
@@ -335,7 +317,7 @@ def suspended_at_a_break(x, log):
     return out, list(g)
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def yield_from_suspended_at_a_break(x, log):
     g = chained(x, log)
     out = [next(g)]
@@ -345,14 +327,14 @@ def yield_from_suspended_at_a_break(x, log):
     return out, list(g)
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def unstarted_at_a_break(x, log):
     g = rows(x, 2, "extra", key=5, more=1)
     note(log, "a")
     return list(g)
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def finished_at_a_break(x, log):
     g = rows(x, 1)
     out = list(g)
@@ -360,7 +342,7 @@ def finished_at_a_break(x, log):
     return out, list(g), next(g, None)
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def closed_after_a_break(x, log):
     g = logged(x, log)
     next(g)
@@ -370,7 +352,7 @@ def closed_after_a_break(x, log):
     return list(g), x + 1
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def nested_suspended(x, log):
     def outer():
         inner = logged(x, log)
@@ -385,7 +367,7 @@ def nested_suspended(x, log):
     return out, list(g)
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def expression_suspended(x, log):
     g = (x * i for i in range(4))
     first = next(g)
@@ -393,7 +375,7 @@ def expression_suspended(x, log):
     return first, sum(g)
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def cells_shared_with_a_suspended_generator(x, log):
     count = 0
 
@@ -412,7 +394,7 @@ def cells_shared_with_a_suspended_generator(x, log):
     return first, second, count
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def loop_over_a_generator_with_breaks(x, log):
     total = x
     for i, item in enumerate(logged(x, log)):
@@ -421,7 +403,7 @@ def loop_over_a_generator_with_breaks(x, log):
     return total
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def with_inside_a_suspended_generator(x, log):
     def steps():
         with torch.no_grad():
@@ -436,7 +418,7 @@ def with_inside_a_suspended_generator(x, log):
     return out, torch.is_grad_enabled()
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def handler_inside_a_suspended_generator(x, log):
     def steps():
         try:
@@ -457,7 +439,7 @@ def handler_inside_a_suspended_generator(x, log):
     return out
 
 
-@pytest.mark.parametrize(("function", "args", "expected"), CASES)
+@pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected):
     check(function, *args, **expected)
 

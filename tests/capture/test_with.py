@@ -5,34 +5,10 @@ import contextlib
 import pytest
 import torch
 
-import pliant
 from tests.support.against_eager import check
+from tests.support.programs import Programs, fail, note
 
-CASES = []
-
-
-def case(*args, **expected):
-    """Register a program, the arguments to call it with, and what `check` is to expect."""
-
-    def register(function):
-        CASES.append(pytest.param(function, args, expected, id=function.__name__))
-        return function
-
-    return register
-
-
-@pliant.disable
-def note(log, what):
-    """An operation that breaks the graph and whose time matters."""
-    log.append(what)
-    return len(log)
-
-
-@pliant.disable
-def fail(error):
-    raise error
-
-
+program = Programs()
 X = torch.arange(6.0).reshape(2, 3)
 W = torch.ones(2, 3, requires_grad=True)
 
@@ -88,7 +64,7 @@ def breaking(log):
 # ---- captured whole
 
 
-@case(W)
+@program(W)
 def no_grad(x):
     with torch.no_grad():
         y = x * 2
@@ -96,7 +72,7 @@ def no_grad(x):
     return y, z, y.requires_grad, z.requires_grad
 
 
-@case(W)
+@program(W)
 def nested_grad_modes(x):
     out = []
     with torch.no_grad():
@@ -110,7 +86,7 @@ def nested_grad_modes(x):
     return out
 
 
-@case(X)
+@program(X)
 def autocast(x):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = x @ x.t()
@@ -119,7 +95,7 @@ def autocast(x):
     return y, z, x @ x.t()
 
 
-@case(X, [])
+@program(X, [])
 def user_class(x, log):
     with Manager(log) as manager:
         y = x + 1
@@ -127,13 +103,13 @@ def user_class(x, log):
     return manager.extra * 2
 
 
-@case(X, [])
+@program(X, [])
 def several_at_once(x, log):
     with Manager(log) as a, noted(log) as b, torch.no_grad():
         return x + b, a.log is log
 
 
-@case(X, [])
+@program(X, [])
 def exception_swallowed(x, log):
     with Manager(log, ValueError):
         x = x + 1
@@ -141,14 +117,14 @@ def exception_swallowed(x, log):
     return x * 2
 
 
-@case(X, [])
+@program(X, [])
 def exception_not_swallowed(x, log):
     with Manager(log, KeyError):
         x.add_(1)
         raise ValueError("v")
 
 
-@case(X, [])
+@program(X, [])
 def contextmanager_generator(x, log):
     with noted(log, ValueError) as n:
         x = x * n
@@ -157,7 +133,7 @@ def contextmanager_generator(x, log):
         return x + 1
 
 
-@case(X, [])
+@program(X, [])
 def contextmanager_lets_through(x, log):
     try:
         with noted(log, KeyError):
@@ -167,7 +143,7 @@ def contextmanager_lets_through(x, log):
     return x + 1
 
 
-@case(X, [])
+@program(X, [])
 def suppress_and_nullcontext(x, log):
     with contextlib.suppress(KeyError, IndexError):
         log.append("before")
@@ -177,7 +153,7 @@ def suppress_and_nullcontext(x, log):
     return y
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def exit_stack(x, log):
     with contextlib.ExitStack() as stack:
         n = stack.enter_context(noted(log))
@@ -187,7 +163,7 @@ def exit_stack(x, log):
     return y
 
 
-@case(W, breaks=None)
+@program(W, breaks=None)
 def decorators(x):
     @torch.no_grad()
     def double(v):
@@ -196,7 +172,7 @@ def decorators(x):
     return double(x), x * 3
 
 
-@case(X, [])
+@program(X, [])
 def return_break_continue(x, log):
     for i in range(4):
         with noted(log):
@@ -209,7 +185,7 @@ def return_break_continue(x, log):
         return x
 
 
-@case(X)
+@program(X)
 def not_a_manager(x):
     with x:
         return x
@@ -218,7 +194,7 @@ def not_a_manager(x):
 # ---- with breaks
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def break_under_no_grad(x, log):
     with torch.no_grad():
         y = x * 2
@@ -228,7 +204,7 @@ def break_under_no_grad(x, log):
     return y, z, x * 3, z.requires_grad
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def break_under_nested_modes(x, log):
     with torch.no_grad():
         with torch.enable_grad():
@@ -240,7 +216,7 @@ def break_under_nested_modes(x, log):
     return [t.requires_grad for t in (y, z, w, x * 5)], y, z, w
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def break_under_autocast(x, log):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = x @ x.t()
@@ -251,7 +227,7 @@ def break_under_autocast(x, log):
     return y, z, x @ x.t()
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def failure_under_no_grad(x, log):
     try:
         with torch.no_grad():
@@ -262,21 +238,21 @@ def failure_under_no_grad(x, log):
     return y, x * 3
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def failure_leaves_no_grad(x, log):
     with torch.no_grad():
         note(log, torch.is_grad_enabled())
         fail(ValueError("v"))
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def return_under_no_grad(x, log):
     with torch.no_grad():
         note(log, "in")
         return x * 2
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def break_in_user_class(x, log):
     with Manager(log) as manager:
         y = x + 1
@@ -286,7 +262,7 @@ def break_in_user_class(x, log):
     return manager.extra
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def breaks_in_enter_and_exit(x, log):
     y = x * 2
     with Breaking(log) as manager:
@@ -298,7 +274,7 @@ def breaks_in_enter_and_exit(x, log):
     return y, manager.log is log
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def exception_swallowed_after_a_break(x, log):
     with Manager(log, ValueError):
         x = x + 1
@@ -308,7 +284,7 @@ def exception_swallowed_after_a_break(x, log):
     return x * 2
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def the_break_raises_and_is_swallowed(x, log):
     with Manager(log, ValueError):
         x = x + 1
@@ -317,14 +293,14 @@ def the_break_raises_and_is_swallowed(x, log):
     return x * 2
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def the_break_raises_and_is_not_swallowed(x, log):
     with Manager(log, KeyError):
         x.add_(1)
         fail(ValueError("v"))
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def break_in_contextmanager_block(x, log):
     with noted(log) as n:
         x = x * n
@@ -333,7 +309,7 @@ def break_in_contextmanager_block(x, log):
     return x
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def contextmanager_swallows_after_a_break(x, log):
     with noted(log, ValueError):
         note(log, "in")
@@ -342,7 +318,7 @@ def contextmanager_swallows_after_a_break(x, log):
     return x + 1
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def contextmanager_that_breaks(x, log):
     y = x * 2
     with breaking(log) as same:
@@ -352,7 +328,7 @@ def contextmanager_that_breaks(x, log):
     return y - 1
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def contextmanager_that_breaks_and_fails(x, log):
     try:
         with breaking(log):
@@ -363,7 +339,7 @@ def contextmanager_that_breaks_and_fails(x, log):
     return x
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def nested_with_breaks(x, log):
     with Manager(log, KeyError) as a:
         with noted(log) as b, Breaking(log, ValueError):
@@ -377,7 +353,7 @@ def nested_with_breaks(x, log):
     return x, a.log is log
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def with_in_a_loop(x, log):
     for i in range(3):
         with noted(log), torch.no_grad():
@@ -389,7 +365,7 @@ def with_in_a_loop(x, log):
     return x
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def exit_stack_with_breaks(x, log):
     with contextlib.ExitStack() as stack:
         n = stack.enter_context(noted(log))
@@ -400,7 +376,7 @@ def exit_stack_with_breaks(x, log):
     return y
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def break_in_a_callee_under_with(x, log):
     def inner(y):
         with noted(log):
@@ -412,7 +388,7 @@ def break_in_a_callee_under_with(x, log):
         return inner(x) + 1
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def manager_from_a_callee(x, log):
     def make():
         note(log, "make")
@@ -423,7 +399,7 @@ def manager_from_a_callee(x, log):
     return x, manager.log is log
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def grad_mode_set_for_good(x, log):
     torch.set_grad_enabled(False)
     y = x * 2
@@ -432,7 +408,7 @@ def grad_mode_set_for_good(x, log):
     return y, x * 3
 
 
-@case(X, [], breaks=None)
+@program(X, [], breaks=None)
 def default_dtype(x, log):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -445,7 +421,7 @@ def default_dtype(x, log):
     return a, b, torch.ones(2)
 
 
-@case(W, [], breaks=None)
+@program(W, [], breaks=None)
 def inference_mode(x, log):
     with torch.inference_mode():
         y = x * 2
@@ -454,6 +430,6 @@ def inference_mode(x, log):
     return z.is_inference(), y
 
 
-@pytest.mark.parametrize(("function", "args", "expected"), CASES)
+@pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected):
     check(function, *args, **expected)

@@ -28,7 +28,7 @@ def test_the_equation_holds_wherever_its_condition_does(rule):
         if eval(rule.when, values):
             held += 1
             assert eval(rule.left, values) == eval(rule.right, values), (rule.left, numbers)
-    assert held and rule.reason and rule.op in rule.op
+    assert held and rule.reason
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_the_equation_holds_wherever_its_condition_does(rule):
         ([ne(b, 0)], a * b // b, a),
         ([ge(b, 1)], (a * b + b) // b, a + 1),
         ([ge(a, 0)], (a * b + b) // (a + 1), b),
-        ([ne(b, 0)], a * b * c // (b * c * c), a // c if False else a * c // (c * c)),
+        ([ne(b, 0)], a * b * c // (b * c * c), a * c // (c * c)),
         ([ge(a, 0), lt(a, b)], a // b, integer(0)),
         ([ge(a, 0), lt(a, b)], a % b, a),
         ([ge(a, 8), le(a, 11)], a // 4, integer(2)),
