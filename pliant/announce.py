@@ -19,12 +19,13 @@ from pliant.capture.breaks import BREAKS
 from pliant.stages import BreakInfo, Captured
 
 
-def started(function: types.FunctionType, index: int) -> dict[str, Any]:
-    """Compilation number `index` of `function` begins. Returns what later events say of it too."""
+def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], list[float]]:
+    """Compilation number `index` of `function` begins. Returns what later events say of it too,
+    and the times of its phases, so far its beginning."""
     about = {"index": index, **described(function)}
     events.emit(events.CompileStarted(**about))
     events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
-    return about
+    return about, [time.perf_counter()]
 
 
 def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> None:

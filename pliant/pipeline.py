@@ -77,9 +77,7 @@ class Compiler:
     def _compile(
         self, dispatcher: Dispatcher, values: tuple[Any, ...], generalised: frozenset[Source]
     ) -> Entry:
-        index = len(dispatcher.entries)
-        about = announce.started(dispatcher.fn, index)
-        times = [time.perf_counter()]
+        about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
         captured = capture(dispatcher.fn, values, self.options, self.fullgraph, generalised)
         check_general(captured, generalised)
         times.append(time.perf_counter())

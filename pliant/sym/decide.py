@@ -94,6 +94,8 @@ def _decide_le0(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
     lo, hi = facts.range(e)
     if hi <= 0 or lo > 0:
         return hi <= 0
+    if not facts.connected(e):
+        return None
     if expect is not False and Search(facts).proves(e):
         return True
     if expect is not True and Search(facts).proves(1 - e):
@@ -108,6 +110,8 @@ def _decide_eq0(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
         return True
     if not lo <= 0 <= hi or facts.nonzero(e) or _wrong_remainder(facts, e):
         return False
+    if not facts.connected(e):
+        return None
     if expect is not False and Search(facts).proves(e) and Search(facts).proves(-e):
         return True
     if expect is not True and (Search(facts).proves(e + 1) or Search(facts).proves(1 - e)):
@@ -116,6 +120,8 @@ def _decide_eq0(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
 
 
 def _wrong_remainder(facts: Facts, e: Expr) -> bool:
+    if not facts.congruences:
+        return False  # the coefficients have no common divisor: `cond.eq0` saw to that
     moduli = {abs(c) for _, c in e.terms} | {k for k, _ in facts.congruences.values()}
     moduli |= {math.gcd(k, c) for k in list(moduli) for _, c in e.terms}
     return any(k > 1 and facts.residue(e, k) not in (None, 0) for k in sorted(moduli))
@@ -193,6 +199,8 @@ class Search:
             return True
         self.steps += 1
         if depth == 0 or self.steps > BUDGET or self.failed.get(e, -1) >= depth:
+            return False
+        if not self.facts.connected(e):
             return False
         self.failed[e] = depth
         return self._by_factor(e, depth) or self._by_cases(e, depth) or self._by_adding(e, depth)

@@ -82,6 +82,11 @@ class ShapeEnv(Symbols):
         self.specialised: dict[Expr, Specialised] = {}
         self.assumed: dict[Cond, bool] = {}  # answers that are not facts, under the policy "torch"
 
+    @property
+    def replacements(self) -> dict[Expr, Expr]:
+        """What symbols are known to be equal to."""
+        return self.facts.replacements
+
     def snapshot(self) -> dict[str, Any]:
         """The state now, for `restore`: a graph break takes back what led to it."""
         return {name: getattr(self, name).copy() for name in _KEPT}

@@ -68,8 +68,9 @@ class Expr(Node):
     that make conditions (`le`, `eq`, ...) are in `cond`, division to a float is in `floats`.
     """
 
-    __slots__ = ("const", "factors", "terms")
+    __slots__ = ("const", "factors", "plain", "terms")
 
+    plain: bool  # a polynomial in symbols: no other operation in it
     const: int
     terms: tuple[tuple[Expr, int], ...]
     factors: tuple[tuple[Expr, int], ...]  # of a product or an atom; empty for numbers and sums
@@ -170,7 +171,7 @@ def integer(value: int) -> Expr:
     value = int(value)  # not a bool
     node = Expr.__new__(Expr)
     node.op, node.args, node.order, node.symbols = "int", (value,), (0, value), _NO_SYMBOLS
-    node.const, node.terms, node.factors = value, (), ()
+    node.const, node.terms, node.factors, node.plain = value, (), (), True
     return _integers.setdefault(value, node)
 
 
@@ -196,7 +197,7 @@ def symbol(name: str) -> Expr:
 
 
 def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
-    node.op, node.args, node.const = op, args, 0
+    node.op, node.args, node.const, node.plain = op, args, 0, op == "symbol"
     node.terms = node.factors = ((node, 1),)
     return node
 
@@ -241,6 +242,7 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
     )
     node.symbols = _NO_SYMBOLS.union(*[product.symbols for product, _ in terms])
     node.order = (4, tuple([(product.order, c) for product, c in terms]), const)
+    node.plain = all([product.plain for product, _ in terms])
     return _nodes.setdefault(key, node)
 
 
@@ -263,6 +265,7 @@ def from_factors(exponents: Mapping[Expr, int]) -> Expr:
     node.terms = ((node, 1),)
     node.symbols = _NO_SYMBOLS.union(*[factor.symbols for factor, _ in factors])
     node.order = (3, tuple([(factor.order, e) for factor, e in factors]))
+    node.plain = all([factor.plain for factor, _ in factors])
     return _nodes.setdefault(key, node)
 
 

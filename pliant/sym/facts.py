@@ -63,9 +63,24 @@ class Facts(Known):
         found = self.replacements.get(symbol)
         return symbol if found is None else found
 
+    def settled(self, e: Expr) -> bool:
+        return e.symbols.isdisjoint(self.replacements)
+
+    def connected(self, e: Expr) -> bool:
+        """Whether anything but ranges is known of the terms of e. If not, its range says it all."""
+        for product, _ in e.terms:
+            if product.op != "symbol":
+                return True
+            for form in self.uses.get(product, ()):
+                if len(form.terms) > 1:
+                    return True
+        return False
+
     def range(self, e: Any) -> Any:
         """From the structure of e, with the ranges of its parts, and from what is known of its
         form."""
+        if e.op == "symbol":
+            return self.bounds.get(e, ALL)
         found = self._ranges.get(e)
         if found is None:
             if isinstance(e, Expr):
@@ -188,7 +203,8 @@ class Facts(Known):
             self._follow(form, new, depth - 1)
 
     def _without_holes(self, form: Expr, new: Range) -> Range:
-        """The ends moved in past the holes, from one number with the known remainder to the next."""
+        """The ends moved in past the holes, from one number with the known remainder to the
+        next."""
         lo, hi = new
         step, _ = self.congruences.get(form, (1, 0))
         holes = self.holes.get(form, ())

@@ -91,6 +91,8 @@ class Printer:
         if not left.terms:  # s0 >= 3 reads better than 3 <= s0
             left, right = from_terms(dict(right.terms), 0), integer(-right.const)
             return f"{self.text(left, BITS)} >= {self.text(right, BITS)}", COMPARE
+        if right.terms and right.const == -1:  # s0 < s1 reads better than s0 <= s1 - 1
+            return f"{self.text(left, BITS)} < {self.text(right + 1, BITS)}", COMPARE
         return f"{self.text(left, BITS)} <= {self.text(right, BITS)}", COMPARE
 
     def _eq0(self, node: Node) -> tuple[str, int]:

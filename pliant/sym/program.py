@@ -1,8 +1,8 @@
 """Conditions and expressions as programs for a stack machine, to be run without Python.
 
-The one idea: what guards need at run time is data, not code to compile: a short list of instructions
-(operation, operand) that a loop of a few lines runs on a stack of 64-bit integers. `run` is that loop
-in Python: the definition that the native one has to agree with.
+The one idea: what guards need at run time is data, not code to compile: a short list of
+instructions (operation, operand) that a loop of a few lines runs on a stack of 64-bit integers.
+`run` is that loop in Python: the definition that the native one has to agree with.
 
 A division by 0, a negative exponent or a number beyond 64 bits ends the run without a result (None
 here). A guard without a result does not hold.

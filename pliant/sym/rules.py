@@ -63,6 +63,10 @@ class Known:
         """What the symbol is known to be equal to, in the last instance."""
         return symbol
 
+    def settled(self, e: Expr) -> bool:
+        """Whether a polynomial is as simple as it can be: no symbol in it has a replacement."""
+        return True
+
     def memo(self) -> dict[Any, Any]:
         """Where results of `simplify` are kept until more is known."""
         return {}
@@ -87,6 +91,7 @@ class Rule:
 
 
 RULES: Final[dict[str, list[Rule]]] = {}
+_APPLY: Final[dict[str, list[Apply]]] = {}  # the same, without the text
 
 
 def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[Apply], Apply]:
@@ -94,6 +99,7 @@ def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[A
 
     def register(apply: Apply) -> Apply:
         RULES.setdefault(op, []).append(Rule(op, left, right, when, reason, apply))
+        _APPLY.setdefault(op, []).append(apply)
         return apply
 
     return register
@@ -101,8 +107,8 @@ def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[A
 
 def build(known: Known, op: str, *args: Node) -> Expr:
     """`op(args)` in its simplest form."""
-    for each in RULES[op]:
-        found = each.apply(known, *args)
+    for apply in _APPLY[op]:
+        found = apply(known, *args)
         if found is not None:
             return found
     return atom(op, *args)
@@ -116,8 +122,10 @@ def _numbers(op: str) -> Apply:
     function = STRICT[op]
 
     def apply(known: Known, *args: Any) -> Expr | None:
-        values = [arg.value for arg in args]
-        return None if None in values else integer(function(*values))
+        for arg in args:
+            if arg.terms:
+                return None
+        return integer(function(*[arg.const for arg in args]))
 
     return apply
 
@@ -516,8 +524,9 @@ def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
 
 def common_factors(known: Known, *exprs: Expr) -> Expr:
     """The product of the atoms that are in every term of all of them, and known not to be 0."""
-    if any(e.const or not e.terms for e in exprs):
-        return ONE
+    for e in exprs:
+        if e.const or not e.terms:
+            return ONE
     products = [p for e in exprs for p, _ in e.terms]
     shared = dict(products[0].factors)
     for p in products[1:]:
@@ -548,6 +557,8 @@ def simplify(node: Any, known: Known) -> Any:
 def _simplified(node: Any, known: Known, visit: Callable[[Any], Any]) -> Any:
     if node.op in ("symbol", "fsymbol"):
         return known.replacement(node)
+    if type(node) is Expr and node.plain and known.settled(node):
+        return node
     if node.op in RULES:
         return build(known, node.op, *[visit(arg) for arg in node.args])
     result = rebuild(node, visit)

@@ -443,7 +443,7 @@ def deleted_and_unbound(x, log):
     del y
     note(log, "a")
     try:
-        return y
+        return y  # noqa: F821
     except UnboundLocalError as error:
         note(log, str(error))
         y = z
@@ -756,59 +756,6 @@ def attributes_around_break(x, box, log):
     note(log, hasattr(box, "a"))
     box.c = box.b
     return box.b[0]
-
-
-# ---- suspended generators
-
-
-def counting(x, log):
-    try:
-        for i in range(5):
-            got = yield x + i
-            log.append(("sent", got is None))
-    finally:
-        log.append("closed")
-
-
-@program(X, [])
-def generator_suspended(x, log):
-    rows = counting(x, log)
-    first = next(rows)
-    note(log, "between")
-    second = next(rows)
-    note(log, "again")
-    third = rows.send(3)
-    rows.close()
-    return first, second, third, list(rows)
-
-
-@program(X, [])
-def generator_in_a_loop(x, log):
-    total = x
-    for i, row in enumerate(counting(x, log)):
-        total = total + row
-        note(log, i)
-        if i == 2:
-            break
-    return total
-
-
-@program(X, [])
-def generator_not_started(x, log):
-    rows = counting(x, log)
-    note(log, "before")
-    return list(rows)
-
-
-@program(X, [])
-def two_names_of_one_generator(x, log):
-    rows = counting(x, log)
-    same = rows
-    next(rows)
-    note(log, "a")
-    next(same)
-    pairs = list(zip(rows, same))
-    return pairs, rows is same
 
 
 @pytest.mark.parametrize(("function", "args", "expected"), program.cases)

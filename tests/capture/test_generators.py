@@ -439,6 +439,56 @@ def handler_inside_a_suspended_generator(x, log):
     return out
 
 
+def counting(x, log):
+    try:
+        for i in range(5):
+            got = yield x + i
+            log.append(("sent", got is None))
+    finally:
+        log.append("closed")
+
+
+@program(X, [], breaks=None)
+def generator_suspended(x, log):
+    rows = counting(x, log)
+    first = next(rows)
+    note(log, "between")
+    second = next(rows)
+    note(log, "again")
+    third = rows.send(3)
+    rows.close()
+    return first, second, third, list(rows)
+
+
+@program(X, [], breaks=None)
+def generator_in_a_loop(x, log):
+    total = x
+    for i, row in enumerate(counting(x, log)):
+        total = total + row
+        note(log, i)
+        if i == 2:
+            break
+    return total
+
+
+@program(X, [], breaks=None)
+def generator_not_started(x, log):
+    rows = counting(x, log)
+    note(log, "before")
+    return list(rows)
+
+
+@program(X, [], breaks=None)
+def two_names_of_one_generator(x, log):
+    rows = counting(x, log)
+    same = rows
+    next(rows)
+    note(log, "a")
+    next(same)
+    pairs = list(zip(rows, same))
+    return pairs, rows is same
+
+
 @pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected):
     check(function, *args, **expected)

@@ -5,6 +5,8 @@ import itertools
 import math
 import operator
 
+import pytest
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 
 from pliant.sym import cond, expr, floats
@@ -172,3 +174,34 @@ def value_of(recipe, values):
 
 def with_symbols(values):
     return {symbol(name): number for name, number in values.items()}
+
+
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+
+def examples(few):
+    """The test with few examples by default, and as a `long` one with 10,000."""
+
+    def decorate(test):
+        @pytest.mark.parametrize(
+            "count", [few, pytest.param(10_000, marks=pytest.mark.long)], ids=["few", "many"]
+        )
+        def run(count):
+            quick = settings(
+                max_examples=count, deadline=None, suppress_health_check=SLOW, database=None,
+                derandomize=count == few,
+            )  # fmt: skip
+            quick(test)()
+
+        run.__name__ = test.__name__
+        return run
+
+    return decorate
+
+
+def build(recipe):
+    try:
+        return on_exprs(recipe)
+    except NO_VALUE:
+        assume(all(value_of(recipe, values) is None for values in SAMPLE))
+        assume(False)

@@ -1,7 +1,6 @@
 """Random expressions against Python's own numbers: no wrong value, no wrong answer."""
 
-import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pliant.sym.cond import ge, le
@@ -10,42 +9,14 @@ from pliant.sym.expr import evaluate, substitute, symbol
 from pliant.sym.facts import Contradiction, Facts
 from pliant.sym.rules import simplify
 from tests.sym import strategies as random
+from tests.sym.strategies import build, examples
 
-SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 LOW, HIGH = -2, 4
 MODELS = random.box(LOW, HIGH)
 
 
-def examples(few):
-    """The test with few examples by default, and as a `long` one with 10,000."""
-
-    def decorate(test):
-        @pytest.mark.parametrize(
-            "count", [few, pytest.param(10_000, marks=pytest.mark.long)], ids=["few", "many"]
-        )
-        def run(count):
-            quick = settings(
-                max_examples=count, deadline=None, suppress_health_check=SLOW, database=None,
-                derandomize=count == few,
-            )  # fmt: skip
-            quick(test)()
-
-        run.__name__ = test.__name__
-        return run
-
-    return decorate
-
-
 def same(a, b):
     return repr(a) == repr(b)  # tells 0.0 from -0.0 and 1 from True, and nan is nan
-
-
-def build(recipe):
-    try:
-        return random.on_exprs(recipe)
-    except random.NO_VALUE:
-        assume(all(random.value_of(recipe, values) is None for values in random.SAMPLE))
-        assume(False)
 
 
 def compare(recipe):
@@ -93,8 +64,8 @@ def test_substitution_is_evaluation_in_two_steps(recipe, inner):
 
 
 def learn(recipes):
-    """Facts from the box and the conditions, with the models of them: the points of the box at which
-    all conditions have a value, and hold."""
+    """Facts from the box and the conditions, with the models of them: the points of the box at
+    which all conditions have a value, and hold."""
     facts = Facts()
     conds = [build(recipe) for recipe in recipes]
     models = [v for v in MODELS if all(random.value_of(r, v) for r in recipes)]

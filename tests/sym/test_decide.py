@@ -1,5 +1,5 @@
-"""What facts are learnt, and what can be decided from them. (That nothing is decided wrongly is shown
-in test_against_brute_force.)"""
+"""What facts are learnt, and what can be decided from them. (That nothing is decided wrongly is
+shown in test_against_brute_force.)"""
 
 import pytest
 

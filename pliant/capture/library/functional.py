@@ -413,7 +413,7 @@ class CachedFunction(Value):
         return CACHED
 
     def children(self) -> list[Value]:
-        extra = [] if self.attributes is None else self.attributes.children()
+        extra = [] if self.attributes is None else self.attributes.contents()
         return [self.function, *self.options, *extra]
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
@@ -453,6 +453,8 @@ GET[CachedFunction] = lambda trace, obj, name: (
 def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
         trace.guard(Kind.TYPE, source, CACHED)
+    if "__wrapped__" not in vars(real):
+        return Opaque(real, source)
     made = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])
     made.real, made.source = real, source
     return made

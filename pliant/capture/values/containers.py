@@ -130,7 +130,7 @@ class Sequence(Container):
         return make_tuple(self.cls, constants(self.items))
 
     def children(self) -> list[Value]:
-        extra = [] if self.attributes is None else self.attributes.children()
+        extra = [] if self.attributes is None else self.attributes.contents()
         return [*self._items, *extra]
 
     def snapshot(self) -> list[Value] | None:
@@ -292,10 +292,16 @@ class Mapping(Container):
         self.written: dict[Any, bool] = {}  # keys stored or deleted, in order; re-inserted?
 
     def children(self) -> list[Value]:
+        """A `__dict__` is not made on its own but comes with its object."""
+        if self.owner is not None and self.source is None:
+            return [self.owner]
+        return self.contents()
+
+    def contents(self) -> list[Value]:
         found = [value for value in self.items.values() if value is not None]
         found += [value_of_key(key) for key in self.items if isinstance(key, ById | tuple)]
         found += [] if self.factory is None else [self.factory]
-        return found + ([] if self.attributes is None else self.attributes.children())
+        return found + ([] if self.attributes is None else self.attributes.contents())
 
     # ---- reading
 
@@ -364,6 +370,8 @@ class Mapping(Container):
     # ---- in residual code
 
     def rebuild(self, emit: Emitter) -> str:
+        if self.owner is not None:
+            return f"{emit.expression(self.owner)}.__dict__"
         if self.cls in MAPPING_TYPES:
             return emit.mapping(self)
         base = emit.constant(self.base(*MAPPING_TYPES))

@@ -99,7 +99,7 @@ class Function(Value):
     def children(self) -> list[Value]:
         found: list[Value] = [*(self.cells or []), *(self.defaults or [])]
         found += (self.kwdefaults or {}).values()
-        return found + ([] if self.attributes is None else self.attributes.children())
+        return found + ([] if self.attributes is None else self.attributes.contents())
 
     def rebuild(self, emit: Emitter) -> str:
         closure = emit.sequence_of(list(self.cells or []), tuple)

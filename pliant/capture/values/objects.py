@@ -44,7 +44,7 @@ class Instance(Value):
 
     def children(self) -> list[Value]:
         found = [value for value in self.slots.values() if value is not None]
-        return found + ([] if self.attributes is None else self.attributes.children())
+        return found + ([] if self.attributes is None else self.attributes.contents())
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         return instance_dict(trace, self).get(trace, name) if self.has_dict else None
@@ -91,6 +91,7 @@ class Instance(Value):
         for key in self.written:
             value = self.slots.get(key)
             if value is None:
+                emit.line(f"object.__setattr__({name}, {key!r}, None)")  # it may be unset
                 emit.line(f"object.__delattr__({name}, {key!r})")
             else:
                 emit.line(f"object.__setattr__({name}, {key!r}, {emit.expression(value)})")

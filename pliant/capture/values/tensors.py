@@ -43,7 +43,7 @@ class TensorValue(Value):
         return self.cls
 
     def children(self) -> list[Value]:
-        extra = [] if self.attributes is None else self.attributes.children()
+        extra = [] if self.attributes is None else self.attributes.contents()
         return [*self.slots.values(), *extra]
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
