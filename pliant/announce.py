@@ -79,7 +79,7 @@ def _made(captured: Captured, about: dict[str, Any]) -> None:
     events.emit(
         events.GuardsBuilt(guards=lambda: guards(False), routine=lambda: guards(True), **about)
     )
-    if captured.broken is not None:
+    if captured.broken is not None and not captured.broken.follows:
         _broke(captured.broken, about)
 
 

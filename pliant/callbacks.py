@@ -1,4 +1,4 @@
-"""Python functions that C code calls at a graph break: `sorted(items, key=f)`. They are compiled too.
+"""Python functions that C code calls at a graph break, `sorted(items, key=f)`, are compiled too.
 
 The call itself runs in Python, and what it is given to call is a stand-in that goes through pliant.
 """

@@ -25,6 +25,7 @@ class BreakInfo:
     what: str
     position: Position | None
     stack: tuple[Position, ...]
+    follows: bool = False  # from an earlier break that was reported
 
 
 class _Routed:

@@ -2,9 +2,8 @@
 
 import torch
 
-from tests.support.against_eager import check
-
 import pliant
+from tests.support.against_eager import check
 
 
 def size_of(t):

@@ -75,11 +75,9 @@ def _handles(frame: Frame) -> bool:
     entry = frame.decoded.handler(frame.index)
     while entry is not None:
         first, second = frame.instructions[entry.target : entry.target + 2]
-        if first.op == "PUSH_EXC_INFO":
-            if second.op != "WITH_EXCEPT_START" or not _leaves_pytorch(
-                frame.stack[entry.depth - 1]
-            ):
-                return True
+        leaves = second.op == "WITH_EXCEPT_START" and _leaves_pytorch(frame.stack[entry.depth - 1])
+        if first.op == "PUSH_EXC_INFO" and not leaves:
+            return True
         outer = frame.decoded.handler(entry.target)
         entry = None if outer is entry else outer
     return False

@@ -359,9 +359,7 @@ FOLDABLE = frozenset(
 )
 
 
-def binary(
-    trace: Trace, symbol: str, left: Value, right: Value, shown: str | None = None
-) -> Value:
+def binary(trace: Trace, symbol: str, left: Value, right: Value, shown: str | None = None) -> Value:
     """`left + right` and its relatives."""
     left, right = trace.read(left), trace.read(right)
     method, reflected, real = BINARY[symbol]

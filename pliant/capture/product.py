@@ -65,7 +65,9 @@ class Product:
         frames = [*outer, frames[-1]]  # the operation is in the last one, even if that is ours
         stack = tuple(frame.position() for frame in frames if not frame.ours)
         where = cause.stack or stack
-        self.broken = BreakInfo(cause.code, cause.what, where[-1] if where else None, where)
+        position = where[-1] if where else None
+        follows = _follows_from_earlier_break(frames[-1], cause)
+        self.broken = BreakInfo(cause.code, cause.what, position, where, follows)
         operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to
@@ -261,6 +263,14 @@ class Product:
             f"        {saved}.put_back()",
             "        raise",
         ]
+
+
+def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
+    """Whether a loop in which the graph broke goes on over an iterator that is a real one since
+    then. Telling this to the user would help nobody."""
+    source = frame.stack[-1].source if frame.stack else None
+    handed_over = isinstance(source, Local) and source.name.startswith("stack_")
+    return cause.code == "outside-iterator" and frame.instruction.op == "FOR_ITER" and handed_over
 
 
 def _only_returns(frame: Frame) -> bool:

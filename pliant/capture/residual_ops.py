@@ -123,6 +123,8 @@ def _call(op: Operation) -> None:
         assert isinstance(target.source, ClassAttr)
         callee = f"{op.source(args[0])}.{target.source.name}"
         args = args[1:]
+    elif isinstance(target, BuiltinMethod) and target.source is None:
+        callee = target.rebuild(op.emit)  # `x.item()` rather than a variable for `x.item`
     else:
         callee = op.source(target)
     write = _callback if _calls_back(target) else Operation.source
@@ -141,8 +143,10 @@ CALLERS = frozenset({sorted, min, max, map, filter, functools.reduce})
 def _calls_back(target: Value) -> bool:
     if isinstance(target, BuiltinMethod):
         return (target.owner, target.name) == (list, "sort")
-    return isinstance(target, Const) and target.python_type() in (type, type(len)) and (
-        target.value in CALLERS
+    return (
+        isinstance(target, Const)
+        and target.python_type() in (type, type(len))
+        and (target.value in CALLERS)
     )
 
 
@@ -191,7 +195,7 @@ def _no_frame(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> lis
 
 
 def _deeper(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
-    """A warning attributed to a caller of the compiled function: two frames of ours lie in between."""
+    """A warning attributed to a caller of the compiled function: two of our frames lie between."""
     level = args.pop(2) if len(args) > 2 else kwargs.get("stacklevel")
     if level is not None:
         number = op.trace.read(level).constant()
@@ -387,9 +391,21 @@ def _discard(op: Operation) -> None:
     op.go_on()
 
 
+def _delete(op: Operation) -> None:
+    del op.frame.locals[op.frame.instruction.value]
+    op.go_on()
+
+
+def _store(op: Operation) -> None:
+    op.frame.locals[op.frame.instruction.value] = op.operands[0]
+    op.go_on()
+
+
 WRITERS: dict[str, Callable[[Operation], None]] = {
     "CALL": _call,
     "POP_TOP": _discard,
+    "DELETE_FAST": _delete,
+    "STORE_FAST": _store,
     "CALL_FUNCTION_EX": _call_ex,
     "LOAD_ATTR": _load_attr,
     "LOAD_METHOD": _load_method,

@@ -12,7 +12,6 @@ from pliant.capture.value import Null, Unread, Value
 from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Handled, Opaque
 
-
 # Functions that see all variables of the frame that calls them.
 READ_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
 

@@ -218,7 +218,7 @@ class Search:
 
     def _by_cases(self, e: Expr, depth: int) -> bool:
         for product, c in e.terms:
-            cases = _CASES.get((product.op, c > 0))
+            cases = CASES.get((product.op, c > 0))
             if cases is not None:
                 rest = e - scale(product, c)
                 return all(self.proves(rest + scale(x, c), depth - 1) for x in cases(product))
@@ -244,7 +244,7 @@ class Search:
         return sorted(e.terms, key=bounded)
 
 
-_CASES: Final[dict[tuple[str, bool], Callable[[Expr], tuple[Expr, ...]]]] = {
+CASES: Final[dict[tuple[str, bool], Callable[[Expr], tuple[Expr, ...]]]] = {
     ("max", True): lambda p: p.args,
     ("min", False): lambda p: p.args,
     ("abs", True): lambda p: (p.args[0], -p.args[0]),

@@ -26,7 +26,7 @@ from typing import Any, Final
 from pliant.base.errors import ShapeConstraintError
 from pliant.base.position import Position
 from pliant.sym import explain
-from pliant.sym.cond import Cond, eq, ge, not_
+from pliant.sym.cond import TRUE, Cond, and_, eq, ge, not_
 from pliant.sym.decide import decide
 from pliant.sym.expr import Expr
 from pliant.sym.facts import Contradiction, Facts
@@ -103,11 +103,11 @@ class ShapeEnv(Symbols):
 
     def ask(self, cond: Cond, asker: str, position: Position | None = None) -> Question:
         """Facts, then hints. The answer may be None."""
+        if cond.value is not None:
+            return Question(asker, cond, cond.value, "constant")
         return self._note(self._answer(cond, asker, position))
 
     def _answer(self, cond: Cond, asker: str, position: Position | None) -> Question:
-        if cond.value is not None:
-            return Question(asker, cond, cond.value, "constant")
         simple = simplify(cond, self.facts)
         hint = self.hint(simple)
         answer = decide(self.facts, simple, hint)
@@ -200,9 +200,9 @@ class ShapeEnv(Symbols):
     # What answers leave behind
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
-        guard = Guard(cond, asker, position)
+        guard = Guard(_unknown_part(self.facts, cond), asker, position)
         self.recorded.append(guard)
-        self._learn(cond, asker, position)
+        self._learn(guard.condition, asker, position)
         return guard
 
     def _assume(self, question: Question, answer: bool) -> bool:
@@ -271,8 +271,15 @@ class ShapeEnv(Symbols):
         kept: list[Guard] = []
         # The latest first: they were asked knowing the earlier ones, so they are the stronger ones.
         for guard in reversed(self.recorded):
-            if decide(facts, guard.condition, True) is not True:
-                kept.append(guard)
-                facts.learn(guard.condition)
+            condition = _unknown_part(facts, guard.condition)
+            if condition is not TRUE:
+                kept.append(replace(guard, condition=condition))
+                facts.learn(condition)
         kept.reverse()
         return sorted(kept, key=lambda guard: len(guard.condition.symbols))
+
+
+def _unknown_part(facts: Facts, cond: Cond) -> Cond:
+    """What has to be guarded for `cond` to hold: those of its parts that are not known to."""
+    parts = cond.args if cond.op == "and" else (cond,)
+    return and_(*[part for part in parts if decide(facts, part, True) is not True])

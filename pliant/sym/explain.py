@@ -42,6 +42,12 @@ def _provenance(
 def data_dependent(env: Symbols, question: Question, asks: str = "") -> DataDependentError:
     """The error for a question nobody can answer; to be raised, or to become a graph break."""
     cond = question.condition
+    remedy = (
+        "say what it is, before this line, with pliant.check(... == ...), or keep it in a tensor"
+        if asks
+        else f"say which it is, before this line: pliant.check({named(env, cond)}), or "
+        f"pliant.check({named(env, not_(cond))})"
+    )
     asks = asks or f"asks whether {named(env, cond)}"
     free = sorted((s for s in cond.symbols if s not in env.hints), key=lambda s: s.order)
     origins = [env.symbols[s] for s in free if s in env.symbols]
@@ -49,8 +55,7 @@ def data_dependent(env: Symbols, question: Question, asks: str = "") -> DataDepe
     return DataDependentError(
         f"{question.asker} {asks}, which depends on the contents of a tensor",
         why="while the function is captured, this is not known: " + ", ".join(known),
-        remedy=f"say which it is, before this line: pliant.check({named(env, cond)}), or "
-        f"pliant.check({named(env, not_(cond))})",
+        remedy=remedy,
         position=question.position or env.where(),
         code="data-dependent",
     )

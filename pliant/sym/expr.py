@@ -242,7 +242,7 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
     )
     node.symbols = _NO_SYMBOLS.union(*[product.symbols for product, _ in terms])
     node.order = (4, tuple([(product.order, c) for product, c in terms]), const)
-    node.plain = all([product.plain for product, _ in terms])
+    node.plain = False not in [product.plain for product, _ in terms]
     return _nodes.setdefault(key, node)
 
 
@@ -265,7 +265,7 @@ def from_factors(exponents: Mapping[Expr, int]) -> Expr:
     node.terms = ((node, 1),)
     node.symbols = _NO_SYMBOLS.union(*[factor.symbols for factor, _ in factors])
     node.order = (3, tuple([(factor.order, e) for factor, e in factors]))
-    node.plain = all([factor.plain for factor, _ in factors])
+    node.plain = False not in [factor.plain for factor, _ in factors]
     return _nodes.setdefault(key, node)
 
 

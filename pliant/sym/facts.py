@@ -144,7 +144,8 @@ class Facts(Known):
     # Learning
 
     def learn(self, cond: Cond) -> None:
-        """Make `cond` a fact. Raises `Contradiction` if it is known to be false."""
+        """Make `cond` a fact. Raises `Contradiction` if it is found to be false; then these facts
+        are of no more use (`copy` them before, when that may happen)."""
         self._learn(cond, DEEPEST)
 
     def _learn(self, cond: Cond, depth: int) -> None:

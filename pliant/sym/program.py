@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pliant.sym.expr import STRICT, Expr, Node
@@ -88,11 +89,11 @@ class _Writer:
             self.write(node.args[0])
             self.emit(node.op, taken=1)
         elif node.op in BINARY:
-            self.chain(node.op, [lambda arg=arg: self.write(arg) for arg in node.args])
+            self.chain(node.op, [partial(self.write, arg) for arg in node.args])
         else:
             raise NotImplementedError(f"{node.op} in a program for the stack machine")
 
-    def chain(self, op: str, parts: list[Callable[[], None]]) -> None:
+    def chain(self, op: str, parts: Sequence[Callable[[], None]]) -> None:
         for number, part in enumerate(parts):
             part()
             if number:
@@ -104,9 +105,9 @@ class _Writer:
         self.emit("const", value)
 
     def sum(self, node: Expr) -> None:
-        parts = [lambda p=p, c=c: self.term(p, c) for p, c in node.terms]
+        parts = [partial(self.term, product, c) for product, c in node.terms]
         if node.const:
-            parts.append(lambda: self.number(node.const))
+            parts.append(partial(self.number, node.const))
         self.chain("add", parts)
 
     def term(self, product: Expr, c: int) -> None:
@@ -116,7 +117,7 @@ class _Writer:
             self.emit("mul", taken=2)
 
     def product(self, node: Expr) -> None:
-        self.chain("mul", [lambda f=f, e=e: self.power(f, e) for f, e in node.factors])
+        self.chain("mul", [partial(self.power, factor, e) for factor, e in node.factors])
 
     def power(self, factor: Expr, exponent: int) -> None:
         self.write(factor)

@@ -62,16 +62,14 @@ class Symbols:
 
         `declared` is a promise about the input (`mark_dynamic(min=, max=)`): it becomes a guard.
         """
-        shared = self._shared(hint, size_like, strict)
-        if shared is not None:
-            self.bindings.append(Binding(source, shared))
-            return shared
-        natural = NATURAL if size_like else ALL
-        new = self._add(source, "input", hint, size_like, natural, strict, why)
-        self.bindings.append(Binding(source, new))
+        found = self._shared(hint, size_like, strict)
+        if found is None:
+            natural = NATURAL if size_like else ALL
+            found = self._add(source, "input", hint, size_like, natural, strict, why)
+        self.bindings.append(Binding(source, found))
         if declared is not None:
-            self._declare(new, declared, hint)
-        return new
+            self._declare(found, declared, hint)
+        return found
 
     def add_unbacked(
         self,
@@ -100,13 +98,9 @@ class Symbols:
         """Remember why an input is a constant from the start, for `provenance`."""
         self.statics.append(Provenance(source, "static", value, why, position=self.where()))
 
-    def make_size_like(self, expr: Expr) -> None:
-        """A number that is used as a size is at least 0, from here on (the caller checks it)."""
-        for s in expr.symbols:
-            info = self.symbols.get(s)
-            if info is not None and info.hint is None and expr is s:
-                self.symbols[s] = replace(info, size_like=True)
-        self.facts.learn(ge(expr, 0))
+    def mark_size_like(self, s: Expr) -> None:
+        """The unbacked symbol is used as a size. (That it is at least 0 has to be checked.)"""
+        self.symbols[s] = replace(self.symbols[s], size_like=True)
 
     def _add(
         self,

@@ -13,14 +13,14 @@ import pliant
 class Programs:
     """A collection of programs, each with arguments and what `check` is to expect of it::
 
-        program = Programs()
+    program = Programs()
 
-        @program(X, [], breaks=1)
-        def prints(x, log): ...
+    @program(X, [], breaks=1)
+    def prints(x, log): ...
 
-        @pytest.mark.parametrize(("function", "args", "expected"), program.cases)
-        def test_same_as_eager(function, args, expected):
-            check(function, *args, **expected)
+    @pytest.mark.parametrize(("function", "args", "expected"), program.cases)
+    def test_same_as_eager(function, args, expected):
+        check(function, *args, **expected)
     """
 
     def __init__(self, **default: Any) -> None:

@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pliant.sym.cond import ge, le
-from pliant.sym.decide import decide
+from pliant.sym.decide import CASES, decide, inequalities
 from pliant.sym.expr import evaluate, substitute, symbol
 from pliant.sym.facts import Contradiction, Facts
 from pliant.sym.rules import simplify
@@ -126,7 +126,7 @@ def test_no_decision_about_sums_is_wrong(recipes, question):
     check_decision(recipes, question)
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(random.comparisons, max_size=2), random.float_comparisons)
 def test_no_decision_about_floats_is_wrong(recipes, question):
     check_decision(recipes, question)
@@ -151,3 +151,156 @@ def test_simplifying_under_facts_keeps_the_value_and_the_range_holds_it(recipes,
                 simple,
             )
             assert expected in found and expected in facts.range(built)
+
+
+SIZES = [ge(s, 0) for s in random.SYMBOLS]
+SIZE_MODELS = random.box(0, 5) + [dict(zip(random.NAMES, p)) for p in ((40, 7, 13), (9, 50, 51))]
+SMALL = st.integers(-3, 6).map(lambda n: ("number", n))
+SIZE_EXPRS = st.recursive(
+    st.sampled_from([("name", name) for name in random.NAMES]),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["+", "-", "*", "min", "max"]), inner, inner),
+        st.tuples(st.sampled_from(["+", "*"]), inner, SMALL),
+        st.tuples(st.sampled_from(["//", "%", "ceildiv"]), inner, st.one_of(SMALL, inner)),
+        st.tuples(st.just("abs"), st.tuples(st.just("-"), inner, SMALL)),
+    ),
+    max_leaves=4,
+)
+SIZE_CONDITIONS = st.tuples(
+    st.sampled_from(list(random.COMPARISONS)), SIZE_EXPRS, st.one_of(SIZE_EXPRS, SMALL)
+)
+
+
+def learn_sizes(recipes):
+    """Facts about sizes without upper limit, and some of their models."""
+    facts = Facts()
+    models = [v for v in SIZE_MODELS if all(random.value_of(r, v) for r in recipes)]
+    try:
+        for cond in SIZES + [build(recipe) for recipe in recipes]:
+            facts.learn(cond)
+    except Contradiction:
+        assert not models, (recipes, models[0])
+        assume(False)
+    except random.NO_VALUE:
+        assume(False)
+    return facts, models
+
+
+@examples(300)
+@given(st.lists(SIZE_CONDITIONS, max_size=3), SIZE_CONDITIONS)
+def test_no_decision_about_unlimited_sizes_is_wrong(recipes, question):
+    """Without limits, ranges decide little: most answers are found by adding inequalities."""
+    facts, models = learn_sizes(recipes)
+    try:
+        answer = decide(facts, build(question))
+    except random.NO_VALUE:
+        assume(False)
+    truths = {value for v in models if (value := random.value_of(question, v)) is not None}
+    if answer is not None:
+        assert truths <= {answer}, (recipes, question, answer)
+
+
+A, B, C = [("name", name) for name in random.NAMES]
+PRODUCTS = [A, B, C, ("*", A, B), ("*", B, C), ("*", A, A), ("*", ("*", A, B), C)]
+WHOLE_MODELS = random.box(-3, 4) + [dict(zip(random.NAMES, p)) for p in ((20, -7, 5), (6, 9, 8))]
+
+
+def total(terms):
+    result = ("number", 0)
+    for c, product in terms:
+        result = ("+", result, ("*", ("number", c), product))
+    return result
+
+
+POLYNOMIALS = st.lists(
+    st.tuples(st.sampled_from([-2, -1, -1, 1, 1, 2]), st.sampled_from(PRODUCTS)),
+    min_size=1,
+    max_size=3,
+).map(total)
+BOUNDS = st.tuples(
+    st.sampled_from(["<=", ">="]),
+    st.sampled_from([A, B, C]),
+    st.integers(-2, 3).map(lambda n: ("number", n)),
+)
+POLYNOMIAL_CONDITIONS = st.tuples(
+    st.sampled_from(["<=", ">=", "<", "==", "!="]), POLYNOMIALS, st.one_of(POLYNOMIALS, SMALL)
+)
+MODULI = st.sampled_from([2, 3, 4, 6, 8]).map(lambda n: ("number", n))
+REMAINDERS = st.tuples(
+    st.just("=="),
+    st.tuples(st.just("%"), st.one_of(st.sampled_from([A, B, C]), POLYNOMIALS), MODULI),
+    st.integers(0, 2).map(lambda n: ("number", n)),
+)
+
+
+def check_whole(recipes, question):
+    facts = Facts()
+    models = [v for v in WHOLE_MODELS if all(random.value_of(r, v) for r in recipes)]
+    try:
+        for recipe in recipes:
+            facts.learn(build(recipe))
+    except Contradiction:
+        assert not models, (recipes, models[0])
+        return
+    answer = decide(facts, build(question))
+    truths = {random.value_of(question, v) for v in models}
+    assert answer is None or truths <= {answer}, (recipes, question, answer)
+
+
+@examples(400)
+@given(
+    st.lists(BOUNDS, min_size=2, max_size=5),
+    st.lists(POLYNOMIAL_CONDITIONS, max_size=2),
+    POLYNOMIAL_CONDITIONS,
+)
+def test_no_decision_about_products_is_wrong(bounds, recipes, question):
+    """Factors of either sign, with and without limits."""
+    check_whole(bounds + recipes, question)
+
+
+@examples(300)
+@given(st.lists(REMAINDERS, min_size=1, max_size=3), st.one_of(REMAINDERS, POLYNOMIAL_CONDITIONS))
+def test_no_decision_about_remainders_is_wrong(recipes, question):
+    check_whole(recipes, question)
+
+
+def value_at(node, values):
+    try:
+        return evaluate(node, random.with_symbols(values))
+    except random.NO_VALUE:
+        return None
+
+
+@examples(200)
+@given(st.lists(SIZE_CONDITIONS, max_size=2), SIZE_EXPRS)
+def test_every_inequality_that_a_proof_may_add_holds(recipes, recipe):
+    facts, models = learn_sizes(recipes)
+    try:
+        built = simplify(build(recipe), facts)
+    except random.NO_VALUE:
+        assume(False)
+    for product, _ in built.terms:
+        for positive in (True, False):
+            for f in inequalities(facts, product, positive):
+                values = [value_at(f, v) for v in models if random.value_of(recipe, v) is not None]
+                assert all(value is None or value <= 0 for value in values), (recipes, product, f)
+            if (product.op, positive) in CASES:
+                for v in models:
+                    cases = [value_at(case, v) for case in CASES[product.op, positive](product)]
+                    value = value_at(product, v)
+                    assert value is None or value in cases, (product, v)
+
+
+@examples(200)
+@given(st.lists(BOUNDS, max_size=5), st.lists(POLYNOMIAL_CONDITIONS, max_size=2), POLYNOMIALS)
+def test_every_inequality_about_products_holds(bounds, recipes, recipe):
+    facts = Facts()
+    models = [v for v in WHOLE_MODELS if all(random.value_of(r, v) for r in bounds + recipes)]
+    try:
+        for each in bounds + recipes:
+            facts.learn(build(each))
+    except Contradiction:
+        assume(False)
+    for product, _ in simplify(build(recipe), facts).terms:
+        for f in [*inequalities(facts, product, True), *inequalities(facts, product, False)]:
+            assert all(value_at(f, v) <= 0 for v in models), (bounds, recipes, product, f)

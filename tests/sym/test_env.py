@@ -287,6 +287,20 @@ def test_everything_is_told_to_the_listener():
 def test_a_number_used_as_a_size():
     env = ShapeEnv()
     u0 = env.add_unbacked("n")
-    env.make_size_like(u0)
-    assert env.range(u0) == NATURAL and env.symbols[u0].size_like
+    env.mark_size_like(u0)
+    env.check(ge(u0, 0))
+    assert env.range(u0) == NATURAL
     assert env.size_oblivious(eq(u0, 0), "zeros") is False
+
+
+def test_only_the_unknown_part_of_a_condition_is_guarded():
+    env, s0, s1 = env_with(5, 7)
+    env.evaluate(le(s0, 3), "branch")
+    env.evaluate(and_(ge(s0, 4), le(s1, 9)), "branch")
+    assert conditions(env.guards()) == ["s0 >= 4", "s1 <= 9"]
+
+
+def test_a_declared_range_holds_for_a_shared_symbol_too():
+    env, s0 = env_with(5)
+    assert env.add_input("L['y'].size(0)", 5, declared=Range(2, INF)) is s0
+    assert conditions(env.guards()) == ["s0 >= 2"]

@@ -56,6 +56,7 @@ from pliant.capture.values.containers import (
     plain_tuple,
 )
 from pliant.capture.values.functions import BoundMethod, Function, Partial
+from pliant.capture.values.objects import Opaque
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.source import Attr, Fixed, Source

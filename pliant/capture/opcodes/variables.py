@@ -27,9 +27,17 @@ def nothing(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
 @opcode("POP_TOP", "END_FOR", lazy=True)
 def discard(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     for operand in operands:
-        real = getattr(operand, "real", None)
-        if type(real) is GeneratorType and real.gi_frame is not None:
-            raise Break("cannot-rebuild", "a generator that is closed here")
+        give_up(frame, operand)
+
+
+def give_up(frame: Frame, value: Value | None) -> None:
+    """Python closes a generator when the last reference to it goes: then and not later."""
+    real = getattr(value, "real", None)
+    if type(real) is not GeneratorType or real.gi_frame is None or real.gi_frame.f_lasti < 0:
+        return
+    held = [each for each in (*frame.stack, *frame.locals.values()) if each is value]
+    if len(held) == 1:
+        raise Break("cannot-rebuild", "a generator that may be closed here")
 
 
 @opcode("PUSH_NULL")
@@ -77,6 +85,7 @@ def load_fast_and_clear(trace: Trace, frame: Frame, ins: Instruction) -> Any:
 
 @opcode("STORE_FAST", lazy=True)
 def store_fast(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    give_up(frame, frame.locals.get(ins.value))
     old = frame.locals.pop(ins.value, None) if trace.suspended else None
     if value is NULL:
         frame.locals.pop(ins.value, None)
@@ -88,6 +97,7 @@ def store_fast(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> An
 
 @opcode("DELETE_FAST")
 def delete_fast(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    give_up(frame, frame.locals.get(ins.value))
     old = frame.locals.pop(ins.value, None)
     if old is None:
         trace.throw(unbound(ins.value))
