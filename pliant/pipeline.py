@@ -139,11 +139,12 @@ class Compiler:
     ) -> Any:
         """Residual code raised: the user sees the exception as his own code would raise it."""
         captured: Captured = entry.info.captured
-        if tracebacks.raised_at(error, entry.residual.__code__, captured.graph_line):
-            recovery.restore(captured.state)
-            if captured.graph is not None and captured.rerunnable:
+        graph, code = captured.graph, entry.residual.__code__
+        if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
+            recovery.restore(captured.undo, graph, error)
+            if captured.rerunnable:
                 try:  # the program may handle it, and nothing has been changed yet
                     return recovery.call(dispatcher.fn, values)
                 except BaseException as again:
                     error = again
-        raise tracebacks.rewrite(error)
+        return recovery.raising(error)

@@ -66,6 +66,7 @@ class Captured:
     lines: dict[int, tuple[Position, ...]]  # residual line to the user's stack
     graph_line: int  # the residual line that calls the graph, if there is one
     state: State  # PyTorch's global state when the function was called
+    undo: tuple[Callable[[], Any], ...] = ()  # put PyTorch's state back, from the last change on
     resumes: tuple[ResumeTarget, ...] = ()
     broken: BreakInfo | None = None
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same

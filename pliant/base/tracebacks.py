@@ -8,6 +8,7 @@ each is made by a tiny function with the user's file name, function name, line a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 from weakref import finalize
@@ -86,6 +87,23 @@ def _caller(position: Position, namespace: dict[str, Any]) -> FunctionType:
     code = _code_at(position, _call.__code__)
     register(code, lambda line: ())
     return FunctionType(code, namespace)
+
+
+def raiser(entry: TracebackType) -> FunctionType:
+    """A function that raises an exception and leaves this very entry in its traceback.
+
+    It takes the exception and the context that this is to keep.
+    """
+    code = entry.tb_frame.f_code
+    position = replace(Position.of_code(code, max(entry.tb_lasti, 0)), line=entry.tb_lineno)
+    return FunctionType(_code_at(position, _raise.__code__), entry.tb_frame.f_globals)
+
+
+def _raise(error: BaseException, context: BaseException | None) -> None:
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 # ---- entries without frames

@@ -9,7 +9,7 @@ and whatever the graph writes can be put back as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.tensors import TensorValue
 
 if TYPE_CHECKING:
+    from pliant.bytecode.decode import ExceptionEntry
     from pliant.capture.frame import Frame
     from pliant.capture.trace import Trace
 
@@ -70,17 +71,24 @@ def is_guarded(frames: Iterable[Frame]) -> bool:
 
 
 def _handles(frame: Frame) -> bool:
-    """Whether one of the handlers around the present instruction is more than Python's own cleaning
-    up or the leaving of a context of PyTorch, whose state is put back in any case."""
-    entry = frame.decoded.handler(frame.index)
-    while entry is not None:
-        first, second = frame.instructions[entry.target : entry.target + 2]
-        leaves = second.op == "WITH_EXCEPT_START" and _leaves_pytorch(frame.stack[entry.depth - 1])
-        if first.op == "PUSH_EXC_INFO" and not leaves:
+    """Whether one of the handlers is more than the leaving of a context of PyTorch, whose state is
+    put back in any case."""
+    for entry in handlers(frame, frame.index):
+        leaves = frame.instructions[entry.target + 1].op == "WITH_EXCEPT_START"
+        if not leaves or not _leaves_pytorch(frame.stack[entry.depth - 1]):
             return True
+    return False
+
+
+def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
+    """The program's own handlers around an instruction, innermost first. Left out is what Python
+    does for itself on the way."""
+    entry = frame.decoded.handler(index)
+    while entry is not None:
+        if frame.instructions[entry.target].op == "PUSH_EXC_INFO":
+            yield entry
         outer = frame.decoded.handler(entry.target)
         entry = None if outer is entry else outer
-    return False
 
 
 def _leaves_pytorch(leave: Any) -> bool:

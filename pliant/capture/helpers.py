@@ -29,6 +29,17 @@ def finished_generator() -> GeneratorObject:
     return generator
 
 
+def merge(target: dict[str, Any], added: Any, callee: str) -> None:
+    """Add the keyword arguments `**added` of a call of `callee`."""
+    if not hasattr(added, "keys"):
+        name = type(added).__name__
+        raise TypeError(f"{callee}() argument after ** must be a mapping, not {name}")
+    for key in added.keys():  # noqa: SIM118  not every mapping is a dictionary
+        if key in target:
+            raise TypeError(f"{callee}() got multiple values for keyword argument '{key}'")
+        target[key] = added[key]
+
+
 def enter(manager: Any) -> tuple[Any, Any]:
     """What `with manager` does first: its `__exit__`, and what its `__enter__` gives."""
     name = type(manager).__name__
@@ -111,6 +122,7 @@ HELPERS: dict[str, Any] = {
     "enter": enter,
     "finished_generator": finished_generator,
     "handling": handling,
+    "merge": merge,
     "primed": primed,
     "raise_as_is": raise_as_is,
 }

@@ -19,6 +19,7 @@ from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception
 from pliant.capture.suspended import closes, generator_source, suspended
+from pliant.capture.torch_state import NESTING
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
@@ -239,6 +240,7 @@ class Product:
             lines={line + offset: stack for line, stack in self.where.items()},
             graph_line=len(comments) + 2 + (2 if trace.lasting.undoable else 0),
             state=self.state,
+            undo=tuple(undo for undo in trace.undo if undo not in NESTING),
             resumes=tuple(self.resumes),
             broken=self.broken,
             rerunnable=trace.lasting.undoable or not trace.lasting,

@@ -20,7 +20,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.opcodes.calls import split_call
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Break, Const, Value
-from pliant.capture.values.functions import BuiltinMethod, Function
+from pliant.capture.values.functions import BuiltinMethod, Function, called
 from pliant.guards.source import ClassAttr
 from pliant.stages import ROUTED
 
@@ -336,6 +336,23 @@ def _update(method: str) -> Callable[[Operation], None]:
     return write
 
 
+def _dict_merge(op: Operation) -> None:
+    target, *between, added = op.operands
+    place = -1 - (op.frame.instruction.arg or 0) - 2
+    callee = called(op.trace, op.frame.stack[place])
+    arguments = f"{op.emit.name_it(target, 'keywords')}, {op.source(added)}, {callee!r}"
+    op.text.append(f"{op.emit.helper('merge')}({arguments})")
+    op.go_on(target, *between)
+
+
+def _load_super_attr(op: Operation) -> None:
+    _, cls, obj = op.operands
+    name, as_method, _ = op.frame.instruction.value
+    result = op.name("result")
+    op.text.append(f"{result} = super({op.source(cls)}, {op.source(obj)}).{name}")
+    op.go_on(*([NULL, result] if as_method else [result]))
+
+
 def _map_add(op: Operation) -> None:
     target, *between, key, value = op.operands
     name = op.emit.name_it(target, "target")
@@ -409,6 +426,7 @@ WRITERS: dict[str, Callable[[Operation], None]] = {
     "CALL_FUNCTION_EX": _call_ex,
     "LOAD_ATTR": _load_attr,
     "LOAD_METHOD": _load_method,
+    "LOAD_SUPER_ATTR": _load_super_attr,
     "STORE_ATTR": _statement("{1}.{value} = {0}"),
     "DELETE_ATTR": _statement("del {0}.{value}"),
     "BINARY_OP": _binary,
@@ -437,7 +455,7 @@ WRITERS: dict[str, Callable[[Operation], None]] = {
     "SET_UPDATE": _update("update"),
     "SET_ADD": _update("add"),
     "DICT_UPDATE": _update("update"),
-    "DICT_MERGE": _update("update"),
+    "DICT_MERGE": _dict_merge,
     "MAP_ADD": _map_add,
     "RAISE_VARARGS": _raise,
     "FORMAT_VALUE": _format,

@@ -69,6 +69,9 @@ QUERY_NAMES = (
     "_get_tracing", "_get_deterministic", "_is_torch_function", "_len_torch", "_has_torch",
     "_is_view",
 )  # fmt: skip
+# Counts how deep autocast is nested. Undone as often as it was done, not put back to a value.
+NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+
 QUERIES: frozenset[Any] = frozenset(
     getattr(torch._C, name) for name in dir(torch._C) if name.startswith(QUERY_NAMES)
 )

@@ -1,9 +1,10 @@
-"""Where the lines of a graph's code come from in the user's program."""
+"""Graphs that fail: where their lines come from in the user's program, and how far they ran."""
 
 from __future__ import annotations
 
 import linecache
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from torch import fx
@@ -14,19 +15,38 @@ from pliant.base.position import Position
 
 def register(graph: fx.GraphModule) -> None:
     """Let tracebacks through the code of `graph`, as it is now, show the user's lines."""
-    code: Any = getattr(type(graph).forward, "__code__", None)
-    numbers: dict[int, int | None] | None = getattr(graph, "_lineno_map", None)
-    if code is None or not numbers:
-        return
-    first: int = getattr(graph, "_prologue_start", 0)
     stacks = [node.meta.get("stack", ()) for node in graph.graph.nodes]
+    node_at = _nodes_by_line(graph)
 
     def lines(line: int) -> tuple[Position, ...]:
-        node = numbers.get(line - first)
-        return stacks[node] if node is not None and node < len(stacks) else ()
+        index = node_at(line)
+        return stacks[index] if index is not None and index < len(stacks) else ()
 
-    tracebacks.register(code, lines)
-    weakref.finalize(code, _forget_source, code.co_filename)
+    code = _code_of(graph)
+    if code is not None:
+        tracebacks.register(code, lines)
+        weakref.finalize(code, _forget_source, code.co_filename)
+
+
+def ran_before(graph: fx.GraphModule, error: BaseException) -> list[fx.Node]:
+    """The nodes that ran before `error` came out of the code of `graph`; none if it did not."""
+    code, entry = _code_of(graph), error.__traceback__
+    while entry is not None:
+        if code is not None and entry.tb_frame.f_code is code:
+            return list(graph.graph.nodes)[: _nodes_by_line(graph)(entry.tb_lineno) or 0]
+        entry = entry.tb_next
+    return []
+
+
+def _code_of(graph: fx.GraphModule) -> Any:
+    return getattr(type(graph).forward, "__code__", None)
+
+
+def _nodes_by_line(graph: fx.GraphModule) -> Callable[[int], int | None]:
+    """From a line of the graph's code to the index of the node on it."""
+    numbers: dict[int, int | None] = getattr(graph, "_lineno_map", None) or {}
+    first: int = getattr(graph, "_prologue_start", 0)
+    return lambda line: numbers.get(line - first)
 
 
 def _forget_source(file: str) -> None:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
-from pliant._native import State, set_bypass
+from pliant._native import Dispatcher, set_bypass
+from pliant.base import tracebacks
+from pliant.runtime import graphs
 
 
-def restore(state: State) -> None:
-    """Put back the modes that a graph may have changed before it failed."""
-    torch._C._set_grad_enabled(state.grad_enabled)
-    torch.set_autocast_enabled("cpu", state.autocast_cpu)
-    torch.set_autocast_enabled("cuda", state.autocast_cuda)
-    torch.set_autocast_cache_enabled(state.autocast_cache)
-    for device, dtype in (("cpu", state.autocast_cpu_dtype), ("cuda", state.autocast_cuda_dtype)):
-        if dtype is not None:  # it is, while autocast is off
-            torch.set_autocast_dtype(device, dtype)
-    torch.set_default_dtype(state.default_dtype)
-    torch.use_deterministic_algorithms(state.deterministic, warn_only=state.deterministic_warn_only)
+def restore(undo: Sequence[Callable[[], Any]], graph: fx.GraphModule, error: BaseException) -> None:
+    """Put back the modes that `graph` may have changed before it failed with `error`."""
+    for put_back in reversed(undo):
+        put_back()
+    ran = [node.target for node in graphs.ran_before(graph, error)]
+    entered = ran.count(torch.autocast_increment_nesting)
+    for _ in range(entered - ran.count(torch.autocast_decrement_nesting)):
+        torch.autocast_decrement_nesting()
+
+
+def raising(error: BaseException) -> Any:
+    """What the dispatcher's `on_error` returns to raise `error` as the user's code would: a call of
+    a function that stands in for the outermost frame, so that no frame of ours is seen."""
+    outermost = tracebacks.rewrite(error).__traceback__
+    if outermost is None:
+        raise error
+    error.__traceback__ = outermost.tb_next
+    dispatcher = Dispatcher(tracebacks.raiser(outermost))
+    dispatcher.mode = 2  # runs the function as it is
+    return dispatcher.tail(error, error.__context__)
 
 
 def call(function: types.FunctionType, values: tuple[Any, ...]) -> Any:

@@ -4,8 +4,9 @@ The one idea: what guards need at run time is data, not code to compile: a short
 instructions (operation, operand) that a loop of a few lines runs on a stack of 64-bit integers.
 `run` is that loop in Python: the definition that the native one has to agree with.
 
-A division by 0, a negative exponent or a number beyond 64 bits ends the run without a result (None
-here). A guard without a result does not hold.
+A division by 0, a negative exponent or a number beyond 64 bits has no value (None here), and
+neither has what is computed from it; `select` minds only what it selects. A guard without a value
+does not hold.
 """
 
 from __future__ import annotations
@@ -142,26 +143,26 @@ _WRITE: Final[dict[str, Callable[[_Writer, Any], None]]] = {
 }
 
 
-def run(program: Program, values: Sequence[int]) -> int | None:
+def run(program: Program, values: Sequence[int], largest: int = LARGEST) -> int | None:
     """The value, or None where there is none."""
-    stack: list[int] = []
+    stack: list[int | None] = []
     for op, operand in program.code:
         try:
             result = _step(op, operand, stack, values)
         except (ZeroDivisionError, OverflowError):
-            return None
-        if abs(result) > LARGEST:
-            return None
-        stack.append(int(result))
+            result = None
+        stack.append(None if result is None or abs(result) > largest else int(result))
     return stack.pop()
 
 
-def _step(op: str, operand: int, stack: list[int], values: Sequence[int]) -> int:
+def _step(op: str, operand: int, stack: list[int | None], values: Sequence[int]) -> int | None:
     if op == "const" or op == "load":
         return operand if op == "const" else values[operand]
+    b = stack.pop()
     if op in UNARY:
-        return UNARY[op](stack.pop())
-    b, a = stack.pop(), stack.pop()
+        return None if b is None else UNARY[op](b)
+    a = stack.pop()
     if op == "select":
-        return a if stack.pop() else b
-    return BINARY[op](a, b)
+        condition = stack.pop()
+        return None if condition is None else a if condition else b
+    return None if a is None or b is None else BINARY[op](a, b)

@@ -304,7 +304,7 @@ def exception_returned(x):
 @program(X)
 def built_in_errors(x):
     out = []
-    table = {"a": 1}
+    table, empty, nothing = {"a": 1}, [], None
     for action in (
         lambda: table["b"],
         lambda: [1, 2][5],
@@ -320,8 +320,8 @@ def built_in_errors(x):
         lambda: [].missing,
         lambda: next(iter([])),
         lambda: 3 in 3,
-        lambda: None(),
-        lambda: [][:, 0],
+        lambda: nothing(),
+        lambda: empty[:, 0],
         lambda: -"a",
         lambda: {}[[]],
         lambda: "abc".index("x"),

@@ -10,15 +10,9 @@ import torch
 import pliant
 from pliant.base import events
 from tests.support.against_eager import check
+from tests.support.programs import note
 
 X = torch.arange(6.0).reshape(2, 3)
-
-
-@pliant.disable
-def note(log, what):
-    """An operation that breaks the graph and whose time matters."""
-    log.append(what)
-    return len(log)
 
 
 def compilations(function, *args):
@@ -46,15 +40,6 @@ def test_one_compilation_for_all_layers():
         torch.testing.assert_close(result, over_layers(X, layers, []))
         counts.append(count)
     assert counts[0] >= counts[1] == counts[2] <= 4
-
-
-def counting(x, n, log):
-    i = 0
-    while i < n:
-        x = x + 1
-        note(log, "step")
-        i = len(log)
-    return x
 
 
 def for_range(x, n, log):
@@ -134,13 +119,6 @@ def test_many_iterations(function):
     assert len(log) == 2000
     few, _ = compilations(function, X, 8, [])
     assert count <= few <= 8
-
-
-def test_counter_of_a_loop_is_generalised():
-    log = []
-    with pytest.warns() if False else contextlib.nullcontext():
-        compiled = pliant.compile(counting)
-        assert torch.equal(compiled(X, 6, log), X + 6)
 
 
 # ---- callees

@@ -330,7 +330,7 @@ def test_same_lines_as_eager(function, args):
         assert type(actual) is type(expected)
         assert str(actual) == str(expected)
         assert entries(actual) == entries(expected)
-        for entry in traceback.extract_tb(without_on_error(actual).__traceback__):
+        for entry in traceback.extract_tb(actual.__traceback__):
             assert "/pliant/" not in entry.filename and not entry.filename.startswith("<")
 
 
@@ -356,18 +356,9 @@ def test_traceback_printed_by_the_program():
 def test_text_of_the_whole_traceback():
     """What Python prints: the user's source lines and carets, and nothing of ours."""
     expected = raised_by(chained, (X,))
-    actual = without_on_error(raised_by(pliant.compile(chained), (X,)))
+    actual = raised_by(pliant.compile(chained), (X,))
     assert shown(actual) == shown(expected)
 
 
 def shown(error):
     return "".join(traceback.format_exception(error))
-
-
-def without_on_error(error):
-    """The one entry of ours that stays: of the function that the dispatcher calls to raise."""
-    caller = error.__traceback__
-    own = caller.tb_next
-    if own is not None and own.tb_frame.f_code.co_name == "on_error":
-        caller.tb_next = own.tb_next
-    return error

@@ -6,7 +6,7 @@ import math
 import operator
 
 import pytest
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pliant.sym import cond, expr, floats
@@ -179,8 +179,8 @@ def with_symbols(values):
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
-def examples(few):
-    """The test with few examples by default, and as a `long` one with 10,000."""
+def examples(few, *strategies):
+    """The test on what the strategies give: few examples by default, 10,000 as a `long` test."""
 
     def decorate(test):
         @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def examples(few):
                 max_examples=count, deadline=None, suppress_health_check=SLOW, database=None,
                 derandomize=count == few,
             )  # fmt: skip
-            quick(test)()
+            quick(given(*strategies)(test))()
 
         run.__name__ = test.__name__
         return run

@@ -1,6 +1,6 @@
 """Random expressions against Python's own numbers: no wrong value, no wrong answer."""
 
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from pliant.sym.cond import ge, le
@@ -28,26 +28,22 @@ def compare(recipe):
             assert same(got, expected), (recipe, built, values, got, expected)
 
 
-@examples(250)
-@given(random.ints)
+@examples(250, random.ints)
 def test_an_expression_has_the_value_python_gives(recipe):
     compare(recipe)
 
 
-@examples(120)
-@given(random.conditions)
+@examples(120, random.conditions)
 def test_a_condition_has_the_value_python_gives(recipe):
     compare(recipe)
 
 
-@examples(120)
-@given(st.one_of(random.floats_, random.from_floats, random.float_comparisons))
+@examples(120, st.one_of(random.floats_, random.from_floats, random.float_comparisons))
 def test_floats_have_the_value_python_gives(recipe):
     compare(recipe)
 
 
-@examples(60)
-@given(random.ints, st.tuples(random.ints, random.ints))
+@examples(60, random.ints, st.tuples(random.ints, random.ints))
 def test_substitution_is_evaluation_in_two_steps(recipe, inner):
     outer, first, second = build(recipe), build(inner[0]), build(inner[1])
     try:
@@ -95,8 +91,7 @@ def check_decision(recipes, question):
         assert truths <= {answer}, (recipes, cond, answer)
 
 
-@examples(200)
-@given(st.lists(random.comparisons, max_size=3), random.conditions)
+@examples(200, st.lists(random.comparisons, max_size=3), random.conditions)
 def test_no_decision_is_wrong(recipes, question):
     check_decision(recipes, question)
 
@@ -119,21 +114,18 @@ LINEAR_CONDITIONS = st.tuples(
 )
 
 
-@examples(250)
-@given(st.lists(LINEAR_CONDITIONS, min_size=1, max_size=5), LINEAR_CONDITIONS)
+@examples(250, st.lists(LINEAR_CONDITIONS, min_size=1, max_size=5), LINEAR_CONDITIONS)
 def test_no_decision_about_sums_is_wrong(recipes, question):
     """Most random conditions are undecided; these share forms, so facts and questions meet."""
     check_decision(recipes, question)
 
 
-@examples(50)
-@given(st.lists(random.comparisons, max_size=2), random.float_comparisons)
+@examples(50, st.lists(random.comparisons, max_size=2), random.float_comparisons)
 def test_no_decision_about_floats_is_wrong(recipes, question):
     check_decision(recipes, question)
 
 
-@examples(200)
-@given(st.lists(st.one_of(random.comparisons, LINEAR_CONDITIONS), max_size=3), random.ints)
+@examples(200, st.lists(st.one_of(random.comparisons, LINEAR_CONDITIONS), max_size=3), random.ints)
 def test_simplifying_under_facts_keeps_the_value_and_the_range_holds_it(recipes, recipe):
     facts, models = learn(recipes)
     built = build(recipe)
@@ -186,8 +178,7 @@ def learn_sizes(recipes):
     return facts, models
 
 
-@examples(300)
-@given(st.lists(SIZE_CONDITIONS, max_size=3), SIZE_CONDITIONS)
+@examples(300, st.lists(SIZE_CONDITIONS, max_size=3), SIZE_CONDITIONS)
 def test_no_decision_about_unlimited_sizes_is_wrong(recipes, question):
     """Without limits, ranges decide little: most answers are found by adding inequalities."""
     facts, models = learn_sizes(recipes)
@@ -247,8 +238,8 @@ def check_whole(recipes, question):
     assert answer is None or truths <= {answer}, (recipes, question, answer)
 
 
-@examples(400)
-@given(
+@examples(
+    400,
     st.lists(BOUNDS, min_size=2, max_size=5),
     st.lists(POLYNOMIAL_CONDITIONS, max_size=2),
     POLYNOMIAL_CONDITIONS,
@@ -258,8 +249,9 @@ def test_no_decision_about_products_is_wrong(bounds, recipes, question):
     check_whole(bounds + recipes, question)
 
 
-@examples(300)
-@given(st.lists(REMAINDERS, min_size=1, max_size=3), st.one_of(REMAINDERS, POLYNOMIAL_CONDITIONS))
+@examples(
+    300, st.lists(REMAINDERS, min_size=1, max_size=3), st.one_of(REMAINDERS, POLYNOMIAL_CONDITIONS)
+)
 def test_no_decision_about_remainders_is_wrong(recipes, question):
     check_whole(recipes, question)
 
@@ -271,8 +263,7 @@ def value_at(node, values):
         return None
 
 
-@examples(200)
-@given(st.lists(SIZE_CONDITIONS, max_size=2), SIZE_EXPRS)
+@examples(200, st.lists(SIZE_CONDITIONS, max_size=2), SIZE_EXPRS)
 def test_every_inequality_that_a_proof_may_add_holds(recipes, recipe):
     facts, models = learn_sizes(recipes)
     try:
@@ -291,8 +282,9 @@ def test_every_inequality_that_a_proof_may_add_holds(recipes, recipe):
                     assert value is None or value in cases, (product, v)
 
 
-@examples(200)
-@given(st.lists(BOUNDS, max_size=5), st.lists(POLYNOMIAL_CONDITIONS, max_size=2), POLYNOMIALS)
+@examples(
+    200, st.lists(BOUNDS, max_size=5), st.lists(POLYNOMIAL_CONDITIONS, max_size=2), POLYNOMIALS
+)
 def test_every_inequality_about_products_holds(bounds, recipes, recipe):
     facts = Facts()
     models = [v for v in WHOLE_MODELS if all(random.value_of(r, v) for r in bounds + recipes)]

@@ -12,6 +12,8 @@ from pliant.capture.opcodes.data import mapping_items
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Null, Value
 from pliant.capture.values.containers import Sequence
+from pliant.capture.values.functions import called
+from pliant.guards.guard import MISSING
 
 
 @opcode("KW_NAMES")
@@ -46,6 +48,10 @@ def call_function_ex(trace: Trace, frame: Frame, ins: Instruction, *operands: Va
     _, target, positional, *rest = operands
     assert isinstance(operands[0], Null)
     positional = trace.read(positional)
+    cls = positional.python_type()
+    if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
+        name = called(trace, target)
+        trace.throw(TypeError(f"{name}() argument after * must be an iterable, not {cls.__name__}"))
     args = positional.items if isinstance(positional, Sequence) else drain(trace, positional)
     kwargs: dict[str, Value] = {}
     for key, value in mapping_items(trace, rest[0]) if rest else ():

@@ -31,7 +31,7 @@ from pliant.capture.native import METHODS
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, key_of
-from pliant.capture.values.functions import named
+from pliant.capture.values.functions import called
 from pliant.capture.values.generators import refuse_stop_iteration
 from pliant.capture.values.objects import make_slice
 from pliant.guards.guard import MISSING
@@ -154,7 +154,7 @@ def dict_merge(trace: Trace, frame: Frame, ins: Instruction, target: Value, *res
     """`**kwargs` of a call: keys must be strings and new."""
     target = trace.read(target)
     assert isinstance(target, Mapping)
-    callee = named(trace.read(frame.stack[-1 - (ins.arg or 0) - 2]))
+    callee = called(trace, frame.stack[-1 - (ins.arg or 0) - 2])
     for key, value in mapping_items(trace, rest[-1], callee):
         name = key_of(trace, key)
         if not isinstance(name, str):

@@ -221,6 +221,15 @@ class Partial(Value):
         return f"{emit.constant(self.cls)}({', '.join(parts)})"
 
 
+def called(trace: Trace, value: Value) -> str:
+    """How Python itself names a callable in the errors of calls."""
+    value = trace.read(value)
+    if isinstance(value, Function):
+        module = value.globals.get("__name__")
+        return f"{module}.{value.qualname}" if module not in (None, "builtins") else value.qualname
+    return called(trace, value.function) if isinstance(value, BoundMethod) else named(value)
+
+
 def named(value: Value) -> str:
     """How to call a callable in a message."""
     if isinstance(value, Function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING
 
+from pliant.capture.failures import handlers
 from pliant.capture.interpreter import enter_handler, note_raised, run_frame
 from pliant.capture.native import method
 from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value, boolean
@@ -163,7 +164,7 @@ class Generator(Value):
         inner = self.delegate()
         if isinstance(inner, Generator) and inner.has_cleanup():
             return True
-        return self.frame.decoded.handler(self.frame.index - 1) is not None
+        return any(handlers(self.frame, self.frame.index - 1))
 
     def dropped(self, trace: Trace) -> None:
         """Python closes a generator when the last reference to it goes."""
