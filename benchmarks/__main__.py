@@ -1,13 +1,13 @@
-"""`python -m benchmarks overhead`, `python -m benchmarks capture`, or both with `all`."""
+"""`python -m benchmarks overhead`, `capture` or `algebra`, or everything with `all`."""
 
 from __future__ import annotations
 
 import argparse
 
 import pliant
-from benchmarks import capture, overhead
+from benchmarks import algebra, capture, overhead
 
-BENCHMARKS = {"overhead": overhead.main, "capture": capture.main}
+BENCHMARKS = {"overhead": overhead.main, "capture": capture.main, "algebra": algebra.main}
 
 
 def main() -> None:

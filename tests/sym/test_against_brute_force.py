@@ -28,7 +28,7 @@ def compare(recipe):
             assert same(got, expected), (recipe, built, values, got, expected)
 
 
-@examples(250, random.ints)
+@examples(200, random.ints)
 def test_an_expression_has_the_value_python_gives(recipe):
     compare(recipe)
 
@@ -178,7 +178,7 @@ def learn_sizes(recipes):
     return facts, models
 
 
-@examples(300, st.lists(SIZE_CONDITIONS, max_size=3), SIZE_CONDITIONS)
+@examples(200, st.lists(SIZE_CONDITIONS, max_size=3), SIZE_CONDITIONS)
 def test_no_decision_about_unlimited_sizes_is_wrong(recipes, question):
     """Without limits, ranges decide little: most answers are found by adding inequalities."""
     facts, models = learn_sizes(recipes)
