@@ -104,6 +104,7 @@ def _raise(error: BaseException, context: BaseException | None) -> None:
         raise error
     finally:
         error.__context__ = context
+        del error, context  # or the traceback would hold what holds the traceback
 
 
 # ---- entries without frames

@@ -1,7 +1,9 @@
 """Tracebacks name the user's lines and functions, as eager PyTorch's do, and none of pliant's."""
 
 import contextlib
+import gc
 import traceback
+import weakref
 
 import pytest
 import torch
@@ -322,6 +324,17 @@ def fails_at_run_time_after_a_break(x, index, log):
     return y[index]
 
 
+def refused_shapes(x):
+    return x @ x
+
+
+def fails_at_run_time_in_try(x):
+    try:
+        return x[torch.tensor([7])]
+    finally:
+        x = x + 1
+
+
 @pytest.mark.parametrize(("function", "args"), CASES)
 def test_same_lines_as_eager(function, args):
     compiled = pliant.compile(function)
@@ -344,6 +357,24 @@ def prints_its_traceback(x, log):
     except OSError:
         log.append(traceback.format_exc())
     return x + 1
+
+
+@pytest.mark.parametrize("function", [raised, chained, refused_shapes, fails_at_run_time_in_try])
+def test_exceptions_are_freed_at_once(function):
+    """No cycle through the traceback keeps the user's tensors alive."""
+    compiled = pliant.compile(function)
+    raised_by(compiled, (X,))
+    gc.collect()
+    gc.disable()
+    try:
+        x = X.clone()
+        error = raised_by(compiled, (x,))
+        error.tensor = x
+        kept = weakref.ref(x)
+        del error, x
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_traceback_printed_by_the_program():
