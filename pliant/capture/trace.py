@@ -23,7 +23,7 @@ from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell, ExceptionValue
 from pliant.fake import World
 from pliant.guards.guard import MISSING, Guard, Kind
-from pliant.guards.predicates import is_empty_cell
+from pliant.guards.predicates import Gives, is_empty_cell
 from pliant.guards.source import ClassAttr, Fixed, Source
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Trace:
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
         self.fetched: list[Unread] = []  # found in a dictionary, slot or cell that may change
         self.keys: list[Value] = []  # objects told apart by identity, as keys
+        self.handles_outside = sys.exception() is not None  # a caller, while it calls the function
         self.lasting = Lasting()
         self.suspended: list[Value] = []  # generators with something to do when they are closed
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
@@ -210,6 +211,12 @@ class Trace:
         self.changes += 1
         if id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
+
+    def nothing_handled(self) -> None:
+        """Assume that no caller of the compiled function is handling an exception."""
+        if self.handles_outside:
+            raise Break("unsupported", "an exception that a caller is handling")
+        self.guard(Kind.PREDICATE, Fixed(sys.exception, "sys.exception"), Gives((), None))
 
     def throw(self, error: BaseException) -> NoReturn:
         """Raise in the captured program an exception that running a part of it for real raised."""

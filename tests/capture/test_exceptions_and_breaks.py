@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import pliant
-from tests.support.against_eager import check
+from tests.support.against_eager import check, run, same_outcome
 from tests.support.programs import Programs, fail, note
 
 program = Programs(breaks=None)
@@ -446,3 +446,54 @@ def fails_at_run_time_after_a_break(x, index, log):
 @pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected):
     check(function, *args, **expected)
+
+
+# ---- called where the caller handles an exception
+
+
+def raises(x):
+    raise ValueError("inner")
+
+
+def raises_chained(x):
+    try:
+        raise ValueError("inner")
+    except ValueError:
+        raise TypeError("last")  # noqa: B904
+
+
+def raises_what_is_handled(x):
+    raise  # noqa: PLE0704
+
+
+def asks_what_is_handled(x):
+    return repr(sys.exc_info()[1]), x + 1
+
+
+def raises_after_a_break(x):
+    note([], "a")
+    raise ValueError("inner")
+
+
+def called_in_a_handler(function):
+    try:
+        raise KeyError("outer")
+    except KeyError:
+        return function(X)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        raises,
+        raises_chained,
+        raises_what_is_handled,
+        asks_what_is_handled,
+        raises_after_a_break,
+    ],
+)
+def test_called_in_a_handler(function):
+    compiled = pliant.compile(function)
+    for caller in (called_in_a_handler, lambda function: function(X)):
+        expected = run(lambda: caller(function), ())
+        same_outcome(run(lambda: caller(compiled), ()), expected)

@@ -269,6 +269,7 @@ def exc_info(trace: Trace) -> Value:
     """The exception being handled, in this frame or one that called it."""
     handled = current_exception(trace)
     if handled is None:
+        trace.nothing_handled()
         return plain_tuple([NONE, NONE, NONE])
     exception = trace.read(handled)
     traceback = get_attribute(trace, exception, "__traceback__")

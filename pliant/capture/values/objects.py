@@ -122,6 +122,8 @@ class ExceptionValue(Instance):
         """`__cause__`, `__context__` or `__suppress_context__`."""
         if name not in self.chain:
             if self.real is None or self.source is None:
+                if name == "__context__" and self.trail:
+                    trace.nothing_handled()
                 return FALSE if name == "__suppress_context__" else NONE
             self.chain[name] = Unread(getattr(self.real, name), Attr(self.source, name))
         return trace.read(self.chain[name])
