@@ -30,17 +30,22 @@ def get_constant_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
     return _object_attribute(trace, obj, real, name)
 
 
-def module_namespace(trace: Trace, module: types.ModuleType) -> Mapping:
-    """A module's globals as a value: the same for the module and for functions defined in it."""
-    real = vars(module)
-    source = Fixed(real, f"G<{module.__name__}>")
+def namespace(trace: Trace, real: dict[str, Any]) -> Mapping:
+    """The dictionary of a module's globals, as a value."""
+    label = f"G<{real.get('__name__', '?')}>"
+    source = Fixed(real, label)
     known = trace.known(real, source)
     if isinstance(known, Mapping):
         return known
-    value = Mapping(dict, source=source, backing=real)
+    value = Mapping(type(real), source=source, backing=real)
     value.real = real
     trace.remember(real, value)
     return value
+
+
+def module_namespace(trace: Trace, module: types.ModuleType) -> Mapping:
+    """A module's globals as a value: the same for the module and for functions defined in it."""
+    return namespace(trace, vars(module))
 
 
 def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Value:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from pliant._native import Dispatcher, is_python_class
 from pliant.capture.native import METHODS
 from pliant.capture.value import (
-    NOT_IMPLEMENTED,
     Break,
     Const,
     NotConstant,
@@ -465,10 +464,6 @@ def _operate(trace: Trace, left: Value, right: Value, method: str, reflected: st
 def _declined(trace: Trace, result: Value) -> bool:
     result = trace.read(result)
     return isinstance(result, Const) and result.value is NotImplemented
-
-
-def declined() -> Const:
-    return NOT_IMPLEMENTED
 
 
 # ---- identity, truth, size

@@ -8,6 +8,7 @@ from types import GeneratorType
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
+from pliant.capture.attributes import namespace
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.model import get_attribute, set_attribute
@@ -165,19 +166,6 @@ def global_value(trace: Trace, frame: Frame, name: str) -> Value:
     if found is None:
         trace.throw(NameError(f"name '{name}' is not defined"))
     return found
-
-
-def namespace(trace: Trace, real: dict[str, Any]) -> Mapping:
-    """The dictionary of a module's globals, as a value."""
-    label = f"G<{real.get('__name__', '?')}>"
-    source = Fixed(real, label)
-    known = trace.known(real, source)
-    if isinstance(known, Mapping):
-        return known
-    value = Mapping(type(real), source=source, backing=real)
-    value.real = real
-    trace.remember(real, value)
-    return value
 
 
 @opcode("LOAD_GLOBAL")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -523,11 +523,3 @@ def plain_list(items: list[Value]) -> Sequence:
 
 def plain_tuple(items: list[Value]) -> Sequence:
     return Sequence(tuple, items)
-
-
-def string_keys(items: dict[str, Value]) -> Mapping:
-    return Mapping(dict, dict(items))
-
-
-def iterate_keys(mapping: Mapping, trace: Trace) -> Iterator[Value]:
-    return (value_of_key(key) for key in mapping.read_all(trace))
