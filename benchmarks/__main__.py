@@ -1,13 +1,18 @@
-"""`python -m benchmarks overhead`, `capture` or `algebra`, or everything with `all`."""
+"""`python -m benchmarks overhead`, `capture`, `algebra` or `shapes`, or everything with `all`."""
 
 from __future__ import annotations
 
 import argparse
 
 import pliant
-from benchmarks import algebra, capture, overhead
+from benchmarks import algebra, capture, overhead, shapes
 
-BENCHMARKS = {"overhead": overhead.main, "capture": capture.main, "algebra": algebra.main}
+BENCHMARKS = {
+    "overhead": overhead.main,
+    "capture": capture.main,
+    "algebra": algebra.main,
+    "shapes": shapes.main,
+}
 
 
 def main() -> None:

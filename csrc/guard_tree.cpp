@@ -68,7 +68,7 @@ bool read_length(Check& check, PyObject* expected) {
 }
 
 bool read_tensor(Check& check, PyObject* spec) {
-  check.tensor = std::make_unique<TensorSpec>();
+  check.tensor = std::make_shared<TensorSpec>();
   return check.tensor->read(spec);
 }
 
@@ -145,9 +145,45 @@ PyObject* add_relation(PyObject* self, PyObject* args) {
     PyObject* item = PyTuple_GET_ITEM(sequence.get(), i);
     Py_ssize_t node = PyNumber_AsSsize_t(item, PyExc_OverflowError);
     if (PyErr_Occurred() || !valid_node(self, node)) return nullptr;
-    relation.nodes.push_back(static_cast<int32_t>(node));
+    relation.cells.push_back(static_cast<int32_t>(node));
   }
   tree_of(self).add_relation(std::move(relation));
+  Py_RETURN_NONE;
+}
+
+// A node, what of it, and the dimension.
+bool read_load(PyObject* self, PyObject* item, ShapeCondition::Load& load) {
+  Py_ssize_t node = 0;
+  unsigned char what = 0;
+  long long dim = 0;
+  if (!PyArg_ParseTuple(item, "nbL", &node, &what, &dim) || !valid_node(self, node)) return false;
+  load = {static_cast<int32_t>(node), static_cast<Measure>(what), dim};
+  if (what > static_cast<unsigned char>(Measure::Value)) PyErr_BadArgument();
+  return PyErr_Occurred() == nullptr;
+}
+
+PyObject* add_expression(PyObject* self, PyObject* args) {
+  PyObject *items = nullptr, *numbers = nullptr, *guard = nullptr;
+  Py_ssize_t depth = 0;
+  if (!PyArg_ParseTuple(args, "O!O!nO", &PyList_Type, &items, &PyList_Type, &numbers, &depth,
+                        &guard)) {
+    return nullptr;
+  }
+  std::vector<ShapeCondition::Load> loads;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items); ++i) {
+    if (!read_load(self, PyList_GET_ITEM(items, i), loads.emplace_back())) return nullptr;
+  }
+  std::vector<int64_t> code;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(numbers); ++i) {
+    code.push_back(PyLong_AsLongLong(PyList_GET_ITEM(numbers, i)));
+    if (PyErr_Occurred()) return nullptr;
+  }
+  Shape shape{{std::move(loads), std::move(code)}, Ref::borrowed(guard)};
+  if (!shape.condition.fits(depth)) {
+    return PyErr_Format(PyExc_ValueError, "not a program for a stack of depth %zd", depth);
+  }
+  if (!can_build(self)) return nullptr;
+  tree_of(self).add_shape(std::move(shape));
   Py_RETURN_NONE;
 }
 
@@ -214,6 +250,7 @@ PyObject* slots(PyObject* self, PyObject* locals) {
 PyObject* tree_new(PyTypeObject* type, PyObject* args, PyObject*) {
   Py_ssize_t nlocals = 0;
   if (!PyArg_ParseTuple(args, "n", &nlocals)) return nullptr;
+  if (nlocals < 0) return PyErr_Format(PyExc_ValueError, "not a number of locals: %zd", nlocals);
   PyObject* self = type->tp_alloc(type, 0);
   if (self != nullptr) reinterpret_cast<GuardTree*>(self)->tree = new Tree(nlocals);
   return self;
@@ -264,6 +301,8 @@ PyMethodDef tree_methods[] = {
     CHECK("check_predicate", Test::Predicate),
     {"check_same", add_relation<true>, METH_VARARGS, "check_same(nodes, guard)"},
     {"check_distinct", add_relation<false>, METH_VARARGS, "check_distinct(nodes, guard)"},
+    {"check_expression", add_expression, METH_VARARGS,
+     "check_expression(loads, code, depth, guard)"},
     {"check_state", add_state, METH_VARARGS, "check_state(state, guard)"},
     NODE("slot", add_slot, "slot(node): hand the value to the residual code"),
     {"finish", finish, METH_NOARGS, "No more nodes and checks; from now on it can check."},

@@ -10,16 +10,19 @@ namespace pliant {
 
 namespace {
 
-// Null for anything that is not a tensor. `isinstance` could run a metaclass's Python code.
-const c10::TensorImpl* tensor_of(PyObject* value) {
-  auto* type = Py_TYPE(value);
+// `isinstance` could run a metaclass's Python code.
+bool is_tensor_class(PyTypeObject* type) {
   auto* tensor_class = reinterpret_cast<PyTypeObject*>(THPVariableClass);
-  if (!THPVariable_CheckTypeExact(type) &&
-      (tensor_class == nullptr || !PyType_IsSubtype(type, tensor_class))) {
-    return nullptr;
-  }
-  const at::Tensor& tensor = THPVariable_Unpack(value);
-  return tensor.defined() ? tensor.unsafeGetTensorImpl() : nullptr;
+  return THPVariable_CheckTypeExact(type) ||
+         (tensor_class != nullptr && PyType_IsSubtype(type, tensor_class));
+}
+
+// Null for anything that is not a tensor, of exactly this class if one is given.
+const c10::TensorImpl* tensor_of(PyObject* value, PyObject* type = nullptr) {
+  bool good = type != nullptr ? reinterpret_cast<PyObject*>(Py_TYPE(value)) == type
+                              : is_tensor_class(Py_TYPE(value));
+  const at::Tensor* tensor = good ? &THPVariable_Unpack(value) : nullptr;
+  return good && tensor->defined() ? tensor->unsafeGetTensorImpl() : nullptr;
 }
 
 bool same_numbers(c10::IntArrayRef got, const std::vector<int64_t>& expected) {
@@ -70,23 +73,28 @@ bool TensorSpec::read(PyObject* spec) {
   return !has_strides || read_numbers(stride_tuple.get(), strides);
 }
 
+void TensorSpec::set_type(PyObject* known) {
+  if (is_tensor_class(reinterpret_cast<PyTypeObject*>(known))) type = known;
+}
+
 bool TensorSpec::may_run_python() const {
   c10::DispatchKeySet keys(c10::DispatchKeySet::RAW, dispatch_keys);
   return keys.has(c10::DispatchKey::Python);
 }
 
 bool TensorSpec::matches(PyObject* value) const noexcept {
-  const c10::TensorImpl* impl = tensor_of(value);
+  const c10::TensorImpl* impl = tensor_of(value, type);
   if (impl == nullptr) return false;
   // The key set comes first: it says which of the other questions are safe to ask.
   if (impl->key_set().raw_repr() != dispatch_keys) return false;
   if (impl->has_symbolic_sizes_strides()) return false;
   try {
     const c10::Device device = impl->device();
+    const auto* autograd = impl->autograd_meta();
     if (!same_numbers(impl->sizes(), sizes) ||
         c10::typeMetaToScalarType(impl->dtype()) != static_cast<c10::ScalarType>(dtype) ||
         static_cast<int8_t>(device.type()) != device_type || device.index() != device_index ||
-        impl->requires_grad() != requires_grad) {
+        (autograd != nullptr && autograd->requires_grad()) != requires_grad) {
       return false;
     }
     if (!has_strides) return true;
@@ -96,6 +104,22 @@ bool TensorSpec::matches(PyObject* value) const noexcept {
     PyErr_Clear();
     return false;
   }
+}
+
+int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {
+  const c10::TensorImpl* impl = tensor_of(value);
+  if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Python) ||
+      impl->has_symbolic_sizes_strides()) {
+    return TensorSpec::kAny;
+  }
+  try {
+    if (what == Measure::Offset) return impl->storage_offset();
+    const c10::IntArrayRef numbers = what == Measure::Size ? impl->sizes() : impl->strides();
+    if (static_cast<size_t>(dim) < numbers.size()) return numbers[dim];
+  } catch (...) {  // a layout that has no strides
+    PyErr_Clear();
+  }
+  return TensorSpec::kAny;
 }
 
 void init_tensors() { set_extra_comparable(&THPDeviceType); }

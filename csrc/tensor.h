@@ -12,7 +12,8 @@ namespace pliant {
 struct TensorSpec {
   static constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
 
-  int8_t dtype = 0;  // c10::ScalarType
+  PyObject* type = nullptr;  // the exact class, or null
+  int8_t dtype = 0;          // c10::ScalarType
   int8_t device_type = 0;
   int8_t device_index = 0;
   bool requires_grad = false;
@@ -25,11 +26,21 @@ struct TensorSpec {
   // From a `pliant.guards.guard.TensorSpec`. False, with a Python error, if it is wrong.
   bool read(PyObject* spec);
 
+  void set_type(PyObject* type);  // unless it is no class of tensors
+
   // Reading sizes of a tensor with the Python dispatch key may run the user's `__torch_dispatch__`.
   bool may_run_python() const;
 
   bool matches(PyObject* value) const noexcept;
+
+  bool operator==(const TensorSpec&) const = default;
 };
+
+// A number: a size or stride of a tensor in a dimension, its storage offset, or an int itself.
+enum class Measure : uint8_t { Size, Stride, Offset, Value };
+
+// One of a tensor's; `kAny` if there is none, or if Python code would have to say.
+int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept;
 
 void init_tensors();
 

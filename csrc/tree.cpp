@@ -25,7 +25,8 @@ class NoCollection {
 };
 
 // What fails often moves to the front, one place at a time.
-void promote(std::vector<int32_t>& order, size_t i) {
+template <typename T>
+void promote(std::vector<T>& order, size_t i) {
   if (i > 0) std::swap(order[i - 1], order[i]);
 }
 
@@ -128,16 +129,35 @@ Ref fetch_late(const Node& node, PyObject* parent) {
 }
 
 // What has to be seen again of checks that hold for a value.
-void record(std::vector<Fact>& trace, const std::vector<Check>& checks, PyObject* value) {
-  for (const Check& check : checks) {
+void record(std::vector<Fact>& trace, uint16_t level, const std::vector<Check>& checks,
+            PyObject* value) {
+  for (size_t i = 0; i < checks.size(); ++i) {
+    const Check& check = checks[i];
+    const TensorSpec* next = i + 1 < checks.size() ? checks[i + 1].tensor.get() : nullptr;
+    if (check.test == Test::Type && next != nullptr && next->type == check.expected.get()) continue;
     if (check.test == Test::Type) {
-      trace.push_back({Fact::Type, 0, value, {.expected = check.expected.get()}});
+      auto* type = reinterpret_cast<PyTypeObject*>(check.expected.get());
+      trace.push_back({Fact::Type, level, 0, value, {.type = type}});
     } else if (check.test == Test::Length && PyDict_Check(value)) {
-      trace.push_back({Fact::DictLength, 0, value, {.length = check.number}});
+      trace.push_back({Fact::DictLength, level, 0, value, {.length = check.number}});
+    } else if (check.test == Test::Tensor) {
+      trace.push_back({Fact::Tensor, level, 0, value, {.tensor = check.tensor.get()}});
     } else {
-      trace.push_back({Fact::Holds, 0, value, {.check = &check}});
+      trace.push_back({Fact::Holds, level, 0, value, {.check = &check}});
     }
   }
+}
+
+constexpr size_t kAhead = 12;  // as many facts follow any fact
+
+void finish_trace(std::vector<Fact>& trace) {
+  auto order = [](const Fact& fact) {
+    bool last = fact.kind == Fact::Slot;  // when all else is known
+    return std::pair<int, int>(last ? UINT16_MAX : fact.level, fact.kind);
+  };
+  auto before = [&](const Fact& a, const Fact& b) { return order(a) < order(b); };
+  std::stable_sort(trace.begin(), trace.end(), before);
+  trace.resize(trace.size() + kAhead, {Fact::End, 0, 0, nullptr, {0}});
 }
 
 bool is_late(const Node& node) { return node.access == Access::Attr || !node.plain_key; }
@@ -207,9 +227,16 @@ PyObject* unreachable_marker() {
 
 // Building ---------------------------------------------------------------------------------------
 
+Tree::Tree(Py_ssize_t nlocals) : nlocals_(nlocals), roots_(static_cast<size_t>(nlocals) + 1) {
+  for (size_t i = 0; i < roots_.size(); ++i) roots_[i].local = static_cast<Py_ssize_t>(i);
+}
+
 int32_t Tree::add_node(Access access, int32_t parent, PyObject* key, Py_ssize_t index) {
-  const std::vector<int32_t>& siblings = parent < 0 ? roots_ : nodes_[parent].children;
-  for (int32_t i : siblings) {
+  size_t root = static_cast<size_t>(access == Access::Local ? index : nlocals_);
+  auto siblings = [&]() -> std::vector<int32_t>& {
+    return parent < 0 ? roots_[root].nodes : nodes_[parent].children;
+  };
+  for (int32_t i : siblings()) {
     const Node& node = nodes_[i];
     if (node.access == access && node.index == index && same_key(node, key)) return i;
   }
@@ -224,7 +251,7 @@ int32_t Tree::add_node(Access access, int32_t parent, PyObject* key, Py_ssize_t 
   }
   auto id = static_cast<int32_t>(nodes_.size());
   nodes_.push_back(std::move(node));
-  (parent < 0 ? roots_ : nodes_[parent].children).push_back(id);
+  siblings().push_back(id);
   return id;
 }
 
@@ -233,8 +260,20 @@ bool Tree::add_check(int32_t id, Check&& check) {
   std::vector<Check>& list = list_for(node, check);
   bool on_class = check.test == Test::ClassAttr;
   if (&list == &node.contents && !use_keyed(node, on_class)) return false;
+  if (check.tensor != nullptr) share_tensor(node, check);
   list.push_back(std::move(check));
   return true;
+}
+
+// Most parameters have a twin. The class is seen together with the rest, if it is known.
+void Tree::share_tensor(const Node& node, Check& check) {
+  if (!node.live.empty() && node.live.back().test == Test::Type) {
+    check.tensor->set_type(node.live.back().expected.get());
+  }
+  for (const auto& known : tensors_) {
+    if (*known == *check.tensor) check.tensor = known;
+  }
+  if (check.tensor.use_count() == 1) tensors_.push_back(check.tensor);
 }
 
 int32_t Tree::add_slot(int32_t node) {
@@ -242,8 +281,9 @@ int32_t Tree::add_slot(int32_t node) {
   return static_cast<int32_t>(slots_.size()) - 1;
 }
 
-void Tree::keep(int32_t id) {
+int32_t Tree::keep(int32_t id) {
   if (nodes_[id].slot < 0) nodes_[id].slot = static_cast<int32_t>(frame_size_++);
+  return nodes_[id].slot;
 }
 
 void Tree::finish() {
@@ -251,8 +291,11 @@ void Tree::finish() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (nodes_[slots_[i]].slot < 0) nodes_[slots_[i]].slot = static_cast<int32_t>(i);
   }
-  for (const Relation& relation : relations_) {
-    for (int32_t id : relation.nodes) keep(id);
+  for (Relation& relation : relations_) {
+    for (int32_t& cell : relation.cells) cell = keep(cell);
+  }
+  for (Shape& shape : shapes_) {
+    for (auto& load : shape.condition.loads()) load.cell = keep(load.cell);
   }
   auto count = static_cast<int32_t>(nodes_.size());
   for (int32_t id = 0; id < count; ++id) {
@@ -268,6 +311,9 @@ void Tree::finish() {
     for (size_t i = 0; i < node.late.size(); ++i) {
       late_steps_.push_back({id, static_cast<int32_t>(i)});
     }
+  }
+  for (Root& root : roots_) {
+    for (int32_t id : root.nodes) root.traced |= nodes_[id].keyed || !nodes_[id].steps.empty();
   }
   finished_ = true;
 }
@@ -305,12 +351,17 @@ bool Tree::visit_children(std::vector<int32_t>& ids, PyObject* value, bool versi
   for (size_t i = 0; i < ids.size(); ++i) {
     Node& child = nodes_[ids[i]];
     PyObject* found = fetch(child, value);
+    // The items of a tuple stay.
+    bool stays = versioned && (by_key(child) ||
+                               (child.access == Access::SeqItem && PyTuple_Check(value)));
     if (walk.trace != nullptr) child.last = found;
-    if (walk.trace != nullptr && !versioned) {
+    if (walk.trace != nullptr && !stays) {
       Fact::Kind kind = child.access == Access::InstanceDict ? Fact::InstanceDict : Fact::Fetch;
-      walk.trace->push_back({kind, ids[i], value, {.expected = found}});
+      walk.trace->push_back({kind, walk.level, ids[i], value, {.expected = found}});
     }
-    bool good = found != nullptr ? visit(child, found, versioned, walk) : unreachable(child, walk);
+    ++walk.level;
+    bool good = found != nullptr ? visit(child, found, stays, walk) : unreachable(child, walk);
+    --walk.level;
     if (good) continue;
     if (walk.report == nullptr) promote(ids, i);
     return false;
@@ -326,9 +377,10 @@ bool Tree::visit_contents(Node& node, PyObject* value, Walk& walk) {
   bool versioned = version != 0 && (node.contents.empty() || !PyODict_Check(value));
   if (walk.trace != nullptr && versioned) {
     auto id = static_cast<int32_t>(&node - nodes_.data());
-    walk.trace->push_back({node.on_class ? Fact::Class : Fact::Dict, id, value, {version}});
+    Fact::Kind kind = node.on_class ? Fact::Class : Fact::Dict;
+    walk.trace->push_back({kind, walk.level, id, value, {version}});
   } else if (walk.trace != nullptr) {
-    record(*walk.trace, node.contents, value);
+    record(*walk.trace, walk.level, node.contents, value);
   }
   return visit_children(node.items, value, versioned, walk);
 }
@@ -338,13 +390,15 @@ bool Tree::visit(Node& node, PyObject* value, bool versioned, Walk& walk) {
   if (node.slot >= 0) walk.frame[node.slot] = Py_NewRef(value);
   if (!all_hold(node.pinned, value, walk) || !all_hold(node.live, value, walk)) return false;
   if (walk.trace != nullptr) {
-    if (node.slot >= 0) walk.trace->push_back({Fact::Slot, node.slot, value, {0}});
+    if (node.slot >= 0) walk.trace->push_back({Fact::Slot, walk.level, node.slot, value, {0}});
     // Without a version, what is at the same address may be another object.
-    if (!versioned) record(*walk.trace, node.pinned, value);
-    record(*walk.trace, node.live, value);
+    if (!versioned) record(*walk.trace, walk.level, node.pinned, value);
+    if (!versioned || !PyTuple_CheckExact(value)) {
+      record(*walk.trace, walk.level, node.live, value);
+    }
   }
   if (node.keyed && !visit_contents(node, value, walk)) return false;
-  return visit_children(node.steps, value, false, walk);
+  return visit_children(node.steps, value, versioned, walk);
 }
 
 // The container has changed, but not what was found in it: only its version is new.
@@ -352,76 +406,106 @@ bool Tree::same_items(const Node& node, PyObject* value) {
   Walk walk{nullptr, nullptr};
   if (!all_hold(node.contents, value, walk)) return false;
   for (int32_t id : node.items) {
-    const Node& item = nodes_[id];
-    PyObject* found = fetch(item, value);
-    if (found != item.last || !all_hold(item.pinned, found, walk)) return false;
+    if (!same_item(nodes_[id], fetch(nodes_[id], value))) return false;
   }
   return true;
 }
 
-bool Tree::still_true(Fact& fact, PyObject** frame) {
-  PyObject* object = fact.object;
-  uint64_t version = 0;
-  switch (fact.kind) {
-    case Fact::Dict:
-      if (!PyDict_Check(object)) return false;
-      version = dict_version(object);
-      break;
-    case Fact::Class:
-      if (!PyType_Check(object)) return false;
-      version = type_version(object);
-      break;
-    case Fact::Type: return reinterpret_cast<PyObject*>(Py_TYPE(object)) == fact.expected;
-    case Fact::DictLength: return PyDict_Check(object) && PyDict_GET_SIZE(object) == fact.length;
-    case Fact::Holds: return holds(*fact.check, object);
-    case Fact::InstanceDict: return instance_dict(object) == fact.expected;
-    case Fact::Fetch: return fetch(nodes_[fact.index], object) == fact.expected;
-    case Fact::Slot:
-      frame[fact.index] = Py_NewRef(object);
-      return true;
+bool Tree::same_item(const Node& item, PyObject* found) {
+  Walk walk{nullptr, nullptr};
+  if (found != item.last || !all_hold(item.pinned, found, walk)) return false;
+  if (!PyTuple_Check(found)) return true;
+  // It may be another tuple at the same address.
+  if (!all_hold(item.live, found, walk)) return false;
+  for (int32_t id : item.steps) {
+    const Node& step = nodes_[id];
+    if (step.access == Access::SeqItem && !same_item(step, fetch(step, found))) return false;
   }
+  return true;
+}
+
+bool Tree::same_version(Fact& fact, uint64_t version) {
   if (version == fact.version) return true;
-  if (!same_items(nodes_[fact.index], object)) return false;
-  fact.version = fact.kind == Fact::Class ? type_version(object) : version;
-  return true;
+  if (!same_items(nodes_[fact.index], fact.object)) return false;
+  // Looking something up on a class gives it a version.
+  fact.version = fact.kind == Fact::Class ? type_version(fact.object) : version;
+  return fact.version != 0;
 }
 
-bool Tree::replay(Node& root, PyObject** frame) {
-  // Most of the time goes into waiting for memory: ask for it in advance. (An address that is not
-  // valid any more is harmless.)
-  constexpr ptrdiff_t kAhead = 8;
-  const Fact* end = root.trace.data() + root.trace.size();
-  for (Fact& fact : root.trace) {
-    if (end - &fact > kAhead) __builtin_prefetch((&fact)[kAhead].object);
-    if (still_true(fact, frame)) continue;
-    for (Fact* done = root.trace.data(); done != &fact; ++done) {
-      if (done->kind == Fact::Slot) Py_CLEAR(frame[done->index]);
+template <Fact::Kind kind>
+bool Tree::still_true(Fact*& fact, PyObject** frame) {
+  for (; fact->kind == kind; ++fact) {
+    // Most of the time goes into waiting for memory: ask for it in advance. (An address that is not
+    // valid any more is harmless.)
+    __builtin_prefetch(fact[kAhead].object);
+    PyObject* object = fact->object;
+    bool good = true;
+    switch (kind) {
+      case Fact::Dict:
+        good = PyDict_Check(object) && same_version(*fact, dict_version(object));
+        break;
+      case Fact::Class:
+        good = PyType_Check(object) && same_version(*fact, type_version(object));
+        break;
+      case Fact::Type: good = Py_IS_TYPE(object, fact->type); break;
+      case Fact::InstanceDict: good = instance_dict(object) == fact->expected; break;
+      case Fact::DictLength:
+        good = PyDict_Check(object) && PyDict_GET_SIZE(object) == fact->length;
+        break;
+      case Fact::Tensor: good = fact->tensor->matches(object); break;
+      case Fact::Holds: good = holds(*fact->check, object); break;
+      case Fact::Fetch: good = fetch(nodes_[fact->index], object) == fact->expected; break;
+      case Fact::Slot: frame[fact->index] = Py_NewRef(object); break;
+      case Fact::End: break;
     }
-    return false;
+    if (!good) return false;
   }
   return true;
 }
 
-bool Tree::walk_root(Node& root, PyObject* value, Walk& walk) {
-  bool deep = root.keyed || !root.steps.empty();
-  if (!deep || walk.report != nullptr) return visit(root, value, false, walk);
-  if (!root.trace.empty() && root.last == value && replay(root, walk.frame)) return true;
-  root.trace.clear();
-  root.last = value;
-  walk.trace = &root.trace;
-  bool success = visit(root, value, false, walk);
+bool Tree::replay(std::vector<Fact>& trace, PyObject** frame) {
+  static constexpr bool (Tree::*loops[])(Fact*&, PyObject**) = {
+      &Tree::still_true<Fact::Dict>,   &Tree::still_true<Fact::Class>,
+      &Tree::still_true<Fact::Type>,   &Tree::still_true<Fact::InstanceDict>,
+      &Tree::still_true<Fact::DictLength>, &Tree::still_true<Fact::Tensor>,
+      &Tree::still_true<Fact::Holds>,  &Tree::still_true<Fact::Fetch>,
+      &Tree::still_true<Fact::Slot>};
+  static_assert(std::size(loops) == Fact::End);
+  Fact* fact = trace.data();
+  while (fact->kind != Fact::End) {
+    if (!(this->*loops[fact->kind])(fact, frame)) return false;
+  }
+  return true;
+}
+
+bool Tree::walk_root(Root& root, PyObject* parameter, Walk& walk) {
+  bool traced = root.traced && walk.report == nullptr;
+  if (traced) {
+    bool known = root.last == parameter && !root.trace.empty();
+    if (known && replay(root.trace, walk.frame)) return true;
+    root.trace.clear();
+    root.last = parameter;
+    walk.trace = &root.trace;
+  }
+  bool good = true;
+  for (size_t i = 0; good && i < root.nodes.size(); ++i) {
+    Node& node = nodes_[root.nodes[i]];
+    bool fixed = node.access == Access::Fixed;
+    good = visit(node, fixed ? node.key.get() : parameter, fixed, walk);
+    if (!good && walk.report == nullptr) promote(root.nodes, i);
+  }
   walk.trace = nullptr;
-  if (!success) root.trace.clear();
-  return success;
+  if (traced && good) finish_trace(root.trace);
+  if (traced && !good) root.trace.clear();
+  return good;
 }
 
 bool Tree::walk_roots(PyObject* const* locals, Walk& walk) {
   NoCollection guard;
   if (!all_hold(states_, Py_None, walk)) return false;
   for (size_t i = 0; i < roots_.size(); ++i) {
-    Node& root = nodes_[roots_[i]];
-    PyObject* value = root.access == Access::Local ? locals[root.index] : root.key.get();
-    if (walk_root(root, value, walk)) continue;
+    Py_ssize_t local = roots_[i].local;
+    if (walk_root(roots_[i], local < nlocals_ ? locals[local] : nullptr, walk)) continue;
     if (walk.report == nullptr) promote(roots_, i);
     return false;
   }
@@ -446,8 +530,8 @@ bool Tree::run_late(const LateStep& step, Walk& walk) {
 
 bool Tree::relate(Relation& relation, Walk& walk) {
   std::vector<PyObject*>& known = relation.known;
-  auto value = [&](size_t i) { return walk.frame[nodes_[relation.nodes[i]].slot]; };
-  size_t count = relation.nodes.size();
+  auto value = [&](size_t i) { return walk.frame[relation.cells[i]]; };
+  size_t count = relation.cells.size();
   size_t unchanged = 0;
   while (unchanged < known.size() && value(unchanged) == known[unchanged]) ++unchanged;
   if (!known.empty() && unchanged == count) return true;
@@ -467,6 +551,15 @@ bool Tree::relate(Relation& relation, Walk& walk) {
   return true;
 }
 
+bool Tree::measure(Shape& shape, Walk& walk) {
+  for (const auto& load : shape.condition.loads()) {
+    if (walk.frame[load.cell] == nullptr) return true;  // its failure has been reported
+  }
+  if (shape.condition.holds(walk.frame)) return true;
+  Ref found = Ref::owned(walk.report != nullptr ? shape.condition.found() : nullptr);
+  return found && fail(shape.guard.get(), found.get(), walk);
+}
+
 bool Tree::match(PyObject* const* locals, PyObject** frame, Report* report) {
   Walk walk{frame, report};
   if (!finished_ || !walk_roots(locals, walk)) return false;
@@ -475,6 +568,9 @@ bool Tree::match(PyObject* const* locals, PyObject** frame, Report* report) {
   }
   for (Relation& relation : relations_) {
     if (!relate(relation, walk)) return false;
+  }
+  for (Shape& shape : shapes_) {
+    if (!measure(shape, walk)) return false;
   }
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (frame[i] == nullptr) frame[i] = Py_XNewRef(frame[nodes_[slots_[i]].slot]);
@@ -492,6 +588,7 @@ int Tree::traverse(visitproc visit, void* arg) const {
     }
   }
   for (const Relation& relation : relations_) Py_VISIT(relation.guard.get());
+  for (const Shape& shape : shapes_) Py_VISIT(shape.guard.get());
   return visit_checks(states_, visit, arg);
 }
 

@@ -8,9 +8,6 @@
 // hold, nothing has to be looked up again. And whatever could run Python code (attributes,
 // predicates, odd keys) is left for after the walk, on values that are held: so the walk is atomic,
 // and may use borrowed pointers and remember them.
-//
-// Room is left for another kind of check: integer expressions over the sizes of several tensors.
-// They would be `Relation`s, as "the same object" and "all different" are.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +15,7 @@
 #include <vector>
 
 #include "python.h"
+#include "shape.h"
 #include "tensor.h"
 
 namespace pliant {
@@ -38,22 +36,30 @@ struct Check {
   Py_ssize_t number = 0;
   Ref expected;
   Ref extra;  // the code of a function, the name of a class attribute
-  std::unique_ptr<TensorSpec> tensor;
+  std::shared_ptr<TensorSpec> tensor;  // shared by all that are alike: so it stays in the cache
   Ref guard;
 };
 
-// One thing to be seen again for a walk to be superfluous. All are about objects that earlier facts
-// prove to be where they were; a pointer is never followed before that.
+// One thing to be seen again for a walk to be superfluous. All are about objects that facts of a
+// lower level prove to be where they were; a pointer is never followed before that. They are sorted
+// by level, and within a level by kind, to be gone through in short loops.
 struct Fact {
-  enum Kind : uint8_t { Dict, Class, Type, DictLength, Holds, InstanceDict, Fetch, Slot };
+  enum Kind : uint8_t {
+    Dict, Class, Type, InstanceDict, DictLength, Tensor, Holds, Fetch,
+    Slot,  // nothing to be seen: the value goes into the frame
+    End,
+  };
   Kind kind;
-  int32_t index = 0;  // the node, or the slot
+  uint16_t level;
+  int32_t index;  // the node, or the slot
   PyObject* object;
   union {
     uint64_t version;
     Py_ssize_t length;
     PyObject* expected;
+    PyTypeObject* type;
     const Check* check;
+    const TensorSpec* tensor;
   };
 };
 
@@ -74,15 +80,28 @@ struct Node {
   std::vector<int32_t> steps;   // children found in other ways
   std::vector<int32_t> children;
   PyObject* last = nullptr;     // the value in the trace; only compared
-  std::vector<Fact> trace;      // of the last walk from this root, empty if that failed
 };
 
-// Something about several values.
-struct Relation {
-  bool same;  // or else: all different
+// Where a walk begins: a parameter, or, after the last of them, all fixed objects.
+struct Root {
+  Py_ssize_t local = 0;
   std::vector<int32_t> nodes;
+  bool traced = false;       // there is something to look up
+  PyObject* last = nullptr;  // the parameter in the trace; only compared
+  std::vector<Fact> trace;   // of the last walk, empty if that failed
+};
+
+// That several values are the same object, or that all are different ones.
+struct Relation {
+  bool same;
+  std::vector<int32_t> cells;  // of the frame; while the tree is built: the nodes
   Ref guard;
   std::vector<PyObject*> known;  // addresses for which it held; only compared
+};
+
+struct Shape {
+  ShapeCondition condition;
+  Ref guard;
 };
 
 struct Failure {
@@ -97,12 +116,13 @@ struct Report {
 
 class Tree {
  public:
-  explicit Tree(Py_ssize_t nlocals) : nlocals_(nlocals) {}
+  explicit Tree(Py_ssize_t nlocals);
 
   // Building. A negative result or false is a Python error.
   int32_t add_node(Access access, int32_t parent, PyObject* key, Py_ssize_t index);
   bool add_check(int32_t node, Check&& check);
   void add_relation(Relation&& relation) { relations_.push_back(std::move(relation)); }
+  void add_shape(Shape&& shape) { shapes_.push_back(std::move(shape)); }
   void add_state(Check&& check) { states_.push_back(std::move(check)); }
   int32_t add_slot(int32_t node);
   void finish();
@@ -125,6 +145,7 @@ class Tree {
     PyObject** frame;
     Report* report;
     std::vector<Fact>* trace = nullptr;
+    uint16_t level = 0;  // how far from the root
   };
   struct LateStep {
     int32_t node;
@@ -132,29 +153,36 @@ class Tree {
   };
 
   bool walk_roots(PyObject* const* locals, Walk& walk);
-  bool walk_root(Node& root, PyObject* value, Walk& walk);
+  bool walk_root(Root& root, PyObject* parameter, Walk& walk);
   bool visit(Node& node, PyObject* value, bool versioned, Walk& walk);
   bool visit_contents(Node& node, PyObject* value, Walk& walk);
   bool visit_children(std::vector<int32_t>& ids, PyObject* value, bool versioned, Walk& walk);
-  bool replay(Node& root, PyObject** frame);
-  bool still_true(Fact& fact, PyObject** frame);
+  bool replay(std::vector<Fact>& trace, PyObject** frame);
+  template <Fact::Kind kind>
+  bool still_true(Fact*& fact, PyObject** frame);
+  bool same_version(Fact& fact, uint64_t version);
   bool same_items(const Node& node, PyObject* value);
+  bool same_item(const Node& item, PyObject* found);
   bool run_late(const LateStep& step, Walk& walk);
   bool relate(Relation& relation, Walk& walk);
+  bool measure(Shape& shape, Walk& walk);
   bool all_hold(const std::vector<Check>& checks, PyObject* value, Walk& walk);
   bool fail(PyObject* guard, PyObject* value, Walk& walk);
   bool unreachable(const Node& node, Walk& walk);
   PyObject* first_guard(const Node& node) const;
-  void keep(int32_t node);
+  void share_tensor(const Node& node, Check& check);
+  int32_t keep(int32_t node);
 
   Py_ssize_t nlocals_;
   bool finished_ = false;
   size_t frame_size_ = 0;
   std::vector<Node> nodes_;
   std::vector<Check> states_;
-  std::vector<int32_t> roots_;
+  std::vector<std::shared_ptr<TensorSpec>> tensors_;
+  std::vector<Root> roots_;
   std::vector<LateStep> late_steps_;
   std::vector<Relation> relations_;
+  std::vector<Shape> shapes_;
   std::vector<int32_t> slots_;
 };
 

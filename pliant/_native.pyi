@@ -87,6 +87,13 @@ class GuardTree:
     ) -> None: ...
     def check_same(self, nodes: Iterable[int], guard: Any, /) -> None: ...
     def check_distinct(self, nodes: Iterable[int], guard: Any, /) -> None: ...
+    def check_expression(
+        self, loads: list[tuple[int, int, int]], code: list[int], depth: int, guard: Any, /
+    ) -> None:
+        """A condition on integers, as a program of `pliant.sym.program`. A load is a node, what to
+        read of it (0 the size of a tensor, 1 its stride, 2 its storage offset, 3 the int itself),
+        and the dimension."""
+
     def check_state(self, state: State, guard: Any, /) -> None: ...
 
     # what the residual code gets
@@ -96,7 +103,8 @@ class GuardTree:
     # use
     def check(self, values: tuple[Any, ...], /) -> tuple[Any, Any] | None:
         """None if all guards hold for these parameters, or else the first that does not, and what
-        it found: the value, `UNREACHABLE`, or for `check_distinct` the positions of two alike."""
+        it found: the value, `UNREACHABLE`, for `check_distinct` the positions of two alike, or for
+        `check_expression` what each load found, None for what is not there."""
 
     def failures(self, values: tuple[Any, ...], /) -> list[tuple[Any, Any]]: ...
     def slots(self, values: tuple[Any, ...], /) -> tuple[Any, ...]: ...

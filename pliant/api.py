@@ -18,6 +18,7 @@ from pliant.base.errors import NotCallableError
 from pliant.base.options import resolve
 from pliant.module import CompiledModule, call_module, stands_for
 from pliant.pipeline import Compiler
+from pliant.report.explanation import Explanation
 
 _compiled: weakref.WeakSet[Any] = weakref.WeakSet()  # everything `reset` has to forget
 
@@ -100,6 +101,25 @@ def _wrap_function(model: Any, compiler: Compiler) -> Any:
     else:
         call.__name__ = call.__qualname__ = type(model).__name__
     return _remember(compiler.dispatcher(stands_for(call, model)))
+
+
+def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
+    """`explain(f)(*args)` calls the compiled `f`, and returns what was compiled and why.
+
+    `settings` are those of `compile`. Of a function that is compiled already, its compilations so
+    far are part of the explanation.
+    """
+    known = isinstance(model, Dispatcher | CompiledModule) and not settings
+    compiled = model if known else compile(model, **settings)
+
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        result = compiled(*args, **kwargs)
+        dispatcher: Any = compiled._dispatcher if isinstance(compiled, CompiledModule) else compiled
+        dispatcher = getattr(dispatcher, "__func__", dispatcher)
+        compiler: Compiler = dispatcher.on_miss.__self__
+        return Explanation(result, compiler.captured(dispatcher))
+
+    return explained
 
 
 def _remember(compiled: Any) -> Any:

@@ -9,22 +9,24 @@ from __future__ import annotations
 import threading
 import time
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pliant import announce
+from pliant import announce, failing
 from pliant._native import Dispatcher, Entry, State
 from pliant.backends.registry import backend_name, call_backend
-from pliant.base import tracebacks
-from pliant.base.errors import BackendError, GraphBreakError, InternalError, PliantError
+from pliant.base.errors import InternalError, PliantError
 from pliant.base.options import Options
 from pliant.bytecode.continuation import resume_function
 from pliant.callbacks import bound
 from pliant.capture.capture import NotCaptured, capturable, capture
+from pliant.capture.inputs import Dynamic
+from pliant.dynamic.choose import DynamicPolicy
+from pliant.dynamic.history import History
 from pliant.guards import plan
-from pliant.guards.source import Source
-from pliant.recompile import Limits, NotGeneral, check_general, why_none_fits
-from pliant.runtime import graphs, recovery, residual
+from pliant.recompile import Limits
+from pliant.runtime import graphs, residual
 from pliant.stages import Captured, Compiled
 
 _lock = threading.RLock()  # one compilation at a time
@@ -39,10 +41,13 @@ class Compiler:
     fullgraph: bool = False
     dynamic: bool | None = None
     resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
+    histories: dict[Dispatcher, History] = field(default_factory=dict)
     limits: Limits = field(init=False)
+    policy: DynamicPolicy = field(init=False)
 
     def __post_init__(self) -> None:
-        self.limits = Limits(self.options)
+        self.policy = DynamicPolicy.of(self.dynamic, self.options)
+        self.limits = Limits(self.options, self.policy)
 
     def dispatcher(self, function: types.FunctionType) -> Dispatcher:
         """A compiled function; nothing is compiled before the first call."""
@@ -56,18 +61,13 @@ class Compiler:
                     return entry
             if dispatcher.mode or not capturable(State.current()):
                 return None
-            if (generalised := self.limits.next(dispatcher, values)) is None:
+            if not self.limits.allow(dispatcher, values):
                 return None
             try:
-                return self._compile(dispatcher, values, generalised)
-            except (NotGeneral, NotCaptured, GraphBreakError, BackendError) as error:
-                if generalised:  # it was an attempt
-                    self.limits.stop(dispatcher, why_none_fits(dispatcher, values))
-                elif isinstance(error, NotCaptured):
-                    dispatcher.mode = 2
-                    announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
-                else:
-                    raise
+                return self._compile(dispatcher, values)
+            except NotCaptured as error:
+                dispatcher.mode = 2
+                announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
             except PliantError:
                 raise
             except Exception as error:
@@ -75,11 +75,16 @@ class Compiler:
             return None
 
     def _compile(
-        self, dispatcher: Dispatcher, values: tuple[Any, ...], generalised: frozenset[Source]
+        self,
+        dispatcher: Dispatcher,
+        values: tuple[Any, ...],
+        answers: Mapping[str, bool] | None = None,
     ) -> Entry:
+        """`answers`: to questions about data that nobody could answer when the code was made."""
+        history = self.histories.setdefault(dispatcher, History())
+        dynamic = Dynamic(self.policy, history, answers or {})
         about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
-        captured = capture(dispatcher.fn, values, self.options, self.fullgraph, generalised)
-        check_general(captured, generalised)
+        captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
         times.append(time.perf_counter())
         compiled = self._backend(captured, index)  # the graph becomes a callable
         times.append(time.perf_counter())
@@ -119,9 +124,17 @@ class Compiler:
             self.resumes[key] = self.dispatcher(function)
         return self.resumes[key]
 
+    def captured(self, dispatcher: Dispatcher) -> tuple[Captured, ...]:
+        """What was captured of a function and of its resume functions, in order."""
+        found = [
+            entry.info for one in (dispatcher, *self.resumes.values()) for entry in one.entries
+        ]
+        return tuple(one.captured for one in sorted(found, key=lambda one: one.index))
+
     def forget(self) -> None:
         """Drop what was compiled of resume functions."""
         self.limits.forget()
+        self.histories.clear()
         for dispatcher in self.resumes.values():
             dispatcher.clear()
             dispatcher.mode = 0
@@ -138,13 +151,10 @@ class Compiler:
         self, dispatcher: Dispatcher, entry: Entry, values: tuple[Any, ...], error: BaseException
     ) -> Any:
         """Residual code raised: the user sees the exception as his own code would raise it."""
-        captured: Captured = entry.info.captured
-        graph, code = captured.graph, entry.residual.__code__
-        if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
-            recovery.restore(captured.undo, graph, error)
-            if captured.rerunnable:
-                try:  # the program may handle it, and nothing has been changed yet
-                    return recovery.call(dispatcher.fn, values)
-                except BaseException as again:
-                    error = again
-        return recovery.raising(error)
+
+        def other_case(answers: dict[str, bool]) -> Entry | None:
+            with _lock:
+                allowed = self.limits.allow_case(dispatcher, answers)
+                return self._compile(dispatcher, values, answers) if allowed else None
+
+        return failing.handle(dispatcher, entry, values, error, other_case)

@@ -1,29 +1,28 @@
 """When a function is compiled again, and when no more: the limits, and what is done at them.
 
 The one idea: each call that fits no entry has a reason for each entry, the guard that failed. What
-the reasons have in common is what varies from call to call. At the limit, if it is a number, one
-more compilation is tried in which the number is an input of the graph (sizes join it with dynamic
-shapes). Otherwise the user is told once what varied and what to do, and entries that fit stay in
-use.
+the reasons have in common is what varies from call to call. At the limit, if it is numbers and
+sizes that were constants so far, one more compilation is tried, in which they are symbols.
+Otherwise the user is told once what varied and what to do, and entries that fit stay in use.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from pliant._native import UNREACHABLE, Dispatcher
 from pliant.announce import described
 from pliant.base import events
 from pliant.base.errors import RecompileLimitError
 from pliant.base.options import Options
+from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
 from pliant.guards.guard import Guard, Kind
-from pliant.guards.source import Source
-from pliant.stages import Captured
-
-NOTHING: frozenset[Source] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +32,10 @@ class Failure:
     entry: int
     guard: Guard | None  # None: something that is only passed along is not there
     got: Any
+
+    @property
+    def kind(self) -> Kind | None:
+        return None if self.guard is None else self.guard.kind
 
     def event(self) -> events.FailedGuard:
         text = plan.explain(self.guard, self.got)
@@ -45,24 +48,24 @@ class Limits:
     """Counts the compilations of one function and of the resume functions made of it."""
 
     options: Options
+    policy: DynamicPolicy
     total: int = 0
-    generalised: set[Dispatcher] = field(default_factory=set)  # their last attempt has been made
+    extended: set[Dispatcher] = field(default_factory=set)  # their last attempt has been made
 
-    def next(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> frozenset[Source] | None:
-        """What the next compilation has to make an input; None if there may be none."""
+    def allow(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> bool:
+        """Whether the function may be compiled for a call that no entry fits."""
         failures = why_none_fits(dispatcher, values)
-        if not failures and not self.reached(dispatcher):
-            return NOTHING
         if self.reached(dispatcher) is None:
+            if failures:
+                self._tell(dispatcher, failures)
+            return True
+        every = why_none_fits(dispatcher, values, every=True)
+        if dispatcher not in self.extended and can_be_general(self.policy, every):
+            self.extended.add(dispatcher)
             self._tell(dispatcher, failures)
-            return NOTHING
-        sources = numbers_that_vary(why_none_fits(dispatcher, values, every=True), self.options)
-        if sources and dispatcher not in self.generalised:
-            self.generalised.add(dispatcher)
-            self._tell(dispatcher, failures)
-            return sources
-        self.stop(dispatcher, failures)
-        return None
+            return True
+        self._stop(dispatcher, failures)
+        return False
 
     def reached(self, dispatcher: Dispatcher) -> str | None:
         """The option whose limit the function has reached."""
@@ -72,7 +75,7 @@ class Limits:
             return "accumulated_recompile_limit"
         return None
 
-    def stop(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
+    def _stop(self, dispatcher: Dispatcher, failures: list[Failure]) -> None:
         """No more compilations of this function: what fits no entry runs eagerly."""
         option = self.reached(dispatcher) or "recompile_limit"
         limit = getattr(self.options, option)
@@ -107,9 +110,19 @@ class Limits:
             )
         )
 
+    def allow_case(self, dispatcher: Dispatcher, answers: dict[str, bool]) -> bool:
+        """Whether the function may be compiled for a case that was found in the data."""
+        if self.reached(dispatcher) is not None:
+            return False
+        question, answer = list(answers.items())[-1]
+        reason = events.FailedGuard(entry=0, guard=f"{question} in the data, got {answer}")
+        about = described(dispatcher.fn)
+        events.emit(events.Recompiled(**about, index=len(dispatcher.entries), reasons=(reason,)))
+        return True
+
     def forget(self) -> None:
         self.total = 0
-        self.generalised.clear()
+        self.extended.clear()
 
 
 def why_none_fits(
@@ -127,30 +140,34 @@ def why_none_fits(
 # ---- what varies
 
 
-def numbers_that_vary(failures: list[Failure], options: Options) -> frozenset[Source]:
-    """The sources of numbers that are all that stands between the call and every entry."""
-    fixed = {int: options.specialize_int, float: options.specialize_float}
-    sources = set()
-    for failure in failures:
-        guard = failure.guard
-        if guard is None or guard.source is None or guard.kind is not Kind.EQUALS:
-            return NOTHING
-        expected = type(guard.expected)
-        if fixed.get(expected, True) or type(failure.got) is not expected:
-            return NOTHING
-        sources.add(guard.source)
-    return frozenset(sources)
+def can_be_general(policy: DynamicPolicy, failures: list[Failure]) -> bool:
+    """Whether numbers and sizes that were constants so far are all that stands between the call and
+    every entry, and the next compilation makes them symbols."""
+    if not policy.generalises or not failures:
+        return False
+    return all(_GENERAL.get(f.kind, _never)(policy, f.guard, f.got) for f in failures)
 
 
-class NotGeneral(Exception):
-    """What was to be an input of the graph turned out to be needed as a constant."""
+def _other_number(policy: DynamicPolicy, guard: Guard, got: Any) -> bool:
+    fixed = {int: policy.specialize_int, float: policy.specialize_float}
+    return not fixed.get(type(guard.expected), True) and type(got) is type(guard.expected)
 
 
-def check_general(captured: Captured, sources: frozenset[Source]) -> None:
-    """Make sure that a capture does without knowing the numbers at `sources`."""
-    known = {guard.source for guard in captured.guards if guard.kind is Kind.EQUALS}
-    if sources and (captured.broken is not None or known & sources):
-        raise NotGeneral
+def _other_sizes(policy: DynamicPolicy, guard: Guard, got: Any) -> bool:
+    """Whether a tensor is as expected but for its sizes and strides."""
+    if not isinstance(got, torch.Tensor) or got.dim() != len(guard.expected.sizes):
+        return False
+    return plan.difference(guard, got).subject.startswith(f"{guard.source}.s")
+
+
+def _never(policy: DynamicPolicy, guard: Guard | None, got: Any) -> bool:
+    return False
+
+
+_GENERAL: dict[Kind | None, Callable[[DynamicPolicy, Any, Any], bool]] = {
+    Kind.EQUALS: _other_number,
+    Kind.TENSOR: _other_sizes,
+}
 
 
 def what_varied(failures: list[Failure]) -> tuple[str, str]:

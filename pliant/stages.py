@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,8 +13,10 @@ from torch import fx
 from pliant._native import State
 from pliant.base.position import Position
 from pliant.bytecode.resume import ResumePoint
+from pliant.dynamic.telling import Teller
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
+from pliant.sym.records import Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ class Captured:
     undo: tuple[Callable[[], Any], ...] = ()  # put PyTorch's state back, from the last change on
     resumes: tuple[ResumeTarget, ...] = ()
     broken: BreakInfo | None = None
+    notes: Teller = field(default_factory=Teller)  # what happened to sizes, for the log
+    symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
+    assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
 
 

@@ -160,7 +160,7 @@ def test_a_backend_that_compiles_in_another_thread() -> None:
 
 
 def test_the_limit_is_reached_by_many() -> None:
-    compiled = pliant.compile(lambda x: x + 1, options={"recompile_limit": 3})
+    compiled = pliant.compile(lambda x: x + 1, options={"recompile_limit": 3}, dynamic=False)
 
     def work(number: int) -> None:
         for n in range(1, 10):

@@ -18,6 +18,7 @@ __all__ = [
     "DataDependentError",
     "GraphBreakError",
     "InternalError",
+    "InvalidMarkError",
     "InvalidOptionError",
     "NotCallableError",
     "PliantError",
@@ -229,6 +230,17 @@ class UnknownOptionError(UserError, AttributeError):
 
 class InvalidOptionError(UserError, ValueError):
     """A value that an option, or the `mode` of `compile`, can't take.
+
+    What to do: the message says what is accepted.
+    """
+
+
+class InvalidMarkError(UserError, ValueError):
+    """A mark that can't be given: to something that is not a tensor, to a dimension it doesn't
+    have, with a range that no size is in, or against an earlier mark.
+
+    Raised by `mark_dynamic`, `maybe_mark_dynamic`, `mark_static` and `mark_unbacked`, which then
+    have changed nothing.
 
     What to do: the message says what is accepted.
     """

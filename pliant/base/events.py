@@ -170,6 +170,82 @@ class BackendCalled(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeEvent(Event):
+    """Something about the sizes and numbers of a compilation. `line` is the user's line that the
+    capture was at."""
+
+    line: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolMade(SizeEvent):
+    """A size or number became symbolic. `hint` is its value now (None: not looked at), `range`
+    where it lies, `why` it is symbolic."""
+
+    name: str
+    source: Text
+    hint: int | float | None
+    range: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StayedConstant(SizeEvent):
+    """A size or number of an input is a constant of the compilation, and why."""
+
+    source: Text
+    value: int | float
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeAsked(SizeEvent):
+    """A condition on sizes was asked about by an operation. `answer` None: it can't be told.
+    `reason`: what the answer rests on."""
+
+    condition: Text
+    asker: str
+    answer: bool | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeGuarded(SizeEvent):
+    """A condition on sizes became a guard, because an operation asked about it."""
+
+    condition: Text
+    asker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeAssumed(SizeEvent):
+    """A condition on sizes that can't be known was taken to hold. `policy`: what happens where it
+    doesn't."""
+
+    condition: Text
+    asker: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeAsserted(SizeEvent):
+    """A condition on sizes is tested by the compiled code, which raises the message if it fails."""
+
+    condition: Text
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolSpecialised(SizeEvent):
+    """A symbol became a constant, because the answer to a question holds for one value only."""
+
+    name: str
+    source: Text
+    value: int
+    asker: str
+
+
 Listener = Callable[[Event], object]
 
 _lock = threading.Lock()
@@ -235,6 +311,13 @@ KINDS: tuple[type[Event], ...] = (
     ResidualMade,
     BytecodeRead,
     BackendCalled,
+    SymbolMade,
+    StayedConstant,
+    SizeAsked,
+    SizeGuarded,
+    SizeAssumed,
+    SizeAsserted,
+    SymbolSpecialised,
 )
 COUNTED = tuple(sorted(kind.counter for kind in KINDS if kind.counter))
 """The names of all counters."""

@@ -19,7 +19,7 @@ from pliant.base.errors import UnknownLogError, choices, format_position, warn
 from pliant.base.events import Event, render
 
 Formatter = Callable[[Any, bool], str]
-"""Writes an event; the flag asks for all details (`logging.DEBUG`)."""
+"""Writes an event; the flag asks for all details (`logging.DEBUG`). "" for one that is a detail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,57 @@ def _backend_called(event: events.BackendCalled, details: bool) -> str:
     return f"{_which(event)}: backend {event.backend!r} took {_ms(event.seconds)}"
 
 
+def _symbol_made(event: events.SymbolMade, details: bool) -> str:
+    value = "value unknown" if event.hint is None else f"now {event.hint}"
+    text = f"{event.name} is {render(event.source)}, {value}, in {event.range}: {event.why}"
+    # An input needs no line: it has a name. What is computed does.
+    return _at_line(event, text) if details or event.hint is None else f"{_which(event)}: {text}"
+
+
+def _stayed_constant(event: events.StayedConstant, details: bool) -> str:
+    return _at_line(event, f"{render(event.source)} is {event.value}: {event.why}", details)
+
+
+def _size_asked(event: events.SizeAsked, details: bool) -> str:
+    answer = "can't be told" if event.answer is None else f"{event.answer} ({event.reason})"
+    return _at_line(event, f"{event.asker} asked {render(event.condition)}: {answer}", details)
+
+
+def _size_guarded(event: events.SizeGuarded, details: bool) -> str:
+    return _at_line(event, f"holds for {render(event.condition)} only: {event.asker} asked")
+
+
+def _size_assumed(event: events.SizeAssumed, details: bool) -> str:
+    text = f"assumes {render(event.condition)} for {event.asker}; {_OTHERWISE[event.policy]}"
+    return _at_line(event, text)
+
+
+_OTHERWISE = {
+    "recompile": "where that is wrong, a variant is compiled",
+    "error": "where that is wrong, an error is raised",
+    "torch": "where that is wrong, results may differ from eager's",
+}
+
+
+def _size_asserted(event: events.SizeAsserted, details: bool) -> str:
+    text = f"asserts {render(event.condition)}, or else raises {event.message!r}"
+    return _at_line(event, text)
+
+
+def _symbol_specialised(event: events.SymbolSpecialised, details: bool) -> str:
+    source = render(event.source)
+    text = f"{event.name} ({source}) is {event.value} from now on: {event.asker} asked"
+    return _at_line(event, text)
+
+
+def _at_line(event: events.SizeEvent, text: str, wanted: bool = True) -> str:
+    """With the user's line below. Nothing if it is a detail that isn't wanted."""
+    if not wanted:
+        return ""
+    head = f"{_which(event)}: {text}"
+    return f"{head}\n{format_position(event.line, indent='    ')}" if event.line else head
+
+
 CHANNELS: dict[str, Channel] = {
     "graph_breaks": Channel(
         "each graph break: where, why, what to do about it",
@@ -154,9 +205,20 @@ CHANNELS: dict[str, Channel] = {
         "each function that runs eagerly because pliant failed on it",
         {events.FellBack: _fell_back},
     ),
-    # Names that programs may already use; their events come with dynamic shapes and with the code
-    # generators.
-    "dynamic": Channel("sizes that become symbolic (shows nothing yet)", {}),
+    "dynamic": Channel(
+        "sizes and numbers that become symbolic, and why; what is guarded, assumed, specialised "
+        "(+dynamic: each question and its answer; what stays constant)",
+        {
+            events.SymbolMade: _symbol_made,
+            events.StayedConstant: _stayed_constant,
+            events.SizeAsked: _size_asked,
+            events.SizeGuarded: _size_guarded,
+            events.SizeAssumed: _size_assumed,
+            events.SizeAsserted: _size_asserted,
+            events.SymbolSpecialised: _symbol_specialised,
+        },
+    ),
+    # A name that programs may already use; its events come with the code generators.
     "output_code": Channel("generated code (shows nothing yet)", {}),
 }
 
@@ -204,7 +266,8 @@ class _Logs:
             if formatter is not None and logger.isEnabledFor(logging.INFO):
                 details = logger.isEnabledFor(logging.DEBUG)
                 text = formatter(event, details)
-                logger.info("%s", text, extra={"channel": name, "event": event})
+                if text:
+                    logger.info("%s", text, extra={"channel": name, "event": event})
 
 
 _logs = _Logs()

@@ -33,6 +33,7 @@ class Kind:
 # Exact types: `config.recompile_limit = True` and `config.check_ir = 1` are mistakes.
 FLAG = Kind("True or False", lambda value: type(value) is bool)
 COUNT = Kind("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+TEXT = Kind("a text", lambda value: type(value) is str)
 FUNCTION = Kind("a function, or None", lambda value: value is None or callable(value))
 
 
@@ -70,8 +71,14 @@ class Options:
     assume_static_by_default: bool = option(
         True, FLAG, "a size that was not seen to change, and is not marked, is a constant"
     )
+    dynamic_sources: str = option(
+        "", TEXT, "inputs that are symbolic from the start: names or regular expressions, by commas"
+    )
+    unbacked_sources: str = option(
+        "", TEXT, "the same, for inputs whose values compilation doesn't look at"
+    )
     capture_scalar_outputs: bool = option(
-        False, FLAG, "tensor.item() and .tolist() are part of the graph instead of breaking it"
+        True, FLAG, "tensor.item() and .tolist() are part of the graph; else they break it"
     )
     specialize_int: bool = option(
         False, FLAG, "an int argument that changes is compiled for each value, never symbolic"

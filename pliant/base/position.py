@@ -41,6 +41,13 @@ class Position:
         """The text of the line without its indentation, or "" when the source can't be read."""
         return self._raw_line().strip()
 
+    def segment(self) -> str:
+        """The expression that is meant, as the user wrote it; empty if it is not on one line."""
+        if self.column is None or self.end_column is None or self.end_line not in (None, self.line):
+            return ""
+        line = self._raw_line().encode()
+        return line[self.column : self.end_column].decode(errors="replace").strip()
+
     def caret_line(self) -> str:
         """Carets under the part of `source_line` that is meant, or "" when that is not known, or is
         the whole line (carets under everything say nothing)."""

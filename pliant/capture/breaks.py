@@ -27,6 +27,10 @@ BREAKS: dict[str, Cause] = {
         "The result depends on the data in a tensor, which exist only at run time.",
         "Keep the value in a tensor, or move the reading of data out of the compiled function.",
     ),
+    "data-dependent-number": Cause(
+        "Python must know a number that was read from a tensor, and data exist only at run time.",
+        "State what you know of it with pliant.check(...), or keep the number in a tensor.",
+    ),
     "operation-raises": Cause(
         "The operation refuses these arguments; eager PyTorch is asked to raise its own error.",
         "Check the shapes and types of the arguments; the error is the one eager PyTorch gives.",

@@ -18,13 +18,14 @@ from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.breaks import BREAKS
 from pliant.capture.frame import Frame
+from pliant.capture.inputs import Dynamic
 from pliant.capture.interpreter import run_frame
 from pliant.capture.product import Product
 from pliant.capture.trace import Restart, Trace
-from pliant.capture.value import Break, Raised, Unread, Value
+from pliant.capture.value import Break, Raised, Unread
 from pliant.capture.values.objects import Cell
 from pliant.capture.wrap import wrap
-from pliant.guards.source import Fixed, Local, Source
+from pliant.guards.source import Fixed, Local
 from pliant.stages import Captured
 
 RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a mistake of ours
@@ -59,15 +60,16 @@ def capture(
     values: tuple[Any, ...],
     options: Options,
     fullgraph: bool = False,
-    generalised: frozenset[Source] = frozenset(),
+    dynamic: Dynamic | None = None,
 ) -> Captured:
     """Follow `function` called with `values` for its parameters, in order of its signature.
 
-    Numbers found at the sources `generalised` are inputs of the graph rather than constants.
+    `dynamic` says which inputs are symbols rather than constants.
     """
+    dynamic = dynamic or Dynamic()
     break_at: dict[int, Break] = {}
     for _ in range(RESTARTS):
-        attempt = Attempt(function, values, options, fullgraph, break_at, generalised)
+        attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         try:
             with undisturbed():
                 return attempt.run()
@@ -103,13 +105,13 @@ class Attempt:
         options: Options,
         fullgraph: bool,
         break_at: dict[int, Break],
-        generalised: frozenset[Source] = frozenset(),
+        dynamic: Dynamic,
     ) -> None:
         self.function = function
         self.values = values
         self.fullgraph = fullgraph
         self.state = State.current()
-        self.trace = Trace(options, break_at, wrap, self.on_break, generalised)
+        self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
 
     def run(self) -> Captured:
         frame = self._root_frame()
@@ -137,17 +139,18 @@ class Attempt:
         code = self.function.__code__
         names = getattr(self.function, "argument_names", None)
         stars = code.co_argcount + code.co_kwonlyargcount  # *args and **kwargs come last
-        variables: dict[str, Value] = {
+        variables: dict[str, Unread] = {
             name: Unread(value, Local(index, name, names if index >= stars else None))
             for index, (name, value) in enumerate(
                 zip(parameter_names(code), self.values, strict=True)
             )
         }
+        self.trace.inputs.note([(v.source, v.real) for v in variables.values()])
         cells: list[Cell] = [
             self.trace.cell(cell, Fixed(cell, f"closure[{name!r}]"))
             for name, cell in zip(code.co_freevars, self.function.__closure__ or (), strict=True)
         ]
-        return Frame(code, self.function.__globals__, variables, cells)
+        return Frame(code, self.function.__globals__, {**variables}, cells)
 
     def _product(self) -> Product:
         return Product(self.trace, self.function.__name__, self.state)
@@ -156,7 +159,7 @@ class Attempt:
         """End the graph at the present instruction, or at the call that led to it."""
         frames = list(trace.frames)
         if self.fullgraph and cause.code not in HARMLESS:
-            raise refused(cause, frames)
+            raise cause.error or refused(cause, frames)
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
                 while depth and frames[depth - 1].finished:  # it is giving up its variables

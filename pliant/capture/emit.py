@@ -17,6 +17,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from torch.fx import Node
+
 from pliant._native import is_python_class
 from pliant.base.position import Position
 from pliant.base.tracebacks import traceback_through
@@ -146,11 +148,14 @@ class Emitter:
         return self.slots[source]
 
     def tensor(self, value: TensorValue) -> str:
+        return self.result(value.node)
+
+    def result(self, node: Node) -> str:
         """The variable that holds a result of the graph."""
-        if value.node not in self.outputs:
-            self.graph.output(value.node)
-            self.outputs[value.node] = self.fresh(value.node.name)
-        return self.outputs[value.node]
+        if node not in self.outputs:
+            self.graph.output(node)
+            self.outputs[node] = self.fresh(node.name)
+        return self.outputs[node]
 
     def constant(self, real: Any) -> str:
         """A literal, a well-known dotted name, or a name in the namespace of the residual code."""

@@ -76,6 +76,14 @@ class GraphBuilder:
             self._effectful.add(node)
         return node
 
+    def after(self, node: fx.Node, method: str, args: tuple[Any, ...]) -> fx.Node:
+        """A call of a method directly behind `node`, before anything can change its object."""
+        last = self._after_inputs if node.op == "placeholder" else node
+        with self.graph.inserting_after(last):
+            made = self.graph.call_method(method, args)
+        made.meta["stack"] = node.meta.get("stack", ())
+        return made
+
     def keep(self, node: fx.Node) -> None:
         """Keep `node` even if nothing needs its result."""
         self._kept.add(node)

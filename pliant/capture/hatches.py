@@ -96,6 +96,7 @@ def handle_is_exporting(trace: Trace) -> Value:
     return FALSE
 
 
+NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental")
 # PyTorch's names for the same things, which are not imported here.
 BY_NAME: dict[tuple[str, str], Handler] = {
     ("torch._dynamo.decorators", "graph_break"): handle_graph_break,
@@ -106,10 +107,6 @@ BY_NAME: dict[tuple[str, str], Handler] = {
 def handler_of(real: Any) -> Handler | None:
     """The handler of a Python function, by identity or by name."""
     found = FUNCTIONS.get(real)
-    if (
-        found is None
-        and real.__module__ is not None
-        and real.__module__.startswith("torch._dynamo")
-    ):
+    if found is None and real.__module__ is not None and real.__module__.startswith(NOT_IMPORTED):
         found = BY_NAME.get((real.__module__, real.__qualname__))
     return found

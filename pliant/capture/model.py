@@ -25,6 +25,7 @@ from pliant.capture.value import (
     is_constant,
 )
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
+from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import Opaque
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.source import Attr, ClassAttr, Fixed
@@ -294,6 +295,8 @@ def call_special(trace: Trace, obj: Value, name: str, *args: Value) -> Value | N
     found = trace.lookup(obj.python_type(), name)
     if found is MISSING or found is None:
         return None
+    if isinstance(obj, Number):
+        obj = Const(obj.constant())  # what it knows without being one was asked before
     return call(trace, special(trace, obj, name), list(args))
 
 
@@ -425,6 +428,8 @@ def _taken_over(trace: Trace, real: Callable[..., Any], *operands: Value) -> Val
             if taken is not None:
                 return taken
     if all(operand.python_type() in FOLDABLE for operand in operands):
+        if any(has_number(operand) for operand in operands):
+            return None  # folding would make constants of them
         try:
             return fold(trace, real, *operands)
         except NotConstant:
@@ -478,10 +483,24 @@ def same_object(trace: Trace, left: Value, right: Value) -> bool:
         return left.value is right.value
     if left is right:
         return True
+    if isinstance(left, Number) or isinstance(right, Number):
+        return _same_number(left, right)
     outside = left.source is not None and right.source is not None
     if outside and left.python_type() is right.python_type():
         trace.guard(Kind.DISTINCT, left.source, (right.source,))
     return False
+
+
+def _same_number(left: Value, right: Value) -> bool:
+    """There is one object for each bool, and in CPython for each small int."""
+    kind = left.python_type()
+    if kind is not right.python_type() or kind not in (bool, int):
+        return False
+    value = left.constant()
+    return bool(value == right.constant()) and (kind is bool or value in SMALL)
+
+
+SMALL = range(-5, 257)
 
 
 def is_none(trace: Trace, value: Value) -> bool:
@@ -508,6 +527,13 @@ def truth(trace: Trace, value: Value) -> bool:
     if result is None:
         return True
     return bool(trace.read(result).constant())
+
+
+def negation(trace: Trace, value: Value) -> Value:
+    """`not value`. Of a symbolic number it is one too: nobody has to know yet."""
+    value = trace.read(value)
+    taken = _taken_over(trace, operator.not_, value) if isinstance(value, Number) else None
+    return boolean(not truth(trace, value)) if taken is None else taken
 
 
 def length(trace: Trace, value: Value) -> Value:
@@ -582,7 +608,8 @@ def contains(trace: Trace, container: Value, item: Value) -> bool:
 def equal(trace: Trace, left: Value, right: Value) -> bool:
     """`left is right or left == right`: how containers compare their elements."""
     left, right = trace.read(left), trace.read(right)
-    if left is right or same_object(trace, left, right):
+    numbers = isinstance(left, Number) or isinstance(right, Number)  # equal if they are the same
+    if left is right or (not numbers and same_object(trace, left, right)):
         return True
     return truth(trace, compare(trace, "==", left, right))
 

@@ -227,7 +227,7 @@ class Product:
         offset = len(comments) + len(head) + 2
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
-        guards = [Guard(Kind.STATE, None, self.state), *trace.guards]
+        guards = [Guard(Kind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
         return Captured(
             name=self.name,
             graph=graph,
@@ -243,6 +243,9 @@ class Product:
             undo=tuple(undo for undo in trace.undo if undo not in NESTING),
             resumes=tuple(self.resumes),
             broken=self.broken,
+            notes=trace.sizes.notes,
+            symbols=tuple(trace.sizes.provenance()),
+            assumptions=trace.sizes.assumptions(),
             rerunnable=trace.lasting.undoable or not trace.lasting,
         )
 

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from pliant.base.errors import DataDependentError, PliantError
 from pliant.capture.failures import note_operation
 from pliant.capture.model import CALL, GET, OPERATE, SET, iterate
+from pliant.capture.sizes import SYMBOLIC
 from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, constants
@@ -29,6 +31,7 @@ from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
+from pliant.sym.node import to_torch
 
 C_MODULES = frozenset(
     f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
@@ -105,18 +108,25 @@ def record(
     pairs = [_convert(trace, value, name) for value in kwargs.values()]
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
+    known, assumed = len(trace.sizes.env.symbols), len(trace.sizes.env.assumptions)
     result = _run(trace, name, function, fake_args, fake_kwargs)
+    reads_data = len(trace.sizes.env.symbols) > known  # so that the result has new symbols
     writes = bool(result.mutated) or writes_metadata(function)
     trace.writes_tensors |= writes
     effect = writes or result.random
     trace.changes += effect
-    if not effect and not _has_tensor(result.value):
+    if not effect and not reads_data and not _has_tensor(result.value):
         if args and name in GUARDED_METHODS:
             assume_method(trace, trace.read(args[0]), name)
+        trace.sizes.tell()
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)
-    return from_result(trace, result.value, node, name)
+    if len(trace.sizes.env.assumptions) > assumed and isinstance(result.value, Fake):
+        node = trace.sizes.as_assumed(node, result.value)
+    value = from_result(trace, result.value, node, name)
+    trace.sizes.tell()
+    return value
 
 
 # Methods that change a tensor without an operator that would tell.
@@ -135,6 +145,10 @@ def _run(
         if function in QUERIES:  # asked as the program would, without our own mode in the way
             return OpResult(function(*args, **kwargs), (), random=False)
         return trace.world.run(function, tuple(args), kwargs)
+    except DataDependentError as error:
+        raise Break("data-dependent-number", f"{name}: {error.what}", error=error) from error
+    except PliantError:
+        raise
     except DataDependent as error:
         raise Break("data-dependent", name) from error
     except NoMetaKernel as error:
@@ -200,9 +214,15 @@ def _convert_mapping(trace: Trace, value: Mapping, name: str) -> tuple[Any, Any]
 
 
 def _convert_number(trace: Trace, value: Number, name: str) -> tuple[Any, Any]:
+    """Where the look of the result does not depend on the number, any number does for the fakes:
+    PyTorch's arithmetic would ask for it."""
+    if value.python_type() is bool and not takes_any_number(name):
+        return _convert_constant(trace, Const(value.constant()), name)  # a flag: what to do
+    node = trace.sizes.nodes.node(value.expr)
     if takes_any_number(name):
-        return value.node, value.real
-    return value.constant(), value.real
+        hint = trace.sizes.env.hint(value.expr)
+        return node, value.python_type()(1) if hint is None else hint
+    return node, to_torch(value.expr, trace.sizes.env)
 
 
 # What can stand in the source of a graph.
@@ -227,6 +247,13 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def _has_home(trace: Trace, value: Any) -> bool:
+    """Whether something in a result can be read from the graph only."""
+    if isinstance(value, tuple | list):
+        return any(_has_home(trace, item) for item in value)
+    return isinstance(value, (torch.Tensor, *SYMBOLIC))
+
+
 def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
     """The result of the node as a value."""
     if isinstance(value, Fake):
@@ -235,17 +262,21 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
             return known
         tensor = TensorValue(node, value)
         trace.tensors[id(value)] = tensor
+        if value._has_symbolic_sizes_strides:
+            trace.sizes.nodes.settle_sizes(value, node)
         return tensor
     if isinstance(value, tuple | list):
         items = []
         for index, item in enumerate(value):
             part = node
-            if _has_tensor(item):
+            if _has_home(trace, item):
                 part = trace.graph.operation(
                     operator.getitem, (node, index), {}, trace.stack(), False
                 )
             items.append(from_result(trace, item, part, name))
         return Sequence(type(value), items)
+    if isinstance(value, SYMBOLIC):
+        trace.sizes.nodes.settle(value, node)
     return plain_result(trace, value, name)
 
 
@@ -261,6 +292,8 @@ def plain_result(trace: Trace, value: Any, name: str) -> Value:
         return Sequence(type(value), [plain_result(trace, item, name) for item in value])
     if isinstance(value, PLAIN_RESULTS):
         return Const(value)
+    if isinstance(value, SYMBOLIC):
+        return trace.sizes.value(value)
     raise Break("operation-result", f"{name}, which gave a {type(value).__name__}")
 
 

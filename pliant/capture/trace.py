@@ -19,6 +19,8 @@ from pliant.base.options import Options
 from pliant.base.position import Position
 from pliant.capture.failures import Lasting
 from pliant.capture.graph import GraphBuilder
+from pliant.capture.inputs import Dynamic, Inputs
+from pliant.capture.sizes import Sizes
 from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell, ExceptionValue
 from pliant.fake import World
@@ -56,17 +58,18 @@ class Trace:
         break_at: dict[int, Break],
         wrap: Callable[[Trace, Any, Source], Value],
         on_break: Callable[[Trace, Frame, Break], NoReturn],
-        generalised: frozenset[Source] = frozenset(),
+        dynamic: Dynamic,
     ) -> None:
         self.options = options
         self.break_at = break_at
         self._wrap = wrap
         self._on_break = on_break
-        self.generalised = generalised  # numbers that are inputs of the graph, not constants
-        self.world = World()
         self.graph = GraphBuilder()
         self.guards: list[Guard] = []
         self.frames: list[Frame] = []
+        self.sizes = Sizes(self, dynamic.answers)
+        self.inputs = Inputs(self, dynamic)
+        self.world = World(self.sizes.env, options.capture_scalar_outputs)
         self.effects: dict[int, tuple[Any, Any]] = {}
         self.steps = 0
         self.changes = 0  # counts what can't be taken back: writes, iterators advanced
@@ -149,6 +152,7 @@ class Trace:
         for table in (self._known, self.effects, self.tensors, self._lookups):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
+        self.sizes.forget()
         del self._on_break  # the method of an object that has this one
 
     # ---- classes
@@ -192,6 +196,10 @@ class Trace:
     def stack(self) -> tuple[Position, ...]:
         """The user's stack, outermost first."""
         return tuple(frame.position() for frame in self.frames if not frame.ours)
+
+    def asker(self) -> str:
+        """Who asks about a symbolic number, as far as the program itself does."""
+        return "the program"
 
     def on_break(self, frame: Frame, cause: Break) -> NoReturn:
         """The present instruction of `frame` can't be captured."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pliant.base.errors import PliantError
 from pliant.base.position import Position
 from pliant.guards.source import Source
 
@@ -30,17 +31,25 @@ class Break(Exception):
 
     `code` names an entry of `breaks.BREAKS`, which holds the explanation and the remedy; `what` is
     the particular thing met. `stack` is where, if that is not the instruction where the graph ends.
+    `error` says it better than the general words, where a break is refused.
     """
 
-    def __init__(self, code: str, what: str, stack: tuple[Position, ...] = ()) -> None:
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        stack: tuple[Position, ...] = (),
+        error: PliantError | None = None,
+    ) -> None:
         super().__init__(code, what)
         self.code = code
         self.what = what
         self.stack = stack
+        self.error = error
 
     def at(self, stack: tuple[Position, ...]) -> Break:
         """The same cause, to be raised at another place."""
-        return Break(self.code, self.what, self.stack or stack)
+        return Break(self.code, self.what, self.stack or stack, self.error)
 
 
 class Raised(Exception):

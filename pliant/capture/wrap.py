@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 
 from pliant._native import Dispatcher, is_python_class
+from pliant.capture.inputs import Layout
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
@@ -28,15 +30,15 @@ from pliant.capture.values.functions import (
     Function,
     Partial,
 )
-from pliant.capture.values.number import Number
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake import Unsupported
+from pliant.fake import kind_without_fake
 from pliant.guards.guard import Kind, TensorSpec
 from pliant.guards.predicates import Elements, EqualNumber
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source
 
 PLAIN_BASES = (int, float, complex, str, bytes)
+NUMBERS = (int, float)
 Builder = Callable[[Trace, Any, Source], Value]
 
 
@@ -44,8 +46,10 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
     """The value for `real`, found at `source`."""
     cls = type(real)
     if cls in PLAIN:
-        if source in trace.generalised:
-            return _number(trace, real, source)
+        if cls in NUMBERS and not isinstance(source, Fixed):
+            number = trace.inputs.number(real, source)
+            if number is not None:
+                return number
         _assume(trace, Kind.EQUALS, source, real)
         return Const(real)
     builder = builder_of(cls)
@@ -92,12 +96,6 @@ def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:
 # ---- constants
 
 
-def _number(trace: Trace, real: float, source: Source) -> Value:
-    """A number that changed too often to be a constant."""
-    trace.guard(Kind.TYPE, source, type(real))
-    return Number(trace, trace.graph.input(source, real), real, source)
-
-
 def _equal_constant(trace: Trace, real: Any, source: Source) -> Value:
     _assume(trace, Kind.EQUALS, source, real)
     return Const(real, source)
@@ -135,25 +133,29 @@ def _slice(trace: Trace, real: slice, source: Source) -> Value:
 
 def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, type(real))
-    try:
-        fake = trace.world.from_real(real)
-    except Unsupported:
+    if kind_without_fake(real) is not None:
         return Opaque(real, source)
-    trace.guard(Kind.TENSOR, source, tensor_spec(real))
+    layout = trace.inputs.layout(real, source)
+    given = None if layout is None else (layout.sizes, layout.strides)
+    fake = trace.world.from_real(real, given)
+    trace.guard(Kind.TENSOR, source, tensor_spec(real, layout))
     node = trace.graph.input(source, real)
+    if layout is not None:
+        trace.sizes.nodes.settle_sizes(fake, node)
+        trace.sizes.nodes.settle_strides(fake, node)
     value = TensorValue(node, fake, type(real), real, source)
     trace.tensors[id(fake)] = value
     return value
 
 
-def tensor_spec(real: torch.Tensor) -> TensorSpec:
+def tensor_spec(real: torch.Tensor, layout: Layout | None) -> TensorSpec:
     """What the graph assumes of an input."""
     return TensorSpec(
         dtype=real.dtype,
         device=real.device,
         requires_grad=real.requires_grad,
-        sizes=tuple(real.size()),
-        strides=tuple(real.stride()),
+        sizes=tuple(real.size()) if layout is None else layout.fixed_sizes,
+        strides=tuple(real.stride()) if layout is None else layout.fixed_strides,
         storage_offset=None,  # slices of one tensor are alike; who asks for it guards it
         dispatch_keys=torch._C._dispatch_keys(real).raw_repr(),
     )
@@ -293,7 +295,7 @@ BUILDERS: dict[type, Builder] = {
         (types.ModuleType, types.CodeType, property, staticmethod, classmethod,
          types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
          types.GetSetDescriptorType, types.MemberDescriptorType, types.GenericAlias,
-         types.UnionType, torch.finfo, torch.iinfo, type(NotImplemented)),
+         types.UnionType, re.Pattern, torch.finfo, torch.iinfo, type(NotImplemented)),
         _same_constant,
     ),
     torch.Tensor: _tensor,

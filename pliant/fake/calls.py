@@ -41,6 +41,14 @@ def is_number(t: torch.Tensor) -> bool:
     return t.dtype is torch.bool if probe is None else torch.result_type(t, probe) is probe.dtype
 
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def expressions(numbers: Iterable[Any]) -> list[Any]:
+    """Sizes or strides as something with a hash: symbolic numbers have none."""
+    return [n if type(n) is int else n.node.expr for n in numbers]
+
+
 class Arguments:
     """The arguments of one call, read once."""
 
@@ -61,7 +69,11 @@ class Arguments:
         for value in values:
             kind = type(value)
             if kind is Fake:
-                key += (value.size(), value.stride(), value.dtype, value.device)
+                if value._has_symbolic_sizes_strides:
+                    key += (*expressions(value.size()), *expressions(value.stride()))
+                    key += (value.dtype, value.device)
+                else:
+                    key += (value.size(), value.stride(), value.dtype, value.device)
                 self.fakes.append(value)
                 if value.is_conj() or value.is_neg():
                     self.reusable = False
@@ -79,12 +91,18 @@ class Arguments:
                 self.key += (torch.Tensor, value.dtype)
             else:
                 self.foreign = True
-        elif isinstance(value, torch.device):
+        else:
+            self._read_plain(value)
+
+    def _read_plain(self, value: Any) -> None:
+        if isinstance(value, torch.device):
             self.key.append(value)
             # "cuda" means the current device, which is no argument.
             self.reusable &= value.index is not None or value.type in ("cpu", "meta")
         elif isinstance(value, torch.Generator):
             self.key.append(torch.Generator)
+        elif isinstance(value, SYMBOLIC):
+            self.key += (type(value), value.node.expr)
         else:
             self.reusable = False
 
@@ -115,7 +133,10 @@ class Twins:
         twin = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=META)
         memory = t.untyped_storage()._cdata
         shared = self._storages.setdefault(memory, twin.untyped_storage())
-        if shared is not twin.untyped_storage() or t.storage_offset() != 0:
+        if t._has_symbolic_sizes_strides or type(t.storage_offset()) is not int:
+            seed = torch.empty(0, dtype=t.dtype, device=META).set_(shared, 0, (0,), (1,))
+            twin = seed.as_strided(t.size(), t.stride(), t.storage_offset())
+        elif shared is not twin.untyped_storage() or t.storage_offset() != 0:
             twin.set_(shared, t.storage_offset(), t.size(), t.stride())
         if t.is_conj():
             twin = torch._conj(twin)

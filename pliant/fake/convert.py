@@ -45,8 +45,8 @@ class Converter:
         self._fakes: dict[int, tuple[torch.Tensor, Fake]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
 
-    def fake(self, t: torch.Tensor) -> Fake:
-        """The fake of `t`."""
+    def fake(self, t: torch.Tensor, layout: tuple[Any, Any] | None = None) -> Fake:
+        """The fake of `t`, with these sizes and strides if they are given."""
         found = self._fakes.get(id(t))
         if found is not None:
             return found[1]
@@ -54,17 +54,17 @@ class Converter:
         if kind is not None:
             raise Unsupported(kind)
         if torch.is_inference_mode_enabled() is t.is_inference():
-            made = self._make(t)
+            made = self._make(t, layout)
         else:
             with torch.inference_mode(t.is_inference()):
-                made = self._make(t)
+                made = self._make(t, layout)
         self._fakes[id(t)] = (t, made)
         if t.is_leaf and t.grad is not None:
             made.grad = self.fake(t.grad)
         return made
 
-    def _make(self, t: torch.Tensor) -> Fake:
-        fake = self._shell(t)
+    def _make(self, t: torch.Tensor, layout: tuple[Any, Any] | None) -> Fake:
+        fake = self._shell(t, layout or (t.size(), t.stride()))
         if t.is_inference():  # has neither history nor version
             fake.requires_grad_(t.requires_grad)
             return fake
@@ -78,9 +78,9 @@ class Converter:
             torch._C._autograd._unsafe_set_version_counter((fake,), (t._version,))
         return fake
 
-    def _shell(self, t: torch.Tensor) -> Fake:
+    def _shell(self, t: torch.Tensor, layout: tuple[Any, Any]) -> Fake:
         """A fake with the memory and metadata of `t`, as yet without a history."""
-        sizes, strides, offset = t.size(), t.stride(), t.storage_offset()
+        (sizes, strides), offset = layout, t.storage_offset()
         memory = t.untyped_storage()
         fake = make(self._world, sizes, strides, offset, t.dtype, t.device, memory.nbytes())
         known = self._storages.get(memory._cdata)

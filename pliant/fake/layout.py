@@ -6,19 +6,33 @@ A meta kernel gives the same answers, but its first use imports a large part of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
+from pliant.fake.order import broadcast_order, hint, is_contiguous, nesting, sure
+
 Tensor = torch.Tensor
+
+
+def is_symbolic(numbers: Iterable[Any]) -> bool:
+    return any(type(n) is not int for n in numbers)
+
+
+def must_be_size(number: Any) -> None:
+    """A symbolic number that is used as a size is at least 0 from here on."""
+    if type(number) is not int:
+        number.node.shape_env._constrain_range_for_size(number.node.expr)
 
 
 def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     strides, step = [], 1
     for size in reversed(sizes):
         strides.append(step)
-        step = step * max(size, 1)
+        # A symbolic size is taken as it is. If it is 0 the tensor is empty, and whoever asks for
+        # its strides all the same has to ask for that first.
+        step = step * (max(size, 1) if type(size) is int else size)
     return tuple(reversed(strides))
 
 
@@ -40,7 +54,13 @@ def is_like_channels_last(t: Tensor) -> bool:
 
     Ambiguous ones (one channel, or one pixel) count as contiguous, as PyTorch's kernels have it.
     """
-    if t.dim() not in (4, 5) or t.stride(1) == 0:
+    if t.dim() not in (4, 5):
+        return False
+    if t._has_symbolic_sizes_strides:
+        known = _known_channels_last(t)
+        if known is not None:
+            return known
+    if t.stride(1) == 0:
         return False
     floor = 0
     for dim in (1, *range(t.dim() - 1, 1, -1), 0):
@@ -51,6 +71,17 @@ def is_like_channels_last(t: Tensor) -> bool:
     return True
 
 
+def _known_channels_last(t: Tensor) -> bool | None:
+    """As far as the strides were made one way or the other. (An empty tensor counts as contiguous,
+    but then it makes no difference.)"""
+    if is_contiguous(t):
+        return False
+    inside = [1, *range(t.dim() - 1, 1, -1), 0]
+    if nesting(t.size(), t.stride()) != inside or not sure(t.stride(1) == 1):
+        return None
+    return bool(t.size(1) != 1)  # one channel is ambiguous
+
+
 def suggested_strides(like: Tensor, sizes: Sequence[int]) -> tuple[int, ...]:
     """The strides of a result in the memory format of `like`."""
     return (channels_last_strides if is_like_channels_last(like) else contiguous_strides)(sizes)
@@ -58,8 +89,10 @@ def suggested_strides(like: Tensor, sizes: Sequence[int]) -> tuple[int, ...]:
 
 def is_dense(t: Tensor) -> bool:
     """Whether the elements fill their stretch of memory, each place once."""
-    if t.is_contiguous():
+    if is_contiguous(t):
         return True
+    if t._has_symbolic_sizes_strides:
+        return _is_dense_symbolic(t)
     expected = 1
     dims = [d for d in range(t.dim()) if t.size(d) != 1]
     for dim in sorted(dims, key=t.stride):
@@ -69,17 +102,60 @@ def is_dense(t: Tensor) -> bool:
     return True
 
 
+def _is_dense_symbolic(t: Tensor) -> bool:
+    symbolic = next(n for n in (*t.size(), *t.stride()) if type(n) is not int)
+    sizes, strides = (
+        [symbolic.node.wrap_int(n) if type(n) is int else n.node for n in numbers]
+        for numbers in (t.size(), t.stride())
+    )
+    answer = symbolic.node.is_non_overlapping_and_dense(sizes, strides)
+    return bool(answer.guard_bool("", 0))
+
+
 def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
     """The common shape, or None where there is none."""
     result: list[int] = [1] * max(map(len, shapes))
     for shape in shapes:
         shift = len(result) - len(shape)
         for i, size in enumerate(shape, shift):
-            if size != 1:
-                if result[i] not in (1, size):
-                    return None
-                result[i] = size
+            found = _together(result[i], size)
+            if found is None:
+                return None
+            result[i] = found
     return tuple(result)
+
+
+def _together(a: int, b: int) -> int | None:
+    """The common size of two dimensions; None where there is none.
+
+    Symbolic sizes are asked about as little as possible: above all not whether they are 1 if they
+    are equal anyway.
+    """
+    if type(b) is int and type(a) is int:
+        return b if a == 1 else a if b in (1, a) else None
+    if a is b or (type(b) is int and b == 1):
+        return a
+    if type(a) is int and a == 1:
+        return b
+    if not all(type(n) is int or n.node.has_hint() for n in (a, b)):
+        return _unbacked_together(a, b)
+    for one, other in ((a, b), (b, a)):
+        if hint(one) == 1 != hint(other) and one == 1:
+            return other  # whatever that is
+    if a == b:
+        return a if type(a) is int else b
+    return None
+
+
+def _unbacked_together(a: Any, b: Any) -> Any:
+    """The same where one is read from data: neither is 1, it is assumed, so they are equal."""
+    if type(a) is not int and type(b) is not int and a.node.expr is b.node.expr:
+        return a
+    for one, other in ((a, b), (b, a)):
+        if type(one) is not int and (one == 1).node.guard_size_oblivious("", 0):
+            return other
+    torch._check(a == b)
+    return a if type(a) is int else b
 
 
 def pointwise_strides(
@@ -89,6 +165,14 @@ def pointwise_strides(
 
     Not `uniform`: there is a number among the operands, so they are not all of one shape.
     """
+    if any(t._has_symbolic_sizes_strides for t in tensors):
+        # That dimensions of size 1 can get other strides in eager PyTorch is no difference in
+        # layout.
+        if all(is_contiguous(t) for t in tensors):
+            return contiguous_strides(sizes)
+        order = broadcast_order([_known_spread(t, sizes) for t in tensors], sizes)
+        if order is not None:
+            return ordered_strides(sizes, order[::-1])
     if uniform and all(t.size() == sizes for t in tensors):
         if all(t.is_contiguous() for t in tensors):
             return contiguous_strides(sizes)
@@ -99,6 +183,30 @@ def pointwise_strides(
         if all(t.stride() == first and is_dense(t) for t in tensors):
             return tuple(first)
     return _permuted_strides([_spread(t, sizes) for t in tensors], sizes)
+
+
+def _known_spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
+    """As `_spread`, where a size of 1 that stays 1 may count as broadcast."""
+    shift = len(sizes) - t.dim()
+    return [0] * shift + [
+        0 if sure(size == 1) else stride for size, stride in zip(t.size(), t.stride())
+    ]
+
+
+def like_strides(t: Tensor) -> tuple[int, ...] | None:
+    """The strides of a dense copy with the dimensions in the same order; None if that needs more
+    questions."""
+    if not t._has_symbolic_sizes_strides:
+        return tuple(t.stride()) if is_dense(t) else None
+    order = nesting(t.size(), t.stride())
+    return None if order is None else ordered_strides(t.size(), order[::-1])
+
+
+def is_plain(t: Tensor) -> bool:
+    """Whether each element has a place of its own, so that it can be written to."""
+    if not t._has_symbolic_sizes_strides:
+        return is_dense(t)
+    return nesting(t.size(), t.stride()) is not None
 
 
 def _spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:

@@ -13,17 +13,23 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from pliant.fake.layout import ordered_strides, suggested_strides
+from pliant.fake.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    is_like_channels_last,
+    ordered_strides,
+    suggested_strides,
+)
 from pliant.fake.tensor import as_plain, make
 
 Tensor = torch.Tensor
 Rule = Callable[..., Any]
 
-_MASKS = (torch.bool, torch.uint8)
+MASKS = (torch.bool, torch.uint8)
 
 
 def _index_by_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(t is not None and t.dtype in _MASKS for t in args[1])
+    return any(t is not None and t.dtype in MASKS for t in args[1])
 
 
 def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -392,6 +398,11 @@ _BY_DEVICE: dict[str, dict[str, Rule]] = {"cpu": _CPU}
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any], told: Tensor) -> Tensor:
     """The library that will be used decides the memory format, and PyTorch decides the library."""
     image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
+    if image._has_symbolic_sizes_strides:
+        # Which library is chosen would be a question about every size; the layout is not.
+        nhwc = is_like_channels_last(image) or is_like_channels_last(weight)
+        strides = channels_last_strides if nhwc else contiguous_strides
+        return told.new_empty_strided(told.size(), strides(told.size()))
     flat = image.dim() == 3  # conv1d runs as conv2d over one row, which is made contiguous first
     if flat:
         sizes = (*image.shape[:2], 1, image.shape[2])

@@ -15,14 +15,20 @@ import torch
 from pliant.fake import rules
 from pliant.fake.layout import (
     broadcast,
+    channels_last_strides,
     contiguous_strides,
     is_dense,
+    is_like_channels_last,
+    is_plain,
+    like_strides,
+    must_be_size,
     ordered_strides,
     pointwise_strides,
     promoted,
     suggested_strides,
 )
 from pliant.fake.op import Op
+from pliant.fake.order import is_contiguous, sure
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
 
@@ -31,7 +37,7 @@ Kwargs = dict[str, Any]
 Rule = Callable[[Op, Args, Kwargs, torch.device], Recipe | None]
 TypeRule = Callable[[torch.dtype], torch.dtype | None]
 
-_NUMBERS = (int, float, bool)
+_NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def rule_for(name: str) -> Rule | None:
@@ -119,13 +125,29 @@ def _in_place(count: int, result_dtype: TypeRule) -> Rule:
         tensors, numbers = found
         target = args[0]
         dtype = result_dtype(promoted(tensors, numbers))
-        fits = broadcast([t.size() for t in tensors]) == tuple(target.size())
+        fits = same(broadcast([t.size() for t in tensors]), target.size())
         if not fits or dtype is None or not torch.can_cast(dtype, target.dtype):
             return None
         # Writing to an expanded tensor is an error; leave it to be told.
-        return Same(op.written[0]) if is_dense(target) else None
+        return Same(op.written[0]) if is_plain(target) else None
 
     return rule
+
+
+def same(sizes: Sequence[int] | None, others: Sequence[int]) -> bool:
+    """Whether these are the same sizes; what is not known is asked. Those read from data have to
+    be: otherwise it is an error."""
+    return sizes is not None and len(sizes) == len(others) and all(map(_is_same, sizes, others))
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if a is b or sure(a == b):
+        return True
+    question: Any = a == b
+    if isinstance(question, torch.SymBool) and not question.node.has_hint():
+        torch._check(question)
+        return True
+    return bool(question)
 
 
 def _where(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -143,7 +165,7 @@ def _where(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
 def _filled(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """Overwritten in place from numbers alone."""
     numbers_only = all(type(a) in _NUMBERS for a in args[1:])
-    return Same(op.written[0]) if numbers_only and is_dense(args[0]) else None
+    return Same(op.written[0]) if numbers_only and is_plain(args[0]) else None
 
 
 # Reductions. Results are contiguous.
@@ -178,17 +200,22 @@ def _reduction(result_dtype: TypeRule, *, empty: bool = True) -> Rule:
         t, dim, keep = (*args, None, False)[:3] if len(args) == 1 else (*args, False)[:3]
         sizes = _reduced(t, dim, keep)
         dtype = kwargs.get("dtype") or result_dtype(t.dtype)
-        unusual = kwargs.keys() - {"dtype"} or len(args) > 3 or (not empty and t.numel() == 0)
+        unusual = kwargs.keys() - {"dtype"} or len(args) > 3
+        unusual = unusual or (not empty and sizes is not None and _over_nothing(t, dim))
         return None if sizes is None or dtype is None or unusual else dense(sizes, dtype, device)
 
     return rule
+
+
+def _over_nothing(t: Fake, dim: Any) -> bool:
+    return any(t.size(d) == 0 for d in _dims(t, dim) or () if t.dim())
 
 
 def _extreme(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """max.dim, min.dim: values and indices."""
     t, dim, keep = (*args, False)[:3]
     sizes = _reduced(t, dim, keep)
-    if sizes is None or t.numel() == 0:
+    if sizes is None or _over_nothing(t, dim):
         return None
     return Several(tuple, (dense(sizes, t.dtype, device), dense(sizes, torch.int64, device)))
 
@@ -231,7 +258,7 @@ def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
     t, dim, to_float = args
     if to_float or not t.is_floating_point() or not -max(t.dim(), 1) <= dim < max(t.dim(), 1):
         return None
-    return new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+    return dense(t.size(), t.dtype, device)
 
 
 def _layer_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -265,9 +292,91 @@ def _cat(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | N
         return None
     total = sum(t.size(dim) for t in tensors)
     sizes = [total if d == dim else s for d, s in enumerate(first.size())]
-    formats = {suggested_strides(t, sizes) for t in tensors}
-    strides = formats.pop() if len(formats) == 1 else contiguous_strides(sizes)
+    channels_last = [is_like_channels_last(t) for t in tensors]
+    strides = (channels_last_strides if all(channels_last) else contiguous_strides)(sizes)
     return new(sizes, strides, promoted(tensors, ()), device)
+
+
+def _stack(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    tensors, dim = (*args, 0)[:2]
+    found = _operands(tensors)
+    rank = tensors[0].dim() + 1
+    if found is None or found[1] or not -rank <= dim < rank:
+        return None
+    first = tensors[0].size()
+    if not all(is_contiguous(t) and same(t.size(), first) for t in tensors):
+        return None
+    sizes = [*first]
+    sizes.insert(dim % rank, len(tensors))
+    return dense(sizes, promoted(tensors, ()), device)
+
+
+def _roll(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, shifts, dims = (*args, ())[:3]
+    usual = is_contiguous(t) and all(-t.dim() <= d < t.dim() for d in dims)
+    fits = len(dims) == len(shifts) if dims else len(shifts) == 1
+    return dense(t.size(), t.dtype, device) if usual and fits else None
+
+
+def _glu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim = (*args, -1)[:2]
+    if not t.dim() or not -t.dim() <= dim < t.dim() or not is_contiguous(t):
+        return None
+    sizes = list(t.size())
+    if not t.is_floating_point() or sizes[dim] % 2 != 0:
+        return None
+    sizes[dim] = sizes[dim] // 2
+    return dense(sizes, t.dtype, device)
+
+
+def _gather(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, index = args[:3]
+    return dense(index.size(), t.dtype, device) if _picks(t, dim, index) else None
+
+
+def _scatter(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, index, source = args[:4]
+    if type(source) is Fake:
+        alike = source.dtype is t.dtype and source.dim() == index.dim()
+        if not alike or not all(a <= b for a, b in zip(index.size(), source.size(), strict=True)):
+            return None
+    if not _picks(t, dim, index):
+        return None
+    return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
+
+
+def _picks(t: Fake, dim: int, index: Fake) -> bool:
+    """Whether `index` fits into `t` but for one dimension. Only for symbolic sizes: what is wrong
+    with others is for the meta kernel to say."""
+    symbolic = t._has_symbolic_sizes_strides or index._has_symbolic_sizes_strides
+    if not symbolic or index.dtype is not torch.int64 or not t.dim() or t.dim() != index.dim():
+        return False
+    if not -t.dim() <= dim < t.dim() or t.is_conj() or t.is_neg():
+        return False
+    pairs = enumerate(zip(index.size(), t.size(), strict=True))
+    return all(a <= b for d, (a, b) in pairs if d != dim % t.dim())
+
+
+def _pixel_shuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, factor = args
+    if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
+        return None
+    *batch, channels, height, width = t.size()
+    if channels % (factor * factor) != 0:
+        return None
+    sizes = (*batch, channels // (factor * factor), height * factor, width * factor)
+    return dense(sizes, t.dtype, device)
+
+
+def _pixel_unshuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, factor = args
+    if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
+        return None
+    *batch, channels, height, width = t.size()
+    if height % factor != 0 or width % factor != 0 or t.numel() == 0:
+        return None  # nothing stays as it is
+    sizes = (*batch, channels * factor * factor, height // factor, width // factor)
+    return dense(sizes, t.dtype, device)
 
 
 def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -276,8 +385,10 @@ def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> 
     if not usual:
         return None
     batch, heads, length, _ = query.size()
-    nesting = sorted(range(4), key=query.stride, reverse=True)
-    strides = query.stride() if is_dense(query) else ordered_strides(query.size(), nesting)
+    strides = query.stride()
+    if not is_dense(query):
+        nesting = sorted(range(4), key=query.stride, reverse=True)
+        strides = ordered_strides(query.size(), nesting)
     order = contiguous_strides((batch, length, heads))
     logsumexp = new((batch, heads, length), (order[0], order[2], order[1]), torch.float32, device)
     return Several(tuple, (new(query.size(), strides, query.dtype, device), logsumexp))
@@ -288,15 +399,17 @@ def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Re
     rank = image.dim() - 2
     lists = (stride, padding, dilation)
     usual = not transposed and weight.dim() == image.dim() and all(len(v) == rank for v in lists)
-    same = weight.dtype is image.dtype and (bias is None or bias.dtype is image.dtype)
-    if not usual or not same or image.size(1) != weight.size(1) * groups or 0 in image.size():
+    alike = weight.dtype is image.dtype and (bias is None or bias.dtype is image.dtype)
+    if not usual or not alike or image.size(1) != weight.size(1) * groups:
+        return None
+    if any(type(size) is int and size == 0 for size in image.size()):
         return None
     spans = (
         (size + 2 * p - d * (k - 1) - 1) // s + 1
         for size, k, s, p, d in zip(image.shape[2:], weight.shape[2:], *lists, strict=True)
     )
     sizes = (image.size(0), weight.size(0), *spans)
-    if any(s <= 0 for s in sizes) or weight.size(0) % groups:
+    if any(s <= 0 for s in sizes[1:]) or weight.size(0) % groups:
         return None
     told = torch.empty(sizes, dtype=image.dtype, device="meta")
     return new(sizes, rules.finish(op.name, args, kwargs, told).stride(), image.dtype, device)
@@ -313,10 +426,25 @@ def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Rec
     return Several(tuple, (result, saved, saved))
 
 
+def _group_norm_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, *params, batch, _, _, groups, _ = args
+    usual = device.type == "cpu" and t.dtype is torch.float32 and t._has_symbolic_sizes_strides
+    if not usual or any(p is not None and p.dtype is not t.dtype for p in params):
+        return None
+    stats = dense((batch, groups), t.dtype, device)
+    result = new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+    return Several(tuple, (result, stats, stats))
+
+
 def _nll_loss(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     scores, target, weight, reduction, _ = args
-    usual = scores.dim() == 2 and target.shape == scores.shape[:1] and weight is None
-    if not usual or target.dtype is not torch.int64:
+    rank = 4 if op.name.startswith("aten.nll_loss2d") else 2
+    fits = scores.dim() == rank and target.dim() == rank - 1 and target.dtype is torch.int64
+    if not fits or not same(target.shape, (scores.size(0), *scores.shape[2:])):
+        return None
+    if weight is not None and not (weight.dtype is scores.dtype and weight.dim() == 1):
+        return None
+    if weight is not None and not same(weight.shape, scores.shape[1:2]):
         return None
     total = dense((), scores.dtype, device)
     result = dense(target.size(), scores.dtype, device) if reduction == 0 else total
@@ -329,23 +457,25 @@ def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     at = [d for d, index in enumerate(indices) if index is not None]
     given = [indices[d] for d in at]
     adjacent = bool(at) and at[-1] - at[0] + 1 == len(at)
-    plain = all(i.dtype in (torch.int64, torch.int32) and i.is_contiguous() for i in given)
+    plain = all(i.dtype in (torch.int64, torch.int32) and is_contiguous(i) for i in given)
     picked = broadcast([i.size() for i in given]) if adjacent and plain else None
-    if picked is None or len(indices) > t.dim() or not t.is_contiguous() or 0 in t.size():
+    if picked is None or len(indices) > t.dim() or not is_contiguous(t):
         return None
+    if any(type(t.size(d)) is int and t.size(d) == 0 for d in at):
+        return None  # there is nothing to take
     return dense((*t.shape[: at[0]], *picked, *t.shape[at[-1] + 1 :]), t.dtype, device)
 
 
 def _triangle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t = args[0]
-    return dense(t.size(), t.dtype, device) if t.dim() >= 2 and t.is_contiguous() else None
+    return dense(t.size(), t.dtype, device) if t.dim() >= 2 and is_contiguous(t) else None
 
 
 def _masked_fill(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, mask, _ = args
-    usual = mask.dtype is torch.bool and t.is_contiguous() and not t.dtype.is_complex
-    fits = broadcast([t.size(), mask.size()]) == tuple(t.size())
-    return dense(t.size(), t.dtype, device) if usual and fits else None
+    usual = mask.dtype is torch.bool and not t.dtype.is_complex
+    fits = usual and same(broadcast([t.size(), mask.size()]), t.size())
+    return dense(t.size(), t.dtype, device) if fits else None
 
 
 # Copies and new tensors.
@@ -360,16 +490,16 @@ def _like(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | 
     dtype = kwargs.get("dtype") or t.dtype
     if form is torch.contiguous_format:
         return dense(t.size(), dtype, device)
-    keeps = form in (None, torch.preserve_format) and is_dense(t)
-    return new(t.size(), t.stride(), dtype, device) if keeps else None
+    strides = like_strides(t) if form in (None, torch.preserve_format) else None
+    return None if strides is None else new(t.size(), strides, dtype, device)
 
 
 def _copy_(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     target, source = args[:2]
     found = _operands((target, source))
-    if found is None or broadcast([target.size(), source.size()]) != tuple(target.size()):
+    if found is None or not same(broadcast([target.size(), source.size()]), target.size()):
         return None
-    return Same(op.written[0]) if is_dense(target) else None
+    return Same(op.written[0]) if is_plain(target) else None
 
 
 def _factory(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -377,9 +507,15 @@ def _factory(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
     usual = {"dtype", "device", "pin_memory", "layout"}
     if kwargs.keys() - usual or kwargs.get("layout") not in (None, torch.strided):
         return None
-    if len(args) > 1 or any(type(s) is not int or s < 0 for s in sizes):
+    if len(args) > 1 or any(s < 0 for s in sizes if type(s) is int):
         return None
+    for size in sizes:
+        must_be_size(size)
     return dense(sizes, kwargs.get("dtype") or torch.get_default_dtype(), device)
+
+
+def _eye(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    return _factory(op, ((args * 2)[:2],), kwargs, device)
 
 
 def _arange(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -439,7 +575,15 @@ def _fill_table() -> None:
     _add(_cat, "cat")
     _add(_convolution, "convolution")
     _add(_batch_norm, "native_batch_norm")
-    _add(_nll_loss, "nll_loss_forward")
+    _add(_nll_loss, "nll_loss_forward", "nll_loss2d_forward")
+    _add(_stack, "stack")
+    _add(_roll, "roll")
+    _add(_glu, "glu")
+    _add(_gather, "gather")
+    _add(_scatter, "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
+    _add(_scatter, "scatter_.src", "scatter_.value", "scatter_add_", "scatter_reduce_.two")
+    _add(_pixel_shuffle, "pixel_shuffle")
+    _add(_pixel_unshuffle, "pixel_unshuffle")
     _add(_index, "index.Tensor")
     _add(_triangle, "tril", "triu")
     _add(_masked_fill, "masked_fill.Scalar")
@@ -448,6 +592,8 @@ def _fill_table() -> None:
     _add(_like, "rand_like", "randn_like")
     _add(_copy_, "copy_")
     _add(_factory, "zeros", "ones", "empty.memory_format", "rand", "randn")
+    _add(_eye, "eye", "eye.m")
+    _add(_group_norm_cpu, "native_group_norm")
     _add(_arange, "arange", "arange.start", "arange.start_step")
 
 

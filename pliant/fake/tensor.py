@@ -63,6 +63,9 @@ _make_subclass = torch.Tensor._make_subclass
 _no_data_access = torch._C._set_throw_on_mutable_data_ptr
 
 
+LARGE = 1 << 60
+
+
 def make(
     world: Callable[[], Dispatcher | None],
     sizes: Any,
@@ -73,6 +76,8 @@ def make(
     storage_bytes: Any = None,
 ) -> Fake:
     """A fake with a storage of its own."""
+    if storage_bytes is None and any(type(size) is not int for size in sizes):
+        storage_bytes = LARGE  # to say how large would take PyTorch longer than all the rest
     fake: Fake = _make_wrapper(
         Fake,
         sizes,
@@ -121,6 +126,14 @@ def set_memory(
         (fake, memory, offset, sizes, strides),
         {},
     )
+
+
+def empty_view(fake: Fake, dtype: torch.dtype) -> Fake:
+    """No element of the memory of `fake`, as this dtype; for `as_strided` to make more of it. (To
+    give a tensor memory is a question about every size, unless there is nothing in it.)"""
+    view = make(fake._world, (0,), (1,), 0, dtype, fake.device)
+    set_memory(view, fake.untyped_storage(), 0, (0,), (1,))
+    return view
 
 
 def resize(fake: Fake, twin: torch.Tensor) -> None:

@@ -19,12 +19,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pliant.fake import convert, rules, shapes
+from pliant.fake import composites, convert, data, pointwise, rules, shapes, traced, views, whole
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Argument, Kind, Op, describe
 from pliant.fake.results import Alias, Recipe, recipe_for
-from pliant.fake.tensor import Fake, adopt, as_plain, resize
+from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize
+from pliant.sym.env import ShapeEnv
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,10 @@ class Notes:
 class World(TorchDispatchMode):
     """The fakes of one compilation. Dropping it frees them all."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: ShapeEnv | None = None, reads_numbers: bool = True) -> None:
         super().__init__()
+        self.reads_numbers = reads_numbers  # item() gives a symbol; else it can't be answered
+        self.env = ShapeEnv() if env is None else env
         self._self = weakref.ref(self)
         self._reals = convert.Converter(self._self)
         # Recipes by operator and metadata of arguments; one table per default dtype, which decides
@@ -64,9 +67,10 @@ class World(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # the default wraps every call through torch._dynamo
 
-    def from_real(self, t: torch.Tensor) -> Fake:
-        """The fake of a real tensor: each time the same; fakes share memory where tensors do."""
-        return self._reals.fake(t)
+    def from_real(self, t: torch.Tensor, layout: tuple[Any, Any] | None = None) -> Fake:
+        """The fake of a real tensor: each time the same; fakes share memory where tensors do.
+        `layout`: sizes and strides, if they are not those of `t` but symbolic."""
+        return self._reals.fake(t, layout)
 
     def run(
         self,
@@ -77,7 +81,8 @@ class World(TorchDispatchMode):
         """Call `func(*args, **kwargs)`, in whose arguments every tensor is a fake of this world."""
         name = getattr(func, "__name__", "")
         if name in DATA_READERS and _shows_values(func, name):
-            raise DataDependent(name)
+            return self._show(name, args)
+        instead = composites.stand_in(name, func, args, kwargs or {})
         if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
             func = partial(rules.INSTEAD[name][1], func)
         outer, self._notes = self._notes, Notes(name)
@@ -89,8 +94,10 @@ class World(TorchDispatchMode):
         if caching_casts:  # autocast's cache outlives this call and would keep fakes
             torch.set_autocast_cache_enabled(False)
         try:
-            with self:
-                value = func(*args, **kwargs) if kwargs else func(*args)
+            value = whole.answer(func, args, kwargs)
+            if value is not None:
+                return OpResult(value, (), False)
+            value = self._call(instead, func, args, kwargs or {})
             if type(value) is not Fake:
                 value = self._all_fake(value)
             return OpResult(value, self._mutated(args, kwargs), self._notes.random)
@@ -103,6 +110,53 @@ class World(TorchDispatchMode):
             if caching_casts:
                 torch.set_autocast_cache_enabled(True)
             self._notes = outer
+
+    def _call(
+        self, instead: Any, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call the function, or what stands in for it if that does."""
+        try:
+            with self:
+                value = NotImplemented if instead is None else instead(*args, **kwargs)
+                return func(*args, **kwargs) if value is NotImplemented else value
+        except RuntimeError as error:
+            if not _refuses_symbols(error) or self._mutated(args, kwargs):
+                raise
+        # C++ that knows plain sizes only. PyTorch has some of it in Python as well.
+        try:
+            with self, torch._C._EnablePythonDispatcher():
+                return func(*args, **kwargs)
+        except RuntimeError as error:
+            if not _refuses_symbols(error):
+                raise
+        plain = self._specialised((args, kwargs))
+        with self:
+            return func(*plain[0], **plain[1])
+
+    def _specialised(self, value: Any) -> Any:
+        """With every size as the number that it is now, which it has to be from here on."""
+        if type(value) is Fake and value._has_symbolic_sizes_strides:
+            layout = ([int(n) for n in numbers] for numbers in (value.size(), value.stride()))
+            with self:
+                return value.as_strided(*layout, int(value.storage_offset()))
+        if isinstance(value, torch.SymInt):
+            return int(value)
+        if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+            return type(value)([self._specialised(v) for v in value])
+        if isinstance(value, dict):
+            return {key: self._specialised(v) for key, v in value.items()}
+        return value
+
+    def running(self) -> str:
+        """The name of the function being run."""
+        return self._notes.function
+
+    def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
+        reads = name == "tolist" and self.reads_numbers
+        found = data.nested(self.env, args[0], "tolist()") if reads else None
+        if found is None:
+            raise DataDependent(name)
+        return OpResult(found, (), False)
 
     def _cause(self, error: Exception) -> type[DataDependent] | type[NoMetaKernel] | None:
         """Which of our errors this one of PyTorch's stands for."""
@@ -193,17 +247,50 @@ class World(TorchDispatchMode):
     ) -> Recipe:
         """Find out what the operator returns, and remember it."""
         if rules.needs_data(op.name, args, kwargs):
-            raise DataDependent(op.name)
+            return self._from_data(op, args, kwargs, read)
         if op.name in rules.MAKES_UNSUPPORTED:
             raise Unsupported(rules.MAKES_UNSUPPORTED[op.name])
         device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
         shape = shapes.rule_for(op.name)
         recipe = shape and shape(op, args, kwargs, device)
+        if recipe is None and pointwise.applies(op, read.fakes):
+            recipe = pointwise.recipe(op, args, kwargs, device)
+        if recipe is None and traced.applies(op, args, kwargs, read.fakes):
+            recipe = traced.recipe(op, args, kwargs, device)
         if recipe is None:
             recipe = self._ask_meta_kernel(op, args, kwargs, device, read)
         if read.reusable:
             self._recipes[tuple(read.key)] = recipe
         return recipe
+
+    def _from_data(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
+    ) -> Recipe:
+        """A result whose size is in the data has a new symbol for it, each time another."""
+        read.reusable = False
+        device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
+        if op.name == "aten.index.Tensor":
+            taken = (args[0], self._mask_places(args[1]))
+            return self._work_out(op, taken, kwargs, read)
+        rule = data.rule_for(op.name)
+        recipe = rule and rule(self.env, device, args, kwargs)
+        if recipe is None:
+            raise DataDependent(op.name)
+        return recipe
+
+    def _mask_places(self, indices: list[Any]) -> list[Any]:
+        """Masks among the indices as the places where they are true."""
+        found: list[Any] = []
+        for index in indices:
+            if index is None or index.dtype not in rules.MASKS:
+                found.append(index)
+                continue
+            count = data.new_size(self.env, "the number of places in a mask", index.numel())
+            found += [
+                make(self._self, (count,), (1,), 0, torch.int64, index.device)
+                for _ in range(index.dim())
+            ]
+        return found
 
     def _ask_meta_kernel(
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any, read: Arguments
@@ -213,7 +300,9 @@ class World(TorchDispatchMode):
         rule = rules.rule_for(op.name, device)
         meta = op.func if rule is None else partial(rule, op.func)
         try:
-            result = meta(*twins.swap(args), **twins.swap_kwargs(kwargs))
+            symbolic = any(t._has_symbolic_sizes_strides for t in read.fakes)
+            run = self._meta if symbolic else _call
+            result = run(meta, twins.swap(args), twins.swap_kwargs(kwargs))
         except NotImplementedError as error:
             raise NoMetaKernel(op.name) from error
         result = rules.finish(op.name, args, kwargs, result)
@@ -239,10 +328,35 @@ class World(TorchDispatchMode):
     def _view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(args[0]) is not Fake:  # a new real tensor, on its way out of torch.tensor
             args = (self._reals.fake(args[0]), *args[1:])
+        if views.is_symbolic_call(args):
+            return self._symbolic_view(op, args, kwargs)
         result = as_plain(op.func, args, kwargs)
         if isinstance(result, torch.Tensor):
             return adopt(self._self, result)
         return type(result)([adopt(self._self, t) for t in result])
+
+    def _symbolic_view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = views.rule_for(op.name)
+        found = rule and rule(*args, **kwargs)
+        if found is None:
+            twins = Twins()
+            told = self._meta(op.func, twins.swap(args), twins.swap_kwargs(kwargs))
+            alone = isinstance(told, torch.Tensor)
+            found = views.window_of(told) if alone else [views.window_of(t) for t in told]
+        if isinstance(found, list):
+            return [self._window(args[0], window) for window in found]
+        return self._window(args[0], found)
+
+    def _window(self, t: Fake, window: views.Window) -> Fake:
+        if window.dtype is not None and window.dtype is not t.dtype:
+            t = empty_view(t, window.dtype)
+        placed = (t, window.sizes, window.strides, window.offset)
+        return adopt(self._self, as_plain(torch.ops.aten.as_strided.default, placed, {}))
+
+    def _meta(self, meta: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run a meta kernel; the ones in Python, where they exist, which take symbolic sizes."""
+        with torch._C._EnablePythonDispatcher():
+            return meta(*args, **kwargs)
 
     def _reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if op.name in RESIZES:
@@ -261,6 +375,11 @@ class World(TorchDispatchMode):
 
     def _data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         check = (self._notes.function, op.name)
+        if op.name == "aten._local_scalar_dense.default":
+            found = data.scalar(self.env, args[0].dtype, f"{self._notes.function}()")
+            if found is None or not self.reads_numbers:
+                raise DataDependent(op.name)
+            return found
         if check not in rules.CHECKS:
             raise DataDependent(op.name)
         self._notes.assumed = True
@@ -292,6 +411,14 @@ NO_DATA = (
     "Cannot access data pointer",
     "is not supported for tensor subclasses",
 )
+# What it says when C++ asks for the sizes of a tensor as plain numbers.
+NO_SYMBOLS = (
+    "operator aten::size does not exist",
+    "operator aten::stride does not exist",
+    "on tensor with symbolic sizes/strides",
+    "expected to contain only concrete integers",
+    "dispatch_on_subclass called with NO overloaded args",
+)
 NO_RULE = "no rule registered for HigherOrderOperator"
 
 # Methods and built-ins that hand a tensor's values to Python without going through an operator.
@@ -306,6 +433,14 @@ def _shows_values(func: Any, name: str) -> bool:
     owner = getattr(func, "__self__", None)
     known = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
     return isinstance(owner, torch.Tensor) or func in known
+
+
+def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
+def _refuses_symbols(error: RuntimeError) -> bool:
+    return any(said in str(error) for said in NO_SYMBOLS)
 
 
 def _alike(t: torch.Tensor, twin: torch.Tensor) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import types
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import Any
+from typing import Any, Literal
 
 from pliant.base.position import Position
 from pliant.guards.source import MODULE_TABLES, DictItem, Source
+from pliant.sym.program import Program
 
 
 @unique  # an equal text would make one kind an alias of another
@@ -36,6 +37,8 @@ class Kind(Enum):
     # about several values: `source` is the first, `expected` a tuple of the other sources
     SAME = "same object: {0}, {1}"
     DISTINCT = "all different: {0}, {1}"
+    # about sizes and numbers, of several values: source is None, expected a ShapeCondition
+    SHAPE = "{1}"
     # about the process: source is None, expected a native State
     STATE = "torch global state is {1}"
 
@@ -63,6 +66,40 @@ class TensorSpec:
         size = list(self.sizes)
         grad = ", requires_grad" if self.requires_grad else ""
         return f"Tensor({name}{size}, stride={self.strides}, {self.device}{grad})"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a symbol stands for: the size or stride of a tensor in a dimension, its storage offset,
+    or an int itself."""
+
+    source: Source
+    what: Literal["size", "stride", "offset", "value"]
+    dim: int = 0
+
+    def __str__(self) -> str:
+        return _LOADS[self.what].format(self.source, self.dim)
+
+
+_LOADS = {
+    "size": "{}.size()[{}]",
+    "stride": "{}.stride()[{}]",
+    "offset": "{}.storage_offset()",
+    "value": "{}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCondition:
+    """A condition on sizes and ints. Symbol i of the program is what `loads[i]` finds; what is not
+    there (no such dimension, not an int, beyond 64 bits) fails the guard."""
+
+    program: Program
+    loads: tuple[Load, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +136,7 @@ def shown(kind: Kind, expected: Any) -> str:
         return ", ".join(str(source) for source in expected)
     if kind is Kind.TYPE:
         return str(expected.__qualname__)
-    if kind is Kind.TENSOR or kind is Kind.STATE:
+    if kind in (Kind.TENSOR, Kind.STATE, Kind.SHAPE):
         return str(expected)
     return _short(list(expected) if kind is Kind.KEYS else expected)
 

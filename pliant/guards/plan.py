@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
-from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec, name_of, shown
+from pliant.guards.guard import MISSING, Guard, Kind, ShapeCondition, TensorSpec, name_of, shown
 from pliant.guards.source import (
     Attr,
     CellContents,
@@ -73,6 +73,9 @@ _CHECKS: dict[Kind, Callable[[GuardTree, int, Any, Guard], None]] = {
     Kind.PREDICATE: GuardTree.check_predicate,
 }
 
+# What `GuardTree.check_expression` calls them.
+_MEASURES = {"size": 0, "stride": 1, "offset": 2, "value": 3}
+
 _RELATIONS: dict[Kind, Callable[[GuardTree, list[int], Guard], None]] = {
     Kind.SAME: GuardTree.check_same,
     Kind.DISTINCT: GuardTree.check_distinct,
@@ -119,8 +122,8 @@ class _Plan:
         return node
 
     def add(self, guard: Guard) -> None:
-        if guard.kind is Kind.STATE:
-            self.tree.check_state(guard.expected, guard)
+        if guard.kind in _WITHOUT_SOURCE:
+            _WITHOUT_SOURCE[guard.kind](self, guard)
             return
         assert guard.source is not None, guard.kind
         node = self.node(guard.source)
@@ -131,11 +134,24 @@ class _Plan:
         elif self._is_new(guard.kind, (node, _identity(guard.expected))):
             _CHECKS[guard.kind](self.tree, node, guard.expected, guard)
 
+    def add_shape(self, guard: Guard) -> None:
+        condition: ShapeCondition = guard.expected
+        code = condition.program.numbers()
+        loads = [(self.node(one.source), _MEASURES[one.what], one.dim) for one in condition.loads]
+        if self._is_new(guard.kind, (*code, *loads)):
+            self.tree.check_expression(loads, code, condition.program.depth, guard)
+
     def _is_new(self, kind: Kind, about: tuple[Any, ...]) -> bool:
         key = (kind, about)
         new = key not in self._seen
         self._seen.add(key)
         return new
+
+
+_WITHOUT_SOURCE: dict[Kind, Callable[[_Plan, Guard], None]] = {
+    Kind.STATE: lambda plan, guard: plan.tree.check_state(guard.expected, guard),
+    Kind.SHAPE: _Plan.add_shape,
+}
 
 
 def _identity(expected: Any) -> Any:
@@ -187,11 +203,21 @@ def difference(guard: Guard | None, got: Any) -> Difference:
         return Difference(source, "there", "not there")
     if guard.kind is Kind.TENSOR:
         return _tensor_difference(guard, got)
+    if guard.kind is Kind.SHAPE:
+        return _shape_difference(guard, got)
     special = _DIFFERENCE.get(guard.kind)
     if special is None:
         return Difference(f"whether {guard}", "true", "not")
     subject, found = special
     return Difference(subject.format(source), shown(guard.kind, guard.expected), found(got))
+
+
+def _shape_difference(guard: Guard, got: Any) -> Difference:
+    loads = guard.expected.loads
+    subject, equals, number = str(guard).partition(" == ")
+    if equals and len(loads) == 1 and subject == str(loads[0]):
+        return Difference(subject, number, str(got[0]))
+    return Difference(f"whether {guard}", "true", f"not ({_loaded(guard.expected, got)})")
 
 
 def _tensor_difference(guard: Guard, got: Any) -> Difference:
@@ -235,6 +261,16 @@ def _explain_class_attr(guard: Guard, got: Any) -> str:
     return f"{guard}, got {found if found is MISSING else _describe(found)}"
 
 
+def _explain_shape(guard: Guard, got: Any) -> str:
+    return f"{guard}, got {_loaded(guard.expected, got)}"
+
+
+def _loaded(condition: ShapeCondition, got: Sequence[int | None]) -> str:
+    """What was found of each size and number the condition speaks of."""
+    found = zip(condition.loads, got, strict=True)
+    return ", ".join(f"{load} {'is not there' if n is None else f'= {n}'}" for load, n in found)
+
+
 def _explain_distinct(guard: Guard, got: Any) -> str:
     sources = (guard.source, *guard.expected)
     return f"{guard}, got {sources[got[0]]} is {sources[got[1]]}"
@@ -250,6 +286,7 @@ _EXPLAIN: dict[Kind, Callable[[Guard, Any], str]] = {
     Kind.TENSOR: _explain_tensor,
     Kind.SAME: lambda guard, got: f"{guard}, got different objects",
     Kind.DISTINCT: _explain_distinct,
+    Kind.SHAPE: _explain_shape,
     Kind.STATE: _explain_state,
 }
 

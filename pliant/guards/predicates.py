@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None)})
+
 
 @dataclass(frozen=True, slots=True)
 class Elements:
@@ -71,6 +73,27 @@ class Gives:
 
     def __repr__(self) -> str:
         return f"(lambda f: f{self.args!r} == {self.expected!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class GivesSame:
+    """Of a function that remembers its results: for these arguments it gives this very object."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    expected: Any
+
+    def __call__(self, function: Callable[..., Any]) -> bool:
+        try:
+            found = function(*self.args, **self.kwargs)
+        except Exception:  # the program will meet it too, if it gets there
+            return False
+        plain = type(found) in PLAIN and type(found) is type(self.expected)
+        return found is self.expected or bool(plain and found == self.expected)
+
+    def __repr__(self) -> str:
+        given = [*map(repr, self.args), *(f"{name}={arg!r}" for name, arg in self.kwargs.items())]
+        return f"(lambda f: f({', '.join(given)}) is {self.expected!r})"
 
 
 @dataclass(frozen=True, slots=True)

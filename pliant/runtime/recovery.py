@@ -37,8 +37,11 @@ def raising(error: BaseException) -> Any:
     return dispatcher.tail(error, error.__context__)
 
 
-def call(function: types.FunctionType, values: tuple[Any, ...]) -> Any:
-    """Call a function with the values of its parameters, in the order of `co_varnames`."""
+def call(
+    function: types.FunctionType, values: tuple[Any, ...], compiled: Dispatcher | None = None
+) -> Any:
+    """Call a function with the values of its parameters, in the order of `co_varnames`; the
+    function itself, or what was `compiled` of it."""
     code = function.__code__
     count = code.co_argcount
     args = list(values[:count])
@@ -49,6 +52,8 @@ def call(function: types.FunctionType, values: tuple[Any, ...]) -> Any:
         args += rest.pop(0)
     if code.co_flags & inspect.CO_VARKEYWORDS:
         kwargs.update(rest.pop(0))
+    if compiled is not None:
+        return compiled(*args, **kwargs)
     before = set_bypass(True)
     try:
         return function(*args, **kwargs)

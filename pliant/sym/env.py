@@ -19,7 +19,7 @@ that check: `guards` therefore only looks at guards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from pliant.base.position import Position
 from pliant.sym import explain
 from pliant.sym.cond import TRUE, Cond, and_, eq, ge, not_
 from pliant.sym.decide import decide
-from pliant.sym.expr import Expr
+from pliant.sym.expr import Expr, evaluate
 from pliant.sym.facts import Contradiction, Facts
 from pliant.sym.records import (
     Assumption,
@@ -46,6 +46,7 @@ _KEPT: Final = [
     "facts",
     "symbols",
     "hints",
+    "seen",
     "bindings",
     "statics",
     "counts",
@@ -64,6 +65,7 @@ class ShapeEnv(Symbols):
 
     `policy`: what becomes of assumptions. `duck`: inputs with equal hints share a symbol. `where`
     tells the user's line, for questions that don't bring theirs. `listener` is given every record.
+    `answers`: assumptions, by the text of the question, that have turned out wrong the usual way.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class ShapeEnv(Symbols):
         duck: bool = True,
         where: Where = lambda: None,
         listener: Callable[[Record], None] | None = None,
+        answers: Mapping[str, bool] | None = None,
     ) -> None:
         super().__init__(duck, where, listener)
         self.policy = policy
+        self.answers = answers or {}
         self.recorded: list[Guard] = []  # as they came; `guards` leaves out what is superfluous
         self.assumptions: list[Assumption] = []
         self.runtime_asserts: list[RuntimeAssert] = []
@@ -162,7 +166,9 @@ class ShapeEnv(Symbols):
                     supposed = self.facts.copy()  # this one is known to be 0 or 1
         answer = decide(supposed, question.condition)
         if answer is None:
-            raise explain.data_dependent(self, question)
+            if self._seen_answer(question.condition) is None:
+                raise explain.data_dependent(self, question)
+            answer = False
         return self._assume(question, answer)
 
     def specialise(self, expr: Expr, asker: str, position: Position | None = None) -> int:
@@ -206,11 +212,14 @@ class ShapeEnv(Symbols):
         return guard
 
     def _assume(self, question: Question, answer: bool) -> bool:
-        cond = question.condition if answer else not_(question.condition)
         if question.condition in self.assumed:
             return self.assumed[question.condition]
+        key = str(question.condition)
+        seen = self._seen_answer(question.condition)
+        answer = self.answers.get(key, answer) if seen is None else seen
+        cond = question.condition if answer else not_(question.condition)
         position = question.position or self.where()
-        effect = Assumption(cond, question.asker, self.policy, position)
+        effect = Assumption(cond, question.asker, self.policy, position, key, answer)
         if effect.enforced:
             try:
                 self._learn(cond, question.asker, position)
@@ -223,9 +232,16 @@ class ShapeEnv(Symbols):
         self.assumptions.append(effect)
         if self.policy == "error":
             message = f"{question.asker} assumed that {cond}, which is not so for these inputs"
-            self.runtime_asserts.append(RuntimeAssert(cond, message, position))
+            self.runtime_asserts.append(RuntimeAssert(cond, message, position, True))
         self._note(replace(question, answer=answer, reason="assumed", effect=effect))
         return answer
+
+    def _seen_answer(self, cond: Cond) -> bool | None:
+        """Where inputs decide, an assumption whose failure leads to another compilation takes the
+        side of the present ones."""
+        if self.policy == "recompile" and cond.symbols <= self.seen.keys():
+            return bool(evaluate(cond, self.seen))
+        return None
 
     def _learn(self, cond: Cond, asker: str, position: Position | None) -> None:
         """All of it or, with Contradiction, nothing; with what became a constant by it."""

@@ -63,5 +63,12 @@ def data_dependent(env: Symbols, question: Question, asks: str = "") -> DataDepe
 
 def named(env: Symbols, node: Node) -> str:
     """As text, with the user's names for symbols that have such a name."""
-    names = {s: str(i.source) for s, i in env.symbols.items() if str(i.source).isidentifier()}
+    names = {s: str(i.source) for s, i in env.symbols.items() if _is_code(i)}
     return to_python(node, names)
+
+
+def _is_code(info: SymbolInfo) -> bool:
+    """Whether the source reads as an expression: a name, or a call as the user wrote it."""
+    return str(info.source).isidentifier() or (
+        info.origin == "computed" and str(info.source).endswith(")")
+    )

@@ -75,13 +75,16 @@ class Assumption:
     """An undecidable condition that was taken to hold.
 
     What `policy` says happens when it doesn't: "recompile" compiles for that case, "error" raises,
-    "torch" goes on with what may be a wrong shape, as torch.compile does.
+    "torch" goes on with what may be a wrong shape, as torch.compile does. `key` is the text of the
+    question, by which the same question is known in another compilation, and `answer` its answer.
     """
 
     condition: Cond
     asker: str
     policy: Policy
     position: Position | None = None
+    key: str = ""
+    answer: bool = True
 
     @property
     def enforced(self) -> bool:
@@ -93,11 +96,13 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeAssert:
-    """A condition that the compiled code tests; if it fails, it raises with the message."""
+    """A condition that the compiled code tests; if it fails, it raises with the message.
+    `assumed`: not the program demands it, but an assumption under the policy "error"."""
 
     condition: Cond
     message: str
     position: Position | None = None
+    assumed: bool = False
 
     def __str__(self) -> str:
         return f"assert {self.condition}, {self.message!r}"

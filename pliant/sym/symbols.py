@@ -44,6 +44,7 @@ class Symbols:
         self.facts = Facts(self._rank)
         self.symbols: dict[Node, SymbolInfo] = {}
         self.hints: dict[Node, int | float] = {}
+        self.seen: dict[Node, int | float] = {}  # of inputs, also of those without a hint
         self.bindings: list[Binding] = []
         self.statics: list[Provenance] = []
         self.counts: dict[str, int] = {}  # of names, by prefix
@@ -56,17 +57,21 @@ class Symbols:
         size_like: bool = True,
         declared: Range | None = None,
         strict: bool = False,
+        seen: int | None = None,
         why: str = "",
     ) -> Expr:
         """The symbol for an integer that is read from the inputs. Without a hint it is unbacked.
 
         `declared` is a promise about the input (`mark_dynamic(min=, max=)`): it becomes a guard.
+        `seen` is the present value of an unbacked one: which side an assumption takes.
         """
         found = self._shared(hint, size_like, strict)
         if found is None:
             natural = NATURAL if size_like else ALL
             found = self._add(source, "input", hint, size_like, natural, strict, why)
         self.bindings.append(Binding(source, found))
+        if seen is not None:
+            self.seen[found] = seen
         if declared is not None:
             self._declare(found, declared, hint)
         return found
@@ -82,12 +87,19 @@ class Symbols:
         """The symbol for an integer that the program computes from data. `declared` is true of it
         by the nature of the operation, and needs no guard."""
         natural = (NATURAL if size_like else ALL) & (declared or ALL)
-        return self._add(source, "computed", None, size_like, natural, False, why)
+        named = self._as_written(source)
+        return self._add(named, "computed", None, size_like, natural, False, why)
+
+    def _as_written(self, source: object) -> object:
+        """A number that is read from data by a call is named as the user wrote that call."""
+        where = self.where() if str(source).endswith("()") else None
+        return (where.segment() if where is not None else "") or source
 
     def add_float(self, source: object, hint: float | None, *, why: str = "") -> FloatExpr:
         """The symbol for a float: an input when it has a hint, else computed from data."""
         new = float_symbol(self._name("f" if hint is not None else "uf"))
         origin: Origin = "input" if hint is not None else "computed"
+        source = source if hint is not None else self._as_written(source)
         info = SymbolInfo(new, source, origin, hint, False, ALL, False, why, self.where())
         self._register(info)
         if origin == "input":

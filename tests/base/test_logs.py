@@ -13,6 +13,7 @@ from pliant.base.logs import CHANNELS, from_text, set_logs
 from pliant.base.position import Position
 
 AT = Position("demo.py", 5, "f")
+LINE = Position("demo.py", 7, "f")
 SAMPLES = {
     events.GraphBroke: events.GraphBroke(
         function="f",
@@ -44,7 +45,36 @@ SAMPLES = {
     events.FellBack: events.FellBack(
         function="f", position=AT, reason="capture failed", error=KeyError("k")
     ),
+    events.SymbolMade: events.SymbolMade(
+        function="f",
+        position=AT,
+        name="s0",
+        source=lambda: "L['x'].size()[0]",
+        hint=8,
+        range="[0, inf]",
+        why="size changed from 5 to 8 (automatic dynamic)",
+        line=LINE,
+    ),
+    events.StayedConstant: events.StayedConstant(
+        function="f", source="L['x'].size()[1]", value=20, why="has not changed so far"
+    ),
+    events.SizeAsked: events.SizeAsked(
+        function="f", condition=lambda: "s0 == 1", asker="squeeze", answer=None, reason=""
+    ),
+    events.SizeGuarded: events.SizeGuarded(
+        function="f", position=AT, condition=lambda: "s0 <= 30", asker="if", line=LINE
+    ),
+    events.SizeAssumed: events.SizeAssumed(
+        function="f", condition="u0 != 1", asker="squeeze", policy="recompile", line=LINE
+    ),
+    events.SizeAsserted: events.SizeAsserted(
+        function="f", condition="u0 < 100", message="too many", line=LINE
+    ),
+    events.SymbolSpecialised: events.SymbolSpecialised(
+        function="f", name="s0", source="L['x'].size()[0]", value=10, asker="range", line=LINE
+    ),
 }
+DETAILS = {events.StayedConstant, events.SizeAsked}  # shown by +dynamic only
 # What a reader has to find in the line about each sample.
 TELLS = {
     events.GraphBroke: ["demo.py:5", "torch.save", "[io]", "it writes a file", "call it after f"],
@@ -57,6 +87,19 @@ TELLS = {
     events.CompileFinished: ["250.0 ms", "capture 125.0 ms"],
     events.BackendCalled: ["'eager'"],
     events.FellBack: ["runs eagerly", "capture failed", "KeyError: 'k'"],
+    events.SymbolMade: [
+        "f (demo.py:5), compilation 0: s0 is L['x'].size()[0], now 8, in [0, inf]: ",
+        "size changed from 5 to 8 (automatic dynamic)",
+    ],
+    events.StayedConstant: ["L['x'].size()[1] is 20: has not changed so far"],
+    events.SizeAsked: ["squeeze asked s0 == 1: can't be told"],
+    events.SizeGuarded: ["holds for s0 <= 30 only: if asked\n    at demo.py:7 in f"],
+    events.SizeAssumed: [
+        "assumes u0 != 1 for squeeze; where that is wrong, a variant",
+        "demo.py:7",
+    ],
+    events.SizeAsserted: ["asserts u0 < 100, or else raises 'too many'", "demo.py:7"],
+    events.SymbolSpecialised: ["s0 (L['x'].size()[0]) is 10 from now on: range asked", "demo.py:7"],
 }
 
 
@@ -72,7 +115,7 @@ def send(event):
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_each_channel_tells_what_matters(name, kind, capsys):
-    set_logs(**{name: True})
+    set_logs(**{name: logging.DEBUG if kind in DETAILS else True})
     send(SAMPLES[kind])
     text = capsys.readouterr().err
     assert text.startswith(f"[pliant {name}] ")
@@ -87,7 +130,7 @@ def test_nothing_is_printed_by_default(capsys):
 
 
 def test_only_what_was_asked_for(capsys):
-    set_logs(guards=True, dynamic=logging.DEBUG, residual=False)
+    set_logs(guards=True, output_code=logging.DEBUG, residual=False)
     for event in SAMPLES.values():
         send(event)
     assert capsys.readouterr().err.count("[pliant ") == 1
@@ -115,6 +158,15 @@ def test_details(capsys):
     set_logs(fallbacks=logging.DEBUG)
     send(event)
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_questions_about_sizes_are_details(capsys):
+    set_logs(dynamic=True)
+    for kind in DETAILS:
+        send(SAMPLES[kind])
+    assert capsys.readouterr().err == ""
+    send(SAMPLES[events.SizeGuarded])
+    assert capsys.readouterr().err.count("[pliant dynamic] ") == 1
 
 
 def test_a_level_above_info_is_silent(capsys):

@@ -56,13 +56,13 @@ def save_and_load(x):
     return torch.load(file)["x"] * 2
 
 
-@program(X, breaks=1, graphs=2)
+@program(X, graphs=1)
 def item(x):
     n = (x.sum() * 2).item()
     return x * n + n
 
 
-@program(X, breaks=1)
+@program(X)
 def tolist(x):
     rows = (x + 1).tolist()
     return [x * v for row in rows for v in row]

@@ -417,7 +417,7 @@ def buffers_updated(compile):
         yield compiled(X), dict(module.named_buffers()), module.last is X, list(vars(module))
 
 
-@probe(compilations=3)
+@probe(compilations=2)
 def count_of_calls(compile):
     class M(nn.Module):
         def __init__(self):

@@ -333,10 +333,15 @@ def test_same_as_eager(check, function):
     check(function, X)
 
 
-@pytest.mark.parametrize("convert", [int, float, bool, complex, math.sqrt])
+@pytest.mark.parametrize("convert", [bool, complex])
 def test_numbers_from_tensor_data_break_the_graph(breaks, convert):
-    code = "data-dependent-branch" if convert is bool else "data-dependent"
+    code = "data-dependent-branch" if convert is bool else "data-dependent-number"
     breaks(lambda x: x + convert(x[0, 0]), X, code=code)
+
+
+@pytest.mark.parametrize("convert", [int, float, math.sqrt, math.floor])
+def test_numbers_from_tensor_data_are_symbolic(check, convert):
+    check(lambda x: x + convert(x[0, 1]), X)
 
 
 @pytest.mark.parametrize(

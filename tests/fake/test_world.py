@@ -8,6 +8,7 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pliant.base.errors import DataDependentError
 from pliant.fake import DataDependent, Fake, NoMetaKernel, Unsupported, World, metadata
 
 
@@ -151,51 +153,106 @@ def test_tensor_inside_vmap_is_unsupported() -> None:
 
 # Errors.
 
-READS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "item": (torch.Tensor.item, (torch.ones(1),)),
-    "bool": (bool, (torch.ones(1),)),
-    "truth": (operator.truth, (torch.ones(1),)),
-    "float": (float, (torch.ones(1),)),
-    "index": (operator.index, (torch.ones(1, dtype=torch.int64),)),
-    "tolist": (torch.Tensor.tolist, (torch.ones(3),)),
-    "numpy": (torch.Tensor.numpy, (torch.ones(3),)),
-    "str": (str, (torch.ones(3),)),
-    "repr": (torch.Tensor.__repr__, (torch.ones(3),)),
-    "array": (numpy.asarray, (torch.ones(3),)),
-    "copy": (copy.deepcopy, (torch.ones(3),)),
-    "tensor of tensors": (lambda t: torch.tensor([t, t]), (torch.tensor(1),)),
-    "nonzero": (torch.nonzero, (torch.ones(3),)),
-    "where": (torch.where, (torch.ones(3) > 0,)),
-    "mask": (operator.getitem, (torch.ones(3), torch.ones(3) > 0)),
-    "masked select": (torch.masked_select, (torch.ones(3), torch.ones(3) > 0)),
-    "unique": (torch.unique, (torch.ones(3),)),
-    "equal": (torch.equal, (torch.ones(3), torch.ones(3))),
-    "allclose": (torch.allclose, (torch.ones(3), torch.ones(3))),
-    "repeat interleave": (torch.repeat_interleave, (torch.ones(2), torch.tensor([1, 2]))),
-    "one hot": (F.one_hot, (torch.tensor([1, 2]),)),
-    "tensor split": (torch.tensor_split, (torch.ones(4), torch.tensor([1, 2]))),
-    "size from data": (torch.zeros, (torch.tensor(3),)),
-    "contains": (operator.contains, (torch.ones(3), 1.0)),
-    "bincount": (torch.bincount, (torch.tensor([1, 2]),)),
+# Values that Python is to see, or questions about them. Which of the two errors: whether there was
+# a number to ask about.
+Call = tuple[Callable[..., Any], tuple[Any, ...]]
+READS: dict[str, tuple[type[Exception], Call]] = {
+    "bool": (DataDependentError, (bool, (torch.ones(1),))),
+    "truth": (DataDependentError, (operator.truth, (torch.ones(1),))),
+    "float": (DataDependentError, (float, (torch.ones(1),))),
+    "int": (DataDependentError, (int, (torch.ones(1),))),
+    "index": (DataDependentError, (operator.index, (torch.ones(1, dtype=torch.int64),))),
+    "numpy": (DataDependent, (torch.Tensor.numpy, (torch.ones(3),))),
+    "str": (DataDependent, (str, (torch.ones(3),))),
+    "repr": (DataDependent, (torch.Tensor.__repr__, (torch.ones(3),))),
+    "array": (DataDependent, (numpy.asarray, (torch.ones(3),))),
+    "copy": (DataDependent, (copy.deepcopy, (torch.ones(3),))),
+    "tensor of tensors": (
+        DataDependent,
+        (lambda t: torch.tensor([t, t]), (torch.tensor(1),)),
+    ),
+    "complex item": (DataDependent, (torch.Tensor.item, (torch.ones(1, dtype=torch.complex64),))),
+    "equal": (DataDependent, (torch.equal, (torch.ones(3), torch.ones(3)))),
+    "allclose": (DataDependent, (torch.allclose, (torch.ones(3), torch.ones(3)))),
+    "one hot": (DataDependentError, (F.one_hot, (torch.tensor([1, 2]),))),
+    "tensor split": (DataDependent, (torch.tensor_split, (torch.ones(4), torch.tensor([1, 2])))),
+    "contains": (DataDependentError, (lambda t: 1.0 in t, (torch.ones(3),))),
     "weighted cov": (
-        lambda t, w: torch.cov(t, fweights=w),
-        (torch.ones(3, 2), torch.tensor([1, 2])),
+        DataDependent,
+        (lambda t, w: torch.cov(t, fweights=w), (torch.ones(3, 2), torch.tensor([1, 2]))),
+    ),
+    "as many as": (DataDependentError, (lambda t: list(range(t.item())), (torch.tensor(3),))),
+    "rows of a selection": (
+        DataDependentError,
+        (lambda t: list(t[t > 0]), (torch.ones(3),)),
+    ),
+    "view of a selection": (
+        DataDependentError,
+        (lambda t: t[t > 0] if t[t > 0].numel() > 1 else t, (torch.ones(3),)),
     ),
 }
 
 
 @pytest.mark.parametrize("name", READS)
 def test_reading_values_is_data_dependent(name: str) -> None:
-    func, args = READS[name]
+    error, (func, args) = READS[name]
     world = World()
-    with pytest.raises(DataDependent):
-        world.run(
-            func, tuple(map(world.from_real, args)) if name != "contains" else _first(world, args)
-        )
+    with pytest.raises(error):
+        world.run(func, tuple(map(world.from_real, args)))
 
 
-def _first(world: World, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return world.from_real(args[0]), *args[1:]
+# Numbers and sizes that get a name.
+NAMED: dict[str, Call] = {
+    "item": (torch.Tensor.item, (torch.full((1,), 1.5),)),
+    "item of ints": (torch.Tensor.item, (torch.tensor(-3),)),
+    "item of bytes": (torch.Tensor.item, (torch.tensor(3, dtype=torch.uint8),)),
+    "item of bools": (torch.Tensor.item, (torch.tensor(True),)),
+    "tolist": (torch.Tensor.tolist, (torch.tensor([[1, 2], [3, 4]]),)),
+    "tolist of one": (torch.Tensor.tolist, (torch.tensor(2.5),)),
+    "nonzero": (torch.nonzero, (torch.tensor([[1, 0], [3, 4]]),)),
+    "nonzero as tuple": (partial(torch.nonzero, as_tuple=True), (torch.tensor([[1, 0], [3, 4]]),)),
+    "nothing nonzero": (torch.nonzero, (torch.zeros(3),)),
+    "where": (torch.where, (torch.ones(3) > 0,)),
+    "mask": (operator.getitem, (torch.ones(3), torch.tensor([True, False, True]))),
+    "mask of one": (operator.getitem, (torch.ones(3), torch.tensor([True, False, False]))),
+    "mask of rows": (operator.getitem, (torch.ones(3, 2), torch.tensor([True, False, True]))),
+    "mask of all": (operator.getitem, (torch.ones(2, 2), torch.ones(2, 2) > 0)),
+    "masked select": (torch.masked_select, (torch.ones(3, 2), torch.ones(2) > 0)),
+    "select, compute": (lambda t: t[t > 0].mul(2).view(-1, 1).sum(1), (torch.randn(9),)),
+    "unique": (torch.unique, (torch.tensor([1, 1, 2]),)),
+    "unique, all of it": (
+        lambda t: torch.unique(t, return_inverse=True, return_counts=True),
+        (torch.tensor([1, 1, 2]),),
+    ),
+    "unique rows": (lambda t: torch.unique(t, dim=0), (torch.ones(3, 2),)),
+    "repeat interleave": (torch.repeat_interleave, (torch.ones(2), torch.tensor([1, 2]))),
+    "size from data": (torch.zeros, (torch.tensor(3),)),
+    "bincount": (torch.bincount, (torch.tensor([1, 2]),)),
+    "squeeze of several": (lambda t: torch.nonzero(t).squeeze(0), (torch.tensor([0, 1, 1]),)),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_numbers_in_the_data_get_a_name(name: str, agree: Callable[..., Any]) -> None:
+    func, args = NAMED[name]
+    found = agree(func, *args).value
+    symbolic = [n for part in leaves(found) for n in part if isinstance(n, SYMBOLIC)]
+    assert symbolic, "all of the result is known"
+
+
+def test_a_wrong_assumption_is_answered_the_other_way(agree: Callable[..., Any]) -> None:
+    found = agree(lambda t: torch.nonzero(t).squeeze(0), torch.tensor([0, 1, 0])).value
+    assert found.shape == (1,)
+
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def leaves(value: Any) -> list[tuple[Any, ...]]:
+    """The sizes of tensors, and numbers."""
+    if isinstance(value, list | tuple):
+        return [part for item in value for part in leaves(item)]
+    return [tuple(value.size()) if isinstance(value, torch.Tensor) else (value,)]
 
 
 def test_missing_meta_kernel_is_named() -> None:
@@ -331,7 +388,7 @@ def test_no_global_state_is_left_behind(fails: bool) -> None:
     x = world.from_real(torch.ones(3))
     with torch.autocast("cpu"):
         if fails:
-            with pytest.raises(DataDependent):
+            with pytest.raises(DataDependentError):
                 world.run(bool, (x.sum(),))
         else:
             world.run(torch.mul, (x, 2))

@@ -9,7 +9,7 @@ import torch
 
 from pliant._native import UNREACHABLE, State
 from pliant.guards import plan, source
-from pliant.guards.guard import MISSING, Guard, Kind, TensorSpec
+from pliant.guards.guard import MISSING, Guard, Kind, Load, ShapeCondition, TensorSpec
 from pliant.guards.source import (
     Attr,
     CellContents,
@@ -22,6 +22,9 @@ from pliant.guards.source import (
     SeqItem,
     TypeOf,
 )
+from pliant.sym.cond import eq, le
+from pliant.sym.expr import symbol
+from pliant.sym.program import compile_program
 
 X, Y, Z = Local(0, "x"), Local(1, "y"), Local(2, "z")
 
@@ -135,6 +138,36 @@ def test_relations():
     assert why(distinct, a, b, b) == sentence
 
 
+def shape(condition, text, **loads):
+    program = compile_program(condition)
+    loads = tuple(loads[s.name] for s in program.symbols)
+    return Guard(Kind.SHAPE, None, ShapeCondition(program, loads, text))
+
+
+def test_shapes():
+    a, b = symbol("a"), symbol("b")
+    size, number = Load(X, "size", 0), Load(SeqItem(Y, 0), "value")
+    small = shape(le(a, 30), "L['x'].size()[0] <= 30", a=size)
+    equal = shape(eq(a * 2, b), "2 * L['x'].size()[0] == L['y'][0]", a=size, b=number)
+    good = torch.ones(30), [60]
+    assert str(small) == "L['x'].size()[0] <= 30"
+    assert why([small, equal], *good) is None
+    sentence = "L['x'].size()[0] <= 30, got L['x'].size()[0] = 40"
+    assert why([small, equal], torch.ones(40), [80]) == sentence
+    wrong = "2 * L['x'].size()[0] == L['y'][0], got L['x'].size()[0] = 3, L['y'][0] = 7"
+    assert why([small, equal], torch.ones(3), [7]) == wrong
+    lost = "2 * L['x'].size()[0] == L['y'][0], got L['x'].size()[0] is not there, L['y'][0] = 7"
+    assert why(equal, torch.ones(()), [7]) == lost
+    found = plan.difference(small, (40,))
+    assert (found.subject, found.expected) == ("whether L['x'].size()[0] <= 30", "true")
+    assert found.found == "not (L['x'].size()[0] = 40)"
+
+
+def test_the_text_of_a_load():
+    texts = [str(Load(X, what, 1)) for what in ("size", "stride", "offset", "value")]
+    assert texts == ["L['x'].size()[1]", "L['x'].stride()[1]", "L['x'].storage_offset()", "L['x']"]
+
+
 def test_state():
     guard = Guard(Kind.STATE, None, State.current())
     assert why(guard) is None
@@ -191,7 +224,7 @@ def test_there_is_an_accessor_for_each_kind_of_source_and_a_check_for_each_kind_
         if isinstance(cls, type) and issubclass(cls, source.Source) and cls.__name__[0] != "_"
     }
     assert {*plan._STEPS, *plan._ROOTS} == kinds - {source.Source}
-    assert set(plan._CHECKS) | set(plan._RELATIONS) | {Kind.STATE} == set(Kind)
+    assert {*plan._CHECKS, *plan._RELATIONS, *plan._WITHOUT_SOURCE} == set(Kind)
 
 
 def test_a_module_tree():
@@ -226,6 +259,12 @@ def test_duplicates_are_dropped_but_not_what_only_looks_alike():
     assert len(plan.build(guards, [], 1).failures((["text"],))) == 1
     guards = [Guard(Kind.DISTINCT, X, (Y,)), Guard(Kind.DISTINCT, X, (Y,))]
     assert len(plan.build(guards, [], 2).failures((1, 1))) == 1
+    a = symbol("a")
+    loads = [Load(X, "size", 0), Load(X, "size", 1), Load(X, "size", 0)]
+    guards = [shape(le(a, 3), str(load), a=load) for load in loads] + [
+        shape(le(a, 2), "another", a=loads[0])
+    ]
+    assert len(plan.build(guards, [], 1).failures((torch.ones(5, 5),))) == 3
 
 
 def test_the_process_comes_first_then_parameters():

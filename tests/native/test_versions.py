@@ -102,6 +102,16 @@ WAYS = {
         lambda v: {"k": (v,)},
         lambda c, v: c.__setitem__("k", (v,)),
     ),
+    "tuple in tuple in dict": (
+        lambda t, n: t.seq_item(t.seq_item(t.dict_item(n, "k"), 1), 0),
+        lambda v: {"k": (0, (v,))},
+        lambda c, v: c.__setitem__("k", (0, (v,))),
+    ),
+    "list in tuple in dict": (
+        lambda t, n: t.seq_item(t.seq_item(t.dict_item(n, "k"), 1), 0),
+        lambda v: {"k": (0, [v])},
+        lambda c, v: c["k"][1].__setitem__(0, v),
+    ),
     "attribute": (
         lambda t, n: t.dict_item(t.instance_dict(n), "x"),
         in_holder,
@@ -293,6 +303,100 @@ def test_globals():
     assert failing(tree) is None
     exec("scale = 3", namespace)
     assert failing(tree) == "scale"
+
+
+def test_another_tuple_in_a_dictionary():
+    tree = GuardTree(1)
+    node = tree.dict_item(tree.local(0), "k")
+    tree.check_length(node, 22, "length")
+    tree.check_type(tree.seq_item(node, 0), int, "type")
+    tree.finish()
+    values = {"k": tuple([1] * 22)}
+    for i in range(200):
+        assert failing(tree, values) is None
+        values["k"] = None
+        values["k"] = tuple([1] * (22 + i % 2))  # both take as much memory
+        assert failing(tree, values) == ("length" if i % 2 else None)
+        values["k"] = None
+        values["k"] = tuple([1.0] * 22)
+        assert failing(tree, values) == "type"
+        values["k"] = None
+        values["k"] = tuple([1] * 22)
+
+
+class FirstPair(collections.namedtuple("Pair", "a b")):
+    __slots__ = ()
+
+
+class OtherPair(FirstPair.__base__):
+    __slots__ = ()
+
+
+class PairWithAttributes(FirstPair):
+    pass
+
+
+def test_the_class_of_a_tuple_may_change():
+    tree = GuardTree(1)
+    node = tree.dict_item(tree.local(0), "k")
+    tree.check_type(node, FirstPair, "type")
+    tree.check_equal(tree.seq_item(node, 1), 2, "item")
+    tree.finish()
+    values = {"k": FirstPair(1, 2)}
+    assert failing(tree, values) is None
+    values["k"].__class__ = OtherPair
+    assert failing(tree, values) == "type"
+
+
+def test_the_attributes_of_a_tuple_may_change():
+    tree = GuardTree(1)
+    node = tree.dict_item(tree.local(0), "k")
+    tree.check_lacks(tree.instance_dict(node), "y", "y")
+    tree.finish()
+    values = {"k": PairWithAttributes(1, 2)}
+    assert failing(tree, values) is None
+    values["k"].__dict__ = {"y": 1}
+    assert failing(tree, values) == "y"
+
+
+class OwnParameter(torch.nn.Parameter):
+    pass
+
+
+def test_the_class_of_a_tensor_in_an_unchanged_dictionary():
+    module = torch.nn.Linear(2, 2)
+    tree = GuardTree(1)
+    table = tree.dict_item(tree.instance_dict(tree.local(0)), "_parameters")
+    for name in ("weight", "bias"):
+        node = tree.dict_item(table, name)
+        tree.check_type(node, torch.nn.Parameter, f"type of {name}")
+        tree.check_tensor(node, spec_of(getattr(module, name)), name)
+    tree.finish()
+    assert failing(tree, module) is None
+    module.bias.__class__ = OwnParameter
+    assert failing(tree, module) == "type of bias"
+    module.bias.__class__ = torch.nn.Parameter
+    assert failing(tree, module) is None
+
+
+def test_tensors_that_are_alike_but_for_one_thing():
+    tensors = [torch.ones(2, 3), torch.ones(2, 3), torch.ones(3, 2).t(), torch.ones(2, 3).double(),
+               torch.ones(2, 3, requires_grad=True)]  # fmt: skip
+    for class_is_known in (False, True):
+        tree = GuardTree(1)
+        for i, tensor in enumerate(tensors):
+            node = tree.seq_item(tree.local(0), i)
+            if class_is_known and i:
+                tree.check_type(node, torch.Tensor, f"type of {i}")
+            tree.check_tensor(node, spec_of(tensor), i)
+        tree.finish()
+        assert failing(tree, tensors) is None and failing(tree, tensors) is None
+        for i in range(len(tensors)):
+            for j in range(len(tensors)):
+                other = list(tensors)
+                other[i] = tensors[j]
+                good = i == j or {i, j} == {0, 1}
+                assert failing(tree, other) == (None if good else i)
 
 
 def test_a_changed_tensor_in_an_unchanged_dictionary():

@@ -169,7 +169,8 @@ def squeeze(policy):
 
 def test_size_oblivious_answers_are_kept_as_assumptions():
     env, u0 = squeeze("recompile")
-    assert env.assumptions == [Assumption(ne(u0, 1), "squeeze", "recompile", LINE)]
+    assumed = Assumption(ne(u0, 1), "squeeze", "recompile", LINE, "u0 == 1", False)
+    assert env.assumptions == [assumed]
     assert env.known(eq(u0, 1)) is False  # enforced, hence a fact
     assert env.size_oblivious(eq(u0, 1), "squeeze") is False and len(env.assumptions) == 1
     assert env.questions[0].reason == "assumed" and env.questions[-1].reason == "known"

@@ -17,7 +17,9 @@ from pliant.capture.library import (
     pytorch,
     sequences,
     sets,
+    stated,
     strings,
+    symbolic,
     views,
 )
 
@@ -37,6 +39,8 @@ __all__ = [
     "pytorch",
     "sequences",
     "sets",
+    "stated",
     "strings",
+    "symbolic",
     "views",
 ]

@@ -18,6 +18,7 @@ from pliant.capture.native import function
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, instance_dict
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
+from pliant.capture.values.number import Number
 from pliant.capture.values.objects import ExceptionValue, Instance, SliceValue
 from pliant.guards.guard import MISSING
 
@@ -82,7 +83,7 @@ def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
 
 def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
     """A copy of `x`, whose members are themselves (memo is None) or copies."""
-    if isinstance(x, Const | Function | BuiltinMethod | SliceValue):
+    if isinstance(x, Const | Number | Function | BuiltinMethod | SliceValue):
         return x
     copier = COPIERS.get(type(x))
     if copier is None and isinstance(x, Instance):

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import operator
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pliant.capture.attributes import get_function_attribute
-from pliant.capture.library.classes import class_of, is_callable
+from pliant.capture.library.classes import class_of, is_callable, real_object
 from pliant.capture.library.numbers import index_of
 from pliant.capture.model import (
     BINARY,
@@ -41,6 +44,7 @@ from pliant.capture.model import (
     inplace,
     iterate,
     length,
+    negation,
     same_object,
     set_item,
     truth,
@@ -56,9 +60,12 @@ from pliant.capture.values.containers import (
     plain_tuple,
 )
 from pliant.capture.values.functions import BoundMethod, Function, Partial
-from pliant.capture.values.objects import Opaque
+from pliant.capture.values.known import known_object
+from pliant.capture.values.number import Number, has_number
+from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import MISSING, Kind
+from pliant.guards.predicates import GivesSame, is_empty_cell
 from pliant.guards.source import Attr, Fixed, Source
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ def operator_truth(trace: Trace, value: Value) -> Value:
 
 @function(operator.not_)
 def operator_not(trace: Trace, value: Value) -> Value:
-    return boolean(not truth(trace, value))
+    return negation(trace, value)
 
 
 @function(operator.is_)
@@ -397,8 +404,12 @@ for _symbol, _entry in COMPARE.items():
 
 
 class CachedFunction(Value):
-    """A function under `lru_cache`. One made during the capture knows what it has returned so far;
-    one from outside is followed: what it returned before it returns again."""
+    """A function under `lru_cache`. One made during the capture knows what it has returned so far.
+
+    One from outside is called if all arguments are known: what it returns is remembered in the real
+    cache, as it would be in eager, and the guard is that the cache still says so. Otherwise it is
+    followed: what it returned before it returns again.
+    """
 
     __slots__ = ("attributes", "function", "options", "real", "results")
 
@@ -437,12 +448,71 @@ def call_cached(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
     if target.real is not None:
-        return call(trace, target.function, args, kwargs, direct)
+        remembered = _remembered(trace, target, args, kwargs)
+        return remembered or call(trace, target.function, args, kwargs, direct)
     given = plain_tuple([*args, *map(Const, kwargs), *kwargs.values()])
     key = key_of(trace, given), len(kwargs)
     if key not in target.results:
         target.results[key] = call(trace, target.function, args, kwargs)
     return target.results[key]
+
+
+def _remembered(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """What the real cache gives, where it can be asked: it must not see a world in which the
+    program's writes are still to be replayed, nor make a constant of a symbolic number."""
+    if target.source is None or _sees_a_write(trace, target.real, set()):
+        return None
+    given = [trace.read(arg) for arg in (*args, *kwargs.values())]
+    if any(isinstance(arg, Number) or has_number(arg) for arg in given):
+        return None
+    try:
+        real_args = tuple([_cache_key(trace, arg) for arg in args])
+        real_kwargs = {name: _cache_key(trace, arg) for name, arg in kwargs.items()}
+        found = target.real(*real_args, **real_kwargs)
+    except Exception:  # the cache keeps no exceptions: they are met by following
+        return None
+    trace.guard(Kind.PREDICATE, target.source, GivesSame(real_args, real_kwargs, found))
+    return trace.wrap_pinned(found)
+
+
+def _cache_key(trace: Trace, arg: Value) -> Any:
+    """An argument as the cache knows it: constants by value, instances by identity."""
+    known = trace.read(arg)
+    by_identity = trace.lookup(known.python_type(), "__hash__") is object.__hash__
+    if isinstance(known, Instance) and by_identity:
+        return real_object(trace, known)
+    return known_object(known, trace)
+
+
+def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
+    """Whether a function names an object with a write to be replayed, itself or through the
+    functions it names."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None or code in seen or not (trace.effects or trace.writes_tensors):
+        return False
+    seen.add(code)
+    written = {id(real) for value, _ in trace.effects.values() for real in _written_objects(value)}
+    cells = function.__closure__ or ()
+    named = [*cells, function.__globals__]
+    named += [cell.cell_contents for cell in cells if not is_empty_cell(cell)]
+    named += [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    if any(id(real) in written for real in named):
+        return True
+    if trace.writes_tensors and any(isinstance(real, torch.Tensor) for real in named):
+        return True
+    return any(_sees_a_write(trace, real, seen) for real in named if isinstance(real, FOLLOWABLE))
+
+
+FOLLOWABLE = (types.FunctionType, CACHED)
+
+
+def _written_objects(value: Any) -> list[Any]:
+    """The real objects that a pending write is about: of a `__dict__` also its owner."""
+    owner = getattr(value, "owner", None)
+    return [getattr(holder, "real", None) for holder in (value, owner) if holder is not None]
 
 
 CALL[CachedFunction] = call_cached

@@ -8,10 +8,12 @@ does.
 from __future__ import annotations
 
 import _random
+import builtins
 import cmath
 import math
 import operator
 import random
+import sys
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,6 +31,7 @@ from pliant.capture.model import (
     compare,
     drain,
     fold,
+    get_attribute,
     iterate,
     truth,
 )
@@ -36,6 +39,8 @@ from pliant.capture.native import FUNCTIONS, METHODS, function, pure
 from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean, is_constant
 from pliant.capture.values.containers import plain_tuple
 from pliant.capture.values.known import from_real
+from pliant.capture.values.number import Number
+from pliant.capture.values.tensors import TensorValue
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -77,6 +82,8 @@ def _is_none(value: Value) -> bool:
 def make_bool(trace: Trace, *args: Value) -> Value:
     if len(args) > 1:
         trace.throw(TypeError(f"bool expected at most 1 argument, got {len(args)}"))
+    if args and isinstance(trace.read(args[0]), Number):
+        return ask_owner(trace, bool, trace.read(args[0]))
     return boolean(bool(args) and truth(trace, args[0]))
 
 
@@ -102,9 +109,13 @@ def _convert(
     trace: Trace, target: type, value: Value, names: tuple[str, ...], message: str
 ) -> Value:
     """`target(value)` through the first special method that the class has."""
+    if isinstance(value, TensorValue):
+        return FUNCTIONS[target](trace, read_number(trace, value))
     taken = taken_over(trace, target, value)
     if taken is not None:
         return taken
+    if isinstance(value, Number):
+        return compute(trace, target, [value])
     for name in names:
         result = call_special(trace, value, name)
         if result is None:
@@ -118,6 +129,11 @@ def _convert(
     trace.throw(TypeError(f"{message} '{value.python_type().__name__}'"))
 
 
+def read_number(trace: Trace, tensor: TensorValue) -> Value:
+    """The number in a tensor of one element: a symbolic one."""
+    return trace.read(call(trace, get_attribute(trace, tensor, "item"), []))
+
+
 def _wrong_result(value: Value, name: str, expected: type, kind: str) -> str:
     if name == "__float__":
         return f"{value.python_type().__name__}.__float__ returned non-float (type {kind})"
@@ -127,7 +143,9 @@ def _wrong_result(value: Value, name: str, expected: type, kind: str) -> str:
 @function(complex)
 def make_complex(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
-    if len(values) == 1 and not kwargs and not isinstance(values[0], Const):
+    if len(values) == 1 and isinstance(values[0], TensorValue):
+        values = [read_number(trace, values[0])]
+    if len(values) == 1 and not kwargs and not isinstance(values[0], Const | Number):
         taken = taken_over(trace, complex, values[0])
         result = taken or call_special(trace, values[0], "__complex__")
         return result or compute(trace, complex, [make_float(trace, values[0])])
@@ -137,7 +155,7 @@ def make_complex(trace: Trace, *args: Value, **kwargs: Value) -> Value:
 @function(bytes)
 def make_bytes(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
-    if len(values) == 1 and not isinstance(values[0], Const):
+    if len(values) == 1 and not isinstance(values[0], Const | Number):
         result = call_special(trace, values[0], "__bytes__")
         if result is not None:
             return result
@@ -164,7 +182,7 @@ def index_of(trace: Trace, value: Value) -> Value:
     taken = taken_over(trace, operator.index, value)
     if taken is not None:
         return taken
-    if isinstance(value, Const):
+    if isinstance(value, Const | Number):
         return compute(trace, operator.index, [value])
     result = call_special(trace, value, "__index__")
     if result is None:
@@ -218,7 +236,7 @@ def absolute(trace: Trace, value: Value) -> Value:
     taken = taken_over(trace, operator.abs, value)
     if taken is not None:
         return taken
-    if isinstance(value, Const):
+    if isinstance(value, Const | Number):
         return compute(trace, abs, [value])
     result = call_special(trace, value, "__abs__")
     if result is None:
@@ -233,7 +251,10 @@ def builtin_round(trace: Trace, number: Value, ndigits: Value = NONE) -> Value:
     if isinstance(number, Const) and number.python_type() in FOLDABLE:
         return compute(trace, round, [number, *extra])
     if type(number) in OPERATE:
-        return ask_owner(trace, round, number, *extra)
+        taken = taken_over(trace, round, number, *extra)
+        if taken is None and isinstance(number, Number):
+            return compute(trace, round, [number, *extra])
+        return taken or ask_owner(trace, round, number, *extra)
     result = call_special(trace, number, "__round__", *extra)
     if result is None:
         name = number.python_type().__name__
@@ -281,9 +302,22 @@ def builtin_sum(trace: Trace, iterable: Value, start: Value = Const(0)) -> Value
     for kind, text in SUMMED_TEXT.items():
         if issubclass(total.python_type(), kind):
             trace.throw(TypeError(f"sum() can't sum {text}"))
-    for item in drain(trace, iterable):
+    items = drain(trace, iterable)
+    if COMPENSATED and _sums_floats(trace, [total, *items]):
+        known = plain_tuple([trace.read(item) for item in items])
+        return compute(trace, sum, [known, total])
+    for item in items:
         total = binary(trace, "+", total, item)
     return total
+
+
+COMPENSATED = sys.version_info >= (3, 12)  # floats are summed better than by adding one by one
+
+
+def _sums_floats(trace: Trace, items: list[Value]) -> bool:
+    values = [trace.read(item) for item in items]
+    kinds = {value.python_type() for value in values}
+    return float in kinds and all(isinstance(value, Const | Number) for value in values)
 
 
 SUMMED_TEXT = {
@@ -306,6 +340,9 @@ def _extreme(name: str, symbol: str) -> Callable[..., Value]:
         if not items:
             return _default(trace, name, default)
         no_key = _is_none(trace.read(key))
+        symbolic = _symbolic_extreme(trace, name, items) if no_key else None
+        if symbolic is not None:
+            return symbolic
         best = items[0]
         best_key = best if no_key else call(trace, key, [best])
         for item in items[1:]:
@@ -315,6 +352,21 @@ def _extreme(name: str, symbol: str) -> Callable[..., Value]:
         return best
 
     return extreme
+
+
+def _symbolic_extreme(trace: Trace, name: str, items: list[Value]) -> Value | None:
+    """Of symbolic numbers it is one too: which of them it is, nobody has to know yet. If some are
+    ints and some are floats, somebody has to."""
+    values = [trace.read(item) for item in items]
+    kinds = {value.python_type() for value in values}
+    if len(kinds) > 1 or not kinds <= {int, float}:
+        return None
+    if not any(isinstance(value, Number) for value in values):
+        return None
+    best: Value | None = values[0]
+    for value in values[1:]:
+        best = taken_over(trace, getattr(builtins, name), best, value) if best else None
+    return best
 
 
 def _default(trace: Trace, name: str, default: Value | None) -> Value:
@@ -363,10 +415,12 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
 
     def mathematical(trace: Trace, *args: Value, **kwargs: Value) -> Value:
         values = [trace.read(arg) for arg in args]
+        if real not in INTEGER_FUNCTIONS:
+            values = [make_float(trace, v) if isinstance(v, TensorValue) else v for v in values]
         taken = None if kwargs else taken_over(trace, real, *values)
         if taken is not None:
             return taken
-        if own is not None and values and not isinstance(values[0], Const):
+        if own is not None and values and not isinstance(values[0], Const | Number):
             result = call_special(trace, values[0], own)
             if result is not None:
                 return result

@@ -629,7 +629,15 @@ CALL[WeakRef] = call_weakref
 @function(inspect.signature)
 def signature(trace: Trace, target: Value, **kwargs: Value) -> Value:
     """The signature of a known callable: a constant object, as its code is."""
-    real = real_object(trace, target)
+    real = _real_callable(trace, target)
     options = {name: trace.read(value).constant() for name, value in kwargs.items()}
     found = _run(trace, lambda: inspect.signature(real, **options)).value
     return trace.wrap(found, Fixed(found, f"signature({getattr(real, '__name__', '')})"))
+
+
+def _real_callable(trace: Trace, target: Value) -> Any:
+    """The callable itself. Of a bound method only the function matters, not what it is bound to."""
+    target = trace.read(target)
+    if isinstance(target, BoundMethod):
+        return types.MethodType(_real_callable(trace, target.function), object())
+    return real_object(trace, target)

@@ -8,7 +8,7 @@ from pliant.capture.attributes import module_namespace
 from pliant.capture.model import call, get_attribute
 from pliant.capture.native import SHORTCUTS, function
 from pliant.capture.trace import Trace
-from pliant.capture.value import Break, Const, Value
+from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.objects import Instance
 from pliant.guards.guard import MISSING
@@ -85,6 +85,12 @@ SHORTCUTS[torch.nn.Module._wrapped_call_impl] = call_module
 @function(torch.manual_seed, torch.seed, torch.initial_seed)
 def seeding(trace: Trace, *args: Value) -> Value:
     raise Break("random-state", "seeding PyTorch's generator")
+
+
+@function(torch._C._log_api_usage_once)
+def log_api_usage(trace: Trace, event: Value) -> Value:
+    """Told to a logger inside PyTorch, which by default nobody listens to."""
+    return NONE
 
 
 @function(torch.is_tensor)

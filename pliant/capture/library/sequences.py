@@ -49,6 +49,7 @@ from pliant.capture.values.iterators import (
     is_none,
 )
 from pliant.capture.values.known import known_object
+from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import SliceValue
 from pliant.guards.guard import MISSING
 
@@ -534,6 +535,8 @@ def _sorted_indices(marks: list[Any], backwards: bool) -> list[int]:
 
 def known_key(value: Value) -> tuple[bool, Any]:
     """Can `value` be compared for real, and the object with which to do so."""
+    if isinstance(value, Number) or has_number(value):
+        return False, None
     try:
         real = value.constant()
     except NotConstant:

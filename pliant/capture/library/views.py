@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,13 @@ from pliant.capture.model import (
     length,
 )
 from pliant.capture.native import function, method
-from pliant.capture.value import NOT_IMPLEMENTED, Break, Const, Value, boolean
+from pliant.capture.value import NOT_IMPLEMENTED, Break, Const, Unread, Value, boolean
 from pliant.capture.values.containers import SetValue, key_of
 from pliant.capture.values.iterators import MappingIterator
 from pliant.capture.values.views import ORDERED_VIEWS, VIEWS, DictView, MappingProxy
-from pliant.guards.guard import MISSING
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -165,9 +168,21 @@ def make_proxy(trace: Trace, mapping: Value) -> Value:
     return MappingProxy(mapping)
 
 
+def proxy_from_outside(trace: Trace, real: types.MappingProxyType[Any, Any], source: Source) -> Value:
+    """A proxy does not say what it stands for, but stands for it as long as it lives."""
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.IS, source, real)
+    [mapping] = gc.get_referents(real)
+    return MappingProxy(Unread(mapping, Fixed(mapping, f"{source}")), source)
+
+
+BUILDERS[types.MappingProxyType] = proxy_from_outside
+
+
 def proxied(self: Value) -> Value:
-    if not isinstance(self, MappingProxy):
-        raise Break("unsupported", "a mappingproxy from outside")
+    if isinstance(self, Const) and isinstance(self.value, types.MappingProxyType):
+        raise Break("unsupported", "the namespace of a class")
+    assert isinstance(self, MappingProxy)
     return self.mapping
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
+from pliant.capture.library.stated import branch
 from pliant.capture.model import advance, is_none, iterate, truth
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Const, Value
@@ -26,12 +27,12 @@ def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
 
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def pop_jump_if_true(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    jump_if(frame, ins, truth(trace, value))
+    jump_if(frame, ins, branch(trace, frame, ins, value, True))
 
 
 @opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def pop_jump_if_false(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    jump_if(frame, ins, not truth(trace, value))
+    jump_if(frame, ins, branch(trace, frame, ins, value, False))
 
 
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", lazy=True)

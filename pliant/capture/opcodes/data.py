@@ -22,9 +22,9 @@ from pliant.capture.model import (
     inplace,
     iterate,
     length,
+    negation,
     same_object,
     set_item,
-    truth,
     unary,
 )
 from pliant.capture.native import METHODS
@@ -259,7 +259,7 @@ def unary_invert(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> 
 
 @opcode("UNARY_NOT")
 def unary_not(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    return boolean(not truth(trace, value))
+    return negation(trace, value)
 
 
 @opcode("COMPARE_OP")

@@ -313,11 +313,12 @@ class Mapping(Container):
             return None
         _refuse_custom_hash(key)
         real_key = real_key_of(trace, key)
-        if real_key not in self.backing:
+        if not dict.__contains__(self.backing, real_key):
             trace.guard(Kind.LACKS, self.source, real_key)
             return None
         assert self.source is not None
-        value = Unread(self.backing[real_key], DictItem(self.source, real_key))
+        stored = dict.__getitem__(self.backing, real_key)
+        value = Unread(stored, DictItem(self.source, real_key))
         self.items[key] = value
         trace.fetched.append(value)
         return value
@@ -326,9 +327,10 @@ class Mapping(Container):
         """All items, in order. Of a dictionary from outside this assumes its set of keys."""
         if self.backing is not None:
             assert self.source is not None
-            trace.guard(Kind.KEYS, self.source, tuple(self.backing))
+            stored = stored_items(self.backing)
+            trace.guard(Kind.KEYS, self.source, tuple(stored))
             merged: dict[Any, Value | None] = {}
-            for real_key, real in self.backing.items():
+            for real_key, real in stored.items():
                 key = _key_from_outside(trace, real_key)
                 if not self.written.get(key):  # else it was taken out and now comes last
                     unread = Unread(real, DictItem(self.source, real_key))
@@ -418,6 +420,14 @@ class Mapping(Container):
                 plain = isinstance(key, str) and emit.plain_attribute(self.owner, key)
                 place = f"{target}.{key}" if plain else f"{target}.__dict__[{key!r}]"
                 emit.line(f"{place} = {emit.expression(value)}")
+
+
+def stored_items(real: dict[Any, Any]) -> dict[Any, Any]:
+    """What a dictionary holds, in order, past the methods that a subclass defines."""
+    if type(real) in MAPPING_TYPES:
+        return real
+    keys = (OrderedDict if isinstance(real, OrderedDict) else dict).__iter__(real)
+    return {key: dict.__getitem__(real, key) for key in keys}
 
 
 def real_key_of(trace: Trace, key: Any) -> Any:

@@ -1,41 +1,63 @@
-"""Numbers from outside that are inputs of the graph instead of constants.
+"""Numbers that are not known while the program is followed: sizes, inputs, what tensors hold.
 
-A number is a constant until it has been seen to change too often (`pliant.recompile`). Then it is
-one of these: operations whose result has the same shape and type whatever the number take it as it
-is, and whoever needs to know it asks for the constant, which assumes it, as for any other constant.
+The one idea: such a number is an expression over symbols. Arithmetic makes further expressions; a
+branch asks the environment, which answers and remembers why; and whoever needs the number itself
+asks for the constant, which makes it one for good. So everything works, and what does not know
+about symbols costs generality, never correctness.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch import fx
-
 from pliant.capture.value import Value
-from pliant.guards.guard import Kind
-from pliant.guards.source import Source
+from pliant.capture.values.containers import Sequence
+from pliant.guards.guard import Load
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
 
 if TYPE_CHECKING:
-    from pliant.capture.trace import Trace
+    from pliant.capture.emit import Emitter
+    from pliant.capture.sizes import Sizes
+
+_TYPES: dict[type, type] = {Expr: int, FloatExpr: float, Cond: bool}
 
 
 class Number(Value):
-    """An int or float of which only the type is assumed. `real` is the one seen."""
+    """An int, float or bool, as an expression."""
 
-    __slots__ = ("node", "real", "trace")
+    __slots__ = ("expr", "sizes")
 
-    def __init__(self, trace: Trace, node: fx.Node, real: float, source: Source) -> None:
-        super().__init__(source)
-        self.trace = trace
-        self.node = node
-        self.real = real
+    def __init__(self, sizes: Sizes, expr: Expr | FloatExpr | Cond) -> None:
+        super().__init__(None)
+        self.sizes = sizes
+        self.expr = expr
 
     def python_type(self) -> type:
-        return type(self.real)
+        return _TYPES[type(self.expr)]
 
     def constant(self) -> Any:
-        self.trace.guard(Kind.EQUALS, self.source, self.real)
-        return self.real
+        return self.sizes.specialise(self.expr)
+
+    def rebuild(self, emit: Emitter) -> str:
+        info = self.sizes.env.symbols.get(self.expr)
+        if info is not None and isinstance(info.source, Load) and info.source.what == "value":
+            return emit.slot(info.source.source)  # an input, as it came
+        made = self.sizes.nodes.node(self.expr)
+        if isinstance(made, bool | int | float):
+            return emit.constant(made)
+        return emit.result(made)
+
+    def __repr__(self) -> str:
+        return f"<Number {self.expr}>"
+
+
+def has_number(value: Value) -> bool:
+    """Whether there are symbolic numbers in a tuple."""
+    if not isinstance(value, Sequence):
+        return False
+    return any(isinstance(item, Number) or has_number(item) for item in value.items)
 
 
 # Operations with a tensor that say nothing about a number among their arguments before they run: it
@@ -50,6 +72,9 @@ TAKE_ANY_NUMBER = frozenset(
         "clamp_min", "clamp_max", "clip", "full_like", "fill", "fill_", "masked_fill",
         "masked_fill_", "where", "lerp", "lerp_", "addcmul", "addcmul_", "addcdiv",
         "addcdiv_", "addmm", "baddbmm", "leaky_relu", "elu", "softplus", "threshold",
+        "float_power", "copysign", "xlogy", "hardtanh", "celu", "softshrink", "hardshrink",
+        "nan_to_num", "bitwise_and", "bitwise_or", "bitwise_xor", "and_", "or_", "xor",
+        "tensor", "as_tensor", "scalar_tensor",
     ]
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from pliant.base.position import Position
-from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value, is_constant
+from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import LacksAttribute
@@ -54,6 +54,8 @@ class Instance(Value):
 
     def slot(self, trace: Trace, name: str) -> Value | None:
         """The value of a `__slots__` member, or None where it is unset."""
+        if name == "__dict__" and self.has_dict:
+            return instance_dict(trace, self)
         if name not in self.slots and self.real is not None and self.source is not None:
             try:
                 real = getattr(self.real, name)
@@ -308,4 +310,5 @@ class SliceValue(Value):
 
 def make_slice(parts: list[Value]) -> Value:
     value = SliceValue(parts)
-    return Const(value.constant()) if all(is_constant(part) for part in parts) else value
+    known = all(isinstance(part, Const) for part in parts)
+    return Const(value.constant()) if known else value

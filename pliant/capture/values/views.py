@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Mapping, plain_tuple, value_of_key
+from pliant.guards.source import Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
@@ -61,8 +62,8 @@ class MappingProxy(Value):
 
     __slots__ = ("mapping",)
 
-    def __init__(self, mapping: Value) -> None:
-        super().__init__()
+    def __init__(self, mapping: Value, source: Source | None = None) -> None:
+        super().__init__(source)
         self.mapping = mapping
 
     def python_type(self) -> type:

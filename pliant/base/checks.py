@@ -1,0 +1,63 @@
+"""What compiled code tests while it runs, because it could not be told before.
+
+`check` is a condition that the program itself stated, or an operation demanded. `assume` is one
+that was taken to hold when the code was compiled: where it does not, other code has to be used.
+"""
+
+from __future__ import annotations
+
+from pliant.base.errors import ShapeConstraintError
+
+
+class AssumptionFailed(Exception):
+    """Compiled code met a case that it was not compiled for. Never reaches the user."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(condition)
+        self.condition = condition
+
+
+def check(condition: bool, message: str) -> None:
+    if not condition:
+        raise RuntimeError(message)
+
+
+def check_index(condition: bool, message: str) -> None:
+    if not condition:
+        raise IndexError(message)
+
+
+def check_value(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def check_type(condition: bool, message: str) -> None:
+    if not condition:
+        raise TypeError(message)
+
+
+def check_not_implemented(condition: bool, message: str) -> None:
+    if not condition:
+        raise NotImplementedError(message)
+
+
+def check_assertion(condition: bool, message: str) -> None:
+    """`assert condition, message`"""
+    if not condition:
+        raise AssertionError(message) if message else AssertionError
+
+
+def forbid(condition: bool, message: str) -> None:
+    """An assumption of which the user wants to hear when it fails."""
+    if not condition:
+        raise ShapeConstraintError(
+            message,
+            why="the code was compiled for sizes other than 0 and 1, and may not be used for them",
+            remedy="use the option oblivious='recompile', or state it with pliant.check(...)",
+        )
+
+
+def assume(condition: bool, about: str) -> None:
+    if not condition:
+        raise AssumptionFailed(about)

@@ -1,0 +1,239 @@
+"""Which sizes, strides and numbers of the inputs become symbols, and what is assumed of the others.
+
+The one idea: a size that is a symbol brings the strides that follow from it along: they are
+products of sizes, and the guards say so. So a tensor has as few symbols as it has freedoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.capture.value import Value
+from pliant.capture.values.number import Number
+from pliant.dynamic.choose import Carried, Choice, DynamicPolicy, choose_number, choose_size
+from pliant.dynamic.history import Changed, History
+from pliant.fake import kind_without_fake
+from pliant.guards.guard import Kind, Load
+from pliant.guards.source import (
+    MODULE_TABLES,
+    DictItem,
+    Fixed,
+    InstanceDict,
+    Local,
+    SeqItem,
+    Source,
+)
+from pliant.sym.expr import Expr, as_expr, maximum, mul
+from pliant.sym.node import to_torch
+from pliant.sym.ranges import INF, Range
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the fake of an input is laid out; None in `fixed_...` where a guard on it is not to say
+    what it is."""
+
+    sizes: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    fixed_sizes: tuple[int | None, ...]
+    fixed_strides: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """What is known about inputs before a capture: the policy, what earlier compilations saw, and
+    answers to questions that nobody could answer, which have turned out to be needed."""
+
+    policy: DynamicPolicy = field(default_factory=DynamicPolicy)
+    history: History = field(default_factory=History)
+    answers: Mapping[str, bool] = field(default_factory=dict)
+
+
+class Inputs:
+    """Decides for one capture."""
+
+    def __init__(self, trace: Trace, dynamic: Dynamic) -> None:
+        self.trace = trace
+        self.policy = dynamic.policy
+        self.history = dynamic.history
+        self.carried = Carried(dynamic.policy)
+        # By list (or other container) and number of dimensions: the dimensions that vary.
+        self.varying: dict[tuple[Source, int], set[int]] = {}
+
+    def note(self, values: Sequence[tuple[Source, Any]], depth: int = 3) -> None:
+        """The parameters of the function, before anything is read, and what lies in them not too
+        deep."""
+        for source, value in values if depth else ():
+            if isinstance(value, torch.Tensor):
+                self.carried.note(str(source), value)
+                self._note_group(source, value)
+            elif type(value) in (list, tuple):
+                self.note([(SeqItem(source, i), v) for i, v in enumerate(value)], depth - 1)
+            elif type(value) is dict:
+                items = [(DictItem(source, k), v) for k, v in value.items() if type(k) is str]
+                self.note(items, depth - 1)
+
+    def _note_group(self, source: Source, real: torch.Tensor) -> None:
+        """What varies in one item of a list is taken to vary in all of them."""
+        if source.parent is not None and kind_without_fake(real) is None:
+            seen = self._observe(str(source), real)
+            self.varying.setdefault((source.parent, real.dim()), set()).update(seen.sizes)
+
+    def _observe(self, text: str, real: torch.Tensor) -> Changed:
+        offset = int(real.storage_offset())
+        return self.history.observe_tensor(text, real.size(), real.stride(), offset)
+
+    # ---- numbers
+
+    def number(self, real: float, source: Source) -> Value | None:
+        """The symbol for an int or float; None if it is a constant."""
+        choice = self._choose_number(real, source)
+        if choice.state == "static":
+            return None
+        trace, load = self.trace, Load(source, "value", 0)
+        trace.guard(Kind.TYPE, source, type(real))
+        env, home = trace.sizes.env, lambda: trace.graph.input(source, real)
+        expr: Any
+        if type(real) is int:
+            hint = real if choice.state == "dynamic" else None
+            expr = env.add_input(load, hint, size_like=False, seen=real, why=choice.why)
+        else:
+            expr = env.add_float(load, real, why=choice.why)
+        trace.sizes.nodes.at_home(expr, home)
+        return Number(trace.sizes, expr)
+
+    def _choose_number(self, real: float, source: Source) -> Choice:
+        text = str(source)
+        changed = self.history.observe_number(text, real)
+        before = self.history.number_before(text, real)
+        part = "attribute" if _is_part(source) else ""
+        return choose_number(self.policy, text, real, changed, before=before, module_part=part)
+
+    # ---- tensors
+
+    def layout(self, real: torch.Tensor, source: Source) -> Layout | None:
+        """The layout of an input tensor; None if all of it is constant."""
+        part = _part(source)
+        if part == "parameter" and not self.policy.dynamic_sources + self.policy.unbacked_sources:
+            return None
+        text = str(source)
+        changed = self._observe(text, real)
+        group = self.varying.get((source.parent, real.dim())) if source.parent else None
+        if group:
+            changed = replace(changed, sizes=changed.sizes | group)
+        choices = [self._choose(text, real, dim, changed, part) for dim in range(real.dim())]
+        if not changed.strides and all(choice.state == "static" for choice in choices):
+            for dim, choice in enumerate(choices):
+                self._size(source, real, dim, choice)
+            return None
+        sizes = [self._size(source, real, dim, choice) for dim, choice in enumerate(choices)]
+        return self._laid_out(real, source, sizes, changed)
+
+    def _choose(
+        self, text: str, real: torch.Tensor, dim: int, changed: Changed, part: str
+    ) -> Choice:
+        return choose_size(
+            self.policy,
+            text,
+            real,
+            dim,
+            dim in changed.sizes,
+            before=changed.before.get(dim),
+            module_part=part,
+            carried=self.carried,
+        )
+
+    def _size(self, source: Source, real: torch.Tensor, dim: int, choice: Choice) -> Expr | int:
+        env, size, load = self.trace.sizes.env, real.size(dim), Load(source, "size", dim)
+        if choice.state == "static":
+            env.note_static(load, size, choice.why)
+            self.trace.sizes.notes.constant(load, size, choice, self.trace.position())
+            return size
+        limits = (choice.minimum, choice.maximum)
+        declared = None
+        if limits != (None, None):
+            low, high = choice.minimum or 0, choice.maximum
+            declared = Range(low, INF if high is None else high)
+        return env.add_input(
+            load,
+            size if choice.state == "dynamic" else None,
+            declared=declared,
+            strict=choice.strict,
+            seen=size,
+            why=choice.why,
+        )
+
+    def _laid_out(
+        self, real: torch.Tensor, source: Source, sizes: list[Expr | int], changed: Changed
+    ) -> Layout:
+        strides: list[Any] = list(real.stride())
+        fixed: list[int | None] = list(real.stride())
+        for dim in changed.order:
+            found = self._stride(source, dim, sizes, strides, changed)
+            if found is not None:
+                strides[dim], fixed[dim] = found, None
+        env = self.trace.sizes.env
+        return Layout(
+            sizes=tuple(to_torch(size, env) for size in sizes),
+            strides=tuple(to_torch(stride, env) for stride in strides),
+            fixed_sizes=tuple(size if isinstance(size, int) else None for size in sizes),
+            fixed_strides=tuple(fixed),
+        )
+
+    def _stride(
+        self,
+        source: Source,
+        dim: int,
+        sizes: list[Expr | int],
+        strides: list[Any],
+        changed: Changed,
+    ) -> Expr | None:
+        """The stride as an expression; None if it is a constant."""
+        trace, load = self.trace, Load(source, "stride", dim)
+        inner = changed.follows[dim]
+        if inner is not None and not (
+            isinstance(sizes[inner], int) and isinstance(strides[inner], int)
+        ):
+            # Where a size is 0 PyTorch counts 1. The tensor is empty then, and its strides matter
+            # to nobody who doesn't ask for them.
+            trace.sizes.stride_must_be(load, mul_of(strides[inner], maximum(sizes[inner], 1)))
+            return mul_of(strides[inner], sizes[inner])
+        if dim not in changed.strides or self.policy.dynamic is False:
+            return None
+        why = "stride changed (automatic dynamic)"
+        return trace.sizes.env.add_input(load, strides[dim], size_like=False, why=why)
+
+
+def mul_of(a: Expr | int, b: Expr | int) -> Expr:
+    return mul(as_expr(a), as_expr(b))
+
+
+def _is_part(source: Source) -> bool:
+    """Whether a value belongs to an object, a module or a closure rather than to the call."""
+    step: Source | None = source
+    while step is not None:
+        if isinstance(step, InstanceDict | Fixed):
+            return True
+        step = step.parent
+    return not isinstance(_root(source), Local)
+
+
+def _root(source: Source) -> Source:
+    while source.parent is not None:
+        source = source.parent
+    return source
+
+
+def _part(source: Source) -> str:
+    """What an input tensor is to the object it was found in; empty for an argument of the call."""
+    table = source.parent
+    if isinstance(table, DictItem) and table.key in MODULE_TABLES:
+        return "parameter" if table.key == "_parameters" else "buffer"
+    return "attribute" if _is_part(source) else ""

@@ -1,0 +1,583 @@
+"""Arithmetic on symbolic numbers.
+
+The one idea: an operation on symbolic numbers is an expression, built from those of its operands.
+The table says how; what is not in it needs the numbers themselves, and makes them constants.
+
+An operation that Python refuses for some numbers (a division by 0) first makes sure that these are
+others: by a guard where inputs decide it. Otherwise the operation stays in the graph even if its
+result is not used, and raises there what Python raises.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx
+
+from pliant.base.errors import DataDependentError
+from pliant.capture.failures import is_guarded
+from pliant.capture.model import GET, OPERATE, fold, get_attribute
+from pliant.capture.trace import Trace
+from pliant.capture.value import FALSE, TRUE, Break, Const, Value, boolean
+from pliant.capture.values.containers import Sequence
+from pliant.capture.values.number import Number
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import MISSING
+from pliant.sym import cond as conds
+from pliant.sym import expr as exprs
+from pliant.sym import floats
+from pliant.sym.cond import Cond, and_, not_, or_, truth
+from pliant.sym.expr import Expr, integer
+from pliant.sym.floats import FloatExpr, real
+from pliant.sym.program import compile_program
+from pliant.sym.ranges import EXACT
+
+AnyExpr = Expr | FloatExpr | Cond
+EXPRESSION: dict[type, Callable[[Any], AnyExpr]] = {int: integer, float: real, bool: truth}
+
+
+class NeedsConstants(Exception):
+    """What an operation gives can't be told without the numbers themselves."""
+
+
+class Operation:
+    """An operation on numbers, while its result is being made out."""
+
+    def __init__(self, trace: Trace, function: Callable[..., Any], operands: list[Any]) -> None:
+        self.trace = trace
+        self.env = trace.sizes.env
+        self.function = function
+        self.operands = operands
+        self.unsure: list[Cond] = []  # has to hold, and may not when the code runs
+        self.may_raise = False  # for other reasons, when the code runs
+
+    def holds(self, cond: Cond) -> bool:
+        """Which of two cases it is."""
+        return self.env.evaluate(cond, self.trace.asker())
+
+    def need(self, cond: Cond) -> None:
+        """Without this, Python raises."""
+        answer = self.env.known(cond)
+        hint = self.env.hint(cond) if answer is None else None
+        if hint is not None and _can_be_guarded(cond):
+            answer = self.holds(cond)
+        if answer is False:
+            self.fail()
+        elif answer is None and hint is False:
+            raise NeedsConstants
+        elif answer is None:
+            self.unsure.append(cond)
+
+    def fail(self) -> None:
+        """Python's own exception, raised in the captured program."""
+        try:
+            self.function(*[self._example(operand) for operand in self.operands])
+        except Exception as error:
+            self.trace.throw(error)
+        raise Break("data-dependent-number", f"the operands of {self.function.__name__}")
+
+    def _example(self, operand: Any) -> Any:
+        hint = self.env.hint(operand)
+        if hint is None:
+            return 1.0 if isinstance(operand, FloatExpr) else 1
+        return hint
+
+    def finish(self, result: AnyExpr) -> None:
+        """Have what may fail when the code runs in the graph."""
+        if not self.unsure and not self.may_raise:
+            return
+        try:
+            self.env.hint(result)
+        except Exception as error:
+            raise NeedsConstants from error
+        sizes = self.trace.sizes
+        node = sizes.nodes.node(result)
+        if isinstance(node, fx.Node):
+            self.trace.graph.keep(node)
+        self.trace.lasting.guarded |= is_guarded(self.trace.frames)
+        for cond in self.unsure:
+            self.env.check(cond, f"{self.function.__name__} needs {cond}")
+        sizes.tell()
+
+
+def _can_be_guarded(cond: Cond) -> bool:
+    """Whether guards can test it: they know no floats."""
+    try:
+        compile_program(cond)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def operate(trace: Trace, function: Callable[..., Any], *operands: Value) -> Value | None:
+    """Operators with a symbolic number among the operands. None where the constant is needed."""
+    special = SPECIAL.get(function)
+    if special is not None:
+        return special(trace, *operands)
+    if any(isinstance(value, TensorValue) for value in operands):
+        return OPERATE[TensorValue](trace, function, *operands)
+    build = BUILD.get(function)
+    numbers = [expression(trace, value) for value in operands]
+    if build is None or None in numbers:
+        return _unequal(function, operands)
+    if all(number.value is not None for number in numbers):
+        return fold(trace, function, *[Const(number.value) for number in numbers])
+    return compute(trace, function, build, numbers)
+
+
+def compute(
+    trace: Trace, function: Callable[..., Any], build: Callable[..., Any], numbers: list[Any]
+) -> Value | None:
+    """The result of an operation that `build` makes an expression of; None as for `operate`."""
+    operation = Operation(trace, function, numbers)
+    try:
+        result = build(operation, *numbers)
+        for part in result if isinstance(result, tuple) else (result,):
+            operation.finish(part)
+    except DataDependentError as error:
+        raise Break("data-dependent-number", error.what, error=error) from error
+    except NeedsConstants:
+        return None
+    return from_expression(trace, result)
+
+
+def expression(trace: Trace, value: Value) -> Any:
+    """The expression of a number; None for anything else."""
+    if isinstance(value, Number):
+        return trace.sizes.env.simplify(value.expr)
+    convert = EXPRESSION.get(type(value.value)) if isinstance(value, Const) else None
+    return None if convert is None else convert(value.value)  # type: ignore[attr-defined]
+
+
+def from_expression(trace: Trace, result: Any) -> Value:
+    if isinstance(result, tuple):
+        return Sequence(tuple, [from_expression(trace, item) for item in result])
+    env = trace.sizes.env
+    known = env.known(result) if isinstance(result, Cond) else env.simplify(result).value
+    return Number(trace.sizes, result) if known is None else Const(known)
+
+
+def _unequal(function: Callable[..., Any], operands: tuple[Value, ...]) -> Value | None:
+    """`n == None` is False whatever n is."""
+    if function in UNEQUAL and any(value.python_type() in NOT_NUMBERS for value in operands):
+        return UNEQUAL[function]
+    return None
+
+
+UNEQUAL = {operator.eq: FALSE, operator.ne: TRUE}
+NOT_NUMBERS = frozenset(
+    {str, bytes, type(None), tuple, list, dict, set, frozenset, range, slice, type}
+)
+
+
+def _truth(trace: Trace, number: Value) -> Value:
+    assert isinstance(number, Number)
+    return boolean(trace.sizes.truth(number.expr))
+
+
+def _index(trace: Trace, number: Value) -> Value | None:
+    if number.python_type() is bool:
+        return operate(trace, int, number)
+    return number if number.python_type() is int else None
+
+
+def _as_constant(function: Callable[..., Any]) -> Callable[..., Value]:
+    return lambda trace, *operands: fold(trace, function, *operands)
+
+
+SPECIAL: dict[Any, Callable[..., Value | None]] = {
+    **{function: _as_constant(function) for function in (str, repr, format)},
+    operator.truth: _truth,
+    operator.index: _index,
+}
+
+
+# ---- kinds of expressions
+
+
+def _number(e: AnyExpr) -> Expr | FloatExpr:
+    """True is 1."""
+    return exprs.if_else(e, 1, 0) if isinstance(e, Cond) else e
+
+
+def _condition(e: AnyExpr) -> Cond:
+    return e if isinstance(e, Cond) else conds.ne(e, 0)
+
+
+def _whole(*numbers: AnyExpr) -> bool:
+    return not any(isinstance(e, FloatExpr) for e in numbers)
+
+
+def _has_float_symbol(e: AnyExpr) -> bool:
+    return any(isinstance(s, FloatExpr) for s in e.symbols)
+
+
+Build = Callable[..., Any]
+
+
+def _arithmetic(whole: Build, op: str) -> Build:
+    """`whole` for integers, the operation `op` of floats otherwise."""
+
+    def build(operation: Operation, *operands: AnyExpr) -> Any:
+        numbers = [_number(e) for e in operands]
+        return whole(*numbers) if _whole(*numbers) else floats.apply(op, *numbers)
+
+    return build
+
+
+def _dividing(whole: Build, op: str) -> Build:
+    divide = _arithmetic(whole, op)
+
+    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Any:
+        operation.need(conds.ne(_number(b), 0))
+        return divide(operation, a, b)
+
+    return build
+
+
+def _of_integers(build_one: Build) -> Build:
+    """An operation that floats don't have: of one, Python makes the error."""
+
+    def build(operation: Operation, *operands: AnyExpr) -> Any:
+        if not _whole(*operands):
+            raise NeedsConstants
+        return build_one(operation, *[_number(e) for e in operands])
+
+    return build
+
+
+def _shift(operation: Operation, a: Expr, b: Expr, how: Build) -> Expr:
+    operation.need(conds.ge(b, 0))
+    return how(a, b)
+
+
+def _bits(of_flags: Callable[..., Cond], of_numbers: Build) -> Build:
+    whole = _of_integers(lambda operation, a, b: of_numbers(a, b))
+
+    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Any:
+        both = isinstance(a, Cond) and isinstance(b, Cond)
+        return of_flags(a, b) if both else whole(operation, a, b)
+
+    return build
+
+
+def _differ(a: Cond, b: Cond) -> Cond:
+    return or_(and_(a, not_(b)), and_(not_(a), b))
+
+
+# ---- comparisons
+
+
+def _comparing(compare: Build) -> Build:
+    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Any:
+        x, y = _number(a), _number(b)
+        if _whole(x) is not _whole(y):
+            x, y = _nearest(compare, x, y), _nearest(_MIRRORED[compare], y, x)
+        return compare(x, y)
+
+    return build
+
+
+def _nearest(compare: Build, x: Any, other: Any) -> Any:
+    """An integer that can stand for the float x in `x < n` and its relatives, if there is one.
+    Guards know integers only, and Python compares an integer and a float exactly."""
+    value = x.value if isinstance(x, FloatExpr) and isinstance(other, Expr) else None
+    if value is None or not math.isfinite(value):
+        return x
+    rounding = _ROUNDED.get(compare)
+    if rounding is not None:
+        return integer(rounding(value))
+    return integer(int(value)) if value.is_integer() else x
+
+
+_MIRRORED: dict[Build, Build] = {
+    conds.lt: conds.gt, conds.gt: conds.lt, conds.le: conds.ge, conds.ge: conds.le,
+    conds.eq: conds.eq, conds.ne: conds.ne,
+}  # fmt: skip
+# 2.5 < n is 2 < n; 2.5 <= n is 3 <= n; 2.5 > n is 3 > n; 2.5 >= n is 2 >= n
+_ROUNDED: dict[Build, Callable[[float], int]] = {
+    conds.lt: math.floor, conds.le: math.ceil, conds.gt: math.ceil, conds.ge: math.floor,
+}  # fmt: skip
+
+
+def _equality(same: bool) -> Build:
+    plain = _comparing(conds.eq)
+
+    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Cond:
+        if isinstance(a, Cond) and isinstance(b, Cond):
+            equal = not_(_differ(a, b))
+        else:
+            equal = plain(operation, a, b)
+        return equal if same else not_(equal)
+
+    return build
+
+
+# ---- powers
+
+
+def _power(operation: Operation, base: AnyExpr, exponent: AnyExpr) -> Any:
+    a, b = _number(base), _number(exponent)
+    if not _whole(a, b):
+        return _float_power(operation, a, b)
+    if isinstance(b, Expr) and operation.holds(conds.ge(b, 0)):
+        return exprs.power(a, b)  # type: ignore[arg-type]
+    operation.need(conds.ne(a, 0))
+    return floats.float_power(a, b)
+
+
+def _float_power(operation: Operation, a: Expr | FloatExpr, b: Expr | FloatExpr) -> FloatExpr:
+    """A root of a negative number is complex, which has no expression."""
+    value = b.value
+    if value is None or value != int(value) or not math.isfinite(value):
+        operation.need(conds.gt(a, 0) if value is None or value < 0 else conds.ge(a, 0))
+    elif value < 0:
+        operation.need(conds.ne(a, 0))
+    operation.may_raise |= _has_float_symbol(a) or _has_float_symbol(b)
+    return floats.float_power(a, b)
+
+
+# ---- conversions and rounding
+
+
+def _rounding(of_float: Build, of_quotient: Build | None = None) -> Build:
+    """Of nan and the infinities, which only symbols of floats can be, there is no integer."""
+
+    def build(operation: Operation, value: AnyExpr) -> Any:
+        number = _number(value)
+        if isinstance(number, Expr):
+            return number
+        ratio = None if of_quotient is None else _quotient(operation, number)
+        if of_quotient is not None and ratio is not None:
+            return of_quotient(*ratio)
+        operation.may_raise |= _has_float_symbol(number)
+        return of_float(number)
+
+    return build
+
+
+def _quotient(operation: Operation, number: FloatExpr) -> tuple[Expr, int] | None:
+    """`n * 0.75` as (3*n, 4) and `n / 3` as (n, 3): integers, so that guards can test what comes
+    of it. The float has the same integer part as long as all of this is exact in floats."""
+    n, above, below = _ratio(number)
+    if n is None or max(abs(above), abs(below)) > 2**24:
+        return None
+    limit = EXACT // max(abs(above), abs(below))
+    small = and_(conds.ge(n, -limit), conds.le(n, limit))
+    env = operation.env
+    if env.known(small) is None and env.hint(small) is None:
+        return None
+    if not operation.holds(small):
+        return None
+    return (-n * above, -below) if below < 0 else (n * above, below)
+
+
+def _ratio(number: FloatExpr) -> tuple[Expr | None, int, int]:
+    """(n, a, b) of `n * a / b`, if that is what the float is, for an integer n and constants."""
+    if number.op == "fmul":
+        n, factor = sorted(number.args, key=lambda e: isinstance(e, FloatExpr))
+        if isinstance(n, Expr) and factor.value and math.isfinite(factor.value):
+            return n, *factor.value.as_integer_ratio()
+    if number.op == "truediv":
+        n, divisor = number.args
+        if isinstance(n, Expr) and isinstance(divisor, Expr) and divisor.value:
+            return n, 1, divisor.value
+    return None, 0, 0
+
+
+def _floor_quotient(x: Expr, y: int) -> Expr:
+    return exprs.floordiv(x, y)
+
+
+def _ceil_quotient(x: Expr, y: int) -> Expr:
+    return -exprs.floordiv(-x, y)
+
+
+def _trunc_quotient(x: Expr, y: int) -> Expr:
+    return exprs.if_else(conds.ge(x, 0), _floor_quotient(x, y), _ceil_quotient(x, y))
+
+
+def _same(number: Expr) -> Expr:
+    return number
+
+
+def _round(operation: Operation, value: AnyExpr, digits: AnyExpr | None = None) -> Any:
+    if digits is None:
+        return _rounding(floats.round_half_even)(operation, value)
+    number, count = _number(value), digits.value
+    if not isinstance(digits, Expr) or count is None:
+        raise NeedsConstants
+    if isinstance(number, FloatExpr):
+        return floats.round_to(number, int(count))
+    if count < 0:
+        raise NeedsConstants
+    return number
+
+
+def _truth_value(operation: Operation, value: AnyExpr) -> Cond:
+    return _condition(value)
+
+
+def _not(operation: Operation, value: AnyExpr) -> Cond:
+    return not_(_condition(value))
+
+
+def _divmod(operation: Operation, a: AnyExpr, b: AnyExpr) -> tuple[Any, Any]:
+    return _floordiv(operation, a, b), _mod(operation, a, b)
+
+
+# ---- math
+
+
+def _mathematical(name: str) -> Build:
+    domain = _DOMAINS.get(name)
+
+    def build(operation: Operation, *operands: AnyExpr) -> FloatExpr:
+        numbers = [_number(e) for e in operands]
+        if domain is not None:
+            operation.need(domain(numbers[0]))
+        operation.may_raise |= name not in _ALWAYS_DEFINED
+        return floats.math_call(name, *numbers)
+
+    return build
+
+
+_DOMAINS: dict[str, Callable[[Any], Cond]] = {
+    "sqrt": lambda x: conds.ge(x, 0),
+    **{name: lambda x: conds.gt(x, 0) for name in ("log", "log2", "log10", "gamma", "lgamma")},
+    "log1p": lambda x: conds.gt(x, -1),
+    "acosh": lambda x: conds.ge(x, 1),
+    **{name: lambda x: and_(conds.ge(x, -1), conds.le(x, 1)) for name in ("asin", "acos")},
+    "atanh": lambda x: and_(conds.gt(x, -1), conds.lt(x, 1)),
+}
+"""Where it is defined; of gamma the part that is simple to say."""
+_ALWAYS_DEFINED = frozenset(
+    [
+        "sqrt", "log", "log2", "log10", "log1p", "lgamma", "acosh", "asin", "acos", "atanh", "atan",
+        "tanh", "asinh", "erf", "erfc", "cbrt", "degrees", "radians", "fabs", "atan2", "hypot",
+        "copysign",
+    ]
+)  # fmt: skip
+"""In their domains. The others are not, for large or infinite numbers."""
+
+
+def _logarithm(operation: Operation, value: AnyExpr, base: AnyExpr | None = None) -> FloatExpr:
+    log = _mathematical("log")
+    if base is None:
+        return log(operation, value)
+    divisor = log(operation, base)
+    operation.need(conds.ne(divisor, 0.0) if divisor.symbols else truth(divisor.value != 0))
+    return floats.true_div(log(operation, value), divisor)
+
+
+def _is_nan(operation: Operation, value: AnyExpr) -> Cond:
+    return conds.ne(value, value) if isinstance(value, FloatExpr) else conds.FALSE
+
+
+def _is_infinite(operation: Operation, value: AnyExpr) -> Cond:
+    return conds.eq(abs(value), math.inf) if isinstance(value, FloatExpr) else conds.FALSE
+
+
+def _is_finite(operation: Operation, value: AnyExpr) -> Cond:
+    return conds.lt(abs(value), math.inf) if isinstance(value, FloatExpr) else conds.TRUE
+
+
+def _of_two(build: Build) -> Build:
+    def build_two(operation: Operation, *operands: AnyExpr) -> Any:
+        if len(operands) != 2:
+            raise NeedsConstants
+        return build(operation, *operands)
+
+    return build_two
+
+
+_floordiv = _dividing(exprs.floordiv, "ffloordiv")
+_mod = _dividing(exprs.mod, "fmod")
+_ARITHMETIC: dict[Any, Build] = {
+    operator.add: _arithmetic(exprs.add, "fadd"),
+    operator.sub: _arithmetic(exprs.sub, "fsub"),
+    operator.mul: _arithmetic(exprs.mul, "fmul"),
+    operator.floordiv: _floordiv,
+    operator.mod: _mod,
+    operator.truediv: _dividing(floats.true_div, "truediv"),
+    operator.pow: _power,
+    operator.lshift: _of_integers(lambda o, a, b: _shift(o, a, b, exprs.shift_left)),
+    operator.rshift: _of_integers(lambda o, a, b: _shift(o, a, b, exprs.shift_right)),
+    operator.and_: _bits(and_, exprs.bit_and),
+    operator.or_: _bits(or_, exprs.bit_or),
+    operator.xor: _bits(_differ, exprs.bit_xor),
+}
+_IN_PLACE = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul,
+    operator.ifloordiv: operator.floordiv, operator.imod: operator.mod,
+    operator.itruediv: operator.truediv, operator.ipow: operator.pow,
+    operator.ilshift: operator.lshift, operator.irshift: operator.rshift,
+    operator.iand: operator.and_, operator.ior: operator.or_, operator.ixor: operator.xor,
+}  # fmt: skip
+
+BUILD: dict[Any, Build] = {
+    **{getattr(math, name): _mathematical(name) for name in floats.MATH},
+    math.log: _logarithm,
+    math.hypot: _of_two(_mathematical("hypot")),
+    math.isnan: _is_nan,
+    math.isinf: _is_infinite,
+    math.isfinite: _is_finite,
+    **_ARITHMETIC,
+    **{real: _ARITHMETIC[plain] for real, plain in _IN_PLACE.items()},
+    operator.neg: _arithmetic(operator.neg, "fneg"),
+    operator.pos: _arithmetic(_same, "to_float"),
+    operator.abs: _arithmetic(exprs.absolute, "fabs"),
+    operator.invert: _of_integers(lambda operation, a: -a - 1),
+    operator.lt: _comparing(conds.lt),
+    operator.le: _comparing(conds.le),
+    operator.gt: _comparing(conds.gt),
+    operator.ge: _comparing(conds.ge),
+    operator.eq: _equality(True),
+    operator.ne: _equality(False),
+    operator.not_: _not,
+    divmod: _divmod,
+    round: _round,
+    bool: _truth_value,
+    float: lambda operation, value: floats.to_float(_number(value)),
+    int: _rounding(floats.trunc, _trunc_quotient),
+    math.floor: _rounding(floats.floor, _floor_quotient),
+    math.ceil: _rounding(floats.ceil, _ceil_quotient),
+    math.trunc: _rounding(floats.trunc, _trunc_quotient),
+    max: _arithmetic(exprs.maximum, "fmax"),
+    min: _arithmetic(exprs.minimum, "fmin"),
+}
+
+OPERATE[Number] = operate
+
+
+# ---- attributes
+
+
+def get_number_attribute(trace: Trace, number: Number, name: str) -> Value | None:
+    """An attribute or method of a symbolic number. Few of them are known without the number."""
+    part = _PARTS.get(name)
+    if part is not None:
+        return part(trace, number)
+    if trace.lookup(number.python_type(), name) is MISSING:
+        return None
+    return get_attribute(trace, Const(number.constant()), name)
+
+
+def _real_part(trace: Trace, number: Number) -> Value | None:
+    return operate(trace, int, number) if number.python_type() is bool else number
+
+
+def _imaginary_part(trace: Trace, number: Number) -> Value:
+    return Const(0.0 if number.python_type() is float else 0)
+
+
+_PARTS: dict[str, Callable[[Trace, Number], Value | None]] = {
+    "real": _real_part,
+    "imag": _imaginary_part,
+    "__class__": lambda trace, number: Const(number.python_type()),
+}
+
+GET[Number] = get_number_attribute

@@ -1,0 +1,180 @@
+"""Symbolic numbers as nodes of the graph.
+
+The one idea: a symbol has a home, the node from which its value is read when the code runs
+(`x.size(0)`, the result of `item()`, an input). Any other expression becomes nodes over the homes
+of its symbols, made when they are first needed, each once.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from pliant.capture.value import Break
+from pliant.sym.cond import Cond
+from pliant.sym.env import ShapeEnv
+from pliant.sym.expr import Expr
+from pliant.sym.floats import MATH, FloatExpr
+from pliant.sym.node import from_torch
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+Symbolic = Expr | FloatExpr | Cond
+Home = Callable[[], fx.Node]
+
+
+class SizeNodes:
+    """The nodes of one graph that compute numbers."""
+
+    def __init__(self, trace: Trace, env: ShapeEnv) -> None:
+        self.trace = trace
+        self.env = env
+        self._homes: dict[Any, Home] = {}
+        self._nodes: dict[Any, fx.Node] = {}
+
+    def forget(self) -> None:
+        self._homes.clear()
+
+    def at_home(self, s: Any, home: Home) -> None:
+        """The value of a symbol is read from the node that `home` makes."""
+        self._homes.setdefault(s, home)
+
+    def settle(self, number: Any, node: fx.Node) -> None:
+        """`node` gives the number: if it is a symbol that is new, this is its home."""
+        expr = from_torch(number)
+        if isinstance(expr, Cond) and expr.op == "ne0":  # the result of bool_tensor.item()
+            inner = expr.args[0]
+            self.at_home(inner, lambda: self._call(int, (node,)))
+        elif expr.op in ("symbol", "fsymbol"):
+            self.at_home(expr, lambda: node)
+
+    def settle_sizes(self, fake: torch.Tensor, node: fx.Node) -> None:
+        """Sizes of a new tensor that are new symbols are read from it."""
+        self._settle_each("size", fake.size(), node)
+
+    def settle_strides(self, fake: torch.Tensor, node: fx.Node) -> None:
+        self._settle_each("stride", fake.stride(), node)
+
+    def _settle_each(self, method: str, numbers: Sequence[Any], node: fx.Node) -> None:
+        for dim, number in enumerate(numbers):
+            s = from_torch(number)
+            if s.op == "symbol" and s not in self._homes:
+                after = self.trace.graph.after
+                self.at_home(s, partial(after, node, method, (node, dim)))
+
+    def node(self, expr: Symbolic) -> fx.Node | float:
+        """The number in the graph."""
+        found = self._nodes.get(expr)
+        if found is not None:
+            return found
+        value = getattr(expr, "value", None)
+        if value is not None:
+            return value
+        made = self._make(expr)
+        self._nodes[expr] = made
+        return made
+
+    def _make(self, expr: Any) -> fx.Node:
+        if expr.op in ("symbol", "fsymbol"):
+            return self._at_symbol(expr)
+        special = _SPECIAL.get(expr.op)
+        if special is not None:
+            return special(self, expr)
+        return self._call(_TARGETS[expr.op], tuple(self.node(arg) for arg in expr.args))
+
+    def _at_symbol(self, s: Any) -> fx.Node:
+        home = self._homes.get(s)
+        if home is not None:
+            return home()
+        replacement = self.env.simplify(s)
+        if replacement is s:
+            raise Break("data-dependent-number", f"{s}, which no operation returned")
+        made = self.node(replacement)
+        return made if isinstance(made, fx.Node) else self._call(int, (made,))
+
+    def _call(self, target: Callable[..., Any], args: tuple[Any, ...]) -> fx.Node:
+        return self.trace.graph.operation(target, args, {}, self.trace.stack(), False)
+
+    def _chain(self, target: Callable[..., Any], parts: list[Any]) -> fx.Node:
+        first, *rest = parts
+        for part in rest:
+            first = self._call(target, (first, part))
+        return first
+
+    def _sum(self, expr: Expr) -> fx.Node:
+        parts = [self._term(product, c) for product, c in expr.terms]
+        return self._chain(operator.add, parts + ([expr.const] if expr.const else []))
+
+    def _term(self, product: Expr, c: int) -> Any:
+        made = self.node(product)
+        return made if c == 1 else self._call(operator.mul, (made, c))
+
+    def _product(self, expr: Expr) -> fx.Node:
+        parts = [
+            self.node(factor) if e == 1 else self._call(operator.pow, (self.node(factor), e))
+            for factor, e in expr.factors
+        ]
+        return self._chain(operator.mul, parts)
+
+
+def _compared(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]:
+    return lambda nodes, cond: nodes._call(target, (nodes.node(cond.args[0]), 0))
+
+
+def _combined(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]:
+    return lambda nodes, cond: nodes._chain(target, [nodes.node(part) for part in cond.args])
+
+
+_SPECIAL: dict[str, Callable[[SizeNodes, Any], fx.Node]] = {
+    "add": SizeNodes._sum,
+    "mul": SizeNodes._product,
+    "le0": _compared(operator.le),
+    "eq0": _compared(operator.eq),
+    "ne0": _compared(operator.ne),
+    "and": _combined(operator.and_),
+    "or": _combined(operator.or_),
+}
+
+_TARGETS: dict[str, Callable[..., Any]] = {
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "bitand": operator.and_,
+    "bitor": operator.or_,
+    "bitxor": operator.xor,
+    "if": torch.sym_ite,
+    "fif": torch.sym_ite,
+    "to_float": float,
+    "fadd": operator.add,
+    "fsub": operator.sub,
+    "fmul": operator.mul,
+    "truediv": operator.truediv,
+    "ffloordiv": operator.floordiv,
+    "fmod": operator.mod,
+    "fpow": operator.pow,
+    "fneg": operator.neg,
+    "fabs": abs,
+    "fmin": min,
+    "fmax": max,
+    "fround": round,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    "fle": operator.le,
+    "flt": operator.lt,
+    "feq": operator.eq,
+    "fne": operator.ne,
+    "not": operator.not_,
+    **{f"math.{name}": function for name, function in MATH.items()},
+}

@@ -1,0 +1,194 @@
+"""The symbolic numbers of one capture: the questions about them, and what the answers leave behind.
+
+The one idea: what the environment was asked about symbolic numbers becomes guards where inputs
+decide it, and otherwise checks in the graph, right behind the operation that made it decidable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from pliant.base.checks import assume, check, forbid
+from pliant.base.errors import DataDependentError
+from pliant.base.position import Position
+from pliant.capture.size_nodes import SizeNodes, Symbolic
+from pliant.capture.value import Break, Const, Value
+from pliant.capture.values.number import Number
+from pliant.dynamic.telling import listener
+from pliant.guards.guard import Guard, Kind, Load, ShapeCondition
+from pliant.sym.cond import Cond, eq, ne
+from pliant.sym.env import ShapeEnv
+from pliant.sym.explain import provenance
+from pliant.sym.expr import Expr, integer, symbol
+from pliant.sym.floats import FloatExpr
+from pliant.sym.node import bridge_of, from_torch, to_torch
+from pliant.sym.printing import to_python
+from pliant.sym.program import compile_program
+from pliant.sym.records import Assumption, Provenance
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Sizes:
+    """The symbolic numbers of one capture."""
+
+    def __init__(self, trace: Trace, answers: Mapping[str, bool]) -> None:
+        self.trace = trace
+        self.notes = listener()
+        self.env = ShapeEnv(
+            trace.options.oblivious,  # type: ignore[arg-type]
+            duck=False,  # sizes that happen to be equal are the same once an operation asks
+            where=trace.position,
+            listener=self.notes,
+            answers=answers,
+        )
+        self.nodes = SizeNodes(trace, self.env)
+        self._strides: list[tuple[Load, Expr]] = []  # of inputs, that have to be so
+        bridge_of(self.env).asker = self._asker
+        self._told = 0  # how many of the environment's assertions are in the graph
+        self._assumed = 0  # how many of its assumptions are
+
+    def _asker(self) -> str:
+        return self.trace.world.running()
+
+    def forget(self) -> None:
+        """Let go of the capture: symbolic numbers of PyTorch lead here, and garbage collection does
+        not see how."""
+        self.env.where = lambda: None
+        bridge_of(self.env).forget()
+        self.nodes.forget()
+
+    # ---- values
+
+    def value(self, number: Any) -> Value:
+        """What a PyTorch function gave as a number."""
+        expr = from_torch(number)
+        known = self.env.simplify(expr)
+        return Const(known.value) if known.value is not None else Number(self, expr)
+
+    def specialise(self, expr: Symbolic) -> Any:
+        """The number itself, which it has to be from now on."""
+        try:
+            return self._specialised(expr)
+        except DataDependentError as error:
+            raise Break("data-dependent-number", error.what, error=error) from error
+
+    def _specialised(self, expr: Symbolic) -> Any:
+        asker = self.trace.asker()
+        if isinstance(expr, Cond):
+            return self.env.evaluate(expr, asker)
+        if isinstance(expr, Expr):
+            return self.env.specialise(expr, asker)
+        for s in expr.symbols:
+            self._fix(s)
+        return self.env.hint(expr)
+
+    def _fix(self, s: Any) -> None:
+        """A float, or a number that goes into one, becomes a constant."""
+        info = self.env.symbols[s]
+        if info.hint is None:
+            raise Break("data-dependent-number", f"the value of {info.source}")
+        if isinstance(s, Expr):
+            self.env.specialise(s, self.trace.asker())
+        else:
+            assert isinstance(info.source, Load)
+            self.trace.guard(Kind.EQUALS, info.source.source, info.hint)
+
+    def truth(self, expr: Symbolic) -> bool:
+        """What a branch on the number does."""
+        if isinstance(expr, FloatExpr):
+            return bool(self.specialise(expr))
+        return bool(self.specialise(expr if isinstance(expr, Cond) else ne(expr, 0)))
+
+    # ---- the graph
+
+    # ---- checks in the graph
+
+    def tell(self) -> None:
+        """Put what was asserted and assumed since the last time into the graph."""
+        while self._told < len(self.env.runtime_asserts):
+            made = self.env.runtime_asserts[self._told]
+            self._told += 1
+            self._test(forbid if made.assumed else check, made.condition, made.message)
+        while self._assumed < len(self.env.assumptions):
+            made_up = self.env.assumptions[self._assumed]
+            self._assumed += 1
+            if made_up.policy == "recompile" and not self._decided_by_inputs(made_up):
+                # If it fails the function is run again: that has to be possible.
+                self.trace.lasting.guarded = True
+                self._test(assume, made_up.condition, made_up.key)
+
+    def as_assumed(self, node: fx.Node, result: torch.Tensor) -> fx.Node:
+        """Under the policy "torch" a result has the shape that was assumed, come what may."""
+        if self.env.policy != "torch":
+            return node
+        sizes = tuple(self.nodes.node(from_torch(size)) for size in result.size())
+        args = (node, sizes)
+        return self.trace.graph.operation("reshape", args, {}, self.trace.stack(), False)
+
+    def _test(self, target: Callable[..., Any], cond: Cond, text: str) -> None:
+        condition = self.nodes.node(cond)
+        self.trace.graph.operation(target, (condition, text), {}, self.trace.stack(), True)
+
+    def _decided_by_inputs(self, assumption: Assumption) -> bool:
+        inputs = {binding.expr for binding in self.env.bindings}
+        return assumption.condition.symbols <= inputs
+
+    # ---- guards
+
+    def stride_must_be(self, load: Load, expr: Expr) -> None:
+        self._strides.append((load, expr))
+
+    def guards(self) -> list[Guard]:
+        """What the inputs have to fulfil for the answers that were given to be right."""
+        conditions = [(g.condition, g.position) for g in self.env.guards()]
+        for made in self.env.assumptions:
+            if made.policy == "recompile" and self._decided_by_inputs(made):
+                conditions.append((made.condition, made.position))
+        loads = self._loads()
+        found = [guard for cond, position in conditions for guard in self._guards(cond, position)]
+        for load, expr in self._strides:
+            stride = symbol(str(load))
+            found.append(_shape_guard(eq(stride, expr), {**loads, stride: load}, None))
+        return found
+
+    def provenance(self) -> Iterator[Provenance]:
+        return provenance(self.env, self.env.specialised)
+
+    def assumptions(self) -> tuple[tuple[str, bool], ...]:
+        """What was taken to hold and can turn out wrong when the code runs, in order."""
+        return tuple((a.key, a.answer) for a in self.env.assumptions if a.policy == "recompile")
+
+    def _loads(self) -> dict[Any, Any]:
+        """Where the value of each symbol is found: at its first place."""
+        return {binding.expr: binding.source for binding in reversed(self.env.bindings)}
+
+    def _guards(self, cond: Cond, position: Position | None) -> list[Guard]:
+        loads = self._loads()
+        try:
+            return [_shape_guard(cond, loads, position)]
+        except NotImplementedError:  # floats: the numbers have to be those that were seen
+            return [self._seen(s, loads[s], position) for s in cond.symbols]
+
+    def _seen(self, s: Any, load: Load, position: Position | None) -> Guard:
+        hint = self.env.hints[s]
+        if isinstance(s, Expr):
+            return _shape_guard(eq(s, int(hint)), {s: load}, position)
+        return Guard(Kind.EQUALS, load.source, hint, position)
+
+
+def _shape_guard(cond: Cond, loads: Mapping[Any, Any], position: Any) -> Guard:
+    program = compile_program(cond)
+    names = {s: str(loads[s]) for s in program.symbols}
+    read = tuple(loads[s] for s in program.symbols)
+    return Guard(Kind.SHAPE, None, ShapeCondition(program, read, to_python(cond, names)), position)
+
+
+__all__ = ["SYMBOLIC", "Sizes", "integer", "to_torch"]

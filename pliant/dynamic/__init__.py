@@ -1,0 +1,1 @@
+"""Which inputs become symbols: marks, lists of sources, what changed, and the rule that decides."""

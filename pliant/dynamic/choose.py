@@ -1,0 +1,231 @@
+"""The rule that decides what each size and number is: a constant, a symbol, or one without a value.
+
+The one idea: there is one list of reasons, the strongest first, and the first that applies decides
+and is told to the user:
+
+  1. marks on the tensor;
+  2. the lists of sources (options, environment variables);
+  3. it equals a size that is marked, in another tensor of the same call;
+  4. `dynamic=False`;
+  5. it belongs to a module (parameters, buffers, numbers kept there), unless it changed;
+  6. `dynamic=True`, or the option assume_static_by_default is off;
+  7. it changed since an earlier compilation (automatic dynamic);
+  8. nothing: it is a constant.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from pliant.base.options import Options
+from pliant.dynamic import sources
+from pliant.dynamic.marks import Mark, State, marks_of
+from pliant.dynamic.sources import Patterns
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What an input is to be. `strict`: it is an error if it turns out to be a constant.
+    `minimum` and `maximum` are promises, to be guarded. `why`, in words for the user."""
+
+    state: State
+    strict: bool
+    minimum: int | None
+    maximum: int | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicPolicy:
+    """What one compiled function was told about dynamic shapes: `dynamic=` and the options."""
+
+    dynamic: bool | None = None
+    automatic: bool = True
+    static_by_default: bool = True
+    specialize_int: bool = False
+    specialize_float: bool = False
+    dynamic_sources: Patterns = ()
+    unbacked_sources: Patterns = ()
+
+    @property
+    def generalises(self) -> bool:
+        """Whether what changes from one compilation to the next becomes a symbol."""
+        return self.automatic and self.dynamic is not False
+
+    @classmethod
+    def of(cls, dynamic: bool | None, options: Options) -> DynamicPolicy:
+        """Raises InvalidOptionError if a list of sources can't be understood."""
+        return cls(
+            dynamic,
+            options.automatic_dynamic_shapes,
+            options.assume_static_by_default,
+            options.specialize_int,
+            options.specialize_float,
+            sources.gather("dynamic_sources", options.dynamic_sources),
+            sources.gather("unbacked_sources", options.unbacked_sources),
+        )
+
+
+class Carried:
+    """The sizes of one call that are marked, so that equal ones of other tensors become symbols
+    too: in `x + y` both have to, or neither.
+
+    Note all tensors of a call before choosing for any of them. A size of 1 isn't carried: it is
+    common by chance, and means broadcasting more often than equality.
+    """
+
+    def __init__(self, policy: DynamicPolicy) -> None:
+        self._policy = policy
+        self._sizes: dict[int, list[tuple[str, int]]] = {}
+
+    def note(self, source_text: str, tensor: torch.Tensor) -> None:
+        """Look at the marks of a tensor, and at whether a list of sources names it."""
+        marks = marks_of(tensor)
+        policy = self._policy
+        if not marks and not policy.dynamic_sources and not policy.unbacked_sources:
+            return
+        for dim, size in enumerate(tensor.shape):
+            choice = _marked(marks.get(dim)) or _listed(policy, source_text, dim)
+            if choice is not None and choice.state != "static" and size != 1:
+                self._sizes.setdefault(size, []).append((source_text, dim))
+
+    def like(self, source_text: str, size: int) -> str | None:
+        """The marked size of another tensor that this one equals."""
+        for other, dim in self._sizes.get(size, ()):
+            if other != source_text:
+                return f"{other}.size()[{dim}]"
+        return None
+
+
+def choose_size(
+    policy: DynamicPolicy,
+    source_text: str,
+    tensor: torch.Tensor,
+    dim: int,
+    changed: bool,
+    *,
+    before: int | None = None,
+    module_part: str = "",
+    carried: Carried | None = None,
+) -> Choice:
+    """What dimension `dim` of the input tensor is to be.
+
+    `changed`: it is known to vary (`History`), and was `before`. `module_part` is "parameter",
+    "buffer" or "attribute" for a tensor that was found in a module.
+    """
+    size = int(tensor.shape[dim])
+    part = module_part or ("parameter" if isinstance(tensor, torch.nn.Parameter) else "")
+    return (
+        _marked(marks_of(tensor).get(dim))
+        or _listed(policy, source_text, dim)
+        or _carried(carried, source_text, size, part)
+        or _by_policy(policy, "size", size, before, changed, part)
+    )
+
+
+def choose_number(
+    policy: DynamicPolicy,
+    source_text: str,
+    value: int | float,
+    changed: bool,
+    *,
+    before: int | float | None = None,
+    module_part: str = "",
+) -> Choice:
+    """What an input that is a Python number is to be. Only ints and floats become symbols."""
+    if type(value) not in _SPECIALIZED:
+        return _static(f"a {type(value).__name__} is a constant")
+    least, most = _LIMITS[type(value)]
+    if not least <= value <= most:  # nor is NaN in between
+        return _static("not a number that a symbol can stand for")
+    option = _SPECIALIZED[type(value)]
+    return (
+        _listed(policy, source_text, None, unbacked=type(value) is int)
+        or (_static(f"the option {option} is on") if getattr(policy, option) else None)
+        or _by_policy(policy, "value", value, before, changed, module_part)
+    )
+
+
+_SPECIALIZED: Final[dict[type, str]] = {int: "specialize_int", float: "specialize_float"}
+_LIMITS: Final[dict[type, tuple[float, float]]] = {  # when the code runs, an int has 64 bits
+    int: (-(2**63), 2**63 - 1),
+    float: (-sys.float_info.max, sys.float_info.max),
+}
+
+
+# ---- the reasons, the strongest first; None: it doesn't apply
+
+
+def _marked(mark: Mark | None) -> Choice | None:
+    if mark is None:
+        return None
+    state, name = _MARKED[mark.kind]
+    return Choice(state, mark.strict, mark.min, mark.max, name)
+
+
+_MARKED: Final[dict[str, tuple[State, str]]] = {
+    "dynamic": ("dynamic", "mark_dynamic"),
+    "maybe": ("dynamic", "maybe_mark_dynamic"),
+    "static": ("static", "mark_static"),
+    "unbacked": ("unbacked", "mark_unbacked"),
+}
+
+
+def _listed(
+    policy: DynamicPolicy, source_text: str, dim: int | None, unbacked: bool = True
+) -> Choice | None:
+    """Of the two lists, unbacked_sources is the stronger, as mark_unbacked is of marks."""
+    lists: tuple[tuple[State, Patterns], ...] = (
+        ("unbacked" if unbacked else "dynamic", policy.unbacked_sources),
+        ("dynamic", policy.dynamic_sources),
+    )
+    for state, patterns in lists:
+        found = sources.matching(patterns, source_text, dim) if patterns else None
+        if found is not None:
+            return Choice(state, False, None, None, f"matches {found.text} in {found.giver}")
+    return None
+
+
+def _carried(carried: Carried | None, source_text: str, size: int, part: str) -> Choice | None:
+    # The sizes of parameters are what they are: one that equals the batch size does so by chance.
+    like = carried.like(source_text, size) if carried is not None and not part else None
+    return _dynamic(f"equal to the marked {like}") if like else None
+
+
+def _by_policy(
+    policy: DynamicPolicy, word: str, value: Any, before: Any, changed: bool, part: str
+) -> Choice:
+    return next(_reasons(policy, word, value, before, changed, part))
+
+
+def _reasons(
+    policy: DynamicPolicy, word: str, value: Any, before: Any, changed: bool, part: str
+) -> Iterator[Choice]:
+    automatic = changed and policy.automatic and policy.dynamic is not False
+    if policy.dynamic is False:
+        yield _static("dynamic=False")
+    if part and not automatic:
+        yield _static(f"{'an' if part[0] in 'aeiou' else 'a'} {part} of a module")
+    if policy.dynamic:
+        yield _dynamic("dynamic=True")
+    if not policy.static_by_default:
+        yield _dynamic("assume_static_by_default is off")
+    if automatic:
+        was = f" from {before} to {value}" if before is not None and before != value else ""
+        yield _dynamic(f"{word} changed{was} (automatic dynamic)")
+    if changed:
+        yield _static("automatic_dynamic_shapes is off")
+    yield _static("has not changed so far")
+
+
+def _static(why: str) -> Choice:
+    return Choice("static", False, None, None, why)
+
+
+def _dynamic(why: str) -> Choice:
+    return Choice("dynamic", False, None, None, why)

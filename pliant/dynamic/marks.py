@@ -1,0 +1,290 @@
+"""Marks: what a user says about single dimensions of a tensor, kept on the tensor itself.
+
+The one idea: a mark is advice for the moment when something is compiled. It changes no result, so
+an entry compiled earlier may serve a marked tensor, if it is as general as the marks ask: `Fits`
+says whether it is. Without that test, a tensor marked dynamic would go on being served by code for
+its present size, and the mark would seem to have been ignored.
+
+Marks made with PyTorch's own functions of the same names are read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+import torch
+
+from pliant.base.errors import InvalidMarkError
+
+Kind = Literal["dynamic", "maybe", "static", "unbacked"]
+State = Literal["static", "dynamic", "unbacked"]
+Indices = int | Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is said about one dimension.
+
+    `min` and `max` are promises about its size (both inclusive, None: no bound). `strict`: it is an
+    error if the dimension turns out to be a constant. `whole`: it was not named, but marked with
+    all others (`mark_static(t)`), which any other mark overrides.
+    """
+
+    kind: Kind
+    min: int | None = None
+    max: int | None = None
+    strict: bool = False
+    whole: bool = False
+
+
+NO_MARKS: Final[Mapping[int, Mark]] = MappingProxyType({})
+
+# On the tensor, a mark is a tuple of plain values: a marked tensor can be saved, and loaded again
+# where pliant isn't installed or where only plain values are trusted.
+_ATTRIBUTE: Final = "_pliant_marks"
+_TORCH: Final[dict[str, Mark]] = {  # a later row overrides an earlier one, as in PyTorch
+    "_dynamo_static_indices": Mark("static"),
+    "_dynamo_weak_dynamic_indices": Mark("maybe"),
+    "_dynamo_dynamic_indices": Mark("dynamic", strict=True),
+    "_dynamo_strict_unbacked_indices": Mark("unbacked", strict=True),
+    "_dynamo_unbacked_indices": Mark("unbacked"),
+}
+_ALL: Final = frozenset({_ATTRIBUTE, *_TORCH})
+_GENERALITY: Final[dict[str, int]] = {"static": 0, "maybe": 1, "dynamic": 2, "unbacked": 3}
+
+
+def mark_dynamic(
+    t: torch.Tensor, index: Indices, *, min: int | None = None, max: int | None = None
+) -> None:
+    """These dimensions of `t` are symbolic when a function is compiled for it.
+
+        pliant.mark_dynamic(x, 0)                    # one compilation for every batch size
+        pliant.mark_dynamic(x, [0, -1], max=4096)    # several; a promise about their sizes
+
+    Stronger than `compile(dynamic=False)` and than what was seen to change. If the program needs
+    the size to be one particular number, that is a ShapeConstraintError which says where;
+    `maybe_mark_dynamic` allows it. A call whose size is not in the range is compiled anew.
+
+    Call it before the compiled function, on the tensor that is passed to it: results of
+    operations on `t` are not marked. Marks of further calls are added to the earlier ones.
+    """
+    _mark(t, index, Mark("dynamic", min, max, strict=True), "mark_dynamic")
+
+
+def maybe_mark_dynamic(t: torch.Tensor, index: Indices) -> None:
+    """As `mark_dynamic`, but the program may make constants of these dimensions."""
+    _mark(t, index, Mark("maybe"), "maybe_mark_dynamic")
+
+
+def mark_static(t: torch.Tensor, index: Indices | None = None) -> None:
+    """These dimensions of `t`, or all of them, are constants: each size is compiled for.
+
+    Stronger than `compile(dynamic=True)` and than what was seen to change. Without an `index` it
+    holds for the dimensions that have no other mark, whether that comes before or after.
+    """
+    _mark(t, index, Mark("static", whole=index is None), "mark_static")
+
+
+def mark_unbacked(
+    t: torch.Tensor,
+    index: Indices,
+    *,
+    strict: bool = False,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """These dimensions of `t` are symbolic, and compilation doesn't look at their sizes.
+
+    They are treated like sizes that depend on data: no guard is made from the size that happens to
+    be there, and a branch on it that can't be decided is a graph break (under `fullgraph` a
+    DataDependentError). With `strict`, it is an error if the program makes a constant of them.
+    """
+    _mark(t, index, Mark("unbacked", min, max, strict=bool(strict)), "mark_unbacked")
+
+
+def marks_of(t: torch.Tensor) -> Mapping[int, Mark]:
+    """The marks of a tensor, by dimension; for most tensors, quickly, none."""
+    attributes = t.__dict__
+    if not attributes or _ALL.isdisjoint(attributes):
+        return NO_MARKS
+    return {**_torch_marks(attributes, t.dim()), **_own_marks(attributes)}
+
+
+def fingerprint(t: torch.Tensor) -> frozenset[tuple[int, Kind]]:
+    """What the marks of a tensor ask of an entry; a tensor without any: the empty set.
+
+    Left out is what any entry grants: that a dimension be static, because an entry that is more
+    general gives the same results, and ranges, because they are guards.
+    """
+    marks = marks_of(t)
+    if not marks:
+        return frozenset()
+    return frozenset((dim, mark.kind) for dim, mark in marks.items() if mark.kind != "static")
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Whether an entry is as general as the marks of a tensor ask: `fits(t)` on a later call.
+
+    `granted` has, for each dimension, how general the entry is, or how general it was asked to be:
+    a dimension marked "maybe" may have become a constant, and compiling again wouldn't help.
+    """
+
+    granted: tuple[int, ...]
+
+    def __call__(self, t: torch.Tensor) -> bool:
+        asked = fingerprint(t)
+        return all(
+            dim < len(self.granted) and _GENERALITY[kind] <= self.granted[dim]
+            for dim, kind in asked
+        )
+
+    @property
+    def always(self) -> bool:
+        """Whether no mark could ask for more: then there is nothing to test."""
+        return all(level == _GENERALITY["unbacked"] for level in self.granted)
+
+    def __str__(self) -> str:
+        names = {level: kind for kind, level in _GENERALITY.items()}
+        return f"marks ask for no more than {[names[level] for level in self.granted]}"
+
+
+def fits(states: Iterable[State], marks: Mapping[int, Mark]) -> Fits:
+    """The test for an entry: the state of each dimension in it, and the marks it was made with."""
+    return Fits(
+        tuple(
+            max(_GENERALITY[state], _GENERALITY[marks[dim].kind] if dim in marks else 0)
+            for dim, state in enumerate(states)
+        )
+    )
+
+
+# ---- writing
+
+
+def _mark(t: torch.Tensor, index: Indices | None, mark: Mark, name: str) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise InvalidMarkError(
+            f"{name}() was given {_kind_of(t)}",
+            why="only dimensions of tensors are marked",
+            remedy="give it the tensor that the compiled function is called with; for a number, "
+            "name it in the option dynamic_sources",
+        )
+    _check_range(mark, name)
+    own = _own_marks(t.__dict__)
+    marks = dict(own)
+    for dim in _dimensions(t, index, name):
+        marks[dim] = _combined(own.get(dim), mark, dim, name)
+    if marks != own:
+        setattr(t, _ATTRIBUTE, {dim: _as_plain(mark) for dim, mark in sorted(marks.items())})
+
+
+def _check_range(mark: Mark, name: str) -> None:
+    for bound, value in (("min", mark.min), ("max", mark.max)):
+        if value is not None and (type(value) is not int or value < 0):
+            raise InvalidMarkError(
+                f"{name}(): {bound} can't be {value!r}", remedy="give a whole number, 0 or more"
+            )
+    if mark.min is not None and mark.max is not None and mark.min > mark.max:
+        raise InvalidMarkError(
+            f"{name}(): no size is at least {mark.min} and at most {mark.max}",
+            remedy="give a min that isn't greater than the max",
+        )
+
+
+def _dimensions(t: torch.Tensor, index: Any, name: str) -> list[int]:
+    """The dimensions meant, counted from the front."""
+    rank = t.dim()
+    if index is None:
+        return list(range(rank)) if name == "mark_static" else _refuse(index, name)
+    given = index if isinstance(index, (list, tuple)) else [index]
+    for dim in given:
+        if type(dim) is not int:
+            _refuse(dim, name)
+        if not -rank <= dim < rank:
+            raise InvalidMarkError(
+                f"{name}(): there is no dimension {dim} in a tensor of {rank} dimensions",
+                remedy=f"give an index from {-rank} to {rank - 1}" if rank else "don't mark it",
+            )
+    return [dim % rank for dim in given]
+
+
+def _refuse(index: object, name: str) -> list[int]:
+    raise InvalidMarkError(
+        f"{name}(): {index!r} is not the index of a dimension",
+        remedy="give an int, or a list or tuple of ints",
+    )
+
+
+def _combined(old: Mark | None, new: Mark, dim: int, name: str) -> Mark:
+    """Both marks in one: what was said stays said."""
+    if old is None or old.whole:
+        return new
+    if new.whole:
+        return old
+    if (old.kind == "static") != (new.kind == "static"):
+        raise InvalidMarkError(
+            f"{name}(): dimension {dim} is already marked as {_words(old)}",
+            why=f"it can't also be {_words(new)}",
+            remedy="mark it once; a new tensor (x.detach(), x.view_as(x)) has no marks",
+        )
+    kind = max(old.kind, new.kind, key=_GENERALITY.__getitem__)
+    least = _of_both(max, old.min, new.min)
+    most = _of_both(min, old.max, new.max)
+    both = Mark(kind, least, most, old.strict or new.strict)
+    _check_range(both, name)
+    return both
+
+
+def _of_both(pick: Any, first: int | None, second: int | None) -> int | None:
+    given = [bound for bound in (first, second) if bound is not None]
+    return pick(given) if given else None
+
+
+def _words(mark: Mark) -> str:
+    return "dynamic" if mark.kind == "maybe" else mark.kind
+
+
+def _kind_of(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _as_plain(mark: Mark) -> tuple[Any, ...]:
+    return (mark.kind, mark.min, mark.max, mark.strict, mark.whole)
+
+
+# ---- reading
+
+
+def _own_marks(attributes: Mapping[str, Any]) -> dict[int, Mark]:
+    found = attributes.get(_ATTRIBUTE)
+    return {dim: Mark(*plain) for dim, plain in found.items()} if found else {}
+
+
+def _torch_marks(attributes: Mapping[str, Any], rank: int) -> dict[int, Mark]:
+    """What torch._dynamo.mark_dynamic and its siblings left on a tensor."""
+    marks: dict[int, Mark] = {}
+    for attribute, mark in _TORCH.items():
+        for index in attributes.get(attribute, ()):
+            if -rank <= index < rank:  # they don't check it
+                least, most = _torch_range(attributes, index, mark.kind)
+                marks[index % rank] = Mark(mark.kind, least, most, mark.strict)
+    return marks
+
+
+def _torch_range(
+    attributes: Mapping[str, Any], index: int, kind: Kind
+) -> tuple[int | None, int | None]:
+    if kind == "unbacked":
+        least, most = attributes.get("_dynamo_unbacked_bounds", {}).get(index, (None, None))
+        return least, most
+    if kind != "dynamic":
+        return None, None
+    ranges = [r for r in attributes.get("_dynamo_dynamic_range", ()) if r.dim == index]
+    least = most = None
+    for one in ranges:
+        least, most = _of_both(max, least, one.min), _of_both(min, most, one.max)
+    return least, most

@@ -1,0 +1,79 @@
+"""After compiled code raised: another case of the program, or the error as eager PyTorch makes it.
+
+The one idea: a call that failed has changed nothing, or what it changed is put back, so that the
+function can be run again. Run by Python it raises, or handles, the error as it always would. And
+where it only met a case in the data that it was not compiled for, it is run by the code for that
+case, which is compiled when it is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pliant._native import Dispatcher, Entry
+from pliant.base import tracebacks
+from pliant.base.checks import AssumptionFailed
+from pliant.base.errors import PliantError
+from pliant.runtime import recovery
+from pliant.stages import Captured
+
+CompileCase = Callable[[dict[str, bool]], Entry | None]
+
+
+def handle(
+    dispatcher: Dispatcher,
+    entry: Entry,
+    values: tuple[Any, ...],
+    error: BaseException,
+    compile_case: CompileCase,
+) -> Any:
+    """What the call returns, or the exception that it raises, instead of `error`."""
+    captured: Captured = entry.info.captured
+    graph, code = captured.graph, entry.residual.__code__
+    if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
+        recovery.restore(captured.undo, graph, error)
+        if isinstance(error, AssumptionFailed):
+            return _run_other_case(dispatcher, entry, values, error.condition, compile_case)
+        if captured.rerunnable and not isinstance(error, PliantError):
+            try:  # the program may handle it, and nothing has been changed yet
+                return recovery.call(dispatcher.fn, values)
+            except BaseException as again:
+                error = again
+    return recovery.raising(error)
+
+
+def _run_other_case(
+    dispatcher: Dispatcher,
+    entry: Entry,
+    values: tuple[Any, ...],
+    failed: str,
+    compile_case: CompileCase,
+) -> Any:
+    answers = _answers_instead(entry, failed)
+    other = _entry_with(dispatcher, values, answers) or compile_case(answers)
+    if other is None:
+        return recovery.call(dispatcher.fn, values)
+    dispatcher.install(other)  # to be tried first
+    return recovery.call(dispatcher.fn, values, dispatcher)
+
+
+def _answers_instead(entry: Entry, failed: str) -> dict[str, bool]:
+    """The answers that were assumed up to the one that failed, and the other one to that."""
+    answers = {}
+    for key, answer in entry.info.captured.assumptions:
+        answers[key] = answer if key != failed else not answer
+        if key == failed:
+            break
+    return answers
+
+
+def _entry_with(
+    dispatcher: Dispatcher, values: tuple[Any, ...], answers: dict[str, bool]
+) -> Entry | None:
+    """An entry that fits the call and was compiled with these answers."""
+    for entry in dispatcher.entries:
+        assumed = dict(entry.info.captured.assumptions)
+        if answers.items() <= assumed.items() and entry.tree.check(values) is None:
+            return entry
+    return None

@@ -1,0 +1,110 @@
+"""How a tensor with symbolic sizes lies in memory, found out with as few questions as possible.
+
+The one idea: strides were made from sizes, so which dimension lies inside which follows from how
+they are written (`s1*s2, s2, 1`), for all sizes at once. Where a size is 0 the strides do not
+matter, and where it is 1 that one does not; so neither has to be asked for. What does not follow is
+asked in a form that holds for every tensor without overlap: an outer stride spans the inner
+dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from pliant.sym import node_layout
+from pliant.sym.expr import as_expr
+
+Tensor = torch.Tensor
+
+
+def sure(condition: Any) -> bool:
+    """Whether it follows from what is known; nothing is asked."""
+    if isinstance(condition, bool):
+        return condition
+    return bool(condition.node.statically_known_true("", 0))
+
+
+def is_contiguous(t: Tensor) -> bool:
+    """Whether that is known. An answer that is only so for some sizes is no."""
+    if not t._has_symbolic_sizes_strides:
+        return t.is_contiguous()
+    numbers = (*t.size(), *t.stride())
+    env = next(n.node.env for n in numbers if type(n) is not int)
+    exprs = tuple(as_expr(n) if type(n) is int else n.node.expr for n in numbers)
+    return env.known(node_layout.is_contiguous(exprs[: t.dim()], exprs[t.dim() :])) is True
+
+
+def nesting(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
+    """The dimensions from the innermost to the outermost; None if they overlap or it can't be told.
+    Those of size 1 come last, unless all are in row-major order."""
+    left = [d for d in reversed(range(len(sizes))) if not sure(sizes[d] == 1)]
+    ones = [d for d in reversed(range(len(sizes))) if d not in left]
+    order = _known_order(sizes, strides, left) or _asked_order(sizes, strides, left)
+    if order is None:
+        return None
+    return list(reversed(range(len(sizes)))) if order == left else order + ones
+
+
+def _spans(outer: Any, stride: Any, size: Any) -> Any:
+    return outer >= stride * size
+
+
+def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
+    order, left = [], list(dims)
+    while left:
+        for d in left:
+            if all(sure(_spans(strides[e], strides[d], sizes[d])) for e in left if e != d):
+                break
+        else:
+            return None
+        if sure(strides[d] == 0):
+            return None
+        order.append(d)
+        left.remove(d)
+    return order
+
+
+def _asked_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
+    """The order that the strides have now, which is asked for."""
+    hints = {d: (hint(strides[d]), hint(sizes[d])) for d in dims}
+    if any(None in pair or not pair[0] for pair in hints.values()):
+        return None
+    order = sorted(dims, key=lambda d: hints[d])
+    steps = list(pairwise(order))
+    if any(hints[e][0] < hints[d][0] * hints[d][1] for d, e in steps):
+        return None
+    for d, e in steps:
+        bool(_spans(strides[e], strides[d], sizes[d]))
+    return order
+
+
+def hint(number: Any) -> Any:
+    return number if type(number) is int else number.node.hint
+
+
+def broadcast_order(operands: Sequence[Sequence[Any]], sizes: Sequence[Any]) -> list[int] | None:
+    """The order of the dimensions in the result of a pointwise operation: that of the first operand
+    which has them all, if those before it, as far as they tell, agree. An operand is its strides,
+    0 where it is broadcast. None where it takes more questions."""
+    row_major = list(reversed(range(len(sizes))))
+    before: list[Sequence[Any]] = []
+    found = row_major
+    for strides in operands:
+        before.append(strides)
+        if all(type(n) is not int or n != 0 for n in strides):
+            order = nesting(sizes, strides)
+            if order is None:
+                return None
+            found = order
+            break
+    return found if all(_agrees(strides, sizes, found) for strides in before) else None
+
+
+def _agrees(strides: Sequence[Any], sizes: Sequence[Any], order: list[int]) -> bool:
+    told = [d for d in order if not sure(strides[d] == 0)]
+    told = [d for d in told if not sure(sizes[d] == 1)]
+    return all(sure(_spans(strides[e], strides[d], sizes[d])) for d, e in pairwise(told))

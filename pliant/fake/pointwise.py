@@ -1,0 +1,106 @@
+"""Pointwise operators on tensors with symbolic sizes, for which PyTorch has too many questions.
+
+The one idea: an operator that works element by element needs no meta kernel for its shape: sizes
+are broadcast, the layout follows from the operands'. What is left is the dtype, and whether the
+arguments are accepted at all; the meta kernel tells that from tensors with one element, which raise
+no question.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.fake.calls import META, SYMBOLIC
+from pliant.fake.layout import broadcast, contiguous_strides, is_plain, pointwise_strides
+from pliant.fake.op import Op
+from pliant.fake.results import New, Recipe, Same, Several
+from pliant.fake.tensor import Fake
+
+# Pointwise, though not tagged so. Losses are, unless they are reduced to one number.
+UNTAGGED = frozenset(
+    (
+        "aten.native_dropout.default",
+        "aten.log_sigmoid_forward.default",
+        "aten._prelu_kernel.default",
+        "aten.floor_divide.default",
+        "aten.floor_divide.Scalar",
+        "aten.mse_loss.default",
+        "aten.smooth_l1_loss.default",
+        "aten.huber_loss.default",
+        "aten.binary_cross_entropy.default",
+        "aten.binary_cross_entropy_with_logits.default",
+        "aten.soft_margin_loss.default",
+        "aten.bernoulli.default",
+        "aten.bernoulli.p",
+        "aten.complex.default",
+        "aten.polar.default",
+        "aten.where.ScalarOther",
+        "aten.where.ScalarSelf",
+        "aten.rrelu_with_noise.default",
+        "aten.mse_loss_backward.default",
+        "aten.log_sigmoid_backward.default",
+    )
+)
+# Tagged, but the result looks like the first argument.
+NOT_QUITE = frozenset(("aten.masked_fill.Scalar", "aten.masked_fill.Tensor"))
+
+
+def applies(op: Op, fakes: list[Fake]) -> bool:
+    return (
+        (torch.Tag.pointwise in op.func.tags or op.name in UNTAGGED)
+        and op.name not in NOT_QUITE
+        and any(t._has_symbolic_sizes_strides for t in fakes)
+        and not any(t.is_conj() or t.is_neg() for t in fakes)
+    )
+
+
+def recipe(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+) -> Recipe | None:
+    """None: not as usual, so the meta kernel has to be asked."""
+    if "out" in kwargs or any(a.alias_info is not None for a in op.func._schema.arguments[1:]):
+        return None
+    tensors = [v for v in (*args, *kwargs.values()) if type(v) is Fake]
+    sizes = broadcast([t.size() for t in tensors])
+    if sizes is None:
+        return None
+    told = op.func(*map(_small, args), **{n: _small(v) for n, v in kwargs.items()})
+    if op.written:
+        return _written(op, args[0], sizes)
+    number = any(isinstance(v, _NUMBERS) or type(v) is torch.Tensor for v in args)
+    strides = pointwise_strides(tensors, sizes, uniform=not (number and sizes))
+    if isinstance(told, torch.Tensor):
+        return _part(told, sizes, strides, device)
+    parts = [_part(t, sizes, strides, device) for t in told]
+    return None if None in parts else Several(tuple, tuple(p for p in parts if p is not None))
+
+
+_NUMBERS = (int, float, complex, *SYMBOLIC)
+
+
+def _small(value: Any) -> Any:
+    """A tensor as one of the same kind with one element; a symbolic number as some number."""
+    if type(value) is Fake:
+        return torch.empty((1,) * value.dim(), dtype=value.dtype, device=META)
+    if isinstance(value, SYMBOLIC):
+        return value.node.pytype(1)
+    return None if isinstance(value, torch.Generator) else value
+
+
+def _part(
+    told: torch.Tensor, sizes: tuple[Any, ...], strides: tuple[Any, ...], device: torch.device
+) -> New | None:
+    if told.dim() == len(sizes) and told.numel() == 1:
+        return New(torch.Size(sizes), tuple(strides), 0, told.dtype, device, False)
+    if told.dim() == 0:  # reduced
+        return New(torch.Size(()), contiguous_strides(()), 0, told.dtype, device, False)
+    if told.numel() == 0 and told.dim() == 1:  # a buffer that is not needed
+        return New(torch.Size((0,)), (1,), 0, told.dtype, device, False)
+    return None
+
+
+def _written(op: Op, target: Fake, sizes: tuple[Any, ...]) -> Recipe | None:
+    fits = len(sizes) == target.dim() and all(a == b for a, b in zip(sizes, target.size()))
+    return Same(op.written[0]) if fits and is_plain(target) else None

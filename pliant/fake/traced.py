@@ -1,0 +1,173 @@
+"""Operators each of whose result sizes is a size of an argument: found out by marked tensors.
+
+The one idea: give every symbolic size a large prime number of its own, run the meta kernel on
+tensors of those sizes, and read the result: where a prime comes out, the symbol it stands for does.
+A meta tensor has no memory, so size is no matter, and nothing is asked about a symbol. Only for
+operators that are in the table: those that neither compute with sizes nor compare them, and whose
+result is laid out in a way that is known beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from pliant.fake.calls import META
+from pliant.fake.layout import contiguous_strides, like_strides
+from pliant.fake.op import Op
+from pliant.fake.results import Constant, New, Recipe, Several
+from pliant.fake.tensor import Fake
+
+Args = tuple[Any, ...]
+Layout = Callable[[Fake, Sequence[Any]], tuple[Any, ...] | None]
+FIRST_MARK = 10007  # larger than what a constant size may be that comes with symbolic ones
+
+
+def _primes(start: int) -> Iterator[int]:
+    number = start
+    while True:
+        if all(number % d for d in range(3, int(number**0.5) + 1, 2)):
+            yield number
+        number += 2
+
+
+class Marks:
+    """Which number stands for which symbolic size."""
+
+    def __init__(self) -> None:
+        self._numbers = _primes(FIRST_MARK)
+        self._by_expr: dict[Any, int] = {}
+        self.sizes: dict[int, Any] = {}
+
+    def of(self, size: Any) -> int:
+        if type(size) is int:
+            return size
+        known = size.node.constant
+        if known is not None:
+            return int(known)
+        expr = size.node.env.simplify(size.node.expr)
+        if expr not in self._by_expr:
+            number = next(self._numbers)
+            self._by_expr[expr] = number
+            self.sizes[number] = size
+        return self._by_expr[expr]
+
+    def marked(self, value: Any) -> Any:
+        if type(value) is Fake:
+            shape = [self.of(size) for size in value.size()]
+            return torch.empty(shape, dtype=value.dtype, device=META)
+        return [self.marked(v) for v in value] if isinstance(value, list | tuple) else value
+
+    def read(self, shape: Sequence[int]) -> list[Any] | None:
+        if any(n >= FIRST_MARK and n not in self.sizes for n in shape):
+            return None
+        return [self.sizes.get(n, n) for n in shape]
+
+
+def applies(op: Op, args: Args, kwargs: dict[str, Any], fakes: list[Fake]) -> bool:
+    return (
+        op.name in _LAYOUTS
+        and any(t._has_symbolic_sizes_strides for t in fakes)
+        and not any(t.is_conj() or t.is_neg() for t in fakes)
+        and all(size < FIRST_MARK for t in fakes for size in t.size() if type(size) is int)
+        and not _has_symbolic_number((args, kwargs))
+        and "out" not in kwargs
+    )
+
+
+def _has_symbolic_number(value: Any) -> bool:
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return True
+    if isinstance(value, dict):
+        return _has_symbolic_number(tuple(value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_symbolic_number, value))
+
+
+def recipe(op: Op, args: Args, kwargs: dict[str, Any], device: torch.device) -> Recipe | None:
+    """None: the meta kernel has to be asked about the symbols."""
+    _need_elements(op.name, args, kwargs)
+    if op.name in _EQUAL:
+        (a, i), (b, j) = _EQUAL[op.name]
+        torch._check(args[a].size(i) == args[b].size(j))
+    marks = Marks()
+    try:
+        told = op.func(*(marks.marked(a) for a in args), **kwargs)
+    except (RuntimeError, IndexError):  # let it be told with the true sizes
+        return None
+    return _part(told, marks, _LAYOUTS[op.name], args[0], device)
+
+
+def _part(
+    told: Any, marks: Marks, layout: Layout, first: Fake, device: torch.device
+) -> Recipe | None:
+    if isinstance(told, list | tuple):
+        parts = [_part(t, marks, layout, first, device) for t in told]
+        return None if None in parts else Several(tuple, tuple(p for p in parts if p is not None))
+    if not isinstance(told, torch.Tensor):
+        return Constant(told)
+    sizes = marks.read(told.size())
+    strides = None if sizes is None else layout(first, sizes)
+    if sizes is None or strides is None:
+        return None
+    return New(torch.Size(sizes), strides, 0, told.dtype, device, False)
+
+
+def _need_elements(name: str, args: Args, kwargs: dict[str, Any]) -> None:
+    """Some reductions have no result over nothing; eager PyTorch refuses."""
+    if name not in WITHOUT_IDENTITY or not args[0].dim():
+        return
+    t, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim")
+    if name.startswith("aten.kthvalue"):
+        dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
+    dims = range(t.dim()) if dim is None else [dim]
+    for d in dims:
+        torch._check(t.size(d) != 0)
+
+
+def _dense(first: Fake, sizes: Sequence[Any]) -> tuple[Any, ...]:
+    return contiguous_strides(sizes)
+
+
+def _like_first(first: Fake, sizes: Sequence[Any]) -> tuple[Any, ...] | None:
+    """In the order of the first argument, which has the same sizes."""
+    return like_strides(first) if len(sizes) == first.dim() else contiguous_strides(sizes)
+
+
+WITHOUT_IDENTITY = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("argmax.default", "argmin.default", "max.default", "min.default", "median.dim"),
+        *("nanmedian.dim", "kthvalue.default", "mode.default", "aminmax.default"),
+    )
+)
+
+
+def _names(*groups: tuple[str, str]) -> list[str]:
+    """`("all any", "default dim")` is all.default, all.dim, any.default, any.dim."""
+    return [f"aten.{n}.{o}" for names, more in groups for n in names.split() for o in more.split()]
+
+
+_DENSE = _names(
+    ("prod", "default dim_int"),
+    ("std var var_mean std_mean", "correction"),
+    ("all any", "default dim dims"),
+    ("norm", "Scalar ScalarOpt_dim ScalarOpt_dim_dtype"),
+    ("median nanmedian nansum logsumexp linalg_vector_norm trace", "default"),
+    ("dot vdot mv cumsum cumprod logcumsumexp _logcumsumexp index_select tril triu", "default"),
+    ("count_nonzero", "dim_IntList default"),
+)
+_ORDERED = _names(("sort argsort", "default stable"), ("flip", "default"))
+
+_LAYOUTS: dict[str, Layout] = {
+    **dict.fromkeys((*WITHOUT_IDENTITY, *_DENSE), _dense),
+    **dict.fromkeys(_ORDERED, _like_first),
+}
+
+# Sizes that have to be equal: (argument, dimension) pairs.
+_EQUAL: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "aten.dot.default": ((0, 0), (1, 0)),
+    "aten.vdot.default": ((0, 0), (1, 0)),
+    "aten.mv.default": ((0, 1), (1, 0)),
+}

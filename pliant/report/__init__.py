@@ -1,0 +1,1 @@
+"""What pliant tells about its work, gathered for people to read."""

@@ -1,0 +1,93 @@
+"""Everything about the compilations of one function, in one value that prints well.
+
+The one idea: nothing is worked out anew. Each compilation left a `Captured`; this puts them side by
+side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from pliant.base.position import format_position
+from pliant.guards.guard import Guard
+from pliant.stages import BreakInfo, Captured
+from pliant.sym.records import Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What `pliant.explain(f)(*args)` gives: the `result` of the call, and everything about what
+    was compiled for it and for earlier calls."""
+
+    result: Any
+    captured: tuple[Captured, ...]
+
+    @property
+    def graphs(self) -> list[fx.GraphModule]:
+        return [one.graph for one in self.captured if one.graph is not None]
+
+    @property
+    def breaks(self) -> list[BreakInfo]:
+        return [one.broken for one in self.captured if one.broken is not None]
+
+    @property
+    def guards(self) -> list[Guard]:
+        """What was assumed, without what only says that code and classes are as they were."""
+        return [guard for one in self.captured for guard in one.guards if not guard.routine]
+
+    @property
+    def symbols(self) -> list[Provenance]:
+        """For each dimension of the inputs, and each number: why it is what it is."""
+        return [why for one in self.captured for why in one.symbols]
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    @property
+    def op_count(self) -> int:
+        return sum(_operations(graph) for graph in self.graphs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.captured)} compilations, {self.graph_count} graphs with {self.op_count} "
+            f"operations, {self.graph_break_count} graph breaks",
+        ]
+        for number, one in enumerate(self.captured):
+            lines += ["", f"{number}: {one.name}", *(f"  {line}" for line in _about(one))]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _about(one: Captured) -> Iterator[str]:
+    count = 0 if one.graph is None else _operations(one.graph)
+    yield f"graph: {count} operations"
+    shown = [guard for guard in one.guards if not guard.routine]
+    yield from _listed("guards", [str(guard) for guard in shown])
+    yield from _listed("symbols", [str(why) for why in one.symbols])
+    if one.broken is not None:
+        yield f"breaks at {one.broken.what} [{one.broken.code}]"
+        if one.broken.position is not None:
+            yield from format_position(one.broken.position).splitlines()
+
+
+def _listed(name: str, texts: Sequence[str]) -> Iterator[str]:
+    if texts:
+        yield f"{name}:"
+    for text, times in Counter(texts).items():
+        yield f"  {text}" + (f"  ({times} times)" if times > 1 else "")
+
+
+def _operations(graph: fx.GraphModule) -> int:
+    return sum(node.op.startswith("call_") for node in graph.graph.nodes)
