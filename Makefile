@@ -18,12 +18,13 @@ WORKERS ?= 2
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
 TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))
 DEV_STAMP := $(STAMPS)/dev-$(call hash,pyproject.toml)
+MODELS_STAMP := $(STAMPS)/models-$(call hash,tests/models/requirements.txt)
 PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(sort $(wildcard csrc/*)))
 
-.PHONY: help demo test test-long check bench format setup setup-dev clean FORCE
+.PHONY: help demo test test-long test-models check bench format setup setup-dev clean FORCE
 
 help:  ## this list
-	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: setup  ## set up, then a tour of what pliant does
 	@$(PY) examples/tour.py
@@ -33,6 +34,9 @@ test: setup-dev check  ## set up, then everything that CI checks
 
 test-long: setup-dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m long || test $$? = 5  # 5: there are none
+
+test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random weights)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models
 
 check: setup-dev  ## style, types, imports, budgets
 	$(BIN)/ruff check --quiet .
@@ -78,6 +82,12 @@ $(DEV_STAMP): | $(TORCH_STAMP)
 	@$(PIP) $$($(PY) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	    print(*project["optional-dependencies"]["dev"])')
 	@rm -f $(STAMPS)/dev-* && touch $@
+
+# Without what they depend on, which would be another torch.
+$(MODELS_STAMP): tests/models/requirements.txt | $(TORCH_STAMP)
+	@echo "installing the packages of tests/models"
+	@$(PIP) --no-deps --requirement $<
+	@rm -f $(STAMPS)/models-* && touch $@
 
 # Without isolation, to build against the torch that is installed and not against another one.
 $(PLIANT_STAMP): $(if $(wildcard pliant/_native*.so),,FORCE) | $(TORCH_STAMP)

@@ -50,7 +50,7 @@ class Values {
  public:
   explicit Values(size_t count) : count_(count) {
     if (count >= kInline) {
-      heap_ = std::make_unique<PyObject*[]>(count + 1);
+      heap_ = std::make_unique_for_overwrite<PyObject*[]>(count + 1);
       cells_ = heap_.get() + 1;
     } else {
       cells_ = inline_ + 1;
@@ -68,7 +68,7 @@ class Values {
   }
 
  private:
-  static constexpr size_t kInline = 32;
+  static constexpr size_t kInline = 64;
   size_t count_;
   PyObject** cells_;
   PyObject* inline_[kInline];

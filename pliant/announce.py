@@ -32,7 +32,7 @@ def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> N
     """It succeeded; `times` are its beginning and the ends of its phases."""
     _made(captured, about)
     seconds = [end - begin for begin, end in itertools.pairwise(times)]
-    phases = dict(zip(("capture", "backend", "guards"), seconds, strict=True))
+    phases = dict(zip(("capture", "guards", "backend"), seconds, strict=True))
     events.emit(events.CompileFinished(seconds=times[-1] - times[0], phases=phases, **about))
 
 

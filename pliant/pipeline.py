@@ -20,7 +20,7 @@ from pliant.base.errors import InternalError, PliantError
 from pliant.base.options import Options
 from pliant.bytecode.continuation import resume_function
 from pliant.callbacks import bound
-from pliant.capture.capture import NotCaptured, capturable, capture
+from pliant.capture.capture import NotCaptured, capturable, capture, without_collection
 from pliant.capture.inputs import Dynamic
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.dynamic.history import History
@@ -84,11 +84,12 @@ class Compiler:
         history = self.histories.setdefault(dispatcher, History())
         dynamic = Dynamic(self.policy, history, answers or {})
         about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
-        captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
-        times.append(time.perf_counter())
+        with without_collection():
+            captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
+            times.append(time.perf_counter())
+            tree = plan.build(captured.guards, captured.slots, len(values))  # assumptions, natively
+            times.append(time.perf_counter())
         compiled = self._backend(captured, index)  # the graph becomes a callable
-        times.append(time.perf_counter())
-        tree = plan.build(captured.guards, captured.slots, len(values))  # assumptions, natively
         entry = Entry(tree, compiled.residual, compiled)
         failed = tree.check(values)
         if failed is not None:

@@ -563,7 +563,7 @@ def defaults_of_a_callee_replaced(compile):
     yield compiled(torch.ones(1))
 
 
-@probe(breaks=2, fullgraph=True)
+@probe()
 def defaults_of_a_callee_removed(compile):
     def callee(x, k=1, *, m=2):
         return x * m + k

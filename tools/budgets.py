@@ -29,7 +29,7 @@ LIMITS = {
     "methods": 30,
     "ladder": 4,
     "import": 0,  # imports inside functions
-    "native": 2500,  # all of csrc/ together
+    "native": 3000,  # all of csrc/ together: decision 0010
 }
 UNITS = {
     "file": "lines in the file",

@@ -4,16 +4,19 @@ is asked is not an instance with a `__dict__` of its own."""
 from __future__ import annotations
 
 import enum
+import sys
 import types
 from typing import Any
 
 from pliant._native import Dispatcher
+from pliant.capture.class_writes import ClassNamespace, set_on_class
 from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, Unread, Value
-from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.functions import BoundMethod, CompiledFunction, Function
 from pliant.capture.values.known import from_real
+from pliant.capture.values.views import MappingProxy
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
 
@@ -113,7 +116,7 @@ CLASS_ATTRIBUTES: dict[str, Any] = {
     "__mro__": _mro,
     "__bases__": lambda trace, cls: from_real(trace, cls.__bases__),
     "__base__": lambda trace, cls: Const(cls.__base__),
-    "__dict__": lambda trace, cls: Const(cls.__dict__),
+    "__dict__": lambda trace, cls: MappingProxy(ClassNamespace(cls)),
 }
 
 
@@ -155,6 +158,8 @@ def get_method_attribute(trace: Trace, obj: BoundMethod, name: str) -> Value | N
 
 def get_function_attribute(trace: Trace, obj: Function, name: str) -> Value | None:
     """The attributes that every function has."""
+    if name in obj.own:
+        return obj.own[name]
     special = FUNCTION_ATTRIBUTES.get(name)
     return special(trace, obj) if special is not None else None
 
@@ -169,13 +174,34 @@ def _defaults(trace: Trace, obj: Function) -> Value:
     return Sequence(tuple, list(values)) if values else Const(None)
 
 
-def _real_attribute(name: str) -> Any:
+def _real_attribute(name: str, made: Any) -> Any:
     def read(trace: Trace, obj: Function) -> Value:
         if obj.real is None:
-            raise Break("unsupported-attribute", f"function.{name}")
+            return made(trace, obj)
         return trace.read(Unread(getattr(obj.real, name), Attr(_function_source(obj), name)))
 
     return read
+
+
+def _made_annotations(trace: Trace, obj: Function) -> Value:
+    """A dictionary, made from the pairs that the instruction was given."""
+    given = obj.annotations
+    made = Mapping(dict)
+    if given is not None:
+        parts = trace.read(given)
+        items = parts.items if isinstance(parts, Sequence) else []
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            made.items[trace.read(key).constant()] = value
+    obj.own["__annotations__"] = made
+    return made
+
+
+def _made_keyword_defaults(trace: Trace, obj: Function) -> Value:
+    return Mapping(dict, dict(obj.kwdefaults)) if obj.kwdefaults else Const(None)
+
+
+def _made_closure(trace: Trace, obj: Function) -> Value:
+    return Sequence(tuple, list(obj.cells)) if obj.cells else Const(None)
 
 
 FUNCTION_ATTRIBUTES: dict[str, Any] = {
@@ -183,17 +209,21 @@ FUNCTION_ATTRIBUTES: dict[str, Any] = {
     "__qualname__": lambda trace, obj: Const(obj.qualname),
     "__code__": lambda trace, obj: Const(obj.code),
     "__defaults__": _defaults,
-    "__globals__": _real_attribute("__globals__"),
+    "__globals__": lambda trace, obj: namespace(trace, obj.globals),
     "__module__": lambda trace, obj: Const(
         obj.real.__module__ if obj.real is not None else obj.globals.get("__name__")
     ),
     "__doc__": lambda trace, obj: Const(
         obj.real.__doc__ if obj.real is not None else _docstring(obj.code)
     ),
-    "__annotations__": _real_attribute("__annotations__"),
-    "__kwdefaults__": _real_attribute("__kwdefaults__"),
-    "__closure__": _real_attribute("__closure__"),
+    "__annotations__": _real_attribute("__annotations__", _made_annotations),
+    "__kwdefaults__": _real_attribute("__kwdefaults__", _made_keyword_defaults),
+    "__closure__": _real_attribute("__closure__", _made_closure),
+    "__dict__": lambda trace, obj: instance_dict(trace, obj),
+    "__type_params__": _real_attribute("__type_params__", lambda trace, obj: Sequence(tuple, [])),
 }
+if sys.version_info < (3, 12):
+    del FUNCTION_ATTRIBUTES["__type_params__"]
 
 
 def _docstring(code: types.CodeType) -> str | None:
@@ -202,12 +232,30 @@ def _docstring(code: types.CodeType) -> str | None:
 
 
 def set_class_attribute(trace: Trace, obj: Const, name: str, value: Value | None) -> None:
-    """Modules' attributes are their globals; classes are changed by Python itself."""
+    """Modules' attributes are their globals; what is written to classes is remembered."""
     real = obj.value
     if isinstance(real, types.ModuleType):
         module_namespace(trace, real).store(trace, name, value)
         return
+    if isinstance(real, type):
+        _set_on_class(trace, obj, real, name, value)
+        return
+    if type(real) in PLAIN:
+        try:
+            delattr(real, name) if value is None else setattr(real, name, None)
+        except (AttributeError, TypeError) as error:
+            trace.throw(error)
     raise Break("attribute-write", f"{getattr(real, '__name__', type(real).__name__)}.{name}")
+
+
+def _set_on_class(trace: Trace, obj: Const, cls: type, name: str, value: Value | None) -> None:
+    meta = type(cls)
+    hook = "__setattr__" if value is not None else "__delattr__"
+    if isinstance(trace.lookup(meta, hook), types.FunctionType):
+        extra = [] if value is None else [value]
+        call(trace, trace.class_value(meta, hook), [obj, Const(name), *extra])
+    else:
+        set_on_class(trace, cls, name, value)
 
 
 def get_compiled_attribute(trace: Trace, obj: CompiledFunction, name: str) -> Value | None:

@@ -65,6 +65,11 @@ BREAKS: dict[str, Cause] = {
     "unsupported-descriptor": Cause("The descriptor is implemented in C.", _REPLACE),
     "unsupported-instruction": Cause("This instruction of Python is not followed.", _REPLACE),
     "attribute-write": Cause("This attribute can't be written during capture.", _REPLACE),
+    "body-effect": Cause(
+        "PyTorch calls this function when it wants to, maybe several times, so what it does to "
+        "Python objects around it can't be replayed.",
+        "Let the function only compute and return tensors.",
+    ),
     "opaque-object": Cause("Nothing is known of objects of this type.", _REPLACE),
     "outside-iterator": Cause(
         "The iterator was made outside, so where it stands is not known.",

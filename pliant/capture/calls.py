@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import inspect
 import types
+import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -18,10 +19,10 @@ from pliant.capture.frame import Frame
 from pliant.capture.hatches import handler_of, is_disabled, is_followed
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.classes import instantiate
-from pliant.capture.model import CALL, FOLDABLE, call
-from pliant.capture.native import FUNCTIONS, METHODS, PURE, SHORTCUTS
+from pliant.capture.model import CALL, FOLDABLE, call, set_attribute
+from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
-from pliant.capture.value import Break, Const, NotConstant, Value
+from pliant.capture.value import Break, Const, NotConstant, Raised, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import (
     BuiltinMethod,
@@ -36,6 +37,7 @@ from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
 
 DYNAMO_DISABLED = torch._disable_dynamo(lambda: None).__code__
+GENERIC_ALIASES = (types.GenericAlias, typing._GenericAlias)  # type: ignore[attr-defined]
 COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
@@ -44,6 +46,11 @@ def call_function(
 ) -> Value:
     """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else
     follow."""
+    inner = BY_CODE.get(target.code)
+    if inner is not None:
+        result = inner(trace, target, args, kwargs, direct)
+        if result is not None:
+            return result
     if target.real is not None:
         shortcut = SHORTCUTS.get(target.real) or wrapper_of(target)
         if shortcut is not None:
@@ -87,8 +94,7 @@ def wrapper_of(target: Function) -> Callable[..., Value | None] | None:
 def bind(
     trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
-    """Arguments to parameters. Arguments that do not fit break the graph: Python makes the
-    error."""
+    """Arguments to parameters."""
     code = target.code
     names = code.co_varnames
     count, keyword_only = code.co_argcount, code.co_kwonlyargcount
@@ -98,18 +104,49 @@ def bind(
         variables[names[place]] = Sequence(tuple, args[count:])
         place += 1
     elif len(args) > count:
-        raise Break("bad-arguments", f"{target.qualname}() takes {count} positional arguments")
-    extra = _bind_keywords(target, variables, kwargs)
+        _refuse(trace, target, args, kwargs)
+    extra = _bind_keywords(trace, target, variables, args, kwargs)
     if code.co_flags & inspect.CO_VARKEYWORDS:
         variables[names[place]] = Mapping(dict, dict(extra))
     elif extra:
-        raise Break("bad-arguments", f"{target.qualname}() got {', '.join(extra)}")
-    _bind_defaults(trace, target, variables)
+        _refuse(trace, target, args, kwargs)
+    if not _bind_defaults(trace, target, variables):
+        _refuse(trace, target, args, kwargs)
     return variables
 
 
+def _refuse(
+    trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value]
+) -> NoReturn:
+    """The arguments do not fit: a function of the same signature, which does nothing, tells how."""
+    code = target.code
+    empty = NOTHING.__code__
+    stub = code.replace(
+        co_code=empty.co_code, co_consts=empty.co_consts, co_names=(), co_freevars=(),
+        co_cellvars=(), co_varnames=code.co_varnames, co_exceptiontable=b"", co_stacksize=2,
+        co_flags=code.co_flags & ~inspect.CO_GENERATOR,
+    )  # fmt: skip
+    function = types.FunctionType(stub, {}, target.name)
+    function.__qualname__ = target.qualname
+    function.__defaults__ = tuple(None for _ in target.default_values(trace))
+    function.__kwdefaults__ = dict.fromkeys(target.keyword_defaults(trace))
+    try:
+        function(*args, **kwargs)
+    except TypeError as error:
+        trace.throw(error)
+    raise Break("bad-arguments", f"{target.qualname}()")
+
+
+def NOTHING() -> None:  # noqa: N802
+    return None
+
+
 def _bind_keywords(
-    target: Function, variables: dict[str, Value], kwargs: dict[str, Value]
+    trace: Trace,
+    target: Function,
+    variables: dict[str, Value],
+    args: list[Value],
+    kwargs: dict[str, Value],
 ) -> dict[str, Value]:
     """Bind keyword arguments; those that name no parameter are returned."""
     code = target.code
@@ -120,13 +157,14 @@ def _bind_keywords(
         if name not in accepted:
             extra[name] = value
         elif name in variables:
-            raise Break("bad-arguments", f"{target.qualname}() got several values for {name!r}")
+            _refuse(trace, target, args, kwargs)
         else:
             variables[name] = value
     return extra
 
 
-def _bind_defaults(trace: Trace, target: Function, variables: dict[str, Value]) -> None:
+def _bind_defaults(trace: Trace, target: Function, variables: dict[str, Value]) -> bool:
+    """Whether every parameter has a value, if need be its default."""
     code = target.code
     count = code.co_argcount
     positional = code.co_varnames[:count]
@@ -140,9 +178,7 @@ def _bind_defaults(trace: Trace, target: Function, variables: dict[str, Value]) 
         for name in keyword_only:
             if name in known:
                 variables.setdefault(name, known[name])
-    missing = [name for name in (*positional, *keyword_only) if name not in variables]
-    if missing:
-        raise Break("bad-arguments", f"{target.qualname}() lacks {', '.join(missing)}")
+    return all(name in variables for name in (*positional, *keyword_only))
 
 
 def run_handler(
@@ -173,7 +209,7 @@ def call_builtin_method(
         return run_handler(trace, handler, target, [obj, *args], kwargs)
     if isinstance(obj, TensorValue):
         return torch_calls.call_tensor_method(trace, target.name, obj, args, kwargs)
-    if isinstance(obj, Const) and type(obj.value) in FOLDABLE:
+    if isinstance(obj, Const) and (type(obj.value) in FOLDABLE or target.owner in FOLDABLE):
         return call_pure(trace, target.descriptor, [obj, *args], kwargs, target)
     raise Break("unsupported-method", f"{target.owner.__name__}.{target.name}")
 
@@ -215,9 +251,24 @@ def call_constant(
     if isinstance(real, types.MethodType):
         method = trace.wrap_pinned(real.__func__)
         return call(trace, method, [trace.wrap_pinned(real.__self__), *args], kwargs, direct)
+    if isinstance(real, GENERIC_ALIASES):
+        return _call_alias(trace, target, args, kwargs)
     if not callable(real):
         trace.throw(TypeError(f"'{type(real).__name__}' object is not callable"))
     raise Break("unsupported-function", named(target))
+
+
+def _call_alias(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """`Box[int](...)` is `Box(...)`, whose instances remember the alias if they can."""
+    made = call(trace, Const(target.value.__origin__), args, kwargs)
+    try:
+        set_attribute(trace, made, "__orig_class__", target)
+    except Raised as raised:
+        if not issubclass(raised.value.python_type(), AttributeError | TypeError):
+            raise
+    return made
 
 
 def _handler_of(real: Any) -> Any:

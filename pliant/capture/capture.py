@@ -71,7 +71,7 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         try:
-            with undisturbed():
+            with without_collection(), room_for_calls():
                 return attempt.run()
         except Restart as restart:
             break_at[restart.step] = restart.cause
@@ -81,18 +81,27 @@ def capture(
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Room for the interpreter: one call of the program is several of ours, and the many small
-    values of a capture would set off the garbage collector again and again, for nothing."""
-    limit, collecting = sys.getrecursionlimit(), gc.isenabled()
-    sys.setrecursionlimit(limit * FRAMES_PER_CALL)
+def without_collection() -> Iterator[None]:
+    """The many small values of a capture, and the guards made of it, would set off the garbage
+    collector again and again, for nothing."""
+    collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        sys.setrecursionlimit(limit)
         if collecting:
             gc.enable()
+
+
+@contextlib.contextmanager
+def room_for_calls() -> Iterator[None]:
+    """One call of the program is several of ours."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit * FRAMES_PER_CALL)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class Attempt:

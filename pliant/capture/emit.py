@@ -27,7 +27,7 @@ from pliant.capture.helpers import HELPERS
 from pliant.capture.value import Break, Const, Null, Unread, Value
 from pliant.capture.values.containers import ById, Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
-from pliant.capture.values.objects import Cell, ExceptionValue, Instance
+from pliant.capture.values.objects import Cell, ExceptionValue, Handled, Instance
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqItem, Source
 
@@ -53,6 +53,10 @@ class Emitter:
         self._taken: set[str] = set()
         self._constants: dict[int, str] = {}
         self._indent = "    "
+        self.stand_ins: dict[int, Value] = {}  # real objects of the capture to what they stand for
+        self.stands_for: Callable[[Any], Value | None] = lambda real: None
+        self._open = 0  # functions that are being written
+        self._unfilled: list[tuple[Value, str]] = []  # cells written in the meantime
 
     # ---- planning
 
@@ -62,6 +66,8 @@ class Emitter:
             self._visit(root, set())
 
     def _visit(self, value: Value, path: set[int]) -> None:
+        if self.stand_ins:
+            value = self._visit_stand_ins(value, path)
         if isinstance(value, Const | Null) or value.source is not None:
             return
         key = id(value)
@@ -74,6 +80,18 @@ class Emitter:
         for child in value.children():
             self._visit(child, path)
         path.discard(key)
+
+    def _visit_stand_ins(self, value: Value, path: set[int]) -> Value:
+        """Classes made during the capture are needed by their instances."""
+        if isinstance(value, Unread):
+            value = self.stands_for(value.real) or value
+        if isinstance(value, Const):
+            return self.stand_ins.get(id(value.value), value)
+        if not isinstance(value, Null | Unread | Handled):
+            cls = self.stand_ins.get(id(value.python_type()))
+            if cls is not None:
+                self._visit(cls, path)
+        return value
 
     def is_cyclic(self, value: Value) -> bool:
         return id(value) in self._cyclic
@@ -102,6 +120,8 @@ class Emitter:
 
     def expression(self, value: Value) -> str:
         """Source for the object that `value` is: found, made before, or made now."""
+        if self.stand_ins and isinstance(value, Unread):
+            value = self.stands_for(value.real) or value
         if isinstance(value, Const):
             return self.constant(value.value)
         if value.source is not None:
@@ -112,23 +132,37 @@ class Emitter:
         if isinstance(value, TensorValue):
             return self.tensor(value)
         two_steps = isinstance(value, TWO_STEPS) or self.is_cyclic(value)
+        two_steps = two_steps or getattr(value, "two_steps", False)
         if not two_steps and self._counts.get(id(value), 1) < 2:
             assert id(value) not in self._inlined, f"{value!r} would be made twice"
             self._inlined[id(value)] = value
             return value.rebuild(self)
         name = self.fresh(_wish(value))
+        self._kept.append(value)
         if two_steps:
-            self._kept.append(value)
-            text = value.rebuild(self)
-            self.line(f"{name} = {text}")
-            self._made[id(value)] = name
-            value.fill(self, name)
+            self._in_two_steps(value, name)
         else:
             text = value.rebuild(self)
             self.line(f"{name} = {text}")
             self._made[id(value)] = name
-            self._kept.append(value)
         return name
+
+    def _in_two_steps(self, value: Value, name: str) -> None:
+        """Make an object, then complete it. A function needs its cells, which may hold the function
+        itself: they are filled when it exists."""
+        opens = isinstance(value, Function)
+        self._open += opens
+        text = value.rebuild(self)
+        self._open -= opens
+        self.line(f"{name} = {text}")
+        self._made[id(value)] = name
+        if self._open and isinstance(value, Cell):
+            self._unfilled.append((value, name))
+            return
+        value.fill(self, name)
+        while self._unfilled and not self._open:
+            cell, cell_name = self._unfilled.pop(0)
+            cell.fill(self, cell_name)
 
     def name_it(self, value: Value, wish: str) -> str:
         """An expression that can be repeated: a variable or a literal."""
@@ -165,6 +199,8 @@ class Emitter:
         if cls is tuple:
             inner = ", ".join(self.constant(item) for item in real)
             return f"({inner},)" if len(real) == 1 else f"({inner})"
+        if id(real) in self.stand_ins:
+            return self.expression(self.stand_ins[id(real)])
         if id(real) not in self._constants:
             self._constants[id(real)] = self._name_constant(real)
         return self._constants[id(real)]
@@ -262,6 +298,8 @@ def _wish(value: Value) -> str:
         return value.name
     if isinstance(value, BoundMethod):
         return _wish(value.function)
+    if getattr(value, "two_steps", False):
+        return str(getattr(getattr(value, "real", None), "__name__", "made"))
     return value.python_type().__name__.lower()
 
 

@@ -39,6 +39,33 @@ class GraphBuilder:
         self._effectful: set[fx.Node] = set()
         self._kept: set[fx.Node] = set()
         self._after_inputs: fx.Node | None = None
+        self.root = torch.nn.Module()  # holds what nodes refer to by name
+
+    def attribute(self, wish: str, real: Any) -> fx.Node:
+        """An object that is neither tensor nor plain data, kept by the graph's module."""
+        numbered = (f"{wish}_{number}" for number in itertools.count())
+        name = next(n for n in numbered if not hasattr(self.root, n))
+        setattr(self.root, name, real)
+        return self.graph.create_node("get_attr", name)
+
+    def begin_body(self) -> fx.Node:
+        """Mark the place from which on nodes belong to a function given to an operation."""
+        return self.graph.create_node("call_function", begin_body)
+
+    def end_body(self, mark: fx.Node) -> tuple[list[fx.Node], bool]:
+        """The nodes since the mark, and whether one of them must not be lost. `drop` them."""
+        nodes, node = [], mark.next
+        while node.op != "root":
+            nodes.append(node)
+            node = node.next
+        return nodes, not self._effectful.isdisjoint(nodes)
+
+    def drop(self, nodes: list[fx.Node]) -> None:
+        """Take nodes out that nothing outside of them refers to."""
+        for node in reversed(nodes):
+            self._effectful.discard(node)
+            self._kept.discard(node)
+            self.graph.erase_node(node)
 
     def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
         """A placeholder for the tensor (or number) at `source`."""
@@ -113,7 +140,11 @@ class GraphBuilder:
                 node.meta["stack_trace"] = _stack_trace(stack)
         if check:
             self.graph.lint()
-        return fx.GraphModule(torch.nn.Module(), self.graph, class_name=name)
+        return fx.GraphModule(self.root, self.graph, class_name=name)
+
+
+def begin_body() -> None:
+    """The target of marks, which never are in a finished graph."""
 
 
 def placeholder_name(source: Source) -> str:

@@ -55,12 +55,17 @@ def disable(
 NOT_FOLLOWED = (
     "torch.serialization", "torch.hub", "torch.jit", "torch._dynamo", "torch._inductor",
     "torch.onnx", "torch.utils.data", "torch.multiprocessing", "torch.autograd", "torch.package",
-    "torch._library", "torch.library", "torch.profiler", "torch._logging", "torch.random",
+    "torch._functorch", "torch._higher_order_ops", "torch._library", "torch.library",
+    "torch.profiler", "torch._logging", "torch.random",
     "threading", "multiprocessing", "subprocess", "pickle", "logging", "warnings", "importlib",
     "traceback", "linecache",
     "asyncio", "concurrent", "tempfile", "shutil", "socket", "unittest", "pytest", "_pytest",
 )  # fmt: skip
-FOLLOWED = ("torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler")
+FOLLOWED = (
+    "torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler",
+    "torch.autograd.function", "torch.random", "torch._functorch.functional_call", "torch._functorch.apis",
+    "torch._higher_order_ops.associative_scan", "torch._functorch.eager_transforms", "torch._functorch.vmap", "torch._functorch.batch_norm_replacement",
+)  # fmt: skip
 
 
 def is_followed(fn: Any) -> bool:

@@ -3,6 +3,7 @@ needed."""
 
 from __future__ import annotations
 
+import abc
 import sys
 import types
 from collections.abc import Callable, Generator
@@ -113,7 +114,38 @@ class Saved:
             torch.cuda.set_rng_state_all(self.cuda)
 
 
+def bare_class(
+    meta: Any, name: str, qualname: str, bases: tuple[type, ...], namespace: dict[str, Any]
+) -> Any:
+    """A class, made without the hooks that its bases have for subclasses: what those do has been
+    followed."""
+    make = abc.ABCMeta.__new__ if issubclass(meta, abc.ABCMeta) else type.__new__
+    namespace = {**namespace, "__qualname__": qualname}
+    if not has_subclass_hook(bases):
+        return make(meta, name, bases, namespace)
+    substitute = type.__new__(meta, name, (), {})
+    made: Any = make(meta, name, (substitute,), namespace)
+    made.__bases__ = bases
+    return made
+
+
+def has_subclass_hook(bases: tuple[type, ...]) -> bool:
+    """Whether a base runs code of the user's for each new subclass."""
+    hooks = [getattr(base, "__init_subclass__", None) for base in bases]
+    functions = [getattr(hook, "__func__", None) for hook in hooks]
+    return any(isinstance(f, types.FunctionType) and f.__module__ != "typing" for f in functions)
+
+
+def enum_class(meta: Any, name: str, bases: tuple[type, ...], members: list[Any]) -> Any:
+    """An enumeration from the names and values in its body."""
+    namespace = meta.__prepare__(name, bases)
+    for key, value in members:
+        namespace[key] = value
+    return meta(name, bases, namespace)
+
+
 HELPERS: dict[str, Any] = {
+    "bare_class": bare_class,
     "CellType": types.CellType,
     "FunctionType": types.FunctionType,
     "MethodType": types.MethodType,

@@ -26,7 +26,7 @@ from pliant.capture.value import (
 )
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
 from pliant.capture.values.number import Number, has_number
-from pliant.capture.values.objects import Opaque
+from pliant.capture.values.objects import Instance, Opaque
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.source import Attr, ClassAttr, Fixed
 
@@ -120,6 +120,9 @@ def bind_descriptor(
     getter = trace.lookup(type(found), "__get__")
     if getter is MISSING:
         return trace.class_value(cls, name)
+    inherited = BINDERS.get(getter)
+    if inherited is not None:
+        return inherited(trace, found, obj, cls, name, direct)
     if not isinstance(getter, types.FunctionType):
         raise Break("unsupported-descriptor", f"{cls.__name__}.{name}, a {type(found).__name__}")
     bound = trace.class_value(type(found), "__get__")
@@ -190,6 +193,12 @@ DESCRIPTORS: dict[type, Callable[..., Value]] = {
 }
 
 
+# For subclasses of the built-in ones, by the `__get__` that they inherit.
+BINDERS: dict[Any, Callable[..., Value]] = {
+    cls.__dict__["__get__"]: DESCRIPTORS[cls] for cls in (staticmethod, classmethod, property)
+}
+
+
 def set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> None:
     """`obj.name = value`, or with None `del obj.name`."""
     obj = trace.read(obj)
@@ -213,12 +222,15 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
     hook = "__set__" if value is not None else "__delete__"
     extra = [] if value is None else [value]
     if found is MISSING or not _is_data_descriptor(trace, found):
-        if value is None and obj.instance_attribute(trace, name) is None:
+        dictless = isinstance(obj, Instance) and not obj.has_dict
+        if value is None and not dictless and obj.instance_attribute(trace, name) is None:
             trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
         obj.store_attribute(trace, name, value)
     elif isinstance(found, property):
         _set_property(trace, found, obj, name, value)
     elif isinstance(found, types.MemberDescriptorType) and hasattr(obj, "store_slot"):
+        if value is None and obj.slot(trace, name) is None:
+            trace.throw(AttributeError(name))
         obj.store_slot(trace, name, value)
     elif isinstance(trace.lookup(type(found), hook), types.FunctionType):
         descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
@@ -356,9 +368,9 @@ UNARY: dict[str, tuple[str, Callable[..., Any]]] = {
     "~": ("__invert__", operator.invert),
 }
 # Classes whose operators depend on nothing but the operands: run on constants as they are.
-FOLDABLE = frozenset(
-    {int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None)}
-)
+FOLDABLE: set[type] = {
+    int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None),
+}  # fmt: skip
 
 
 def binary(trace: Trace, symbol: str, left: Value, right: Value, shown: str | None = None) -> Value:
@@ -431,10 +443,17 @@ def _taken_over(trace: Trace, real: Callable[..., Any], *operands: Value) -> Val
         if any(has_number(operand) for operand in operands):
             return None  # folding would make constants of them
         try:
-            return fold(trace, real, *operands)
+            folded = fold(trace, real, *operands)
         except NotConstant:
             return None
+        if type(folded.value) in MUTABLE:
+            raise Break("unsupported", f"an operator that gives a {type(folded.value).__name__}")
+        return folded
     return None
+
+
+# What operators on constants may give that is not one: arrays, of numbers from another library.
+MUTABLE: set[type] = set()
 
 
 def ask_owner(trace: Trace, real: Callable[..., Any], value: Value, *rest: Value) -> Value:

@@ -7,6 +7,7 @@ returns a value. What is in no table and is not a pure function of constants is 
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,9 @@ FUNCTIONS: dict[Any, Handler] = {}
 # Python functions with a shorter way: `(trace, args, kwargs, direct)` gives the result, or None
 # where the function has to be followed after all.
 SHORTCUTS: dict[Any, Callable[..., Value | None]] = {}
+# The same for functions defined inside others, which have no name to be found by:
+# `(trace, function, args, kwargs, direct)`.
+BY_CODE: dict[types.CodeType, Callable[..., Value | None]] = {}
 PURE: set[Any] = set()  # C functions that may be run during capture if all arguments are constants
 
 

@@ -36,6 +36,7 @@ class Product:
         self.name = name
         self.state = state
         self.emit = Emitter(trace.graph, generator_source)
+        self.emit.stand_ins, self.emit.stands_for = trace.stand_ins, trace.stands_for
         self.resumes: list[ResumeTarget] = []
         self.broken: BreakInfo | None = None
         self.where: dict[int, tuple[Position, ...]] = {}

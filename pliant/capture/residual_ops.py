@@ -459,7 +459,7 @@ WRITERS: dict[str, Callable[[Operation], None]] = {
     "MAP_ADD": _map_add,
     "RAISE_VARARGS": _raise,
     "FORMAT_VALUE": _format,
-    "BUILD_SET": _build("{", "}"),
+    "BUILD_SET": _build("set([", "])"),  # braces around nothing are a dictionary
     "BUILD_MAP": _build_map,
     "BUILD_STRING": _build("''.join((", ",))"),
     "JUMP_IF_TRUE_OR_POP": _jump_or_pop("bool({0})"),

@@ -42,6 +42,14 @@ class SizeNodes:
     def forget(self) -> None:
         self._homes.clear()
 
+    def numbers(self) -> dict[fx.Node, Any]:
+        """What each node that computes a number computes."""
+        return {node: expr for expr, node in self._nodes.items()}
+
+    def drop(self, nodes: set[fx.Node]) -> None:
+        """These nodes are in a graph of their own from now on."""
+        self._nodes = {expr: node for expr, node in self._nodes.items() if node not in nodes}
+
     def at_home(self, s: Any, home: Home) -> None:
         """The value of a symbol is read from the node that `home` makes."""
         self._homes.setdefault(s, home)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,22 @@ import torch
 from torch import fx
 
 from pliant.base.errors import DataDependentError, PliantError
+from pliant.capture import scalars
 from pliant.capture.failures import note_operation
-from pliant.capture.model import CALL, GET, OPERATE, SET, iterate
+from pliant.capture.model import CALL, GET, OPERATE, SET, iterate, truth
 from pliant.capture.sizes import SYMBOLIC
 from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, constants
+from pliant.capture.value import (
+    NONE,
+    Break,
+    Const,
+    NotConstant,
+    Unread,
+    Value,
+    boolean,
+    constants,
+)
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import named
 from pliant.capture.values.number import Number, takes_any_number
@@ -71,10 +82,16 @@ def is_operation(real: Any) -> bool:
     return isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
 
 
+# What the program chose for all calls: `(trace, function, kwargs)` gives the keyword arguments.
+BEFORE_CALLS: list[Callable[[Trace, Any, dict[str, Value]], dict[str, Value]]] = []
+
+
 def call_operation(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Call a PyTorch function."""
+    for change in BEFORE_CALLS:
+        kwargs = change(trace, real, kwargs)
     if real in UNCOVERED:
         assume_answer(trace, real, args)
     undo = WRITERS.get(real)
@@ -104,12 +121,13 @@ def record(
 ) -> Value:
     """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
     name = target if isinstance(target, str) else named(Const(target))
+    args = scalars.as_sizes(trace, name, args)
     node_args, fake_args = _both(trace, args, name)
-    pairs = [_convert(trace, value, name) for value in kwargs.values()]
+    pairs = [convert(trace, value, name) for value in kwargs.values()]
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
     known, assumed = len(trace.sizes.env.symbols), len(trace.sizes.env.assumptions)
-    result = _run(trace, name, function, fake_args, fake_kwargs)
+    result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
     reads_data = len(trace.sizes.env.symbols) > known  # so that the result has new symbols
     writes = bool(result.mutated) or writes_metadata(function)
     trace.writes_tensors |= writes
@@ -125,6 +143,10 @@ def record(
     if len(trace.sizes.env.assumptions) > assumed and isinstance(result.value, Fake):
         node = trace.sizes.as_assumed(node, result.value)
     value = from_result(trace, result.value, node, name)
+    if writes:
+        scalars.forget(trace)
+    elif isinstance(result.value, Fake) and not effect:
+        scalars.note(trace, function, args, kwargs, result.value)
     trace.sizes.tell()
     return value
 
@@ -138,7 +160,10 @@ def writes_metadata(function: Callable[..., Any]) -> bool:
     return function is setattr or name in METADATA_WRITERS or function in WRITERS
 
 
-def _run(
+NO_FAKE = "no fake impl registered"  # what PyTorch says of a custom operator without shape rule
+
+
+def run_on_fakes(
     trace: Trace, name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     try:
@@ -156,6 +181,8 @@ def _run(
     except Unsupported as error:
         raise Break("tensor-kind", f"{name}: {error}") from error
     except Exception as error:
+        if NO_FAKE in str(error):
+            raise Break("no-meta-kernel", name) from error
         # Eager PyTorch makes the error, with its own words.
         raise Break("operation-raises", f"{name}: {error}") from error
 
@@ -164,17 +191,21 @@ def _run(
 
 
 def _both(trace: Trace, values: list[Value], name: str) -> tuple[list[Any], list[Any]]:
-    pairs = [_convert(trace, value, name) for value in values]
+    pairs = [convert(trace, value, name) for value in values]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def _convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
+def convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
     """An argument as the graph's node takes it and as the run on fakes takes it."""
     value = trace.read(value)
     converter = CONVERT.get(type(value))
     if converter is None:
         raise Break("operation-argument", f"{name} on {named(value)}")
     return converter(trace, value, name)
+
+
+# How numbers of other libraries are written down in a graph, by class.
+PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {}
 
 
 def exact_number(value: Any) -> Any:
@@ -185,9 +216,11 @@ def exact_number(value: Any) -> Any:
 
 
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
-    if not isinstance(value.value, GRAPH_CONSTANTS):
+    form = PLAIN_FORMS.get(type(value.value))
+    known = value.value if form is None else form(value.value)
+    if not isinstance(known, GRAPH_CONSTANTS):
         raise Break("operation-argument", f"{name} on {named(value)}")
-    plain = exact_number(value.value)
+    plain = exact_number(known)
     return plain, plain
 
 
@@ -242,15 +275,17 @@ CONVERT: dict[type, Callable[[Trace, Any, str], tuple[Any, Any]]] = {
 
 
 def _has_tensor(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return any(_has_tensor(item) for item in value)
+    if isinstance(value, tuple | list | dict):
+        items = value.values() if isinstance(value, dict) else value
+        return any(_has_tensor(item) for item in items)
     return isinstance(value, torch.Tensor)
 
 
 def _has_home(trace: Trace, value: Any) -> bool:
     """Whether something in a result can be read from the graph only."""
-    if isinstance(value, tuple | list):
-        return any(_has_home(trace, item) for item in value)
+    if isinstance(value, tuple | list | dict):
+        items = value.values() if isinstance(value, dict) else value
+        return any(_has_home(trace, item) for item in items)
     return isinstance(value, (torch.Tensor, *SYMBOLIC))
 
 
@@ -266,18 +301,21 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
             trace.sizes.nodes.settle_sizes(value, node)
         return tensor
     if isinstance(value, tuple | list):
-        items = []
-        for index, item in enumerate(value):
-            part = node
-            if _has_home(trace, item):
-                part = trace.graph.operation(
-                    operator.getitem, (node, index), {}, trace.stack(), False
-                )
-            items.append(from_result(trace, item, part, name))
+        items = [_part(trace, item, node, index, name) for index, item in enumerate(value)]
         return Sequence(type(value), items)
+    if type(value) in (dict, OrderedDict):
+        parts = {key: _part(trace, item, node, key, name) for key, item in value.items()}
+        return Mapping(type(value), parts)
     if isinstance(value, SYMBOLIC):
         trace.sizes.nodes.settle(value, node)
     return plain_result(trace, value, name)
+
+
+def _part(trace: Trace, value: Any, node: fx.Node, key: Any, name: str) -> Value:
+    """What the result of the node holds at `key`."""
+    if _has_home(trace, value):
+        node = trace.graph.operation(operator.getitem, (node, key), {}, trace.stack(), False)
+    return from_result(trace, value, node, name)
 
 
 PLAIN_RESULTS = (
@@ -290,6 +328,8 @@ def plain_result(trace: Trace, value: Any, name: str) -> Value:
     """A result without tensors: something known at capture time."""
     if isinstance(value, tuple | list):
         return Sequence(type(value), [plain_result(trace, item, name) for item in value])
+    if type(value) is dict:
+        return Mapping(dict, {key: plain_result(trace, item, name) for key, item in value.items()})
     if isinstance(value, PLAIN_RESULTS):
         return Const(value)
     if isinstance(value, SYMBOLIC):
@@ -318,6 +358,9 @@ def _iterate(trace: Trace, tensor: Value) -> Value:
 
 
 def _truth(trace: Trace, tensor: Value) -> Value:
+    known = scalars.scalar(trace, tensor)
+    if known is not tensor:
+        return boolean(truth(trace, known))
     raise Break("data-dependent-branch", "the truth of a tensor")
 
 
@@ -325,13 +368,27 @@ def _contains(trace: Trace, container: Value, item: Value) -> Value:
     raise Break("data-dependent", "in")
 
 
+def _get_item(trace: Trace, tensor: Value, key: Value) -> Value | None:
+    if type(key) not in CONVERT or not isinstance(tensor, TensorValue):
+        return None
+    # PyTorch asks a symbolic number for its value before it selects by it; `select` does not.
+    symbolic = isinstance(key, Number) and key.python_type() is int and tensor.fake.dim()
+    run = _select_first if symbolic else operator.getitem
+    return record(trace, operator.getitem, run, [tensor, key], {})
+
+
+def _select_first(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    return tensor.select(0, index)
+
+
 def _set_item(trace: Trace, tensor: Value, key: Value, value: Value) -> Value:
     record(trace, operator.setitem, operator.setitem, [tensor, key, value], {})
     return NONE
 
 
-OPERATORS: dict[Any, Callable[..., Value]] = {
+OPERATORS: dict[Any, Callable[..., Value | None]] = {
     iter: _iterate,
+    operator.getitem: _get_item,
     operator.truth: _truth,
     operator.contains: _contains,
     operator.setitem: _set_item,

@@ -64,6 +64,13 @@ WRITERS: dict[Any, Undo] = {
     torch._C._set_deterministic_algorithms: _deterministic_state,
 }
 
+# Settings that are not part of the state that is always guarded, and get a guard if asked for.
+SETTING_NAMES = (
+    "_get_cublas", "_get_cudnn", "_get_mkldnn", "_get_flash", "_get_mem_efficient", "_get_math_sdp",
+    "_get_overrideable", "_get_nested", "_get_linalg", "_get_blas", "_get_rocm", "_get_qengine",
+    "_get_miopen", "_get_fp32", "_get_float32_matmul", "_get_warnAlways", "_get_sdp",
+    "get_num_", "_accelerator_getAccelerator", "_get_accelerator", "_is_flash", "_cuda_isInBadFork",
+)  # fmt: skip
 QUERY_NAMES = (
     "is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast", "_get_privateuse1",
     "_get_tracing", "_get_deterministic", "_is_torch_function", "_len_torch", "_has_torch",
@@ -73,12 +80,18 @@ QUERY_NAMES = (
 NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
 
 QUERIES: frozenset[Any] = frozenset(
-    getattr(torch._C, name) for name in dir(torch._C) if name.startswith(QUERY_NAMES)
+    getattr(torch._C, name)
+    for name in dir(torch._C)
+    if name.startswith((*QUERY_NAMES, *SETTING_NAMES))
 )
 
 # Those whose answer is not part of the state that is always guarded.
+SETTINGS: frozenset[Any] = frozenset(
+    getattr(torch._C, name) for name in dir(torch._C) if name.startswith(SETTING_NAMES)
+)
 UNCOVERED: frozenset[Any] = frozenset(
     {
+        *SETTINGS,
         torch.get_autocast_dtype,
         torch.is_anomaly_enabled,
         torch.is_anomaly_check_nan_enabled,

@@ -71,10 +71,12 @@ class Trace:
         self.inputs = Inputs(self, dynamic)
         self.world = World(self.sizes.env, options.capture_scalar_outputs)
         self.effects: dict[int, tuple[Any, Any]] = {}
+        self.watch: Callable[[Any], None] | None = None  # told of every value about to change
         self.steps = 0
         self.changes = 0  # counts what can't be taken back: writes, iterators advanced
         self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
+        self.scalars: dict[int, Any] = {}  # the numbers that tensors are known to hold, by fake
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
         self.fetched: list[Unread] = []  # found in a dictionary, slot or cell that may change
         self.keys: list[Value] = []  # objects told apart by identity, as keys
@@ -84,6 +86,11 @@ class Trace:
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
         self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
+        self.default_device: Any = None  # of tensors that the program makes, where it chose one
+        self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
+        self.stand_ins: dict[int, Value] = {}  # objects made for a while, to what they stand for
+        self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
+        self._standing: dict[int, tuple[Any, Value]] = {}  # the same for parts of made classes
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
         self._lookups: dict[tuple[type, str], Any] = {}
@@ -104,7 +111,7 @@ class Trace:
 
     def known(self, real: Any, source: Source) -> Value | None:
         """The value of an object met before by another path; assumes that the paths meet again."""
-        entry = self._known.get(id(real))
+        entry = self._known.get(id(real)) or self._standing.get(id(real))
         if entry is None:
             return None
         value = entry[1]
@@ -115,6 +122,21 @@ class Trace:
     def remember(self, real: Any, value: Value) -> None:
         self._known[id(real)] = (real, value)
 
+    def let_stand(self, real: Any, value: Value) -> None:
+        """Where `real` is found, it means `value`."""
+        self._standing[id(real)] = (real, value)
+
+    def stands_for(self, real: Any) -> Value | None:
+        entry = self._standing.get(id(real))
+        return None if entry is None else entry[1]
+
+    def no_longer_stands(self, real: Any) -> None:
+        """It has changed, so that the value it stood for is out of date."""
+        self._standing.pop(id(real), None)
+
+    def known_stand_in(self, value: Value) -> Any:
+        return next((real for real, other in self._standing.values() if other is value), None)
+
     def outside_values(self) -> list[Value]:
         """Every object from outside with an identity that has been read, in order."""
         return [value for _, value in self._known.values()]
@@ -122,6 +144,8 @@ class Trace:
     def pinned(self, real: Any, source: Source) -> Value:
         """An item of an immutable object whose identity is already assumed: plain ones are
         certain."""
+        if self._standing and id(real) in self._standing:
+            return self._standing[id(real)][1]
         return Const(real) if self.is_plain_constant(real) else Unread(real, source)
 
     def wrap_pinned(self, real: Any) -> Value:
@@ -149,7 +173,8 @@ class Trace:
         for _, value in self._known.values():
             if hasattr(value, "attributes"):
                 value.attributes = None
-        for table in (self._known, self.effects, self.tensors, self._lookups):
+        made = (self.stand_ins, self.class_writes, self._standing)
+        for table in (self._known, self.effects, self.tensors, self._lookups, *made):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
         self.sizes.forget()
@@ -167,10 +192,34 @@ class Trace:
             if name in base.__dict__:
                 found = base.__dict__[name]
                 break
-        self._lookups[key] = found
-        if not cls.__flags__ & IMMUTABLE_TYPE:
+        if id(cls) in self.stand_ins:
+            for base in cls.__bases__:
+                self.lookup(base, name)
+        elif not cls.__flags__ & IMMUTABLE_TYPE:
             self.guard(Kind.CLASS_ATTR, Fixed(cls, cls.__qualname__), (name, found))
+        if self.class_writes:
+            written = self._class_write(cls, name)
+            found = found if written is None else written[0]
+        self._lookups[key] = found
         return found
+
+    def _class_write(self, cls: type, name: str) -> tuple[Any, Value | None] | None:
+        """What the program has written to a class and finds there instead of what was there."""
+        for base in cls.__mro__:
+            written = self.class_writes.get((base, name))
+            if written is not None and written[0] is not MISSING:
+                return written
+            if written is None and name in base.__dict__:
+                return None if not self._is_written(name) else (base.__dict__[name], None)
+        return (MISSING, None) if self._is_written(name) else None
+
+    def _is_written(self, name: str) -> bool:
+        return any(written == name for _, written in self.class_writes)
+
+    def forget_lookups(self, name: str) -> None:
+        """A class attribute has changed."""
+        for key in [key for key in self._lookups if key[1] == name]:
+            del self._lookups[key]
 
     def owner(self, cls: type, name: str) -> type:
         """The class along the MRO of `cls` that defines `name`."""
@@ -179,6 +228,9 @@ class Trace:
     def class_value(self, cls: type, name: str) -> Value:
         """The class attribute `name`, which `lookup` has found, as a value."""
         real = self._lookups[cls, name]
+        written = self._class_write(cls, name) if self.class_writes else None
+        if written is not None and written[1] is not None:
+            return written[1]
         return self.pinned(real, ClassAttr(Fixed(cls, cls.__qualname__), name))
 
     # ---- assumptions
@@ -186,9 +238,17 @@ class Trace:
     def guard(self, kind: Kind, source: Source | None, expected: Any) -> None:
         """Assume something of the value at `source` from here on."""
         key = (kind, source, _identity(expected))
+        if self.stand_ins and self._of_stand_in(source):
+            return
         if key not in self._guarded:
             self._guarded.add(key)
             self.guards.append(Guard(kind, source, expected, self.position()))
+
+    def _of_stand_in(self, source: Source | None) -> bool:
+        """Whether the path starts at an object of this capture, of which all is known."""
+        while source is not None and source.parent is not None:
+            source = source.parent
+        return isinstance(source, Fixed) and id(source.value) in self.stand_ins
 
     def position(self) -> Position | None:
         return self.frames[-1].position() if self.frames else None
@@ -211,14 +271,25 @@ class Trace:
         """Note that `value` is about to change, so that the change is replayed on the real
         object."""
         self.changes += 1
+        if self.watch is not None:
+            self.watch(value)
         if value.source is not None and id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
 
     def mutate_always(self, value: Any) -> None:
         """The same for an object that is made anew (a tensor that the graph returns)."""
         self.changes += 1
+        if self.watch is not None:
+            self.watch(value)
         if id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
+
+    def written(self) -> list[Any]:
+        """The objects from outside that have a write still to be replayed, to them or to their
+        `__dict__`."""
+        values = [value for value, _ in self.effects.values()]
+        values += [owner for value in values if (owner := getattr(value, "owner", None))]
+        return [getattr(value, "real", None) for value in values]
 
     def nothing_handled(self) -> None:
         """Assume that no caller of the compiled function is handling an exception."""

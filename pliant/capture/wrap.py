@@ -93,6 +93,10 @@ def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:
         trace.guard(kind, source, expected)
 
 
+def assume_type(trace: Trace, source: Source, cls: type) -> None:
+    _assume(trace, Kind.TYPE, source, cls)
+
+
 # ---- constants
 
 
@@ -327,7 +331,7 @@ CONSTANTS = (_equal_constant, _same_constant, _subclass_constant, _range)
 BY_BASE: tuple[tuple[Any, Builder], ...] = (
     (type, _class),
     (enum.Enum, _same_constant),
-    (types.ModuleType, _same_constant),
+    ((types.ModuleType, property, staticmethod, classmethod), _same_constant),
     (torch.Tensor, _opaque),
     (BaseException, _exception),
     ((torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace), _same_constant),

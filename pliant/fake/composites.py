@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 
 from pliant.fake.layout import broadcast, contiguous_strides, suggested_strides
-from pliant.fake.order import is_contiguous, sure
+from pliant.fake.order import hint, is_contiguous, sure
+from pliant.fake.reshaping import flatten, reshape
 from pliant.fake.tensor import Fake, make
 from pliant.fake.whole import depending_on
 
@@ -27,12 +28,35 @@ Tensor = torch.Tensor
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def stand_in(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def stand_in(
+    name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     """What to call instead of `func` for these arguments, or None."""
     found = STAND_INS.get(name)
     if found is None or func not in found[0]:
         return None
-    return found[1] if any(map(_is_symbolic, (*args, *kwargs.values()))) else None
+    if name not in CAST_BY_PARTS and torch._C._is_any_autocast_enabled():
+        return None
+    if not any(map(_is_symbolic, (*args, *kwargs.values()))):
+        return None
+    return found[1] if _takes(found[1], len(args), kwargs) else None
+
+
+def _takes(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> bool:
+    """Whether the function knows these arguments by these names."""
+    code = function.__code__
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    many, by_name = code.co_flags & VARARGS, code.co_flags & VARKEYWORDS
+    if count > code.co_argcount and not many:
+        return False
+    return bool(by_name) or all(name in named[count:] for name in kwargs)
+
+
+VARARGS, VARKEYWORDS = 0x04, 0x08
+# Under autocast, these have the types of the operators that they are made of.
+CAST_BY_PARTS = frozenset(
+    ("matmul", "__matmul__", "__rmatmul__", "linear", "einsum", "dropout", "arange", "linspace")
+)
 
 
 def _is_symbolic(value: Any) -> bool:
@@ -50,34 +74,34 @@ def _as_dense(t: Tensor, *sizes: Any) -> Tensor:
 # Products.
 
 
-def _matmul(a: Tensor, b: Tensor) -> Any:
-    if not a.dim() or not b.dim() or a.dtype is not b.dtype:
+def _matmul(input: Tensor, other: Tensor) -> Any:
+    if not input.dim() or not other.dim() or input.dtype is not other.dtype:
         return NotImplemented
-    if a.dim() == 1 and b.dim() == 1:
-        return torch.dot(a, b)
-    if a.dim() == 1:
-        return _matmul(a.unsqueeze(0), b).squeeze(-2)
-    if b.dim() == 1:
-        return _matmul(a, b.unsqueeze(1)).squeeze(-1)
-    if a.dim() == b.dim() == 2:
-        return torch.mm(a, b)
-    batch = broadcast([a.shape[:-2], b.shape[:-2]])
+    if input.dim() == 1 and other.dim() == 1:
+        return torch.dot(input, other)
+    if input.dim() == 1:
+        return _matmul(input.unsqueeze(0), other).squeeze(-2)
+    if other.dim() == 1:
+        return _matmul(input, other.unsqueeze(1)).squeeze(-1)
+    if input.dim() == other.dim() == 2:
+        return torch.mm(input, other)
+    batch = broadcast([input.shape[:-2], other.shape[:-2]])
     if batch is None:
         return NotImplemented
-    torch._check(a.size(-1) == b.size(-2))
+    torch._check(input.size(-1) == other.size(-2))
     count = math.prod(batch)
-    left = _as_dense(a.expand(*batch, -1, -1), count, a.size(-2), a.size(-1))
-    right = _as_dense(b.expand(*batch, -1, -1), count, b.size(-2), b.size(-1))
-    return torch.bmm(left, right).view(*batch, a.size(-2), b.size(-1))
+    left = _as_dense(input.expand(*batch, -1, -1), count, input.size(-2), input.size(-1))
+    right = _as_dense(other.expand(*batch, -1, -1), count, other.size(-2), other.size(-1))
+    return torch.bmm(left, right).view(*batch, input.size(-2), other.size(-1))
 
 
-def _linear(t: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    if t.dim() < 2 or weight.dim() != 2 or is_contiguous(t):
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    if input.dim() < 2 or weight.dim() != 2 or is_contiguous(input):
         return NotImplemented
-    rows = math.prod(t.shape[:-1])
-    flat = _as_dense(t, rows, t.size(-1))
+    rows = math.prod(input.shape[:-1])
+    flat = _as_dense(input, rows, input.size(-1))
     product = torch.mm(flat, weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
-    return product.view(*t.shape[:-1], weight.size(0))
+    return product.view(*input.shape[:-1], weight.size(0))
 
 
 def _einsum(equation: Any, *operands: Any) -> Any:
@@ -163,15 +187,15 @@ def _einsum_two(
 # Layers.
 
 
-def _dropout(t: Tensor, p: float = 0.5, *args: Any, **kwargs: Any) -> Any:
+def _dropout(input: Tensor, p: float = 0.5, *args: Any, **kwargs: Any) -> Any:
     training = kwargs.get("training", kwargs.get("train", args[0] if args else True))
     inplace = kwargs.get("inplace", args[1] if len(args) > 1 else False)
-    usual = training and not inplace and t.is_floating_point() and isinstance(p, float | int)
-    return t * torch.rand_like(t) if usual and 0 < p < 1 else NotImplemented
+    usual = training and not inplace and input.is_floating_point() and isinstance(p, float | int)
+    return input * torch.rand_like(input) if usual and 0 < p < 1 else NotImplemented
 
 
 def _batch_norm(
-    t: Tensor,
+    input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
     weight: Tensor | None = None,
@@ -180,32 +204,34 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    if not t.is_cpu or t.dim() < 2 or (not training and running_mean is None):
+    if not input.is_cpu or input.dim() < 2 or (not training and running_mean is None):
         return NotImplemented
     if training:
-        torch._check_with(ValueError, t.numel() != t.size(1), lambda: _TOO_FEW)
+        torch._check_with(ValueError, input.numel() != input.size(1), lambda: _TOO_FEW)
     statistics = (running_mean, running_var)
-    return torch.native_batch_norm(t, weight, bias, *statistics, training, momentum, eps)[0]
+    return torch.native_batch_norm(input, weight, bias, *statistics, training, momentum, eps)[0]
 
 
 _TOO_FEW = "Expected more than 1 value per channel when training"
 
 
 def _group_norm(
-    t: Tensor,
-    groups: int,
+    input: Tensor,
+    num_groups: int,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *_: Any,
 ) -> Any:
-    channels = t.size(1) if t.dim() >= 2 else None
-    if type(channels) is not int or not t.is_cpu or groups <= 0 or channels % groups:
+    channels = input.size(1) if input.dim() >= 2 else None
+    if type(channels) is not int or not input.is_cpu or num_groups <= 0 or channels % num_groups:
         return NotImplemented
-    if any(p is not None and p.dtype is not t.dtype for p in (weight, bias)):
+    if any(p is not None and p.dtype is not input.dtype for p in (weight, bias)):
         return NotImplemented
-    pixels = math.prod(t.shape[2:])
-    return torch.native_group_norm(t, weight, bias, t.size(0), channels, pixels, groups, eps)[0]
+    pixels = math.prod(input.shape[2:])
+    return torch.native_group_norm(
+        input, weight, bias, input.size(0), channels, pixels, num_groups, eps
+    )[0]
 
 
 def _attention(
@@ -240,8 +266,9 @@ def _attention(
     for t in (key, value):
         torch._check(t.size(0) == query.size(0))
     torch._check(key.size(2) == value.size(2))
-    if not is_contiguous(query) and not sure(key.size(2) == query.size(2)):
-        torch._check(key.size(2) != 0)  # over nothing, the composed one is taken
+    # Over nothing, the composed one is taken; only the layout tells.
+    if not is_contiguous(query) and not sure(key.size(2) == query.size(2)) and key.size(2) == 0:
+        return _composed_attention(query, key, value, attn_mask, dropout_p)
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, is_causal, scale=scale
     )[0]
@@ -351,8 +378,8 @@ def _dense(like: Any, sizes: Sequence[Any]) -> Fake:
 
 
 def _max_pool1d(
-    t: Tensor,
-    kernel: Any,
+    input: Tensor,
+    kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
     dilation: Any = 1,
@@ -362,11 +389,11 @@ def _max_pool1d(
     def row(value: Any, first: int) -> tuple[Any, Any]:
         return first, value[0] if isinstance(value, list | tuple) else value
 
-    if t.dim() not in (2, 3) or return_indices:
+    if input.dim() not in (2, 3) or return_indices:
         return NotImplemented
-    stride = kernel if stride is None or stride == [] else stride
-    rest = (row(kernel, 1), row(stride, 1), row(padding, 0), row(dilation, 1), ceil_mode)
-    rows = t.contiguous() if is_contiguous(t) else t.clone(memory_format=torch.contiguous_format)
+    stride = kernel_size if stride is None or stride == [] else stride
+    rest = (row(kernel_size, 1), row(stride, 1), row(padding, 0), row(dilation, 1), ceil_mode)
+    rows = input if is_contiguous(input) else input.clone(memory_format=torch.contiguous_format)
     return torch.max_pool2d(rows.unsqueeze(-2), *rest).squeeze(-2)
 
 
@@ -374,7 +401,7 @@ _SMOOTH = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "triline
 
 
 def _interpolate(
-    t: Tensor,
+    input: Tensor,
     size: Any = None,
     scale_factor: Any = None,
     mode: str = "nearest",
@@ -382,23 +409,23 @@ def _interpolate(
     recompute_scale_factor: Any = None,
     antialias: bool = False,
 ) -> Any:
-    rank = t.dim() - 2
-    usual = mode in _SMOOTH and rank in (1, 2, 3) and t.is_cpu and t.is_floating_point()
+    rank = input.dim() - 2
+    usual = mode in _SMOOTH and rank in (1, 2, 3) and input.is_cpu and input.is_floating_point()
     usual = usual and _RANKS.get(mode, rank) == rank
     if not usual or (size is None) == (scale_factor is None) or recompute_scale_factor:
         return NotImplemented
     given = size if scale_factor is None else scale_factor
     each = list(given) if isinstance(given, list | tuple) else [given] * rank
     if scale_factor is not None:
-        each = [_scaled(n, scale) for n, scale in zip(t.shape[2:], each)]
+        each = [_scaled(n, scale) for n, scale in zip(input.shape[2:], each)]
     if len(each) != rank or None in each:
         return NotImplemented
-    for before, after in zip(t.shape[2:], each, strict=True):
+    for before, after in zip(input.shape[2:], each, strict=True):
         torch._check(before > 0)
         torch._check(after > 0)
-    sizes = (*t.shape[:2], *each)
-    made = make(t._world, sizes, suggested_strides(t, sizes), 0, t.dtype, t.device)  # type: ignore[attr-defined]
-    return depending_on(made, (t,))
+    sizes = (*input.shape[:2], *each)
+    made = make(input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device)  # type: ignore[attr-defined]
+    return depending_on(made, (input,))
 
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
@@ -429,8 +456,8 @@ def _take_along_dim(t: Tensor, indices: Tensor, dim: Any = None) -> Any:
     dim %= max(t.dim(), 1)
     for d in range(t.dim()):
         if d != dim:
-            if any(sure(n == 1) for n in (t.size(d), indices.size(d))):
-                return NotImplemented
+            if hint(t.size(d)) != hint(indices.size(d)):
+                return NotImplemented  # broadcast
             torch._check(t.size(d) == indices.size(d))
     return torch.gather(t, dim, indices)
 
@@ -441,7 +468,8 @@ def _loss(inner: Any) -> Callable[..., Any]:
     def stand_in(
         t: Tensor, target: Tensor, *args: Any, reduction: str = "mean", **more: Any
     ) -> Any:
-        if args or more or t.dim() != target.dim() or reduction not in _REDUCTIONS:
+        unusual = args or any(more.get(name) is not None for name in _DEPRECATED)
+        if unusual or t.dim() != target.dim() or reduction not in _REDUCTIONS:
             return NotImplemented
         if not all(_same_for_sure(a, b) for a, b in zip(t.size(), target.size())):
             return NotImplemented
@@ -451,6 +479,7 @@ def _loss(inner: Any) -> Callable[..., Any]:
 
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_DEPRECATED = ("size_average", "reduce", "weight", "input", "target")
 
 
 def _same_for_sure(a: Any, b: Any) -> bool:
@@ -488,6 +517,8 @@ def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
 StandIn = tuple[tuple[Any, ...], Callable[..., Any]]
 T = torch.Tensor
 STAND_INS: dict[str, StandIn] = {
+    "reshape": ((torch.reshape, T.reshape), reshape),
+    "flatten": ((torch.flatten, T.flatten), flatten),
     "matmul": ((torch.matmul, T.matmul, operator.matmul, torch.linalg.matmul), _matmul),
     "__matmul__": ((T.__matmul__,), _matmul),
     "__rmatmul__": ((T.__rmatmul__,), lambda a, b: _matmul(b, a)),

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from pliant.fake.order import broadcast_order, hint, is_contiguous, nesting, sure
+from pliant.sym import node_layout
+from pliant.sym.expr import as_expr
 
 Tensor = torch.Tensor
 
@@ -103,13 +105,17 @@ def is_dense(t: Tensor) -> bool:
 
 
 def _is_dense_symbolic(t: Tensor) -> bool:
-    symbolic = next(n for n in (*t.size(), *t.stride()) if type(n) is not int)
-    sizes, strides = (
-        [symbolic.node.wrap_int(n) if type(n) is int else n.node for n in numbers]
-        for numbers in (t.size(), t.stride())
-    )
-    answer = symbolic.node.is_non_overlapping_and_dense(sizes, strides)
+    numbers: list[Any] = [*t.size(), *t.stride()]
+    symbolic = next((n for n in numbers if type(n) is not int), None)
+    if symbolic is None:  # all of them have turned out to be constants
+        return bool(node_layout.is_non_overlapping_and_dense(*_constants(t)).value)
+    nodes = [symbolic.node.wrap_int(n) if type(n) is int else n.node for n in numbers]
+    answer = symbolic.node.is_non_overlapping_and_dense(nodes[: t.dim()], nodes[t.dim() :])
     return bool(answer.guard_bool("", 0))
+
+
+def _constants(t: Tensor) -> Any:
+    return (tuple(map(as_expr, numbers)) for numbers in (t.size(), t.stride()))
 
 
 def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
@@ -125,7 +131,7 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
     return tuple(result)
 
 
-def _together(a: int, b: int) -> int | None:
+def _together(a: Any, b: Any) -> Any:
     """The common size of two dimensions; None where there is none.
 
     Symbolic sizes are asked about as little as possible: above all not whether they are 1 if they
@@ -168,9 +174,7 @@ def pointwise_strides(
     if any(t._has_symbolic_sizes_strides for t in tensors):
         # That dimensions of size 1 can get other strides in eager PyTorch is no difference in
         # layout.
-        if all(is_contiguous(t) for t in tensors):
-            return contiguous_strides(sizes)
-        order = broadcast_order([_known_spread(t, sizes) for t in tensors], sizes)
+        order = broadcast_order(tensors, sizes)
         if order is not None:
             return ordered_strides(sizes, order[::-1])
     if uniform and all(t.size() == sizes for t in tensors):
@@ -183,14 +187,6 @@ def pointwise_strides(
         if all(t.stride() == first and is_dense(t) for t in tensors):
             return tuple(first)
     return _permuted_strides([_spread(t, sizes) for t in tensors], sizes)
-
-
-def _known_spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
-    """As `_spread`, where a size of 1 that stays 1 may count as broadcast."""
-    shift = len(sizes) - t.dim()
-    return [0] * shift + [
-        0 if sure(size == 1) else stride for size, stride in zip(t.size(), t.stride())
-    ]
 
 
 def like_strides(t: Tensor) -> tuple[int, ...] | None:

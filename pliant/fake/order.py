@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from pliant.sym import node_layout
+from pliant.sym.cond import TRUE
 from pliant.sym.expr import as_expr
 
 Tensor = torch.Tensor
@@ -33,9 +34,10 @@ def is_contiguous(t: Tensor) -> bool:
     if not t._has_symbolic_sizes_strides:
         return t.is_contiguous()
     numbers = (*t.size(), *t.stride())
-    env = next(n.node.env for n in numbers if type(n) is not int)
     exprs = tuple(as_expr(n) if type(n) is int else n.node.expr for n in numbers)
-    return env.known(node_layout.is_contiguous(exprs[: t.dim()], exprs[t.dim() :])) is True
+    cond = node_layout.is_contiguous(exprs[: t.dim()], exprs[t.dim() :])
+    env = next((n.node.env for n in numbers if type(n) is not int), None)
+    return cond is TRUE or (env is not None and env.known(cond) is True)
 
 
 def nesting(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
@@ -86,25 +88,34 @@ def hint(number: Any) -> Any:
     return number if type(number) is int else number.node.hint
 
 
-def broadcast_order(operands: Sequence[Sequence[Any]], sizes: Sequence[Any]) -> list[int] | None:
+def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int] | None:
     """The order of the dimensions in the result of a pointwise operation: that of the first operand
-    which has them all, if those before it, as far as they tell, agree. An operand is its strides,
-    0 where it is broadcast. None where it takes more questions."""
-    row_major = list(reversed(range(len(sizes))))
-    before: list[Sequence[Any]] = []
-    found = row_major
-    for strides in operands:
-        before.append(strides)
-        if all(type(n) is not int or n != 0 for n in strides):
-            order = nesting(sizes, strides)
+    which has them all, if those before it, as far as they tell, agree. None where it takes more
+    questions.
+
+    Dimensions of size 1 have to agree as well. Their strides matter to nothing else, but where the
+    result has size 1 there too, PyTorch sorts by them.
+    """
+    found = list(reversed(range(len(sizes))))
+    told: list[Tensor] = []
+    for t in tensors:
+        told.append(t)
+        if t.dim() == len(sizes) and not any(map(_is_spread, t.size(), t.stride(), sizes)):
+            order = nesting(t.size(), t.stride())
             if order is None:
                 return None
             found = order
             break
-    return found if all(_agrees(strides, sizes, found) for strides in before) else None
+    return found if all(_agrees(t, found) for t in told) else None
 
 
-def _agrees(strides: Sequence[Any], sizes: Sequence[Any], order: list[int]) -> bool:
-    told = [d for d in order if not sure(strides[d] == 0)]
-    told = [d for d in told if not sure(sizes[d] == 1)]
-    return all(sure(_spans(strides[e], strides[d], sizes[d])) for d, e in pairwise(told))
+def _is_spread(size: Any, stride: Any, wide: Any) -> bool:
+    """Whether one element serves for all."""
+    return sure(stride == 0) or (sure(size == 1) and not sure(wide == 1))
+
+
+def _agrees(t: Tensor, order: list[int]) -> bool:
+    shift = len(order) - t.dim()
+    sizes, strides = t.size(), t.stride()
+    own = [d - shift for d in order if d >= shift and not sure(strides[d - shift] == 0)]
+    return all(sure(_spans(strides[e], strides[d], sizes[d])) for d, e in pairwise(own))

@@ -32,8 +32,7 @@ UNTAGGED = frozenset(
         "aten.binary_cross_entropy.default",
         "aten.binary_cross_entropy_with_logits.default",
         "aten.soft_margin_loss.default",
-        "aten.bernoulli.default",
-        "aten.bernoulli.p",
+        "aten.rsub.Tensor",
         "aten.complex.default",
         "aten.polar.default",
         "aten.where.ScalarOther",
@@ -43,8 +42,10 @@ UNTAGGED = frozenset(
         "aten.log_sigmoid_backward.default",
     )
 )
-# Tagged, but the result looks like the first argument.
-NOT_QUITE = frozenset(("aten.masked_fill.Scalar", "aten.masked_fill.Tensor"))
+# Tagged, but the result is contiguous whatever the operands are.
+NOT_QUITE = frozenset(
+    ("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", "aten.mvlgamma.default")
+)
 
 
 def applies(op: Op, fakes: list[Fake]) -> bool:

@@ -20,6 +20,7 @@ from pliant.fake.layout import (
     ordered_strides,
     suggested_strides,
 )
+from pliant.fake.order import nesting
 from pliant.fake.tensor import as_plain, make
 
 Tensor = torch.Tensor
@@ -298,6 +299,10 @@ def _group_norm_cpu(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Any:
     return result, stats, torch.empty_like(stats)
 
 
+def _pixel_unshuffle_cpu(func: Any, t: Tensor, factor: int) -> Tensor:
+    return torch.clone(t) if t.numel() == 0 else func(t, factor)  # nothing stays as it is
+
+
 def _scaled_mm_cpu(func: Any, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Any:
     # Only CUDA insists on a layout.
     return func(a.contiguous(), b.t().contiguous().t(), *args, **kwargs)
@@ -383,6 +388,7 @@ _CPU: dict[str, Rule] = {
     # These keep the memory format of their input.
     "aten.max_unpool2d.default": _like_input,
     "aten.pixel_shuffle.default": _like_input,
+    "aten.pixel_unshuffle.default": _pixel_unshuffle_cpu,
     "aten.channel_shuffle.default": _like_input,
     "aten.native_channel_shuffle.default": _like_input,
     "aten.reflection_pad2d.default": _like_input,
@@ -395,14 +401,28 @@ _BY_DEVICE: dict[str, dict[str, Rule]] = {"cpu": _CPU}
 # Rules that need the real device: they see the fakes, and what the meta kernel said.
 
 
+def _constant(t: Any) -> Any:
+    """The same with the sizes that it has now, which it has to have from here on."""
+    sizes, strides = ([int(n) for n in numbers] for numbers in (t.size(), t.stride()))
+    return make(t._world, sizes, strides, 0, t.dtype, t.device)
+
+
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any], told: Tensor) -> Tensor:
     """The library that will be used decides the memory format, and PyTorch decides the library."""
     image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
-    if image._has_symbolic_sizes_strides:
+    symbolic = [t for t in (image, weight) if t._has_symbolic_sizes_strides]
+    if symbolic:
         # Which library is chosen would be a question about every size; the layout is not.
-        nhwc = is_like_channels_last(image) or is_like_channels_last(weight)
-        strides = channels_last_strides if nhwc else contiguous_strides
-        return told.new_empty_strided(told.size(), strides(told.size()))
+        if image.dim() == 3:  # the row is made contiguous, the weight is not
+            nhwc = nesting(weight.size(), weight.stride()) == [1, 2, 0]
+        else:
+            nhwc = is_like_channels_last(image) or is_like_channels_last(weight)
+        if not nhwc or image.dim() != 5:
+            layout = channels_last_strides if nhwc else contiguous_strides
+            return told.new_empty_strided(told.size(), layout(told.size()))
+        # But for volumes, where not every library knows the format.
+        image, weight, bias = (t if t is None else _constant(t) for t in (image, weight, bias))
+        told = told.new_empty([int(n) for n in told.size()])
     flat = image.dim() == 3  # conv1d runs as conv2d over one row, which is made contiguous first
     if flat:
         sizes = (*image.shape[:2], 1, image.shape[2])

@@ -24,14 +24,18 @@ class Window:
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
     offset: Any
-    dtype: torch.dtype | None = None  # that of the tensor, if it is not said
+    # As the tensor has it, if it is not said.
+    dtype: torch.dtype | None = None
+    conj: bool | None = None
+    neg: bool | None = None
 
 
 Rule = Callable[..., Window | list[Window] | None]
 
 
 def window_of(t: torch.Tensor) -> Window:
-    return Window(tuple(t.size()), tuple(t.stride()), t.storage_offset(), t.dtype)
+    place = (tuple(t.size()), tuple(t.stride()), t.storage_offset())
+    return Window(*place, t.dtype, t.is_conj(), t.is_neg())
 
 
 def rule_for(name: str) -> Rule | None:
@@ -54,14 +58,14 @@ def _dim(rank: int, dim: int) -> int:
 
 
 def _view(t: torch.Tensor, sizes: Sequence[Any]) -> Window | None:
-    shape = _filled_in(t, sizes)
+    shape = filled_in(t, sizes)
     if not t.is_contiguous():
         strides = _split_strides(t, shape)
         return None if strides is None else Window(shape, strides, t.storage_offset())
     return Window(shape, contiguous_strides(shape), t.storage_offset())
 
 
-def _filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
+def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
     """The sizes, with what stands for -1, and the certainty that the elements suffice."""
     missing = [d for d, size in enumerate(sizes) if type(size) is int and size == -1]
     total, given = t.numel(), 1
@@ -169,16 +173,18 @@ def _select(t: torch.Tensor, dim: int, index: Any) -> Window | None:
     size = t.size(dim)
     torch._check(-size <= index)
     torch._check(index < size)
-    if _is_negative(index):
-        index = index + size
+    index = _from_start(index, index + size, index)
     sizes, strides = list(t.size()), list(t.stride())
     offset = t.storage_offset() + index * strides[dim]
     del sizes[dim], strides[dim]
     return Window(tuple(sizes), tuple(strides), offset)
 
 
-def _is_negative(index: Any) -> bool:
-    return bool(index < 0)
+def _from_start(index: Any, if_negative: Any, otherwise: Any) -> Any:
+    """What an index means depends on its sign. Where that is in the data, both are written down."""
+    if type(index) is not int and not index.node.has_hint() and not sure(index >= 0):
+        return torch.sym_ite(index < 0, if_negative, otherwise)
+    return if_negative if index < 0 else otherwise
 
 
 def _slice(
@@ -211,11 +217,7 @@ def _bound(at: Any, size: Any, start: bool) -> Any:
         return torch.sym_min(at, size) if at > 0 else torch.sym_max(size + at, 0)
     if at is size:
         return size
-    if sure(at >= 0):
-        return torch.sym_min(at, size)
-    if at < 0:
-        return torch.sym_max(at + size, 0)
-    return torch.sym_min(at, size)
+    return _from_start(at, torch.sym_max(at + size, 0), torch.sym_min(at, size))
 
 
 LARGEST = 2**63 - 1

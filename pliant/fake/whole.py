@@ -39,12 +39,12 @@ def answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> F
     return depending_on(shell, tensors)
 
 
-def depending_on(made: Fake, tensors: Iterable[Any]) -> Any:
+def depending_on(made: Any, tensors: Iterable[Any]) -> Any:
     """`made`, of which autograd knows that it was made from these tensors."""
     graded = [t for t in tensors if type(t) is Fake and t.requires_grad]
     if not graded or not torch.is_grad_enabled():
         return made
-    return _Made.apply(lambda: made, *graded)  # type: ignore[no-untyped-call]
+    return _Made.apply(lambda: made, *graded)
 
 
 class _Made(torch.autograd.Function):
@@ -56,9 +56,9 @@ class _Made(torch.autograd.Function):
         return make_it()
 
     @staticmethod
-    def backward(ctx: Any, grad: Fake) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Fake) -> Any:
         tensors = ctx.saved_tensors
-        gradients = (depending_on(torch.empty_like(t), (grad, *tensors)) for t in tensors)  # type: ignore[arg-type]
+        gradients = (depending_on(torch.empty_like(t), (grad, *tensors)) for t in tensors)
         return None, *gradients
 
 

@@ -23,6 +23,7 @@ from pliant.fake import composites, convert, data, pointwise, rules, shapes, tra
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Argument, Kind, Op, describe
+from pliant.fake.order import is_contiguous
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize
 from pliant.sym.env import ShapeEnv
@@ -62,6 +63,7 @@ class World(TorchDispatchMode):
         self._recipes: dict[Any, Recipe] = {}
         self._default_dtype = torch.get_default_dtype()
         self._notes = Notes("")
+        self.scalars: dict[int, Any] = {}  # what is known of the data: numbers, by fake
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -122,13 +124,15 @@ class World(TorchDispatchMode):
         except RuntimeError as error:
             if not _refuses_symbols(error) or self._mutated(args, kwargs):
                 raise
-        # C++ that knows plain sizes only. PyTorch has some of it in Python as well.
-        try:
-            with self, torch._C._EnablePythonDispatcher():
-                return func(*args, **kwargs)
-        except RuntimeError as error:
-            if not _refuses_symbols(error):
-                raise
+        # C++ that knows plain sizes only. PyTorch has some of it in Python as well, which tells the
+        # layout of results for contiguous arguments.
+        if all(map(is_contiguous, _fakes_in((args, kwargs)))):
+            try:
+                with self, torch._C._EnablePythonDispatcher():
+                    return func(*args, **kwargs)
+            except RuntimeError as error:
+                if not _refuses_symbols(error):
+                    raise
         plain = self._specialised((args, kwargs))
         with self:
             return func(*plain[0], **plain[1])
@@ -136,9 +140,9 @@ class World(TorchDispatchMode):
     def _specialised(self, value: Any) -> Any:
         """With every size as the number that it is now, which it has to be from here on."""
         if type(value) is Fake and value._has_symbolic_sizes_strides:
-            layout = ([int(n) for n in numbers] for numbers in (value.size(), value.stride()))
+            sizes, strides = ([int(n) for n in ns] for ns in (value.size(), value.stride()))
             with self:
-                return value.as_strided(*layout, int(value.storage_offset()))
+                return torch.as_strided(value, sizes, strides, int(value.storage_offset()))
         if isinstance(value, torch.SymInt):
             return int(value)
         if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
@@ -348,10 +352,17 @@ class World(TorchDispatchMode):
         return self._window(args[0], found)
 
     def _window(self, t: Fake, window: views.Window) -> Fake:
+        conj = t.is_conj() if window.conj is None else window.conj
+        neg = t.is_neg() if window.neg is None else window.neg
         if window.dtype is not None and window.dtype is not t.dtype:
             t = empty_view(t, window.dtype)
         placed = (t, window.sizes, window.strides, window.offset)
-        return adopt(self._self, as_plain(torch.ops.aten.as_strided.default, placed, {}))
+        view = adopt(self._self, as_plain(torch.ops.aten.as_strided.default, placed, {}))
+        if view.is_conj() is not conj:
+            torch._C._set_conj(view, conj)
+        if view.is_neg() is not neg:
+            torch._C._set_neg(view, neg)
+        return view
 
     def _meta(self, meta: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run a meta kernel; the ones in Python, where they exist, which take symbolic sizes."""
@@ -360,6 +371,8 @@ class World(TorchDispatchMode):
 
     def _reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if op.name in RESIZES:
+            if views.is_symbolic_call(args):
+                raise Unsupported("resized, with symbolic sizes")
             twins = Twins()
             op.func(*twins.swap(args), **twins.swap_kwargs(kwargs))
             resize(args[0], twins.of(args[0]))
@@ -376,6 +389,8 @@ class World(TorchDispatchMode):
     def _data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         check = (self._notes.function, op.name)
         if op.name == "aten._local_scalar_dense.default":
+            if id(args[0]) in self.scalars:
+                return self.scalars[id(args[0])]
             found = data.scalar(self.env, args[0].dtype, f"{self._notes.function}()")
             if found is None or not self.reads_numbers:
                 raise DataDependent(op.name)

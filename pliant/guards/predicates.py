@@ -123,6 +123,19 @@ class IsSubclass:
         return f"(lambda c: issubclass(c, {self.of.__qualname__}) is {self.expected})"
 
 
+@dataclass(frozen=True, slots=True)
+class HasNames:
+    """Of a class: which names its own namespace has, in order."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, value: type) -> bool:
+        return tuple(vars(value)) == self.names
+
+    def __repr__(self) -> str:
+        return f"(lambda c: tuple(vars(c)) == {self.names})"
+
+
 def is_empty_cell(cell: types.CellType) -> bool:
     """Of a closure cell: its variable is not bound."""
     try:

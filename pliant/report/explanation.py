@@ -58,10 +58,9 @@ class Explanation:
         return sum(_operations(graph) for graph in self.graphs)
 
     def __str__(self) -> str:
-        lines = [
-            f"{len(self.captured)} compilations, {self.graph_count} graphs with {self.op_count} "
-            f"operations, {self.graph_break_count} graph breaks",
-        ]
+        graphs = f"{_count(self.graph_count, 'graph')} with {_count(self.op_count, 'operation')}"
+        breaks = _count(self.graph_break_count, "graph break")
+        lines = [f"{_count(len(self.captured), 'compilation')}, {graphs}, {breaks}"]
         for number, one in enumerate(self.captured):
             lines += ["", f"{number}: {one.name}", *(f"  {line}" for line in _about(one))]
         return "\n".join(lines)
@@ -70,9 +69,13 @@ class Explanation:
         return str(self)
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _about(one: Captured) -> Iterator[str]:
     count = 0 if one.graph is None else _operations(one.graph)
-    yield f"graph: {count} operations"
+    yield f"graph: {_count(count, 'operation')}"
     shown = [guard for guard in one.guards if not guard.routine]
     yield from _listed("guards", [str(guard) for guard in shown])
     yield from _listed("symbols", [str(why) for why in one.symbols])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import types
+import warnings
 import weakref
 from typing import Any
 
@@ -29,7 +30,10 @@ def load(
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope = dict(namespace)
     scope["__name__"] = "pliant.residual"
-    exec(compile(source, file, "exec"), scope)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # about what the user wrote: `x is 1`
+        code = compile(source, file, "exec")
+    exec(code, scope)
     function = next(
         value
         for value in scope.values()

@@ -164,6 +164,10 @@ class SymNode:
     def has_hint(self) -> bool:
         return self.hint is not None
 
+    def require_hint(self, fallback: Any = None) -> Any:
+        """What PyTorch before 2.12 calls to optimise for a size."""
+        return self.hint if self.has_hint() else fallback
+
     def maybe_as_int(self) -> int | None:
         return self.constant if self.pytype is int else None
 

@@ -27,7 +27,7 @@ def test_shared_names_have_torchs_defaults():
     dynamo = pytest.importorskip("torch._dynamo.config")
     for name in (
         "recompile_limit accumulated_recompile_limit fail_on_recompile_limit_hit specialize_int "
-        "specialize_float capture_scalar_outputs automatic_dynamic_shapes assume_static_by_default"
+        "specialize_float automatic_dynamic_shapes assume_static_by_default"
     ).split():
         assert getattr(Options(), name) == getattr(dynamo, name)
 

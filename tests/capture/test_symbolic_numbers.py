@@ -68,7 +68,7 @@ ANY_NUMBER = {
     "ceil": lambda n: (math.ceil(n / 3), math.trunc(n / 3), math.floor(n), math.ceil(n * 0.75)),
     "divmod": lambda n: (divmod(n, 4), divmod(7, abs(n) + 1), n / 2 // 1, n / 2 % 1),
     "extremes": lambda n: (max(n, 4), min([n, 4, n + 2]), max(n / 2, 1.5), abs(n - 5)),
-    "sums": lambda n: (sum([n, n, 1]), sum([n, 1.5]), sum([n], n), math.prod([n, 2, n])),
+    "sums": lambda n: (sum([n, n, 1]), sum([n], n), math.prod([n, 2, n])),
     "comparisons": lambda n: (n < 3, n == 3, n != 3, 3 > n, n < 2.5, n >= 2.5, n == 2.5, n == 2.0),
     "flags": lambda n: ((n < 3) + 1, (n < 3) & (n > 1), (n < 3) ^ (n > 1), (n < 3) == (n > 1)),
     "flags_as_numbers": lambda n: (int(n < 3), float(n < 3), -(n < 3), sum([n < 3, n > 1])),

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from pliant.fake import Fake, TensorSpec, World, metadata
+from pliant.fake import Fake, TensorSpec, World, kind_without_fake, metadata
 from pliant.sym.env import ShapeEnv
-from pliant.sym.expr import evaluate
-from pliant.sym.node import from_torch
+from pliant.sym.expr import as_expr, evaluate, mul
+from pliant.sym.node import from_torch, to_torch
 
 Path = tuple[Any, ...]
 Values = dict[Any, Any]  # of symbols
@@ -68,9 +68,11 @@ def at(spec: TensorSpec, values: Values) -> TensorSpec:
     return replace(spec, sizes=sizes, strides=strides, offset=number(spec.offset, values))
 
 
-def from_data(fakes: dict[Path, Any], reals: dict[Path, Any]) -> Values:
+def from_data(
+    fakes: dict[Path, Any], reals: dict[Path, Any], known: Values | None = None
+) -> Values:
     """The symbols that results brought with them, with the values they have in the real ones."""
-    found: Values = {}
+    found: Values = dict(known or {})
     for path in fakes.keys() & reals.keys():
         for symbolic, value in zip(numbers(fakes[path]), numbers(reals[path])):
             if isinstance(symbolic, SYMBOLIC):
@@ -180,6 +182,55 @@ def check(
     return result
 
 
+def symbolic(world: World, t: torch.Tensor, values: Values) -> Any:
+    """A fake of `t` whose sizes are symbols; and its strides, where they follow from sizes."""
+    if kind_without_fake(t) is not None:
+        return world.from_real(t)
+    env = world.env
+    sizes = [env.add_input(f"s{len(values)}_{d}", n) for d, n in enumerate(t.size())]
+    values.update(zip(sizes, t.size()))
+    strides, step, real = [as_expr(0)] * t.dim(), as_expr(1), 1
+    for d in sorted(range(t.dim()), key=lambda d: (t.stride(d), -d)):
+        strides[d] = step if t.stride(d) == real else as_expr(t.stride(d))
+        step, real = mul(strides[d], sizes[d]), t.stride(d) * max(t.size(d), 1)
+    layout = tuple(tuple(to_torch(n, env) for n in numbers) for numbers in (sizes, strides))
+    return world.from_real(t, layout)
+
+
+def roughly(value: Any, values: Values) -> Any:
+    """As `look`, without what says nothing: strides of dimensions of size 1, and of nothing."""
+    seen = look(value, values)
+    if not isinstance(seen, TensorSpec):
+        return seen
+    pairs = zip(seen.sizes, seen.strides)
+    strides = () if 0 in seen.sizes else tuple(n if size != 1 else 0 for size, n in pairs)
+    return replace(seen, strides=strides, offset=0, is_leaf=True)
+
+
+def check_symbolically(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    world, values = World(ShapeEnv(duck=False)), {}
+    made: dict[int, Any] = {}
+
+    def fake(t: torch.Tensor) -> Any:
+        if id(t) not in made:
+            made[id(t)] = symbolic(world, t, values)
+        return made[id(t)]
+
+    result = world.run(func, *rebuild((args, kwargs), fake)).value
+    fakes, reals = leaves(result), leaves(func(*args, **kwargs))
+    values = from_data(fakes, reals, values)
+    if assumed_wrong(world.env, values):
+        return
+    for guard in world.env.guards():
+        if guard.condition.symbols <= values.keys():
+            assert evaluate(guard.condition, values), f"{guard} excludes its own example"
+    assert {p: roughly(v, values) for p, v in fakes.items()} == {
+        p: roughly(v, values) for p, v in reals.items()
+    }
+
+
 def grown(t: torch.Tensor) -> torch.Tensor:
     """A float tensor as the result of an operation, so that in-place functions accept it."""
     if not (t.is_floating_point() or t.is_complex()):
@@ -197,6 +248,12 @@ def with_grad() -> Callable[[Any], Any]:
 def agree() -> Callable[..., Any]:
     """`agree(func, *args, **kwargs)`: fakes and eager must agree on this call."""
     return lambda func, *args, **kwargs: check(func, args, kwargs)
+
+
+@pytest.fixture
+def agree_symbolically() -> Callable[..., Any]:
+    """`agree_symbolically(func, *args, **kwargs)`: the same, with symbols for sizes."""
+    return lambda func, *args, **kwargs: check_symbolically(func, args, kwargs)
 
 
 @pytest.fixture

@@ -171,6 +171,7 @@ REDUCTIONS: dict[str, Make] = {
     "cumsum": lambda: call(torch.cumsum, flipped(3, 4), 0),
     "logsumexp": lambda: call(torch.logsumexp, r(3, 4), 1),
     "softmax": lambda: call(torch.softmax, flipped(3, 4), 1),
+    "softmax channels last": lambda: call(torch.softmax, cl(2, 3, 4, 5), 1),
     "softmax dtype": lambda: call(F.softmax, r(3, 4), -1, dtype=torch.float64),
     "sort": lambda: call(torch.sort, flipped(3, 4), 0),
     "topk": lambda: call(torch.topk, r(3, 4), 2),

@@ -127,6 +127,40 @@ def test_every_operator(
     assert compared > 4000
 
 
+# Numbers that are in an operator's own arguments are known; the sizes of its tensors are not.
+NOT_WITH_SYMBOLS = {
+    "resize_": "Unsupported",
+    "resize_as_": "Unsupported",
+}
+
+
+@pytest.mark.parametrize(
+    "layout",
+    ["plain", *(pytest.param(name, marks=pytest.mark.long) for name in LAYOUTS if name != "plain")],
+)
+def test_every_operator_with_symbolic_sizes(
+    agree_symbolically: Any, change: Any, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    """All sizes of all tensors are symbols; the result has to look right for the present ones."""
+    expected = {name: kind for kind, names in EXPECTED.items() for name in names}
+    expected |= NOT_WITH_SYMBOLS
+    outcomes: dict[str, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, op, dtype in operators(monkeypatch):
+            for call in calls(op, dtype):
+                args, kwargs = change(call, LAYOUTS[layout])
+                if not runs(op.op, change((args, kwargs), torch.clone)):
+                    continue
+                try:
+                    agree_symbolically(op.op, *args, **kwargs)
+                except Exception as error:
+                    kind = type(error).__name__
+                    known = kind == expected.get(name) or name in UNDECIDABLE
+                    outcomes[name] = "" if known else f"{kind}: {str(error)[:300]}"
+    assert {name: said for name, said in outcomes.items() if said} == {}
+
+
 def runs(func: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
     """Whether eager accepts the call: not every operator takes every layout."""
     try:

@@ -375,6 +375,19 @@ def test_backward_runs_on_fakes() -> None:
     assert type(x.grad) is Fake and metadata(x.grad).sizes == (3, 4)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_backward_runs_through_functions_that_are_answered_as_a_whole(again: bool) -> None:
+    world = World()
+    real = torch.ones(2, 3, 4, requires_grad=True)
+    weight = world.from_real(torch.ones(5, 4, requires_grad=True))
+    x = world.from_real(real)
+    loss = world.run(F.linear, (x, weight)).value.sum()
+    grads = world.run(torch.autograd.grad, (loss, [x, weight]), {"create_graph": again}).value
+    assert [metadata(g).sizes for g in grads] == [(2, 3, 4), (5, 4)]
+    assert [g.stride() for g in grads] == [(12, 4, 1), (4, 1)]
+    assert [g.requires_grad for g in grads] == [again, again]
+
+
 def test_vmap_and_grad_run_on_fakes() -> None:
     world = World()
     x = world.from_real(torch.ones(3, 4))

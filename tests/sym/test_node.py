@@ -274,8 +274,9 @@ def test_pytorchs_functions_on_backed_numbers():
     assert theirs.guard_or_false(a == 1) is False and theirs.guard_or_true(a == 1) is False
     assert guards(env) == ["s0 != 1"]
     assert theirs.statically_known_true(a == 5) is False and not theirs.is_nested_int(a)
-    assert theirs.has_guarding_hint(a) and theirs.guarding_hint_or_throw(a * b) == 35
-    assert theirs.optimization_hint(a + b) == 12
+    if hasattr(theirs, "has_guarding_hint"):  # since torch 2.12
+        assert theirs.has_guarding_hint(a) and theirs.guarding_hint_or_throw(a * b) == 35
+        assert theirs.optimization_hint(a + b) == 12
     assert isinstance(theirs.sym_eq((a, b), (b, a)), torch.SymBool)
     assert not theirs.free_unbacked_symbols(a) and theirs.has_free_symbols(a)
     assert theirs.guard_int(b) == 7 and theirs.expect_true(a < 9) is True
@@ -353,4 +354,5 @@ def test_bools_count_as_numbers():
 
 def test_the_node_has_all_methods_that_pytorch_calls():
     ours, public = set(dir(SymNode)), {n for n in dir(theirs.SymNode) if not n.startswith("_")}
-    assert public - ours == {"evaluate", "with_shape_env"}  # only called on itself
+    only_on_itself = {"evaluate", "with_shape_env"}
+    assert public - ours == only_on_itself

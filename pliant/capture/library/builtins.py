@@ -110,16 +110,15 @@ LOGGING_METHODS = (
 BREAKING: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("io", builtins, ("print", "input", "open", "breakpoint", "help", "exit", "quit")),
     ("unsupported-function", builtins, ("eval", "exec", "compile")),
-    ("class-definition", builtins, ("__build_class__", "property", "classmethod", "staticmethod")),
     ("clock", time, CLOCKS),
     ("io", os, OS_FUNCTIONS),
     ("logging", logging, LOGGING_METHODS),
-    ("logging", logging.Logger, LOGGING_METHODS),
-    ("logging", logging.LoggerAdapter, LOGGING_METHODS),
+    ("logging", logging.Logger, ("warn", "handle")),  # the others are in `logs`
+    ("logging", logging.LoggerAdapter, ("warn",)),
     ("warning", _warnings, ("warn", "warn_explicit")),
     ("unsupported-function", sys, ("_getframe", "getrefcount", "settrace", "setprofile",
                                 "setrecursionlimit", "exit")),
-    ("unsupported-function", _thread, ("get_ident", "start_new_thread", "allocate_lock")),
+    ("unsupported-function", _thread, ("get_ident", "start_new_thread")),
 )  # fmt: skip
 _register_breaks()
 

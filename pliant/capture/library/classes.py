@@ -86,7 +86,8 @@ def make_object(
     obj = trace.read(_new(trace, cls, args, kwargs))
     if not issubclass(obj.python_type(), real):
         return obj
-    if isinstance(obj, Const):  # an immutable scalar: there is nowhere to put attributes
+    if isinstance(obj, Const) and not isinstance(obj.value, type):
+        # an immutable scalar: there is nowhere to put attributes
         if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
             raise Break("unsupported-class", f"{real.__name__}, which has __init__")
         return obj
@@ -136,6 +137,8 @@ def _read_all(trace: Trace, kwargs: dict[str, Value]) -> dict[str, Value]:
 
 def _enum_member(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`Color(1)`: the members of an enumeration never change."""
+    if not cls.value.__members__ and len(args) > 1:
+        return METHODS[enum.EnumType, "_create_"](trace, [cls, *args], kwargs)
     arguments = [trace.read(arg) for arg in args]
     if not all(is_constant(arg) for arg in arguments) or kwargs or not cls.value.__members__:
         raise Break("unsupported-class", f"the enumeration {cls.value.__name__}")
@@ -430,8 +433,10 @@ for _base in (int, float, complex, str, bytes):
 @function(type)
 def type_of(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     """`type(x)`; with three arguments it makes a class."""
+    if len(args) == 3:
+        return METHODS[type, "__new__"](trace, Const(type), *args, **kwargs)
     if len(args) != 1 or kwargs:
-        raise Break("class-definition", "type(name, bases, namespace)")
+        trace.throw(TypeError("type() takes 1 or 3 arguments"))
     return Const(trace.read(args[0]).python_type())
 
 

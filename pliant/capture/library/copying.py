@@ -20,6 +20,7 @@ from pliant.capture.values.containers import Mapping, Sequence, SetValue, instan
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import ExceptionValue, Instance, SliceValue
+from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ PICKLING = ("__reduce_ex__", "__reduce__", "__getnewargs_ex__", "__getnewargs__"
 class Memo(Mapping):
     """The dictionary that `deepcopy` hands down: which objects have been copied already."""
 
-    __slots__ = ("copies",)
+    __slots__ = ("copies", "memories")
 
     def __init__(self) -> None:
         super().__init__(dict)
+        self.memories: set[int] = set()  # of the tensors copied
         self.copies: dict[int, tuple[Value, Value]] = {}
 
 
@@ -73,9 +75,7 @@ def _deep(trace: Trace, x: Value, memo: Memo) -> Value:
 
 def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
     cls = x.python_type()
-    if issubclass(cls, torch.Tensor):
-        raise Break("tensor-method", f"copy.{name.strip('_')} of a tensor")
-    if isinstance(x, Const) or cls is type or trace.lookup(cls, name) is MISSING:
+    if isinstance(x, Const | TensorValue) or cls is type or trace.lookup(cls, name) is MISSING:
         return None
     found = trace.lookup(cls, name)
     return trace.class_value(cls, name) if isinstance(found, types.FunctionType) else None
@@ -83,6 +83,8 @@ def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
 
 def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
     """A copy of `x`, whose members are themselves (memo is None) or copies."""
+    if isinstance(x, TensorValue):
+        return _copy_tensor(trace, x, memo)
     if isinstance(x, Const | Number | Function | BuiltinMethod | SliceValue):
         return x
     copier = COPIERS.get(type(x))
@@ -91,6 +93,26 @@ def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
     if copier is None:
         raise Break("unsupported", f"a copy of a {x.python_type().__name__}")
     return copier(trace, x, memo)
+
+
+def _copy_tensor(trace: Trace, x: TensorValue, memo: Memo | None) -> Value:
+    """A deep copy of a tensor copies its memory: a clone, where no other copied tensor shares
+    it."""
+    fake = x.fake
+    plain = x.cls is torch.Tensor and x.attributes is None and not x.slots
+    if x.real is not None:
+        plain = plain and not vars(x.real) and x.real.grad is None
+    if memo is None or not plain or fake.requires_grad:
+        raise Break("tensor-method", "a copy of this tensor")
+    if not fake.is_contiguous() or fake.storage_offset() != 0:
+        raise Break("tensor-method", "a deep copy of a part of a tensor")
+    memory = fake.untyped_storage()._cdata
+    if memory in memo.memories:
+        raise Break("tensor-method", "a deep copy of tensors that share memory")
+    memo.memories.add(memory)
+    if len(memo.memories) > 1:
+        trace.writes_tensors = True  # it matters from now on which inputs share memory
+    return call(trace, Const(torch.Tensor.clone), [x])
 
 
 def _member(trace: Trace, x: Value, memo: Memo | None) -> Value:

@@ -61,6 +61,7 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.functions import BoundMethod, Function, Partial
 from pliant.capture.values.known import known_object
+from pliant.capture.values.made import STAND_INS, stand_in
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.wrap import BUILDERS
@@ -439,6 +440,13 @@ class CachedFunction(Value):
         return f"{emit.constant(CACHED)}({parts})"
 
 
+def _stand_in_cached(trace: Trace, value: CachedFunction) -> Any:
+    return functools.lru_cache(stand_in(trace, value.function))
+
+
+STAND_INS[CachedFunction] = _stand_in_cached
+
+
 @function(CACHED)
 def make_cached(trace: Trace, target: Value, *options: Value) -> Value:
     return CachedFunction(target, list(options))
@@ -494,7 +502,7 @@ def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
     if code is None or code in seen or not (trace.effects or trace.writes_tensors):
         return False
     seen.add(code)
-    written = {id(real) for value, _ in trace.effects.values() for real in _written_objects(value)}
+    written = {id(real) for real in trace.written()}
     cells = function.__closure__ or ()
     named = [*cells, function.__globals__]
     named += [cell.cell_contents for cell in cells if not is_empty_cell(cell)]
@@ -507,12 +515,6 @@ def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
 
 
 FOLLOWABLE = (types.FunctionType, CACHED)
-
-
-def _written_objects(value: Any) -> list[Any]:
-    """The real objects that a pending write is about: of a `__dict__` also its owner."""
-    owner = getattr(value, "owner", None)
-    return [getattr(holder, "real", None) for holder in (value, owner) if holder is not None]
 
 
 CALL[CachedFunction] = call_cached
@@ -566,48 +568,6 @@ def partialmethod_get(trace: Trace, method: Value, obj: Value, cls: Value = NONE
     assert isinstance(keywords, Mapping)
     bound = BoundMethod(target, obj)
     return Partial(functools.partial, bound, args, keywords.read_all(trace))
-
-
-# ---- attributes of functions made during the capture, which `functools.wraps` copies
-
-COPIED = frozenset({"__module__", "__doc__", "__annotations__", "__type_params__"})
-
-
-def function_attribute(trace: Trace, obj: Function, name: str) -> Value | None:
-    if name == "__dict__":
-        return instance_dict(trace, obj)
-    if obj.real is not None or name not in COPIED:
-        return get_function_attribute(trace, obj, name)
-    written = obj.instance_attribute(trace, name)
-    if written is not None:
-        return written
-    maker = {"__annotations__": _annotations, "__type_params__": _type_parameters}.get(name)
-    return maker(trace, obj) if maker is not None else get_function_attribute(trace, obj, name)
-
-
-def _annotations(trace: Trace, obj: Function) -> Value:
-    flat = drain(trace, obj.annotations) if obj.annotations is not None else []
-    names = [trace.read(name).constant() for name in flat[::2]]
-    return Mapping(dict, dict(zip(names, flat[1::2], strict=True)))
-
-
-def _type_parameters(trace: Trace, obj: Function) -> Value:
-    return plain_tuple([])
-
-
-def set_function_attribute(trace: Trace, obj: Function, name: str, value: Value | None) -> None:
-    if obj.real is not None or trace.lookup(types.FunctionType, name) is MISSING:
-        generic_set_attribute(trace, obj, name, value)
-    elif value is None or name not in (*COPIED, "__name__", "__qualname__"):
-        raise Break("attribute-write", f"function.{name}")
-    elif name in COPIED:
-        obj.store_attribute(trace, name, value)
-    else:
-        setattr(obj, name.strip("_"), trace.read(value).constant())
-
-
-GET[Function] = function_attribute
-SET[Function] = set_function_attribute
 
 
 @method(types.FunctionType, "__get__")

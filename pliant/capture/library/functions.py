@@ -1,15 +1,19 @@
-"""Functions made from their parts: `types.FunctionType(code, globals, name, defaults, closure)`."""
+"""Functions as objects: made from their parts, their attributes, and bound methods compared."""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 
-from pliant.capture.native import function
+from pliant.capture.model import SET, equal, generic_set_attribute, same_object
+from pliant.capture.native import function, method
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Value
+from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import BoundMethod, Function
 from pliant.capture.values.objects import Cell
+from pliant.guards.guard import Kind
+from pliant.guards.source import Attr
 
 
 @function(types.FunctionType)
@@ -44,3 +48,113 @@ def _items(trace: Trace, value: Value) -> list[Value]:
 @function(types.CellType)
 def make_cell(trace: Trace, contents: Value | None = None) -> Value:
     return Cell(contents)
+
+
+@method(types.CellType, "cell_contents")
+def cell_contents(trace: Trace, cell: Cell) -> Value:
+    if cell.contents is None:
+        trace.throw(ValueError("Cell is empty"))
+    return cell.contents
+
+
+def set_cell_attribute(trace: Trace, cell: Cell, name: str, value: Value | None) -> None:
+    if name != "cell_contents":
+        trace.throw(AttributeError(f"'cell' object has no attribute {name!r}"))
+    cell.store(trace, value)
+
+
+SET[Cell] = set_cell_attribute
+
+
+# ---- attributes of functions made during the capture
+
+
+def set_function_attribute(trace: Trace, obj: Function, name: str, value: Value | None) -> None:
+    """What every function has is kept by the value; the rest is in its `__dict__`."""
+    writer = WRITERS.get(name)
+    if writer is None:
+        generic_set_attribute(trace, obj, name, value)
+    elif obj.real is not None and value is not None and name == "__name__":
+        _same_name(trace, obj, trace.read(value))
+    elif obj.source is not None or value is None:
+        raise Break("attribute-write", f"function.{name}")
+    else:
+        trace.changes += 1
+        writer(trace, obj, trace.read(value))
+
+
+def _same_name(trace: Trace, obj: Function, value: Value) -> None:
+    """Libraries give functions the name that these have already."""
+    if not isinstance(value, Const) or value.value != obj.name or obj.source is None:
+        raise Break("attribute-write", "function.__name__")
+    trace.guard(Kind.EQUALS, Attr(obj.source, "__name__"), obj.name)
+
+
+def _set_text(field: str) -> Callable[[Trace, Function, Value], None]:
+    def write(trace: Trace, obj: Function, value: Value) -> None:
+        if not issubclass(value.python_type(), str):
+            trace.throw(TypeError(f"__{field}__ must be set to a string object"))
+        setattr(obj, field, value.constant())
+
+    return write
+
+
+def _set_defaults(trace: Trace, obj: Function, value: Value) -> None:
+    if isinstance(value, Sequence) and value.cls is tuple:
+        obj.defaults = list(value.items)
+    elif isinstance(value, Const) and value.value is None:
+        obj.defaults = []
+    else:
+        trace.throw(TypeError("__defaults__ must be set to a tuple object"))
+
+
+def _set_keyword_defaults(trace: Trace, obj: Function, value: Value) -> None:
+    if isinstance(value, Mapping):
+        obj.kwdefaults = dict(value.read_all(trace))
+    elif isinstance(value, Const) and value.value is None:
+        obj.kwdefaults = {}
+    else:
+        trace.throw(TypeError("__kwdefaults__ must be set to a dict object"))
+
+
+def _set_own(name: str) -> Callable[[Trace, Function, Value], None]:
+    def write(trace: Trace, obj: Function, value: Value) -> None:
+        obj.own[name] = value
+
+    return write
+
+
+def _set_code(trace: Trace, obj: Function, value: Value) -> None:
+    raise Break("attribute-write", "function.__code__")
+
+
+WRITERS: dict[str, Callable[[Trace, Function, Value], None]] = {
+    "__name__": _set_text("name"),
+    "__qualname__": _set_text("qualname"),
+    "__defaults__": _set_defaults,
+    "__kwdefaults__": _set_keyword_defaults,
+    "__doc__": _set_own("__doc__"),
+    "__module__": _set_own("__module__"),
+    "__annotations__": _set_own("__annotations__"),
+    "__code__": _set_code,
+}
+SET[Function] = set_function_attribute
+
+
+# ---- bound methods
+
+
+@method(types.MethodType, "__eq__")
+def method_eq(trace: Trace, left: Value, right: Value) -> Value:
+    right = trace.read(right)
+    if not isinstance(left, BoundMethod) or not isinstance(right, BoundMethod):
+        return NOT_IMPLEMENTED
+    return boolean(
+        same_object(trace, left.obj, right.obj) and equal(trace, left.function, right.function)
+    )
+
+
+@method(types.MethodType, "__ne__")
+def method_ne(trace: Trace, left: Value, right: Value) -> Value:
+    answer = method_eq(trace, left, right)
+    return answer if answer is NOT_IMPLEMENTED else boolean(not answer.constant())

@@ -210,6 +210,7 @@ def object_order(trace: Trace, obj: Value, other: Value) -> Value:
 def object_hash(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if isinstance(obj, Const):
+        _no_stand_in(trace, obj, "hash()")
         return Const(object.__hash__(obj.value))
     return Const(object.__hash__(_known_by_identity(trace, obj, "hash()")))
 
@@ -264,6 +265,7 @@ def object_pickling(trace: Trace, obj: Value, *args: Value) -> Value:
 def builtin_hash(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if is_constant(obj):
+        _no_stand_in(trace, obj, "hash()")
         try:
             return Const(hash(obj.constant()))
         except TypeError as error:
@@ -295,8 +297,14 @@ def builtin_id(trace: Trace, obj: Value) -> Value:
     """The identity of an object from outside is certain once it is assumed to be that one."""
     obj = trace.read(obj)
     if isinstance(obj, Const):
+        _no_stand_in(trace, obj, "id()")
         return Const(id(obj.value))
     return Const(id(_known_by_identity(trace, obj, "id()")))
+
+
+def _no_stand_in(trace: Trace, obj: Value, what: str) -> None:
+    if trace.stand_ins and id(obj.constant()) in trace.stand_ins:
+        raise Break("identity-number", f"{what} of something made here")
 
 
 def _known_by_identity(trace: Trace, obj: Value, what: str) -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from pliant.capture.attributes import module_namespace
-from pliant.capture.model import call, get_attribute
+from pliant.capture.model import CALL, call, get_attribute
 from pliant.capture.native import SHORTCUTS, function
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.value import NONE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
-from pliant.capture.values.objects import Instance
-from pliant.guards.guard import MISSING
+from pliant.capture.values.functions import CompiledFunction
+from pliant.capture.values.objects import Instance, Opaque
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.source import Attr, Fixed, Source
 
 TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -82,9 +87,33 @@ def _is_empty(trace: Trace, table: Value) -> bool:
 SHORTCUTS[torch.nn.Module._wrapped_call_impl] = call_module
 
 
-@function(torch.manual_seed, torch.seed, torch.initial_seed)
-def seeding(trace: Trace, *args: Value) -> Value:
-    raise Break("random-state", "seeding PyTorch's generator")
+class Scripted(CompiledFunction):
+    """What `torch.jit.script` made of a function, which it remembers for other compilers."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return torch.jit.ScriptFunction
+
+
+def scripted_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.IS, source, real)
+    function = getattr(real, SCRIPTED, None)
+    if function is None:  # loaded from a file
+        return Opaque(real, source)
+    return Scripted(Unread(function, Attr(source, SCRIPTED)), source)
+
+
+def call_scripted(
+    trace: Trace, target: Scripted, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    return call(trace, target.function, args, kwargs, direct)
+
+
+SCRIPTED = "_torchdynamo_inline"
+BUILDERS[torch.jit.ScriptFunction] = scripted_from_outside
+CALL[Scripted] = call_scripted
 
 
 @function(torch._C._log_api_usage_once)

@@ -168,7 +168,9 @@ def make_proxy(trace: Trace, mapping: Value) -> Value:
     return MappingProxy(mapping)
 
 
-def proxy_from_outside(trace: Trace, real: types.MappingProxyType[Any, Any], source: Source) -> Value:
+def proxy_from_outside(
+    trace: Trace, real: types.MappingProxyType[Any, Any], source: Source
+) -> Value:
     """A proxy does not say what it stands for, but stands for it as long as it lives."""
     if not isinstance(source, Fixed):
         trace.guard(Kind.IS, source, real)

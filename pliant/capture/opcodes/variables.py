@@ -120,7 +120,13 @@ def load_closure(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     return frame.cells[ins.value]
 
 
-@opcode("LOAD_DEREF", "LOAD_CLASSDEREF")
+@opcode("LOAD_CLASSDEREF")
+def load_classderef(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    found = frame.locals.get(ins.value)
+    return found if found is not None else load_deref(trace, frame, ins)
+
+
+@opcode("LOAD_DEREF")
 def load_deref(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     contents = _cell(frame, ins.value).contents
     if contents is None:
@@ -201,14 +207,53 @@ def load_assertion_error(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     return Const(AssertionError)
 
 
-@opcode(
-    "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "SETUP_ANNOTATIONS", "LOAD_LOCALS",
-    "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "IMPORT_STAR", "PRINT_EXPR",
-    "INTERPRETER_EXIT", "RESERVED",
-)  # fmt: skip
-def class_body_only(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    """Instructions of class bodies and modules, which are run and not followed."""
-    raise Break("class-definition", ins.op)
+# ---- class bodies, whose variables become the namespace of the class
+
+
+@opcode("LOAD_NAME")
+def load_name(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    found = frame.locals.get(ins.value)
+    return found if found is not None else global_value(trace, frame, ins.value)
+
+
+@opcode("STORE_NAME", lazy=True)
+def store_name(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    frame.locals[ins.value] = value
+
+
+@opcode("DELETE_NAME")
+def delete_name(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    if frame.locals.pop(ins.value, None) is None:
+        trace.throw(NameError(f"name '{ins.value}' is not defined"))
+
+
+@opcode("SETUP_ANNOTATIONS")
+def setup_annotations(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    if "__annotations__" not in frame.locals:
+        frame.locals["__annotations__"] = Mapping(dict)
+
+
+@opcode("LOAD_LOCALS")
+def load_locals(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return Mapping(dict, dict(frame.locals))
+
+
+@opcode("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(trace: Trace, frame: Frame, ins: Instruction, table: Value) -> Any:
+    found = table.get(trace, ins.value) if isinstance(table, Mapping) else None
+    return found if found is not None else load_deref(trace, frame, ins)
+
+
+@opcode("LOAD_FROM_DICT_OR_GLOBALS")
+def load_from_dict_or_globals(trace: Trace, frame: Frame, ins: Instruction, table: Value) -> Any:
+    found = table.get(trace, ins.value) if isinstance(table, Mapping) else None
+    return found if found is not None else global_value(trace, frame, ins.value)
+
+
+@opcode("IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "RESERVED")
+def modules_only(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    """Instructions of modules, which are run and not followed."""
+    raise Break("unsupported-instruction", ins.op)
 
 
 # ---- attributes

@@ -12,6 +12,7 @@ been read or written. Only an operation that depends on all keys (iteration, len
 from __future__ import annotations
 
 import operator
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from types import FunctionType
@@ -231,6 +232,25 @@ class ByHash(ById):
         return bool(FUNCTIONS[bool](self.trace, result).constant())
 
 
+class ByMethod(ById):
+    """A bound method as a key: equal to another of the same function and object."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, trace: Trace, value: Any) -> None:
+        super().__init__(value)
+        self.parts = (trace.read(value.function), trace.read(value.obj))
+        trace.keys.extend(self.parts)
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self.parts)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByMethod):
+            return False
+        return all(mine is its for mine, its in zip(self.parts, other.parts, strict=True))
+
+
 def key_of(trace: Trace, value: Value) -> Any:
     """`value` as a key, by the rules of its class."""
     value = trace.read(value)
@@ -247,6 +267,8 @@ def key_of(trace: Trace, value: Value) -> Any:
     if trace.lookup(cls, "__hash__") in (object.__hash__, torch.Tensor.__hash__):
         trace.keys.append(value)
         return ById(value)
+    if cls is types.MethodType:
+        return ByMethod(trace, value)
     if trace.lookup(cls, "__hash__") is None:
         trace.throw(TypeError(f"unhashable type: '{cls.__name__}'"))
     return ByHash(trace, value)

@@ -27,7 +27,7 @@ class Function(Value):
 
     __slots__ = (
         "annotations", "attributes", "cells", "code", "defaults", "globals", "kwdefaults",
-        "name", "qualname", "real",
+        "name", "own", "qualname", "real",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Function(Value):
         self.kwdefaults: dict[str, Value] | None = None
         self.annotations: Value | None = None
         self.attributes: Mapping | None = None
+        self.own: dict[str, Value] = {}  # __doc__, __module__, __annotations__ where written
 
     def python_type(self) -> type:
         return types.FunctionType
@@ -99,6 +100,7 @@ class Function(Value):
     def children(self) -> list[Value]:
         found: list[Value] = [*(self.cells or []), *(self.defaults or [])]
         found += (self.kwdefaults or {}).values()
+        found += self.own.values()
         return found + ([] if self.attributes is None else self.attributes.contents())
 
     def rebuild(self, emit: Emitter) -> str:
@@ -116,6 +118,8 @@ class Function(Value):
                 f"{key!r}: {emit.expression(v)}" for key, v in self.kwdefaults.items()
             )
             emit.line(f"{name}.__kwdefaults__ = {{{items}}}")
+        for key, value in self.own.items():
+            emit.line(f"{name}.{key} = {emit.expression(value)}")
         if self.attributes is not None:
             for key, value in self.attributes.items.items():
                 if value is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.base.position import Position
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
-from pliant.guards.guard import Kind
+from pliant.guards.guard import MISSING, Kind
 from pliant.guards.predicates import LacksAttribute
 from pliant.guards.source import Attr, CellContents, Source
 
@@ -50,6 +50,10 @@ class Instance(Value):
         return instance_dict(trace, self).get(trace, name) if self.has_dict else None
 
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        if not self.has_dict:
+            found = trace.lookup(self.cls, name) is not MISSING
+            text = f"attribute {name!r} is read-only" if found else f"has no attribute {name!r}"
+            trace.throw(AttributeError(f"{self.cls.__name__!r} object {text}"))
         instance_dict(trace, self).store(trace, name, value)
 
     def slot(self, trace: Trace, name: str) -> Value | None:

@@ -1,0 +1,329 @@
+"""Functions given to PyTorch's transforms and control flow, as graphs of their own (bodies).
+
+`torch.func.grad(f)(x)` calls `f` in a way that can't be written as operations on `x`. So `f` is
+followed on stand-ins for what it will be given, into the graph that is being made; then its nodes
+are cut out and become a module, whose further inputs are the tensors around it that it uses. The
+operation is one node that takes the module.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant.capture.failures import note_operation
+from pliant.capture.frame import Frame
+from pliant.capture.model import call
+from pliant.capture.torch_calls import convert, from_result, run_on_fakes
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Raised, Unread, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.tensors import TensorValue
+from pliant.fake import Fake
+from pliant.sym.node import to_torch
+
+Change = Callable[[Fake], Fake]  # from a tensor outside to what the function is given for it
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A function as a module. It takes the arguments, then `lifted`, then keyword arguments."""
+
+    node: fx.Node
+    module: fx.GraphModule
+    lifted: list[fx.Node]  # nodes around it that it uses
+    lifted_fakes: list[Any]
+    result: Value
+    effect: bool  # it writes to a tensor or draws random numbers
+
+
+def follow_body(
+    trace: Trace,
+    name: str,
+    function: Value,
+    args: list[Value],
+    kwargs: dict[str, Value] | None = None,
+    changes: list[Change | None] | None = None,
+) -> Body:
+    """Follow `function` as something that PyTorch will call, once or often.
+
+    With `changes`, one for each argument, it is given stand-ins for its tensors, so that they are
+    inputs of the body; without, it uses the tensors around it. It may not change Python objects
+    that outlive it: when, and how often, is not known.
+    """
+    watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
+    known = len(trace.sizes.env.symbols)
+    mark = trace.graph.begin_body()
+    places: list[fx.Node] = []
+    try:
+        given, named_args = args, kwargs or {}
+        if changes is not None:
+            given = [_argument(trace, a, c, places) for a, c in zip(args, changes, strict=True)]
+            named_args = {k: _argument(trace, a, None, places) for k, a in named_args.items()}
+        result = call(trace, function, given, named_args)
+        watch.check(name)
+        if _unknown_numbers(trace, known):
+            raise Break("data-dependent", f"{name} of a function that reads data")
+        output, _ = convert(trace, result, name)
+    except Raised as raised:
+        _give_up(trace, mark)
+        raise Break("operation-raises", f"{name}: {raised.value.python_type().__name__}") from None
+    except Break:
+        _give_up(trace, mark)
+        raise
+    finally:
+        watch.stop()
+    names = [None] * len(args) + list(kwargs or ())
+    return _cut(trace, mark, list(zip(places, names, strict=False)), output, result, len(args))
+
+
+def follow_aside(
+    trace: Trace,
+    name: str,
+    function: Value,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    context: Value | None = None,
+) -> Value:
+    """Follow a function that PyTorch calls by itself when the code runs, only to learn what it
+    assumes. Its operations leave no trace in the graph. It may write to its `context`."""
+    watch = Watch(trace, [v for v in (function, *args, *kwargs.values()) if v is not context])
+    mark = trace.graph.begin_body()
+    try:
+        result = call(trace, function, args, kwargs)
+        watch.check(name)
+    except Raised as raised:
+        raise Break("operation-raises", f"{name}: {raised.value.python_type().__name__}") from None
+    finally:
+        watch.stop()
+        _give_up(trace, mark)
+    return result
+
+
+def _give_up(trace: Trace, mark: fx.Node) -> None:
+    """Take everything since the mark out of the graph."""
+    nodes, _ = trace.graph.end_body(mark)
+    trace.sizes.nodes.drop(set(nodes))
+    trace.graph.drop([mark, *nodes])
+
+
+def record_body_call(
+    trace: Trace,
+    target: Callable[..., Any],
+    node_args: tuple[Any, ...],
+    fake_args: tuple[Any, ...],
+    node_kwargs: dict[str, Any] | None = None,
+    fake_kwargs: dict[str, Any] | None = None,
+    effect: bool = False,
+    on_fakes: Callable[..., Any] | None = None,
+) -> Value:
+    """One node that calls `target`, whose result is found by running it, or `on_fakes`, on
+    fakes."""
+    name = getattr(target, "__name__", "a function")
+    result = run_on_fakes(trace, name, on_fakes or target, list(fake_args), fake_kwargs or {})
+    writes = bool(result.mutated)
+    trace.writes_tensors |= writes
+    effect = effect or writes or result.random
+    trace.changes += effect
+    node = trace.graph.operation(target, node_args, node_kwargs or {}, trace.stack(), effect)
+    note_operation(trace, node, result, effect)
+    value = from_result(trace, result.value, node, name)
+    trace.sizes.tell()
+    return value
+
+
+def fakes_of(trace: Trace, nodes: list[fx.Node]) -> list[Any]:
+    """What the run on fakes takes for nodes of the graph."""
+    known: dict[fx.Node, Any] = {value.node: value.fake for value in trace.tensors.values()}
+    numbers = trace.sizes.nodes.numbers()
+    return [known[n] if n in known else _number(trace, n, numbers) for n in nodes]
+
+
+def _number(trace: Trace, node: fx.Node, numbers: dict[fx.Node, Any]) -> Any:
+    if node in numbers:
+        return to_torch(numbers[node], trace.sizes.env)
+    if "object" in node.meta:
+        return node.meta["object"]
+    raise Break("operation-argument", f"a function that uses {node}")
+
+
+# ---- what the function is given
+
+
+def _argument(trace: Trace, value: Value, change: Change | None, places: list[fx.Node]) -> Value:
+    place = trace.graph.operation(_place, (), {}, trace.stack(), False)
+    places.append(place)
+    return _stand_in(trace, value, place, change)
+
+
+def _place() -> None:
+    """The target of nodes that become inputs of a body."""
+
+
+def _stand_in(trace: Trace, value: Value, node: fx.Node, change: Change | None) -> Value:
+    value = trace.read(value)
+    maker = _STAND_INS.get(type(value))
+    return value if maker is None else maker(trace, value, node, change)
+
+
+def _tensor(trace: Trace, value: TensorValue, node: fx.Node, change: Change | None) -> Value:
+    fake = trace.world.run(change or _same_data, (value.fake,)).value
+    if fake is value.fake:
+        fake = trace.world.run(_same_data, (fake,)).value
+    made = TensorValue(node, fake, value.cls)
+    trace.tensors[id(fake)] = made
+    return made
+
+
+def _same_data(tensor: torch.Tensor) -> torch.Tensor:
+    """Another tensor like this one, and a leaf if this one is."""
+    if not tensor.requires_grad:
+        return tensor.detach()
+    return tensor.detach().requires_grad_() if tensor.is_leaf else tensor.view_as(tensor)
+
+
+def _sequence(trace: Trace, value: Sequence, node: fx.Node, change: Change | None) -> Value:
+    items = [_item(trace, item, node, index, change) for index, item in enumerate(value.items)]
+    return Sequence(value.cls, items)
+
+
+def _mapping(trace: Trace, value: Mapping, node: fx.Node, change: Change | None) -> Value:
+    items = value.read_all(trace).items()
+    made = {key: _item(trace, item, node, key, change) for key, item in items}
+    return Mapping(value.cls, made)
+
+
+def _item(trace: Trace, item: Value, node: fx.Node, key: Any, change: Change | None) -> Value:
+    item = trace.read(item)
+    if type(item) not in _STAND_INS:
+        return item
+    part = trace.graph.operation(operator.getitem, (node, key), {}, trace.stack(), False)
+    return _stand_in(trace, item, part, change)
+
+
+_STAND_INS: dict[type, Callable[[Trace, Any, fx.Node, Change | None], Value]] = {
+    TensorValue: _tensor,
+    Sequence: _sequence,
+    Mapping: _mapping,
+}
+
+
+# ---- what it may not do
+
+
+class Watch:
+    """Sees to it that a function changes no Python object that it did not make, except for a
+    while."""
+
+    def __init__(self, trace: Trace, roots: list[Value]) -> None:
+        self.trace = trace
+        self.around = trace.watch
+        self.outer = _reachable(trace, roots)
+        self.before: dict[int, tuple[Any, Any]] = {}
+        trace.watch = self.note
+
+    def note(self, value: Any) -> None:
+        if id(value) not in self.before and (value.source is not None or id(value) in self.outer):
+            self.before[id(value)] = (value, _state(value))
+        if self.around is not None:
+            self.around(value)
+
+    def stop(self) -> None:
+        self.trace.watch = self.around
+
+    def check(self, name: str) -> None:
+        for value, before in self.before.values():
+            if not _unchanged(value, before):
+                what = f"a {value.python_type().__name__}"
+                raise Break("body-effect", f"{name} of a function that changes {what}")
+
+
+def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
+    """The values that exist before the function is followed and can be reached by it."""
+    frames: list[Frame] = trace.frames
+    for frame in frames:
+        roots = [*roots, *frame.stack, *frame.locals.values(), *frame.cells.values()]
+    seen: set[int] = set()
+    while roots:
+        value = _read(roots.pop())
+        if id(value) not in seen:
+            seen.add(id(value))
+            roots.extend(value.children())
+            owned = getattr(value, "attributes", None)
+            roots.extend([] if owned is None else [owned])
+    return seen
+
+
+def _read(value: Any) -> Any:
+    return value.seen if isinstance(value, Unread) and value.seen is not None else value
+
+
+def _state(value: Any) -> Any:
+    return dict(value.items) if isinstance(value, Mapping) else None
+
+
+def _unchanged(value: Any, before: Any) -> bool:
+    """Whether a dictionary (of a module, of an object) holds again what it held before."""
+    if not isinstance(value, Mapping):
+        return False
+    for key, item in value.items.items():
+        if key in before:
+            if _read(item) is not _read(before[key]):
+                return False
+        elif value.backing is None or key not in value.backing or item is None:
+            return False
+        elif getattr(_read(item), "real", None) is not value.backing[key]:
+            return False
+    return all(key in value.items or item is None for key, item in before.items())
+
+
+def _unknown_numbers(trace: Trace, since: int) -> bool:
+    env = trace.sizes.env
+    return any(env.symbols[s].hint is None for s in list(env.symbols)[since:])
+
+
+# ---- the module
+
+
+def _cut(
+    trace: Trace,
+    mark: fx.Node,
+    places: list[tuple[fx.Node, str | None]],
+    output: Any,
+    result: Value,
+    count: int,
+) -> Body:
+    """Move the nodes behind the mark to a module of their own."""
+    nodes, effect = trace.graph.end_body(mark)
+    inside = set(nodes)
+    used = [n for node in nodes for n in node.all_input_nodes] + _nodes_in(output)
+    lifted = list(dict.fromkeys(n for n in used if n not in inside))
+    fakes = fakes_of(trace, lifted)
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for index, (place, _) in enumerate(places[:count]):
+        made[place] = graph.placeholder(f"arg_{index}")
+    for node in lifted:
+        made[node] = graph.placeholder(f"outer_{node.name}")
+    for place, keyword in places[count:]:
+        made[place] = graph.placeholder(str(keyword))
+    for node in nodes:
+        if node not in made:
+            made[node] = graph.node_copy(node, lambda n: made[n])
+    graph.output(fx.map_arg(output, lambda n: made[n]))
+    module = fx.GraphModule(trace.graph.root, graph, class_name="body")
+    trace.sizes.nodes.drop(inside)
+    trace.graph.drop([mark, *nodes])
+    node = trace.graph.attribute("body", module)
+    return Body(node, module, lifted, fakes, result, effect)
+
+
+def _nodes_in(output: Any) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    fx.map_arg(output, found.append)  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,203 @@
+"""What nodes of the graph call where PyTorch has no function that takes a body and tensors only.
+
+Each is an ordinary function, which backends may call, trace through or recognise. A body takes the
+arguments of the function that it was, then the tensors around it that it uses (`lifted`).
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch.utils import _pytree as pytree
+
+Body = Callable[..., Any]
+Options = dict[str, Any]
+
+
+# ---- transforms of functions
+
+
+def grad(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+    return torch.func.grad(body, **options)(*args, *lifted, **kwargs)
+
+
+def grad_and_value(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+    return torch.func.grad_and_value(body, **options)(*args, *lifted, **kwargs)
+
+
+def vmap(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+    return torch.func.vmap(body, **options)(*args, *lifted, **kwargs)
+
+
+def jacrev(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+    return torch.func.jacrev(body, **options)(*args, *lifted, **kwargs)
+
+
+def jacfwd(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+    return torch.func.jacfwd(body, **options)(*args, *lifted, **kwargs)
+
+
+def jvp(body: Body, options: Options, primals: Any, lifted: Any, tangents: Any) -> Any:
+    return torch.func.jvp(lambda *args: body(*args, *lifted), primals, tangents, **options)
+
+
+def vjp_result(body: Body, options: Options, primals: Any, lifted: Any) -> Any:
+    """What the function gives, and under `has_aux` what else it gives."""
+    found = torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)
+    return found[0] if len(found) == 2 else (found[0], found[2])
+
+
+def vjp_apply(body: Body, options: Options, primals: Any, lifted: Any, cotangents: Any) -> Any:
+    """The function that `torch.func.vjp` returns, called. It computes the result again."""
+    return torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)[1](*cotangents)
+
+
+# ---- autograd.Function
+
+_applied: weakref.WeakKeyDictionary[type, Callable[..., Any]] = weakref.WeakKeyDictionary()
+
+
+def apply_of(cls: Any) -> Callable[..., Any]:
+    """`cls.apply` as a function with a name of its own: a bound method of PyTorch's can't be
+    written in a graph."""
+    found = _applied.get(cls)
+    if found is None:
+
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            return cls.apply(*args, **kwargs)
+
+        apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
+        found = _applied[cls] = apply
+    return found
+
+
+# ---- recomputation
+
+
+def checkpoint(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+    """Only `args` are what PyTorch looks at to see whether gradients are wanted."""
+    function = functools.partial(_with_lifted, body, lifted)
+    return torch.utils.checkpoint.checkpoint(function, *args, **options, **kwargs)
+
+
+def checkpoint_on_fakes(
+    body: Body, options: Options, args: Any, lifted: Any, kwargs: Options
+) -> Any:
+    """Which of the tensors are kept does not show in the result."""
+    found = body(*args, *lifted, **kwargs)
+    wanted = any(_requires_grad(t) for t in pytree.tree_leaves(args))
+    if not options["use_reentrant"]:
+        return found
+    like = (lambda t: t.detach().requires_grad_() * 1) if wanted else (lambda t: t.detach())
+    return pytree.tree_map_only(torch.Tensor, like, found)
+
+
+def _with_lifted(body: Body, lifted: Any, *args: Any, **kwargs: Any) -> Any:
+    return body(*args, *lifted, **kwargs)
+
+
+# ---- control flow
+
+
+def cond(pred: Any, true_body: Body, false_body: Body, true_lifted: Any, false_lifted: Any) -> Any:
+    return true_body(*true_lifted) if pred else false_body(*false_lifted)
+
+
+def while_loop(test: Body, step: Body, carried: Any, test_lifted: Any, step_lifted: Any) -> Any:
+    carried = tuple(carried)
+    while test(*carried, *test_lifted):
+        carried = tuple(step(*carried, *step_lifted))
+    return carried
+
+
+def scan(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any) -> Any:
+    """`inputs` are scanned along `dim`; what each step gives is stacked along the first one."""
+    steps = range(pytree.tree_leaves(inputs)[0].shape[dim])
+    outputs = []
+    for index in reversed(steps) if reverse else steps:
+        carry, output = body(carry, _each(inputs, dim, index), *lifted)
+        outputs.append(output)
+    return carry, _stacked(outputs[::-1] if reverse else outputs)
+
+
+def map_over(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:
+    steps = range(pytree.tree_leaves(inputs)[0].shape[0])
+    return _stacked([body(_each(inputs, 0, index), *rest, *lifted) for index in steps])
+
+
+def _each(inputs: Any, dim: int, index: int) -> Any:
+    return pytree.tree_map(lambda t: t.select(dim, index), inputs)
+
+
+def _stacked(outputs: list[Any]) -> Any:
+    return pytree.tree_map(lambda *each: torch.stack(each), *outputs)
+
+
+# ---- on fakes: all ways are tried, and no step is repeated
+
+
+def cond_on_fakes(pred: Any, true: Body, false: Body, true_lifted: Any, false_lifted: Any) -> Any:
+    ways = [true(*true_lifted), false(*false_lifted)]
+    leaves = [pytree.tree_leaves(way) for way in ways]
+    if pytree.tree_structure(ways[0]) != pytree.tree_structure(ways[1]):
+        raise RuntimeError("torch.cond: the branches give results of different structure")
+    for pair in zip(*leaves, strict=True):
+        _must_agree(*pair)
+    _no_inputs_among(leaves[0] + leaves[1], [*true_lifted, *false_lifted])
+    return ways[1 if any(_requires_grad(leaf) for leaf in leaves[1]) else 0]
+
+
+def while_loop_on_fakes(
+    test: Body, step: Body, carried: Any, test_lifted: Any, step_lifted: Any
+) -> Any:
+    pred = test(*carried, *test_lifted)
+    if not isinstance(pred, torch.Tensor) or pred.dtype is not torch.bool or pred.numel() != 1:
+        raise RuntimeError("torch.while_loop: the condition must be a boolean tensor")
+    found = tuple(step(*carried, *step_lifted))
+    for pair in zip(carried, found, strict=True):
+        _must_agree(*pair)
+    _no_inputs_among(list(found), [*carried, *step_lifted])
+    return found
+
+
+def scan_on_fakes(
+    body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any
+) -> Any:
+    found, output = body(carry, _each(inputs, dim, 0), *lifted)
+    for pair in zip(pytree.tree_leaves(carry), pytree.tree_leaves(found), strict=True):
+        _must_agree(*pair)
+    _no_inputs_among(pytree.tree_leaves(found), [*pytree.tree_leaves(carry), *lifted])
+    return found, _repeated(output, pytree.tree_leaves(inputs)[0].shape[dim])
+
+
+def map_on_fakes(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:
+    output = body(_each(inputs, 0, 0), *rest, *lifted)
+    return _repeated(output, pytree.tree_leaves(inputs)[0].shape[0])
+
+
+def _repeated(output: Any, count: Any) -> Any:
+    return pytree.tree_map(lambda t: t.unsqueeze(0).expand(count, *t.shape).contiguous(), output)
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _must_agree(one: Any, other: Any) -> None:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        if one is not other and one != other:
+            raise RuntimeError("results that are no tensors must be the same")
+    elif one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        raise RuntimeError("results must agree in shape, dtype and device")
+
+
+def _no_inputs_among(results: list[Any], inputs: list[Any]) -> None:
+    memory = {t.untyped_storage()._cdata for t in inputs if isinstance(t, torch.Tensor)}
+    for result in results:
+        if isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in memory:
+            raise RuntimeError("a result that is a view of an input")

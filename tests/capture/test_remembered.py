@@ -1,0 +1,312 @@
+"""What real objects remember or hide from view: caches, proxies, signatures, levels of loggers,
+dictionaries whose class says something else than they hold."""
+
+import functools
+import inspect
+import logging
+import os
+import types
+from collections import OrderedDict
+
+import pytest
+import torch
+
+import pliant
+
+X = torch.arange(3.0)
+
+
+def graphs_and_breaks() -> tuple[int, int]:
+    return pliant.counters["graphs"], pliant.counters["graph_breaks"]
+
+
+# ---- lru_cache
+
+
+@pytest.fixture
+def cached():
+    """A cached function, and the arguments with which its body ran."""
+    calls = []
+
+    @functools.lru_cache(maxsize=None)
+    def double(n, plus=0):
+        calls.append(n)
+        return 2 * n + plus
+
+    return double, calls
+
+
+def test_body_of_a_cached_function_runs_once(cached):
+    double, calls = cached
+    compiled = pliant.compile(lambda x: x * double(3, plus=1), fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(X), X * 7)
+    assert calls == [3]
+    assert double(3, plus=1) == 7 and calls == [3]
+
+
+def test_cleared_cache_is_asked_again(cached):
+    double, calls = cached
+    compiled = pliant.compile(lambda x: x * double(3))
+    compiled(X)
+    double.cache_clear()
+    compiled(X)
+    assert calls == [3, 3]
+
+
+def test_cached_object_is_the_same_one():
+    @functools.cache
+    def mask(n):
+        return torch.ones(n)
+
+    compiled = pliant.compile(lambda x: (x + mask(3), mask(3)), fullgraph=True)
+    assert compiled(X)[1] is compiled(X)[1] is mask(3)
+
+
+def test_cached_function_that_cannot_be_followed():
+    @functools.cache
+    def depth():
+        return os.getcwd().count(os.sep)
+
+    compiled = pliant.compile(lambda x: x * depth(), fullgraph=True)
+    assert torch.equal(compiled(X), X * depth())
+
+
+def test_cached_function_sees_earlier_writes():
+    table = {}
+
+    @functools.cache
+    def entry(name):
+        return table[name]
+
+    def program(x):
+        table["a"] = 4
+        return x * entry("a")
+
+    assert torch.equal(pliant.compile(program, fullgraph=True)(X), X * 4)
+
+
+def test_cached_function_of_sizes_stays_dynamic():
+    @functools.cache
+    def half(n):
+        return n // 2
+
+    compiled = pliant.compile(lambda x: x * half(x.shape[0]), dynamic=True)
+    for size in (4, 6, 10):
+        assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * (size // 2))
+    assert pliant.counters["compilations"] == 1
+
+
+def test_warning_once():
+    class Log:
+        def __init__(self):
+            self.lines = []
+
+        @functools.cache  # noqa: B019
+        def once(self, message):
+            self.lines.append(message)
+
+    log = Log()
+    compiled = pliant.compile(lambda x: (log.once("careful"), x + 1)[1], fullgraph=True)
+    for _ in range(3):
+        compiled(X)
+    assert log.lines == ["careful"]
+
+
+# ---- signatures and proxies
+
+
+def plain(a, b=2, *, c=3):
+    return a
+
+
+class Layer:
+    def forward(self, hidden, mask):
+        return hidden
+
+
+def test_signature(check):
+    def program(x):
+        parameters = inspect.signature(plain).parameters
+        return x * len(parameters), list(parameters), parameters["c"].default, "d" in parameters
+
+    check(program, X)
+
+
+def test_signature_of_a_bound_method(check):
+    def program(x, layer):
+        names = list(inspect.signature(layer.forward).parameters)
+        return x * len(names), names, list(inspect.signature(Layer.forward).parameters)
+
+    check(program, X, Layer())
+
+
+def test_proxy_from_outside():
+    real = {"a": 2, "b": X}
+    proxy = types.MappingProxyType(real)
+
+    def program(x):
+        return x * proxy["a"] + proxy["b"], len(proxy), list(proxy), proxy.get("z"), dict(proxy)
+
+    compiled = pliant.compile(program, fullgraph=True)
+    assert torch.equal(compiled(X)[0], program(X)[0])
+    assert compiled(X)[1:4] == program(X)[1:4]
+    real["a"] = 3  # seen through the proxy
+    assert torch.equal(compiled(X)[0], X * 3 + X)
+
+
+# ---- dictionaries and attributes whose class has a say
+
+
+class Makers(OrderedDict):
+    """Gives an instance of the class that it holds."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key)()
+
+    def items(self):
+        raise AssertionError("not asked")
+
+
+@pytest.mark.parametrize("base", [OrderedDict, dict])
+def test_dictionary_that_gives_something_else(base):
+    namespace = {"__getitem__": lambda self, key: base.__getitem__(self, key) * 10}
+    table = type("Table", (base,), namespace)(a=2, b=3)
+
+    def program(x):
+        return x * table["a"], table.get("b"), list(table.values()), list(table)
+
+    compiled = pliant.compile(program, fullgraph=True)
+    for _ in range(2):
+        got, expected = compiled(X), program(X)
+        assert torch.equal(got[0], expected[0])
+        assert got[1:] == expected[1:]
+
+
+def test_table_of_classes():
+    makers = Makers(relu=torch.nn.ReLU)
+    compiled = pliant.compile(lambda x: makers["relu"](x))
+    assert torch.equal(compiled(-X), torch.relu(-X))
+    assert graphs_and_breaks() == (1, 0)
+
+
+class Renamed:
+    """Attributes under another name, as configurations have them."""
+
+    names = types.MappingProxyType({"width": "hidden_size"})
+
+    def __init__(self):
+        self.hidden_size = 3
+
+    def __getattribute__(self, name):
+        names = super().__getattribute__("names")
+        return super().__getattribute__(names.get(name, name))
+
+    def known(self):
+        return sorted(super().__getattribute__("__dict__"))
+
+
+def test_getattribute_reads_the_namespace(check):
+    check(lambda x, obj: (x * obj.width, obj.hidden_size, obj.known()), X, Renamed())
+
+
+class ClassProperty(property):
+    def __get__(self, obj, owner):
+        return self.fget(owner)
+
+
+class OwnProperty(property):
+    pass
+
+
+class Described:
+    @ClassProperty
+    def label(cls):  # noqa: N805
+        return cls.__name__
+
+    @OwnProperty
+    def size(self):
+        return self._size
+
+    @size.setter
+    def size(self, value):
+        self._size = value
+
+
+def test_subclasses_of_property(check):
+    def program(x, obj):
+        obj.size = 4
+        return x * obj.size, obj.label, Described.label
+
+    check(program, X, Described())
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor, scale: int):
+    return torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * scale)
+
+
+def test_scripted_function_is_followed():
+    def program(x):
+        return x / scripted(x, 3), scripted
+
+    compiled = pliant.compile(program, fullgraph=True)
+    got = compiled(X)
+    torch.testing.assert_close(got[0], program(X)[0])
+    assert got[1] is scripted
+
+
+# ---- modules made while the program runs
+
+
+class Stack(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers[1:3]:  # makes a new ModuleList
+            x = layer(x)
+        return x
+
+
+def test_slice_of_a_module_list():
+    model = Stack()
+    assert torch.equal(pliant.compile(model, fullgraph=True)(X), model(X))
+
+
+# ---- logs
+
+
+@pytest.fixture
+def logger():
+    logger = logging.getLogger(f"{__name__}.silent")
+    logger.setLevel(logging.WARNING)
+    return logger
+
+
+def test_log_call_below_the_level_is_nothing(logger):
+    adapter = logging.LoggerAdapter(logger, {})
+
+    def program(x):
+        logger.debug("x is %s", x)
+        logger.log(5, "fine")
+        adapter.info("adapted")
+        return x + 1
+
+    compiled = pliant.compile(program)
+    assert torch.equal(compiled(X), X + 1)
+    assert graphs_and_breaks() == (1, 0)
+
+
+def test_level_of_a_logger_is_guarded(logger, caplog):
+    def program(x):
+        logger.info("now %d", len(x))
+        return x + 1
+
+    compiled = pliant.compile(program)
+    compiled(X)
+    assert caplog.messages == []
+    logger.setLevel(logging.INFO)
+    compiled(X)
+    assert caplog.messages == ["now 3"]

@@ -1,0 +1,69 @@
+"""`pliant.explain`: what was compiled, and why each size is what it is."""
+
+from __future__ import annotations
+
+import torch
+
+import pliant
+
+
+def scaled(x, n):
+    rows = x.view(-1, 4) * n
+    if rows.size(0) > 3:
+        rows = rows + 1
+    return rows.sum()
+
+
+def test_one_call() -> None:
+    explanation = pliant.explain(scaled)(torch.ones(8), 3)
+    assert explanation.result == scaled(torch.ones(8), 3)
+    assert (explanation.graph_count, explanation.graph_break_count) == (1, 0)
+    assert explanation.op_count == sum(
+        node.op.startswith("call_") for node in explanation.graphs[0].graph.nodes
+    )
+    assert "L['n'] == 3" in map(str, explanation.guards)
+    [size] = explanation.symbols
+    assert (str(size.source), size.state, size.expr) == ("L['x'].size()[0]", "static", 8)
+    assert size.why == "has not changed so far"
+
+
+def test_of_a_compiled_function_all_its_compilations() -> None:
+    compiled = pliant.compile(scaled)
+    compiled(torch.ones(8), 3)
+    explanation = pliant.explain(compiled)(torch.ones(16), 5)
+    assert len(explanation.captured) == 2
+    why = {str(one.source): (one.state, one.why) for one in explanation.captured[1].symbols}
+    assert why == {
+        "L['x'].size()[0]": ("dynamic", "size changed from 8 to 16 (automatic dynamic)"),
+        "L['n']": ("dynamic", "value changed from 3 to 5 (automatic dynamic)"),
+    }
+    assert "L['x'].size()[0]//4 >= 4" in map(str, explanation.guards)
+
+
+def test_who_made_a_constant_of_a_size() -> None:
+    def f(x):
+        return x.view(5) + 1
+
+    [size] = pliant.explain(f, dynamic=True)(torch.ones(5)).symbols
+    assert (size.state, size.expr, size.asker) == ("specialised", 5, "view")
+    assert size.position.source_line() == "return x.view(5) + 1"
+
+
+def test_breaks_and_text() -> None:
+    def f(x):
+        y = x + 1
+        pliant.graph_break()
+        return y * 2
+
+    explanation = pliant.explain(f)(torch.ones(2))
+    assert explanation.graph_break_count == 1 and explanation.breaks[0].code == "user"
+    text = str(explanation)
+    assert text.startswith("2 compilations, 2 graphs with 2 operations, 1 graph break\n")
+    assert "pliant.graph_break()" in text
+
+
+def test_modules_and_methods() -> None:
+    layer = torch.nn.Linear(3, 4)
+    assert pliant.explain(layer)(torch.ones(2, 3)).graph_count == 1
+    assert pliant.explain(layer.forward)(torch.ones(2, 3)).graph_count == 1
+    assert pliant.explain(pliant.compile(layer))(torch.ones(2, 3)).op_count == 1
