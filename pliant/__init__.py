@@ -8,17 +8,30 @@ from pliant.base import errors
 from pliant.base.events import counters
 from pliant.base.logs import set_logs
 from pliant.base.options import config
-from pliant.capture.hatches import disable, graph_break, is_compiling
+from pliant.capture.hatches import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    error_on_graph_break,
+    graph_break,
+    is_compiling,
+    nonstrict_trace,
+    substitute_in_graph,
+)
 from pliant.dynamic.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+from pliant.stance import set_stance
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
     "check",
     "compile",
     "config",
     "counters",
     "disable",
+    "error_on_graph_break",
     "errors",
     "explain",
     "graph_break",
@@ -28,7 +41,10 @@ __all__ = [
     "mark_static",
     "mark_unbacked",
     "maybe_mark_dynamic",
+    "nonstrict_trace",
     "register_backend",
     "reset",
     "set_logs",
+    "set_stance",
+    "substitute_in_graph",
 ]

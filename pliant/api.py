@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant import stance
 from pliant._native import Dispatcher
 from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
@@ -136,5 +137,6 @@ def reset() -> None:
         compiler = getattr(dispatcher.on_miss, "__self__", None)
         if isinstance(compiler, Compiler):
             compiler.forget()
+    stance.forget()
     events.counters.reset()
     logs.user_warnings.reset()

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pliant import announce, failing
+from pliant import announce, failing, stance
 from pliant._native import Dispatcher, Entry, State
-from pliant.backends.registry import backend_name, call_backend
+from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.options import Options
 from pliant.bytecode.continuation import resume_function
@@ -61,7 +61,7 @@ class Compiler:
                     return entry
             if dispatcher.mode or not capturable(State.current()):
                 return None
-            if not self.limits.allow(dispatcher, values):
+            if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
                 return None
             try:
                 return self._compile(dispatcher, values)
@@ -85,10 +85,9 @@ class Compiler:
         dynamic = Dynamic(self.policy, history, answers or {})
         about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
         with without_collection():
-            captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
-            times.append(time.perf_counter())
-            tree = plan.build(captured.guards, captured.slots, len(values))  # assumptions, natively
-            times.append(time.perf_counter())
+            captured, tree = self._capture(dispatcher, values, dynamic, times)
+            if tree.check(values) is not None:  # PyTorch imported something on the way
+                captured, tree = self._capture(dispatcher, values, dynamic, times)
         compiled = self._backend(captured, index)  # the graph becomes a callable
         entry = Entry(tree, compiled.residual, compiled)
         failed = tree.check(values)
@@ -100,14 +99,30 @@ class Compiler:
         announce.finished(compiled.captured, about, times)
         return entry
 
+    def _capture(
+        self,
+        dispatcher: Dispatcher,
+        values: tuple[Any, ...],
+        dynamic: Dynamic,
+        times: list[float],
+    ) -> tuple[Captured, Any]:
+        """Graph, residual code and guards, and the guards as a native tree."""
+        captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
+        captured_at = time.perf_counter()
+        tree = plan.build(captured.guards, captured.slots, len(values))
+        times[1:] = [captured_at, time.perf_counter()]
+        return captured, tree
+
     def _backend(self, captured: Captured, index: int) -> Compiled:
         """Compile the graph, give the residual code what it calls, and make it a function."""
         namespace = {name: bound(self, value) for name, value in captured.namespace.items()}
         graph = None
         if captured.graph is not None:
             graphs.register(captured.graph)
-            with announce.backend(captured.name, backend_name(self.backend)):
-                graph = call_backend(self.backend, captured.graph, list(captured.examples))
+            forced = stance.current().backend
+            backend = self.backend if forced is None else lookup(forced)
+            with announce.backend(captured.name, backend_name(backend)):
+                graph = call_backend(backend, captured.graph, list(captured.examples))
             namespace[captured.graph_name] = graph
         for target in captured.resumes:  # inner ones first
             function = resume_function(target.point, target.namespace)

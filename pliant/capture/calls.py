@@ -16,9 +16,17 @@ import torch
 
 from pliant.capture import torch_calls
 from pliant.capture.frame import Frame
-from pliant.capture.hatches import handler_of, is_disabled, is_followed
+from pliant.capture.hatches import (
+    handler_of,
+    has_constant_result,
+    is_allowed_in_graph,
+    is_disabled,
+    is_followed,
+    substitute_of,
+)
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.classes import instantiate
+from pliant.capture.library.torch_functions import constant_result, opaque_call
 from pliant.capture.model import CALL, FOLDABLE, call, set_attribute
 from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
@@ -62,6 +70,9 @@ def call_function(
             return run_handler(trace, handler, target, args, kwargs)
         if is_disabled(target.real):
             raise Break("disabled", target.qualname)
+        marked = call_marked(trace, target.real, target, args, kwargs, direct)
+        if marked is not None:
+            return marked
         if not is_followed(target.real):
             raise Break("not-followed", f"{target.real.__module__}.{target.qualname}")
         if torch_calls.is_operation(target.real):
@@ -75,6 +86,29 @@ def call_function(
     if target.code.co_flags & inspect.CO_GENERATOR:
         return Generator(frame)
     return run_frame(trace, frame)
+
+
+def call_marked(
+    trace: Trace,
+    real: Any,
+    target: Value,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    direct: bool,
+) -> Value | None:
+    """Call a function that the user has given a mark; None if it has none."""
+    instead = substitute_of(real)
+    if instead is not None:
+        return call(trace, trace.wrap_pinned(instead), args, kwargs, direct)
+    if is_allowed_in_graph(real):
+        return opaque_call(trace, real, args, kwargs)
+    if has_constant_result(real):
+        return constant_result(trace, real, args, kwargs)
+    original = getattr(real, "_torchdynamo_orig_callable", None)  # by torch.compile
+    if original is not None and isinstance(target, Function):
+        found = target.instance_attribute(trace, "_torchdynamo_orig_callable")
+        return None if found is None else call(trace, found, args, kwargs, direct)
+    return None
 
 
 def wrapper_of(target: Function) -> Callable[..., Value | None] | None:
@@ -120,7 +154,7 @@ def _refuse(
 ) -> NoReturn:
     """The arguments do not fit: a function of the same signature, which does nothing, tells how."""
     code = target.code
-    empty = NOTHING.__code__
+    empty = nothing.__code__
     stub = code.replace(
         co_code=empty.co_code, co_consts=empty.co_consts, co_names=(), co_freevars=(),
         co_cellvars=(), co_varnames=code.co_varnames, co_exceptiontable=b"", co_stacksize=2,
@@ -137,7 +171,7 @@ def _refuse(
     raise Break("bad-arguments", f"{target.qualname}()")
 
 
-def NOTHING() -> None:  # noqa: N802
+def nothing() -> None:
     return None
 
 
@@ -248,6 +282,9 @@ def call_constant(
         return call_builtin_method(trace, bound, args[1:], kwargs, direct)
     if _is_pure(real):
         return call_pure(trace, real, args, kwargs, target)
+    marked = call_marked(trace, real, target, args, kwargs, direct)
+    if marked is not None:
+        return marked
     if isinstance(real, types.MethodType):
         method = trace.wrap_pinned(real.__func__)
         return call(trace, method, [trace.wrap_pinned(real.__self__), *args], kwargs, direct)
@@ -258,9 +295,7 @@ def call_constant(
     raise Break("unsupported-function", named(target))
 
 
-def _call_alias(
-    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def _call_alias(trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`Box[int](...)` is `Box(...)`, whose instances remember the alias if they can."""
     made = call(trace, Const(target.value.__origin__), args, kwargs)
     try:

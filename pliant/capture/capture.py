@@ -167,8 +167,8 @@ class Attempt:
     def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
         """End the graph at the present instruction, or at the call that led to it."""
         frames = list(trace.frames)
-        if self.fullgraph and cause.code not in HARMLESS:
-            raise cause.error or refused(cause, frames)
+        if (self.fullgraph or trace.error_on_break) and cause.code not in HARMLESS:
+            raise cause.error or refused(cause, frames, self.fullgraph)
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
                 while depth and frames[depth - 1].finished:  # it is giving up its variables
@@ -182,12 +182,13 @@ class Attempt:
         raise Ended(self._product().broke(frames, cause))
 
 
-def refused(cause: Break, frames: list[Frame]) -> GraphBreakError:
-    """The error for a graph break under `fullgraph=True`."""
+def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphBreakError:
+    """The error for a graph break under `fullgraph=True` or `error_on_graph_break(True)`."""
+    asked = "fullgraph=True" if fullgraph else "error_on_graph_break(True)"
     known = BREAKS[cause.code]
     positions = [frame.position() for frame in frames if not frame.ours]
     return GraphBreakError(
-        f"fullgraph=True, but this can't be captured: {cause.what}",
+        f"{asked}, but this can't be captured: {cause.what}",
         why=known.why,
         remedy=known.remedy,
         position=positions[-1] if positions else None,

@@ -14,7 +14,7 @@ from pliant.capture.value import Break, Value
 from pliant.capture.values.containers import Mapping
 from pliant.capture.values.made import stand_in
 from pliant.guards.guard import MISSING, Kind
-from pliant.guards.predicates import HasNames
+from pliant.guards.predicates import Defines, HasNames
 from pliant.guards.source import ClassAttr, Fixed
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class ClassNamespace(Mapping):
             source = Fixed(self.space, self.space.__qualname__)
             trace.guard(Kind.PREDICATE, source, HasNames(names))
         found = {name: self.get(trace, name) for name in names}
+        self.items = dict(found)
         return {name: value for name, value in found.items() if value is not None}
 
     def children(self) -> list[Value]:
@@ -118,9 +119,10 @@ def _change(trace: Trace, cls: type, name: str, value: Value | None) -> None:
 
 def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     before = trace.class_writes.get((cls, name))
+    there = name in cls.__dict__
     if value is None:
-        trace.lookup(cls, name)  # that it is there is assumed
-        present = name in cls.__dict__ if before is None else before[0] is not MISSING
+        trace.guard(Kind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, there))
+        present = there if before is None else before[0] is not MISSING
         if not present:
             trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))
         real: Any = MISSING
@@ -133,6 +135,8 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     writes = _writes_of(trace, cls)
     trace.mutate(writes)
     writes.values[name] = value
+    if value is None and not there:
+        del writes.values[name]  # it comes and goes
     trace.class_writes[cls, name] = (real, value)
 
 

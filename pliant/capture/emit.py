@@ -22,6 +22,7 @@ from torch.fx import Node
 from pliant._native import is_python_class
 from pliant.base.position import Position
 from pliant.base.tracebacks import traceback_through
+from pliant.capture.draws import Drawn
 from pliant.capture.graph import GraphBuilder, placeholder_name
 from pliant.capture.helpers import HELPERS
 from pliant.capture.value import Break, Const, Null, Unread, Value
@@ -44,6 +45,7 @@ class Emitter:
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {}
         self.slots: dict[Source, str] = {}
+        self.drawn: dict[Source, str] = {}  # variables with random numbers
         self.outputs: dict[Any, str] = {}  # node to the name of the variable with its result
         self._made: dict[int, str] = {}  # value to the name of the object made for it
         self._kept: list[Value] = []  # keeps the values of `_made` alive
@@ -177,6 +179,10 @@ class Emitter:
         """The parameter that brings the object at `source`."""
         if isinstance(source, Fixed):
             return self.constant(source.value)
+        if isinstance(source, Drawn):
+            if source not in self.drawn:
+                self.drawn[source] = self.fresh(f"drawn_{source.what}")
+            return self.drawn[source]
         if source not in self.slots:
             self.slots[source] = self.fresh(_slot_name(source))
         return self.slots[source]

@@ -7,18 +7,24 @@ They are recognised by name, because pliant does not import PyTorch's compiler.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from pliant._native import Dispatcher
 from pliant.base.errors import NotCallableError
+from pliant.base.strict import get_error_on_graph_break, set_error_on_graph_break
+from pliant.capture.model import call, get_attribute
 from pliant.capture.native import FUNCTIONS, Handler, function
 from pliant.capture.trace import Trace
-from pliant.capture.value import FALSE, TRUE, Break, Value
+from pliant.capture.value import FALSE, NONE, Break, Value, boolean
 
 MARK = "_pliant_disabled"
+IN_GRAPH = "_pliant_in_graph"
+CONSTANT = "_pliant_constant_result"
 
 
 def graph_break(msg: str = "") -> None:
@@ -50,6 +56,98 @@ def disable(
     return run
 
 
+def allow_in_graph(fn: Any) -> Any:
+    """Mark a function (or each of a list) as an operation: it is not followed but called by the
+    graph as it is, with tensors and plain data (as `torch.compiler.allow_in_graph`).
+
+    What it reads besides its arguments is not guarded, and it may be run on tensors without data
+    when it is captured.
+    """
+    if isinstance(fn, list | tuple):
+        return [allow_in_graph(one) for one in fn]
+    return _marked(fn, IN_GRAPH, "allow_in_graph")
+
+
+def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The same; arguments and results may be nested containers, and modules may be arguments (as
+    `torch._dynamo.nonstrict_trace`)."""
+    return _marked(fn, IN_GRAPH, "nonstrict_trace")
+
+
+def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function whose result never changes: it is called once, when the call is captured (as
+    `torch.compiler.assume_constant_result`)."""
+    return _marked(fn, CONSTANT, "assume_constant_result")
+
+
+def _marked(fn: Any, mark: str, name: str) -> Any:
+    if not callable(fn):
+        raise NotCallableError(f"pliant.{name} needs a function, and got a {type(fn).__name__}")
+    target = fn.fn if isinstance(fn, Dispatcher) else fn
+    try:
+        setattr(target, mark, True)
+    except AttributeError:  # a built-in function
+        MARKED[id(target)] = (target, mark)
+    return fn
+
+
+MARKED: dict[int, tuple[Any, str]] = {}  # callables that have no place for a mark
+SUBSTITUTES: dict[Any, Callable[..., Any]] = {}
+
+
+def substitute_in_graph(
+    original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: compiled code follows the decorated function where the program calls
+    `original_fn`, which is one that can't be followed (as `torch.compiler.substitute_in_graph`).
+    """
+    if not callable(original_fn):
+        raise NotCallableError("pliant.substitute_in_graph needs the function to stand in for")
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        if original_fn in SUBSTITUTES:
+            raise ValueError(f"{original_fn!r} has a substitute already")
+        SUBSTITUTES[original_fn] = fn
+
+        @functools.wraps(fn)
+        def original(*args: Any, **kwargs: Any) -> Any:
+            return original_fn(*args, **kwargs)
+
+        SUBSTITUTES[original] = fn
+        return original
+
+    return register
+
+
+class error_on_graph_break:
+    """Whether a graph break is an error in here: a context manager and a decorator, which nest (as
+    `torch._dynamo.error_on_graph_break`). `fullgraph=True` always wins."""
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.flag = error_on_graph_break
+        self.before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self.before.append(get_error_on_graph_break())
+        set_error_on_graph_break(self.flag)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        set_error_on_graph_break(self.before.pop())
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return fn(*args, **kwargs)
+
+        return inside
+
+
 # Python code that is about something else than tensors: reading and writing files, processes,
 # threads, other compilers. Following it would only find out late that it can't be captured.
 NOT_FOLLOWED = (
@@ -63,18 +161,56 @@ NOT_FOLLOWED = (
 )  # fmt: skip
 FOLLOWED = (
     "torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler",
-    "torch.autograd.function", "torch.random", "torch._functorch.functional_call", "torch._functorch.apis",
-    "torch._higher_order_ops.associative_scan", "torch._functorch.eager_transforms", "torch._functorch.vmap", "torch._functorch.batch_norm_replacement",
+    "torch.autograd.function", "torch.random", "torch._functorch.functional_call",
+    "torch._functorch.apis", "torch._functorch.eager_transforms", "torch._functorch.vmap",
+    "torch._functorch.batch_norm_replacement", "torch._higher_order_ops.associative_scan",
 )  # fmt: skip
+
+
+# PyTorch's own hatches that are made of Python code.
+FOLLOWED_FUNCTIONS = (
+    ("torch._dynamo.decorators", "ErrorOnGraphBreakDecoratorContextManager"),
+    ("torch._dynamo.decorators", "error_on_graph_break"),
+    ("torch._dynamo.external_utils", "wrap_dunder_call_ctx_manager"),
+)
 
 
 def is_followed(fn: Any) -> bool:
     """Whether a Python function of this module is followed at all."""
     module = fn.__module__ or ""
+    if module.startswith("torch._dynamo"):
+        return (module, fn.__qualname__.partition(".")[0]) in FOLLOWED_FUNCTIONS
     if not module.startswith(NOT_FOLLOWED):
         return True
     names = (name for name in NOT_FOLLOWED if module == name or module.startswith(f"{name}."))
     return not any(names) or module in FOLLOWED
+
+
+RULES = "torch._dynamo.trace_rules"  # has the marks of PyTorch's own functions of these names
+
+
+def is_allowed_in_graph(fn: Any) -> bool:
+    """Whether a function is marked with `allow_in_graph` or `nonstrict_trace`."""
+    if getattr(fn, IN_GRAPH, False) or MARKED.get(id(fn), ("", ""))[1] == IN_GRAPH:
+        return True
+    rules: Any = sys.modules.get(RULES)
+    return rules is not None and (
+        id(fn) in rules._allowed_callable_ids or id(fn) in rules._nonstrict_trace_callable_ids
+    )
+
+
+def has_constant_result(fn: Any) -> bool:
+    marked = getattr(fn, CONSTANT, False) or getattr(fn, "_dynamo_marked_constant", False)
+    return bool(marked) or MARKED.get(id(fn), ("", ""))[1] == CONSTANT
+
+
+def substitute_of(fn: Any) -> Callable[..., Any] | None:
+    """What to follow instead of a function."""
+    try:
+        found = SUBSTITUTES.get(fn)
+    except TypeError:  # unhashable
+        return None
+    return getattr(fn, "__torch_dynamo_polyfill__", None) if found is None else found
 
 
 def is_disabled(fn: Any) -> bool:
@@ -83,7 +219,16 @@ def is_disabled(fn: Any) -> bool:
 
 @function(graph_break)
 def handle_graph_break(trace: Trace, msg: Value | None = None) -> Value:
+    if _in_optimizer(trace):
+        return NONE
     raise Break("user", "graph_break()")
+
+
+def _in_optimizer(trace: Trace) -> bool:
+    """PyTorch's optimizers have ways of their own for its compiler, which give other numbers and
+    break the graph. They are followed in the way that they run uncompiled."""
+    name = trace.frames[-1].globals.get("__name__") if trace.frames else ""
+    return isinstance(name, str) and name.startswith("torch.optim")
 
 
 @function(
@@ -93,7 +238,7 @@ def handle_graph_break(trace: Trace, msg: Value | None = None) -> Value:
     torch._utils.is_compiling,
 )
 def handle_is_compiling(trace: Trace) -> Value:
-    return TRUE
+    return boolean(not _in_optimizer(trace))
 
 
 @function(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)
@@ -101,11 +246,83 @@ def handle_is_exporting(trace: Trace) -> Value:
     return FALSE
 
 
-NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental")
+class Strictness(Value):
+    """Whether graph breaks are errors, as the program has set it."""
+
+    __slots__ = ("flag",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flag = False
+
+    def python_type(self) -> type:
+        return Strictness
+
+    def snapshot(self) -> None:
+        return None
+
+    def replay(self, emit: Any, before: None) -> None:
+        emit.line(f"{emit.constant(set_error_on_graph_break)}({self.flag})")
+
+
+@function(get_error_on_graph_break)
+def handle_get_strict(trace: Trace) -> Value:
+    return boolean(trace.error_on_break)
+
+
+@function(set_error_on_graph_break)
+def handle_set_strict(trace: Trace, flag: Value) -> Value:
+    trace.error_on_break = bool(trace.read(flag).constant())
+    if trace.strictness is None:
+        trace.strictness = Strictness()
+    trace.strictness.flag = trace.error_on_break
+    trace.mutate_always(trace.strictness)
+    return NONE
+
+
+def nothing(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    """What speaks to PyTorch's compiler about the next compilation, or to its runtime."""
+    return NONE
+
+
+Record: Any = torch.autograd.profiler.record_function  # a name for what runs, in a profile
+function(
+    torch.compiler.cudagraph_mark_step_begin, Record.__init__, Record.__enter__, Record.__exit__
+)(nothing)
+
+
+@function(torch.compile)
+def handle_compile(trace: Trace, model: Value | None = None, **settings: Value) -> Value:
+    """It is compiled as a part of what calls it."""
+    if model is None:
+        raise Break("not-followed", "compile as a decorator")
+    return model
+
+
+def call_optimized_module(trace: Trace, module: Value, *args: Value, **kwargs: Value) -> Value:
+    """What `torch.compile(module)` gives is followed like the module."""
+    return call(trace, get_attribute(trace, module, "_orig_mod"), list(args), kwargs)
+
+
+NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental", "pliant.api")
+_DECORATORS, _FRAMES = "torch._dynamo.decorators", "torch._dynamo.eval_frame"
 # PyTorch's names for the same things, which are not imported here.
 BY_NAME: dict[tuple[str, str], Handler] = {
     ("torch._dynamo.decorators", "graph_break"): handle_graph_break,
     ("torch._dynamo.external_utils", "is_compiling"): handle_is_compiling,
+    **{
+        (module, f"_{verb}_error_on_graph_break"): handler
+        for module in (_DECORATORS, _FRAMES, "torch._dynamo.utils")
+        for verb, handler in (("get", handle_get_strict), ("set", handle_set_strict))
+    },
+    **{
+        (_DECORATORS, name): nothing
+        for name in ("mark_static", "mark_static_address", "mark_dynamic", "maybe_mark_dynamic",
+                     "mark_unbacked", "DynamoConfigPatchProxy.__enter__",
+                     "DynamoConfigPatchProxy.__exit__")
+    },
+    (_FRAMES, "OptimizedModule.__call__"): call_optimized_module,
+    ("pliant.api", "compile"): handle_compile,
 }
 
 

@@ -229,7 +229,7 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
     elif isinstance(found, property):
         _set_property(trace, found, obj, name, value)
     elif isinstance(found, types.MemberDescriptorType) and hasattr(obj, "store_slot"):
-        if value is None and obj.slot(trace, name) is None:
+        if value is None and isinstance(obj, Instance) and obj.slot(trace, name) is None:
             trace.throw(AttributeError(name))
         obj.store_slot(trace, name, value)
     elif isinstance(trace.lookup(type(found), hook), types.FunctionType):

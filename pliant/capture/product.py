@@ -14,6 +14,7 @@ from pliant._native import State
 from pliant.base.position import Position
 from pliant.capture import residual_ops
 from pliant.capture.aliasing import assume_distinct, assume_present
+from pliant.capture.draws import write_draws
 from pliant.capture.emit import Emitter
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
@@ -36,7 +37,7 @@ class Product:
         self.name = name
         self.state = state
         self.emit = Emitter(trace.graph, generator_source)
-        self.emit.stand_ins, self.emit.stands_for = trace.stand_ins, trace.stands_for
+        self.emit.stand_ins, self.emit.stands_for = trace.stand_ins, trace.standing.value_of
         self.resumes: list[ResumeTarget] = []
         self.broken: BreakInfo | None = None
         self.where: dict[int, tuple[Position, ...]] = {}
@@ -218,10 +219,13 @@ class Product:
         graph_name = emit.fresh(f"graph_of_{self.name}")
         graph = trace.graph.finish(graph_name.removeprefix("graph_of_"), trace.options.check_ir)
         head = [] if graph is None else self._graph_call(graph_name)
+        drawing = 0
+        if trace.draws:
+            head, drawing = write_draws(emit, trace.draws, head)
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [
-            f"    # {name} = {source}"
+            f"    # {name} = {' '.join(str(source).split())}"  # a tensor's text has several lines
             for source, name in emit.slots.items()
             if not (isinstance(source, Local) and source.name == name)
         ]
@@ -239,7 +243,7 @@ class Product:
             residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
             namespace=emit.namespace,
             lines={line + offset: stack for line, stack in self.where.items()},
-            graph_line=len(comments) + 2 + (2 if trace.lasting.undoable else 0),
+            graph_line=len(comments) + drawing + 2 + (2 if trace.lasting.undoable else 0),
             state=self.state,
             undo=tuple(undo for undo in trace.undo if undo not in NESTING),
             resumes=tuple(self.resumes),

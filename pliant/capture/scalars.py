@@ -164,7 +164,7 @@ def _arithmetic(symbol: str) -> Callable[[Trace, list[Value], dict[str, Any]], V
     def rule(trace: Trace, args: list[Value], options: dict[str, Any]) -> Value | None:
         if len(args) != 2 or options or not all(arg.python_type() is int for arg in args):
             return None
-        return binary(trace, symbol, *args)
+        return binary(trace, symbol, args[0], args[1])
 
     return rule
 

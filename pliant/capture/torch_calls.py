@@ -53,7 +53,7 @@ PYTHON_MODULES = frozenset(
 # Methods written in Python that do more than compute a tensor: they run in Python.
 NOT_OPERATIONS = frozenset(
     {
-        "backward", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "storage",
+        "backward", "register_hook", "register_post_accumulate_grad_hook", "storage",
         "share_memory_", "module_load", "__deepcopy__", "__reduce_ex__", "__setstate__", "__dir__",
         "__repr__", "__format__", "__array__", "__dlpack__", "__hash__", "numpy",
         "_reduce_ex_internal",
@@ -152,7 +152,7 @@ def record(
 
 
 # Methods that change a tensor without an operator that would tell.
-METADATA_WRITERS = frozenset({"requires_grad_", "detach_", "rename_"})
+METADATA_WRITERS = frozenset({"requires_grad_", "detach_", "rename_", "retain_grad"})
 
 
 def writes_metadata(function: Callable[..., Any]) -> bool:
@@ -422,7 +422,10 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
         if value is not None:
             return value
     if name in GUARDED_FACTS and tensor.source is not None:
-        trace.guard(Kind.EQUALS, Attr(tensor.source, name), getattr(tensor.real, name))
+        known = getattr(tensor.real, name)
+        trace.guard(Kind.EQUALS, Attr(tensor.source, name), known)
+        if known is True and name == "retains_grad":
+            return Const(True)
     return record(trace, getattr, getattr, [tensor, Const(name)], {})
 
 

@@ -7,6 +7,7 @@ passed to everything that follows the program; there is no ambient state.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
 import types
@@ -17,21 +18,25 @@ import torch
 
 from pliant.base.options import Options
 from pliant.base.position import Position
+from pliant.base.strict import get_error_on_graph_break
+from pliant.capture.draws import Draw
 from pliant.capture.failures import Lasting
 from pliant.capture.graph import GraphBuilder
 from pliant.capture.inputs import Dynamic, Inputs
 from pliant.capture.sizes import Sizes
+from pliant.capture.standing import Standing
 from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell, ExceptionValue
 from pliant.fake import World
 from pliant.guards.guard import MISSING, Guard, Kind
-from pliant.guards.predicates import Gives, is_empty_cell
+from pliant.guards.predicates import Defines, Gives, is_empty_cell
 from pliant.guards.source import ClassAttr, Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.frame import Frame
 
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+NUMBERS = (int, float)
 PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), type(...)})
 
 
@@ -87,10 +92,13 @@ class Trace:
         self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}
         self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
+        self.error_on_break = get_error_on_graph_break()  # where the program is now
+        self.strictness: Any = None  # what the program made of that
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.stand_ins: dict[int, Value] = {}  # objects made for a while, to what they stand for
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
-        self._standing: dict[int, tuple[Any, Value]] = {}  # the same for parts of made classes
+        self.standing = Standing()  # the same for parts of made classes
+        self.draws: list[Draw] = []  # random numbers that residual code draws before the graph
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
         self._lookups: dict[tuple[type, str], Any] = {}
@@ -111,7 +119,7 @@ class Trace:
 
     def known(self, real: Any, source: Source) -> Value | None:
         """The value of an object met before by another path; assumes that the paths meet again."""
-        entry = self._known.get(id(real)) or self._standing.get(id(real))
+        entry = self._known.get(id(real)) or self.standing.entry(real)
         if entry is None:
             return None
         value = entry[1]
@@ -122,21 +130,6 @@ class Trace:
     def remember(self, real: Any, value: Value) -> None:
         self._known[id(real)] = (real, value)
 
-    def let_stand(self, real: Any, value: Value) -> None:
-        """Where `real` is found, it means `value`."""
-        self._standing[id(real)] = (real, value)
-
-    def stands_for(self, real: Any) -> Value | None:
-        entry = self._standing.get(id(real))
-        return None if entry is None else entry[1]
-
-    def no_longer_stands(self, real: Any) -> None:
-        """It has changed, so that the value it stood for is out of date."""
-        self._standing.pop(id(real), None)
-
-    def known_stand_in(self, value: Value) -> Any:
-        return next((real for real, other in self._standing.values() if other is value), None)
-
     def outside_values(self) -> list[Value]:
         """Every object from outside with an identity that has been read, in order."""
         return [value for _, value in self._known.values()]
@@ -144,8 +137,9 @@ class Trace:
     def pinned(self, real: Any, source: Source) -> Value:
         """An item of an immutable object whose identity is already assumed: plain ones are
         certain."""
-        if self._standing and id(real) in self._standing:
-            return self._standing[id(real)][1]
+        stands_for = self.standing.value_of(real) if self.standing else None
+        if stands_for is not None:
+            return stands_for
         return Const(real) if self.is_plain_constant(real) else Unread(real, source)
 
     def wrap_pinned(self, real: Any) -> Value:
@@ -173,7 +167,8 @@ class Trace:
         for _, value in self._known.values():
             if hasattr(value, "attributes"):
                 value.attributes = None
-        made = (self.stand_ins, self.class_writes, self._standing)
+        self.standing.clear()
+        made = (self.stand_ins, self.class_writes)
         for table in (self._known, self.effects, self.tensors, self._lookups, *made):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
@@ -187,6 +182,8 @@ class Trace:
         key = (cls, name)
         if key in self._lookups:
             return self._lookups[key]
+        if name == "__annotations__":
+            _make_annotations(cls)
         found = MISSING
         for base in cls.__mro__:
             if name in base.__dict__:
@@ -196,8 +193,9 @@ class Trace:
             for base in cls.__bases__:
                 self.lookup(base, name)
         elif not cls.__flags__ & IMMUTABLE_TYPE:
-            self.guard(Kind.CLASS_ATTR, Fixed(cls, cls.__qualname__), (name, found))
-        if self.class_writes:
+            _assume_class_attribute(self, cls, name, found)
+        if self._is_written(name):
+            self._assume_places(cls, name)
             written = self._class_write(cls, name)
             found = found if written is None else written[0]
         self._lookups[key] = found
@@ -212,6 +210,13 @@ class Trace:
             if written is None and name in base.__dict__:
                 return None if not self._is_written(name) else (base.__dict__[name], None)
         return (MISSING, None) if self._is_written(name) else None
+
+    def _assume_places(self, cls: type, name: str) -> None:
+        """Which of the classes define a name decides whose attribute is found after a write."""
+        for base in cls.__mro__:
+            if not base.__flags__ & IMMUTABLE_TYPE:
+                present = Defines(name, name in base.__dict__)
+                self.guard(Kind.PREDICATE, Fixed(base, base.__qualname__), present)
 
     def _is_written(self, name: str) -> bool:
         return any(written == name for _, written in self.class_writes)
@@ -231,7 +236,10 @@ class Trace:
         written = self._class_write(cls, name) if self.class_writes else None
         if written is not None and written[1] is not None:
             return written[1]
-        return self.pinned(real, ClassAttr(Fixed(cls, cls.__qualname__), name))
+        source = ClassAttr(Fixed(cls, cls.__qualname__), name)
+        if type(real) in NUMBERS and not cls.__flags__ & IMMUTABLE_TYPE:
+            return Unread(real, source)
+        return self.pinned(real, source)
 
     # ---- assumptions
 
@@ -284,13 +292,6 @@ class Trace:
         if id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
 
-    def written(self) -> list[Any]:
-        """The objects from outside that have a write still to be replayed, to them or to their
-        `__dict__`."""
-        values = [value for value, _ in self.effects.values()]
-        values += [owner for value in values if (owner := getattr(value, "owner", None))]
-        return [getattr(value, "real", None) for value in values]
-
     def nothing_handled(self) -> None:
         """Assume that no caller of the compiled function is handling an exception."""
         if self.handles_outside:
@@ -301,6 +302,29 @@ class Trace:
         """Raise in the captured program an exception that running a part of it for real raised."""
         value = ExceptionValue(type(error), [self.wrap_pinned(arg) for arg in error.args])
         raise Raised(value) from error
+
+
+def _assume_class_attribute(trace: Trace, cls: type, name: str, found: Any) -> None:
+    """A number may be a counter: which one it is is assumed only where it is read."""
+    holder = Fixed(cls, cls.__qualname__)
+    if type(found) in NUMBERS:
+        trace.guard(Kind.TYPE, ClassAttr(holder, name), type(found))
+    else:
+        trace.guard(Kind.CLASS_ATTR, holder, (name, found))
+
+
+def written_objects(trace: Trace) -> list[Any]:
+    """The objects from outside that have a write still to be replayed, to them or to their
+    `__dict__`."""
+    values = [value for value, _ in trace.effects.values()]
+    values += [owner for value in values if (owner := getattr(value, "owner", None))]
+    return [getattr(value, "real", None) for value in values]
+
+
+def _make_annotations(cls: type) -> None:
+    """Python makes a class's annotations when somebody first asks for them."""
+    with contextlib.suppress(AttributeError):
+        type.__dict__["__annotations__"].__get__(cls)
 
 
 def _identity(expected: Any) -> Any:

@@ -1,16 +1,14 @@
 """Marks: what a user says about single dimensions of a tensor, kept on the tensor itself.
 
 The one idea: a mark is advice for the moment when something is compiled. It changes no result, so
-an entry compiled earlier may serve a marked tensor, if it is as general as the marks ask: `Fits`
-says whether it is. Without that test, a tensor marked dynamic would go on being served by code for
-its present size, and the mark would seem to have been ignored.
+an entry compiled earlier goes on serving a tensor that is marked later, as long as it fits.
 
 Marks made with PyTorch's own functions of the same names are read as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -111,55 +109,6 @@ def marks_of(t: torch.Tensor) -> Mapping[int, Mark]:
     if not attributes or _ALL.isdisjoint(attributes):
         return NO_MARKS
     return {**_torch_marks(attributes, t.dim()), **_own_marks(attributes)}
-
-
-def fingerprint(t: torch.Tensor) -> frozenset[tuple[int, Kind]]:
-    """What the marks of a tensor ask of an entry; a tensor without any: the empty set.
-
-    Left out is what any entry grants: that a dimension be static, because an entry that is more
-    general gives the same results, and ranges, because they are guards.
-    """
-    marks = marks_of(t)
-    if not marks:
-        return frozenset()
-    return frozenset((dim, mark.kind) for dim, mark in marks.items() if mark.kind != "static")
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """Whether an entry is as general as the marks of a tensor ask: `fits(t)` on a later call.
-
-    `granted` has, for each dimension, how general the entry is, or how general it was asked to be:
-    a dimension marked "maybe" may have become a constant, and compiling again wouldn't help.
-    """
-
-    granted: tuple[int, ...]
-
-    def __call__(self, t: torch.Tensor) -> bool:
-        asked = fingerprint(t)
-        return all(
-            dim < len(self.granted) and _GENERALITY[kind] <= self.granted[dim]
-            for dim, kind in asked
-        )
-
-    @property
-    def always(self) -> bool:
-        """Whether no mark could ask for more: then there is nothing to test."""
-        return all(level == _GENERALITY["unbacked"] for level in self.granted)
-
-    def __str__(self) -> str:
-        names = {level: kind for kind, level in _GENERALITY.items()}
-        return f"marks ask for no more than {[names[level] for level in self.granted]}"
-
-
-def fits(states: Iterable[State], marks: Mapping[int, Mark]) -> Fits:
-    """The test for an entry: the state of each dimension in it, and the marks it was made with."""
-    return Fits(
-        tuple(
-            max(_GENERALITY[state], _GENERALITY[marks[dim].kind] if dim in marks else 0)
-            for dim, state in enumerate(states)
-        )
-    )
 
 
 # ---- writing

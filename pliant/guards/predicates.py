@@ -124,6 +124,20 @@ class IsSubclass:
 
 
 @dataclass(frozen=True, slots=True)
+class Defines:
+    """Of a class: whether it defines a name itself, rather than a base."""
+
+    name: str
+    expected: bool
+
+    def __call__(self, value: type) -> bool:
+        return (self.name in vars(value)) is self.expected
+
+    def __repr__(self) -> str:
+        return f"(lambda c: ({self.name!r} in vars(c)) is {self.expected})"
+
+
+@dataclass(frozen=True, slots=True)
 class HasNames:
     """Of a class: which names its own namespace has, in order."""
 

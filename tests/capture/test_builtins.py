@@ -330,7 +330,7 @@ logger = logging.getLogger(__name__)
         (lambda x: warnings.warn("w"), "warning"),
         (lambda x: logger.error("e"), "logging"),
         (lambda x: logging.warning("w"), "logging"),
-        (lambda x: eval("1"), "unsupported-function"),
+        (lambda x: eval("1 +"), "unsupported-function"),
         (lambda x: id(Point(x)), "identity-number"),
         (lambda x: repr(object()), "identity-number"),
         (lambda x: str(x), "tensor-method"),

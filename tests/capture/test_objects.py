@@ -667,6 +667,10 @@ def test_parameters_are_recognised(check):
     check(lambda b: isinstance(b, torch.nn.Buffer), torch.nn.Buffer(X))
 
 
-@pytest.mark.parametrize("function", [copy.copy, copy.deepcopy])
-def test_copies_of_tensors_break_the_graph(breaks, function):
-    breaks(lambda x: function([x + 1][0]), X, code="tensor-method")
+@pytest.mark.parametrize("action", [copy.copy, lambda y: copy.deepcopy([y, y.view(-1)])])
+def test_copies_of_tensors_break_the_graph(breaks, action):
+    breaks(lambda x: action(x + 1), X, code="tensor-method")
+
+
+def test_deep_copies_of_tensors(check):
+    check(lambda x: (copy.deepcopy(x), copy.deepcopy([x, x]), copy.deepcopy({"a": x + 1})), X)

@@ -310,3 +310,62 @@ def test_level_of_a_logger_is_guarded(logger, caplog):
     logger.setLevel(logging.INFO)
     compiled(X)
     assert caplog.messages == ["now 3"]
+
+
+# ---- numbers of classes
+
+
+class Counting:
+    calls = 0
+    scale = 2.0
+
+    def __call__(self, x):
+        type(self).calls += 1
+        return x * self.calls + self.scale
+
+
+class Inherited(Counting):
+    pass
+
+
+def test_counter_of_a_class_is_not_a_constant():
+    counting = Counting()
+    compiled = pliant.compile(lambda x: counting(x))
+    start = Counting.calls
+    for step in range(1, 8):
+        assert torch.equal(compiled(X), X * (start + step) + 2.0)
+    assert Counting.calls == start + 7
+    assert pliant.counters["compilations"] == 2
+
+
+def test_number_of_a_class_is_replaced(monkeypatch):
+    def program(x, obj):
+        return x * obj.scale + Inherited.scale
+
+    compiled = pliant.compile(program)
+
+    def same(obj):
+        assert torch.equal(compiled(X, obj), program(X, obj))
+
+    same(Inherited())
+    monkeypatch.setattr(Counting, "scale", 3.0)
+    same(Inherited())
+    monkeypatch.setattr(Inherited, "scale", 4, raising=False)
+    same(Inherited())
+    own = Inherited()
+    own.scale = 7.0
+    same(own)
+    monkeypatch.setattr(Inherited, "scale", True)
+    same(Inherited())
+
+
+def test_number_of_a_class_becomes_a_property(monkeypatch):
+    def program(x, obj):
+        return x * obj.scale
+
+    obj = Counting()
+    obj.__dict__["scale"] = 5.0
+    compiled = pliant.compile(program)
+    assert torch.equal(compiled(X, obj), X * 5.0)
+    monkeypatch.setattr(Counting, "scale", property(lambda self: 9.0))
+    assert torch.equal(compiled(X, obj), X * 9.0)

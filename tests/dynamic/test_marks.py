@@ -7,7 +7,7 @@ import torch._dynamo
 
 import pliant
 from pliant.base.errors import InvalidMarkError, UserError
-from pliant.dynamic.marks import NO_MARKS, Mark, fingerprint, fits, marks_of
+from pliant.dynamic.marks import NO_MARKS, Mark, marks_of
 
 DYNAMIC = Mark("dynamic", strict=True)
 
@@ -197,34 +197,3 @@ def marked(kind):
     if kind is not None:
         functions[kind](x, 0)
     return x
-
-
-def test_fingerprint():
-    assert fingerprint(marked(None)) == fingerprint(marked("static")) == frozenset()
-    assert fingerprint(marked("maybe")) == {(0, "maybe")}
-    assert fingerprint(marked("dynamic")) != fingerprint(marked("unbacked"))
-
-
-@pytest.mark.parametrize(
-    "states, made_with, served",
-    [
-        (["static", "static"], None, {None, "static"}),
-        (["dynamic", "static"], None, {None, "static", "maybe", "dynamic"}),
-        (["unbacked", "static"], None, {None, "static", "maybe", "dynamic", "unbacked"}),
-        # It was asked for and could not be had: compiling again wouldn't help.
-        (["static", "static"], "maybe", {None, "static", "maybe"}),
-        (["static", "static"], "unbacked", {None, "static", "maybe", "dynamic", "unbacked"}),
-        (["static", "dynamic"], None, {None, "static"}),
-        ([], None, {None, "static"}),
-    ],
-)
-def test_which_marks_an_entry_serves(states, made_with, served):
-    test = fits(states, marks_of(marked(made_with)))
-    kinds = (None, "static", "maybe", "dynamic", "unbacked")
-    assert {kind for kind in kinds if test(marked(kind))} == served
-
-
-def test_an_entry_that_no_mark_can_ask_more_of():
-    assert fits(["unbacked", "unbacked"], NO_MARKS).always
-    assert not fits(["unbacked", "dynamic"], NO_MARKS).always
-    assert "['dynamic', 'static']" in str(fits(["dynamic", "static"], NO_MARKS))

@@ -130,11 +130,10 @@ INPUTS: dict[str, Callable[[int, int], dict[str, torch.Tensor]]] = {
     "detr": lambda batch, length: image(batch, length, 32 + 2 * length),
 }
 
-# Where there are breaks: how many at the first call, for good reasons (data decides the way, or a
-# function of autograd), or until capture knows more.
-BREAKS = {"longformer": 3, "reformer": 1, "switch": 19, "mamba": 2}
+# Where the data decide the way: how many breaks there are at the first call.
+BREAKS = {"longformer": 3, "reformer": 1, "switch": 19}
 # A batch of one is compiled once more: sizes are asked about in the middle of a layout.
-THREE_TIMES = {"gpt_neox", "detr"}
+THREE_TIMES = {"gpt_neox", "mamba"}
 DECODERS = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "gemma", "phi", "mixtral"]
 ENCODERS = ["bert", "roberta", "distilbert"]
 

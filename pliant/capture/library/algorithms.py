@@ -1,7 +1,7 @@
 """`heapq` and `bisect`: Python versions of what CPython has in C, which are followed.
 
-The standard library has both; its modules take the C versions where these can be imported. Here they
-are loaded once more, without them.
+The standard library has both; its modules take the C versions where these can be imported. Here
+they are loaded once more, without them.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ def _register(module: types.ModuleType, native: str) -> None:
     copy = in_python(module, native)
     for name, function in vars(copy).items():
         real: Any = getattr(module, name, None)
-        if isinstance(function, types.FunctionType) and isinstance(
-            real, types.BuiltinFunctionType
-        ):
+        if isinstance(function, types.FunctionType) and isinstance(real, types.BuiltinFunctionType):
             FUNCTIONS[real] = _followed(function)
 
 

@@ -109,7 +109,6 @@ LOGGING_METHODS = (
 )  # fmt: skip
 BREAKING: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("io", builtins, ("print", "input", "open", "breakpoint", "help", "exit", "quit")),
-    ("unsupported-function", builtins, ("eval", "exec", "compile")),
     ("clock", time, CLOCKS),
     ("io", os, OS_FUNCTIONS),
     ("logging", logging, LOGGING_METHODS),

@@ -59,9 +59,7 @@ HARMLESS_METACLASSES = (
 # ---- class statements
 
 
-def build_class(
-    trace: Trace, body: Value, name: Value, *bases: Value, **keywords: Value
-) -> Value:
+def build_class(trace: Trace, body: Value, name: Value, *bases: Value, **keywords: Value) -> Value:
     """`class name(*bases, **keywords): body`."""
     function = trace.read(body)
     if not isinstance(function, Function):
@@ -74,7 +72,11 @@ def build_class(
     run_frame(trace, frame)
     if list(real_bases) != [_real_base(base) for base in given]:
         namespace["__orig_bases__"] = plain_tuple(list(given))
-    arguments = [name, plain_tuple([Const(base) for base in real_bases]), Mapping(dict, namespace)]
+    arguments = [
+        name,
+        plain_tuple([Const(base) for base in real_bases]),
+        Mapping(dict, dict(namespace)),
+    ]
     return call(trace, Const(meta), arguments, keywords)
 
 
@@ -99,9 +101,7 @@ def _real_base(base: Value) -> Any:
     return base.constant() if real is None else real
 
 
-def _metaclass(
-    trace: Trace, bases: tuple[type, ...], keywords: dict[str, Value]
-) -> type:
+def _metaclass(trace: Trace, bases: tuple[type, ...], keywords: dict[str, Value]) -> type:
     given = keywords.pop("metaclass", None)
     start = type(bases[0]) if bases else type
     meta = start if given is None else trace.read(given).constant()
@@ -247,9 +247,7 @@ def abc_new(
 SHORTCUTS[abc.ABCMeta.__new__] = abc_new
 
 
-def harmless_new(
-    trace: Trace, args: list[Value], kwargs: dict[str, Value]
-) -> Value:
+def harmless_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Let a metaclass that is known make the class from stand-ins."""
     meta, name, bases, namespace = (trace.read(arg) for arg in args)
     assert isinstance(namespace, Mapping)
@@ -361,7 +359,7 @@ def process_dataclass(
     for name in vars(made):
         trace.forget_lookups(name)
     for field in made.__dataclass_fields__.values():
-        trace.no_longer_stands(field)
+        trace.standing.drop(field)
     return adopt(trace, made)
 
 
@@ -438,4 +436,3 @@ def _with_accessor(name: str) -> Callable[..., Value]:
 
 for _name, _part_name in {"getter": "fget", "setter": "fset", "deleter": "fdel"}.items():
     method(property, _name)(_with_accessor(_part_name))
-

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pliant.capture.attributes import get_function_attribute
 from pliant.capture.library.classes import class_of, is_callable, real_object
 from pliant.capture.library.numbers import index_of
 from pliant.capture.model import (
@@ -27,7 +26,6 @@ from pliant.capture.model import (
     DESCRIPTORS,
     GET,
     INPLACE,
-    SET,
     UNARY,
     advance,
     binary,
@@ -38,7 +36,6 @@ from pliant.capture.model import (
     delete_item,
     drain,
     equal,
-    generic_set_attribute,
     get_attribute,
     get_item,
     inplace,
@@ -51,6 +48,7 @@ from pliant.capture.model import (
     unary,
 )
 from pliant.capture.native import METHODS, function, method
+from pliant.capture.trace import Trace, written_objects
 from pliant.capture.value import FALSE, NONE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.containers import (
     Mapping,
@@ -71,7 +69,6 @@ from pliant.guards.source import Attr, Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
-    from pliant.capture.trace import Trace
 
 CACHED = functools._lru_cache_wrapper
 KEY_WRAPPER: type = type(functools.cmp_to_key(lambda left, right: 0))
@@ -502,7 +499,7 @@ def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
     if code is None or code in seen or not (trace.effects or trace.writes_tensors):
         return False
     seen.add(code)
-    written = {id(real) for real in trace.written()}
+    written = {id(real) for real in written_objects(trace)}
     cells = function.__closure__ or ()
     named = [*cells, function.__globals__]
     named += [cell.cell_contents for cell in cells if not is_empty_cell(cell)]

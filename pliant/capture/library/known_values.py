@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.model import GET, call
-from pliant.capture.native import FUNCTIONS, METHODS, function, method, pure
+from pliant.capture.native import FUNCTIONS, METHODS, function, pure
 from pliant.capture.value import NONE, TRUE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.functions import BuiltinMethod
 from pliant.capture.values.known import from_real, known_object
@@ -69,7 +69,7 @@ for _cls in DATES:
     BUILDERS[_cls] = date_from_outside
     for _name, _descriptor in vars(_cls).items():
         if isinstance(_descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
-            METHODS.setdefault((_cls, _name), on_constants(_descriptor))  # type: ignore[arg-type]
+            METHODS.setdefault((_cls, _name), on_constants(_descriptor))
 
 
 # ---- regular expressions
@@ -114,7 +114,8 @@ FUNCTIONS[re.sub] = _with_function(FUNCTIONS[re.sub], compiled=False)
 @function(typing.TypeVar)
 def make_type_variable(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     real_args = [known_object(arg, trace) for arg in args]
-    real = typing.TypeVar(*real_args, **{k: known_object(v, trace) for k, v in kwargs.items()})
+    make: Any = typing.TypeVar
+    real = make(*real_args, **{k: known_object(v, trace) for k, v in kwargs.items()})
     real.__module__ = trace.frames[-1].globals.get("__name__", "")
     trace.stand_ins[id(real)] = MadeObject(real, Const(typing.TypeVar), list(args), kwargs)
     return Const(real)

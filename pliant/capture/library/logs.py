@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pliant.capture.native import function
+from pliant.capture.trace import Trace, written_objects
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.values.objects import Instance
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import Gives
 from pliant.guards.source import Attr
-
-if TYPE_CHECKING:
-    from pliant.capture.trace import Trace
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -45,7 +43,7 @@ def _is_silent(trace: Trace, logger: Value, level: int) -> bool:
     known = trace.read(logger)
     if not isinstance(known, Instance) or known.real is None or known.source is None:
         return False
-    changed = any(isinstance(real, SETTINGS) for real in trace.written())
+    changed = any(isinstance(real, SETTINGS) for real in written_objects(trace))
     if changed or known.real.isEnabledFor(level):
         return False
     trace.guard(Kind.PREDICATE, Attr(known.source, "isEnabledFor"), Gives((level,), False))

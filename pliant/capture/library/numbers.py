@@ -12,7 +12,6 @@ import builtins
 import cmath
 import math
 import operator
-import random
 import sys
 import types
 from collections.abc import Callable
@@ -486,15 +485,14 @@ _register_modules()
 pure(float.fromhex, int.from_bytes)
 
 
-# ---- random numbers: the state of Python's generator is not part of a graph
+# ---- random numbers: drawing them is in `randomness`, the state itself is known to Python alone
 
 
 def random_state(trace: Trace, *args: Value, **kwargs: Value) -> NoReturn:
     raise Break("random-state", "the random module")
 
 
-for _name in ("random", "getrandbits", "seed", "getstate", "setstate"):
+for _name in ("getstate", "setstate"):
     METHODS[_random.Random, _name] = random_state
-function(random.random, random.getrandbits)(random_state)
 
 __all__ = ["absolute", "compute", "fold", "index_of", "taken_over"]

@@ -57,8 +57,10 @@ def call_module(
     if not isinstance(module, Instance) or not _is_ordinary(trace, module):
         return None
     own, shared = instance_dict(trace, module), module_namespace(trace, torch.nn.modules.module)
-    tables = [own.get(trace, name) for name in OWN_HOOKS]
-    tables += [shared.get(trace, name) for name in GLOBAL_HOOKS]
+    # Hooks for the backward pass do nothing where there will be none.
+    acts = (lambda name: True) if torch.is_grad_enabled() else (lambda name: "forward" in name)
+    tables = [own.get(trace, name) for name in filter(acts, OWN_HOOKS)]
+    tables += [shared.get(trace, name) for name in filter(acts, GLOBAL_HOOKS)]
     if not all(table is not None and _is_empty(trace, table) for table in tables):
         return None
     return call(trace, get_attribute(trace, module, "forward"), args[1:], kwargs, direct)

@@ -14,6 +14,7 @@ import torch
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd.function import FunctionCtx
 
+from pliant.capture.library.classes import real_object
 from pliant.capture.library.torch_bodies import follow_aside, record_body_call
 from pliant.capture.library.torch_targets import apply_of
 from pliant.capture.model import call, get_attribute
@@ -79,6 +80,19 @@ def _identified(trace: Trace, value: Value) -> Any:
     if isinstance(value, Instance | Function | Opaque) and not isinstance(value.source, Fixed):
         trace.guard(Kind.IS, value.source, real)
     return real
+
+
+def constant_result(
+    trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a function whose result the user says is always the same."""
+    given = [real_object(trace, arg) for arg in args]
+    named_args = {key: real_object(trace, arg) for key, arg in kwargs.items()}
+    try:
+        result = real(*given, **named_args)
+    except Exception as error:
+        trace.throw(error)
+    return trace.wrap_pinned(result)
 
 
 # ---- autograd.Function

@@ -76,6 +76,33 @@ def apply_of(cls: Any) -> Callable[..., Any]:
     return found
 
 
+# ---- parameters
+
+
+def parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    return torch.Tensor._make_subclass(torch.nn.Parameter, data, requires_grad)
+
+
+def buffer(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    return torch.Tensor._make_subclass(torch.nn.Buffer, data, requires_grad)  # type: ignore
+
+
+def leaf_like(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
+    """On fakes, which have no subclasses: what those two share with others."""
+    return data.detach().requires_grad_(requires_grad)
+
+
+# ---- hooks
+
+
+def register_hook(tensor: torch.Tensor, body: Body, lifted: Any) -> Any:
+    return tensor.register_hook(functools.partial(_hook, body, lifted))
+
+
+def _hook(body: Body, lifted: Any, grad: torch.Tensor) -> Any:
+    return body(grad, *lifted)
+
+
 # ---- recomputation
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
+from pliant.capture.library.exception_groups import to_raise
 from pliant.capture.library.matching import match_class, match_keys
 from pliant.capture.library.strings import format_value
 from pliant.capture.model import (
@@ -366,6 +367,9 @@ def stop_iteration_error(trace: Trace, value: Value) -> Value:
 def call_intrinsic_2(
     trace: Trace, frame: Frame, ins: Instruction, left: Value, right: Value
 ) -> Any:
+    if ins.value == "INTRINSIC_PREP_RERAISE_STAR":
+        assert isinstance(right, Sequence)
+        return to_raise(trace, left, right.items)
     raise Break("unsupported-instruction", ins.value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception, opcode
+from pliant.capture.library.exception_groups import match_group, to_raise
 from pliant.capture.model import call, get_attribute, special
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, Raised, Value, boolean
@@ -45,9 +46,24 @@ def matches(trace: Trace, exception: Value, expected: Value) -> bool:
     return issubclass(exception.python_type(), cls)
 
 
-@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
-def exception_groups(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    raise Break("exception-group", "except*")
+@opcode("CHECK_EG_MATCH")
+def check_eg_match(
+    trace: Trace, frame: Frame, ins: Instruction, exception: Value, expected: Value
+) -> Any:
+    """`except* expected`: what is caught is the exception being handled from here on."""
+    rest, match = match_group(trace, exception, expected)
+    if isinstance(match, Const):
+        return (exception, match)
+    frame.handled[-1] = match
+    return (rest, match)
+
+
+@opcode("PREP_RERAISE_STAR")
+def prep_reraise_star(
+    trace: Trace, frame: Frame, ins: Instruction, original: Value, raised: Value
+) -> Any:
+    assert isinstance(raised, Sequence)
+    return to_raise(trace, original, raised.items)
 
 
 @opcode("RAISE_VARARGS")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import sys
 from types import GeneratorType
 from typing import Any
@@ -13,10 +14,10 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.model import get_attribute, set_attribute
 from pliant.capture.trace import Trace
-from pliant.capture.value import NULL, Break, Const, Unread, Value
+from pliant.capture.value import NULL, Break, Const, Raised, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, Function
-from pliant.capture.values.objects import Cell, Super
+from pliant.capture.values.objects import Cell, ExceptionValue, Super
 from pliant.guards.source import DictItem, Fixed
 
 
@@ -341,11 +342,26 @@ def import_name(trace: Trace, frame: Frame, ins: Instruction, level: Value, name
     fullname = resolve_import(frame, ins.value, level.constant())
     module = sys.modules.get(fullname)
     if module is None:
+        _refuse_missing(trace, fullname)
         raise Break("import", fullname)
     if not names.constant() and not level.constant():
         fullname = fullname.split(".")[0]
     source = DictItem(Fixed(sys.modules, "sys.modules"), fullname)
     return trace.read(Unread(sys.modules[fullname], source))
+
+
+def _refuse_missing(trace: Trace, name: str) -> None:
+    """A module that does not exist at all, in a package that needs no importing to be asked."""
+    top = name.partition(".")[0]
+    try:
+        missing = name not in sys.modules and importlib.util.find_spec(top) is None
+    except (ImportError, ValueError):
+        return
+    if missing:
+        error = ModuleNotFoundError(f"No module named {top!r}")
+        value = ExceptionValue(ModuleNotFoundError, [Const(error.args[0])])
+        value.slots["name"] = Const(top)
+        raise Raised(value)
 
 
 def resolve_import(frame: Frame, name: str, level: int) -> str:

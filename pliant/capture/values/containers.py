@@ -45,14 +45,16 @@ class Container(Value):
 
     @property
     def has_dict(self) -> bool:
-        # an OrderedDict could have attributes of its own; nobody gives it any
-        return self.cls.__dictoffset__ != 0 and self.cls is not OrderedDict
+        # an OrderedDict could have attributes of its own; hardly anybody gives it any
+        plain = self.cls is OrderedDict and self.attributes is None
+        return self.cls.__dictoffset__ != 0 and not plain
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         return instance_dict(trace, self).get(trace, name) if self.has_dict else None
 
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
-        if not self.has_dict:
+        new_attribute = self.cls is OrderedDict and self.source is None
+        if not self.has_dict and not new_attribute:
             super().store_attribute(trace, name, value)
         instance_dict(trace, self).store(trace, name, value)
 
@@ -396,7 +398,7 @@ class Mapping(Container):
     def rebuild(self, emit: Emitter) -> str:
         if self.owner is not None:
             return f"{emit.expression(self.owner)}.__dict__"
-        if self.cls in MAPPING_TYPES:
+        if self.cls in MAPPING_TYPES and self.attributes is None:
             return emit.mapping(self)
         base = emit.constant(self.base(*MAPPING_TYPES))
         name = emit.fresh(self.cls.__name__.lower())

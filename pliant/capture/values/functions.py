@@ -118,8 +118,8 @@ class Function(Value):
                 f"{key!r}: {emit.expression(v)}" for key, v in self.kwdefaults.items()
             )
             emit.line(f"{name}.__kwdefaults__ = {{{items}}}")
-        for key, value in self.own.items():
-            emit.line(f"{name}.{key} = {emit.expression(value)}")
+        for key, written in self.own.items():
+            emit.line(f"{name}.{key} = {emit.expression(written)}")
         if self.attributes is not None:
             for key, value in self.attributes.items.items():
                 if value is not None:

@@ -1,9 +1,9 @@
 """Classes and descriptors that the program makes while it is followed.
 
-Python itself makes a class object during capture, so that instances have a class with an MRO and all
-that depends on it. This object is a stand-in: residual code makes another one, on each call. Where
-the namespace of a class needs a real object for a value, it gets a stand-in as well; the trace knows
-which value each stands for.
+The one idea: Python itself makes a class object during capture, so that instances have a class with
+an MRO and all that depends on it, but this object is a stand-in: residual code makes another one,
+on each call. Where the namespace of a class needs a real object for a value, it gets a stand-in as
+well; the trace knows which value each stands for.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class MadeClass(Value):
             if key not in LOOKED_AT:
                 emit.line(f"type.__setattr__({name}, {key!r}, {emit.expression(value)})")
         if "__abstractmethods__" in vars(self.real):
-            names = tuple(sorted(self.real.__abstractmethods__))
+            names = tuple(sorted(vars(self.real)["__abstractmethods__"]))
             emit.line(f"{name}.__abstractmethods__ = frozenset({emit.constant(names)})")
 
 
@@ -136,13 +136,13 @@ def stand_in(trace: Trace, value: Value) -> Any:
     real = getattr(value, "real", None)
     if real is not None and value.source is not None:
         return real
-    found = trace.known_stand_in(value)
+    found = trace.standing.of(value)
     if found is not None:
         return found
     maker = STAND_INS.get(type(value))
     real = Placeholder() if maker is None else maker(trace, value)
     if not isinstance(real, tuple):
-        trace.let_stand(real, value)
+        trace.standing.let(real, value)
     if isinstance(value, Instance):
         _fill_instance(trace, value, real)
     return real
@@ -204,6 +204,10 @@ def value_of(trace: Trace, real: Any) -> Value:
         return Const(real)
     if isinstance(real, types.FunctionType):
         return adopted(trace, real)
+    if type(real) in (staticmethod, classmethod) and id(real) not in trace.stand_ins:
+        inner = trace.standing.value_of(real.__func__)
+        if inner is not None:  # Python wraps `__new__` and some others by itself
+            trace.stand_ins[id(real)] = MadeObject(real, Const(type(real)), [inner])
     if type(real) is dict:
         return Mapping(dict, {key: value_of(trace, item) for key, item in real.items()})
     return trace.wrap_pinned(real)
@@ -212,14 +216,14 @@ def value_of(trace: Trace, real: Any) -> Value:
 def adopted(trace: Trace, real: types.FunctionType) -> Value:
     """The value of a function that was made while a class was, from parts that may be
     stand-ins."""
-    known = trace.stands_for(real)
+    known = trace.standing.value_of(real)
     if known is not None:
         return known
     if not _has_stand_ins(trace, real):
         return trace.wrap_pinned(real)
     made = Function(real.__code__, real.__globals__)
     made.name, made.qualname = real.__name__, real.__qualname__
-    trace.let_stand(real, made)
+    trace.standing.let(real, made)
     made.defaults = [value_of(trace, item) for item in real.__defaults__ or ()]
     made.kwdefaults = {k: value_of(trace, item) for k, item in (real.__kwdefaults__ or {}).items()}
     made.cells = [_adopted_cell(trace, cell) for cell in real.__closure__ or ()]
@@ -240,4 +244,6 @@ def _has_stand_ins(trace: Trace, real: types.FunctionType) -> bool:
             parts.append(cell.cell_contents)
         except ValueError:
             continue
-    return any(id(part) in trace.stand_ins or trace.stands_for(part) is not None for part in parts)
+    return any(
+        id(part) in trace.stand_ins or trace.standing.value_of(part) is not None for part in parts
+    )

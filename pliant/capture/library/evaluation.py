@@ -1,0 +1,109 @@
+"""`eval`, `exec` and `compile` of text that is known.
+
+The text is compiled now and followed. Its variables are those of the program or of a dictionary
+made by it; a dictionary from outside as globals is left to Python, since functions defined by the
+text would live there.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.frame import Frame
+from pliant.capture.interpreter import run_frame
+from pliant.capture.native import FUNCTIONS, function
+from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.values.containers import Mapping
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+DEFINING = frozenset({"MAKE_FUNCTION", "LOAD_GLOBAL", "STORE_GLOBAL", "IMPORT_NAME"})
+
+
+@function(compile)
+def builtin_compile(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    real_args = [trace.read(arg).constant() for arg in args]
+    real_kwargs = {name: trace.read(arg).constant() for name, arg in kwargs.items()}
+    try:
+        return Const(compile(*real_args, **real_kwargs))
+    except (SyntaxError, ValueError, TypeError) as error:
+        trace.throw(error)
+
+
+@function(eval)
+def builtin_eval(trace: Trace, source: Value, space: Value = NONE, names: Value = NONE, /) -> Value:
+    return _run(trace, source, "eval", trace.read(space), trace.read(names))
+
+
+@function(exec)
+def builtin_exec(trace: Trace, source: Value, space: Value = NONE, names: Value = NONE, /) -> Value:
+    _run(trace, source, "exec", trace.read(space), trace.read(names))
+    return NONE
+
+
+def _run(trace: Trace, source: Value, mode: str, space: Value, names: Value) -> Value:
+    code = _code(trace, source, mode)
+    caller = trace.frames[-1]
+    variables: dict[str, Value]
+    if _is_none(space):
+        table = FUNCTIONS[locals](trace) if _is_none(names) else names
+    else:
+        table = space if _is_none(names) else names
+    if not isinstance(table, Mapping):
+        raise Break("unsupported-function", f"{mode}() in this namespace")
+    variables = dict(table.read_all(trace))
+    frame = Frame(code, caller.globals, variables, [])
+    if not _is_none(space):
+        _check_own(frame, space, mode)
+        if space is not table:
+            assert isinstance(space, Mapping)
+            frame.locals = {**space.read_all(trace), **variables}
+    before = dict(frame.locals)
+    result = run_frame(trace, frame)
+    changed = {k: v for k, v in frame.locals.items() if before.get(k) is not v}
+    if changed and _is_none(space) and _is_none(names):
+        raise Break("unsupported-function", f"{mode}() that sets variables")
+    if not _is_none(space) or not _is_none(names):
+        for name, value in changed.items():
+            table.store(trace, name, value)
+        for name in before.keys() - frame.locals.keys():
+            table.store(trace, name, None)
+        if mode == "exec" and not _is_none(space) and isinstance(space, Mapping):
+            _add_builtins(trace, space, caller)
+    return result
+
+
+def _add_builtins(trace: Trace, space: Mapping, caller: Frame) -> None:
+    """Python puts the built-in names into a dictionary used as globals."""
+    if space.get(trace, "__builtins__") is None:
+        builtins = trace.wrap_pinned(caller.builtins)
+        space.store(trace, "__builtins__", builtins)
+
+
+def _check_own(frame: Frame, space: Value, mode: str) -> None:
+    """Text with globals of its own may use its variables, but define nothing that keeps them."""
+    own = isinstance(space, Mapping) and space.source is None and space.cls is dict
+    defines = any(ins.op in DEFINING for ins in frame.instructions)
+    if not own or defines:
+        raise Break("unsupported-function", f"{mode}() with globals of its own")
+
+
+def _code(trace: Trace, source: Value, mode: str) -> types.CodeType:
+    real: Any = trace.read(source).constant()
+    if isinstance(real, types.CodeType):
+        if real.co_freevars:
+            raise Break("unsupported-function", f"{mode}() of code with free variables")
+        return real
+    if not isinstance(real, str):
+        raise Break("unsupported-function", f"{mode}() of a {type(real).__name__}")
+    text = real.lstrip(" \t") if mode == "eval" else real
+    try:
+        return compile(text, "<string>", mode)
+    except SyntaxError as error:
+        raise Break("unsupported-function", f"{mode}() of text with a mistake") from error
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is None

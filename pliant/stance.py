@@ -1,0 +1,118 @@
+"""`pliant.set_stance`: what compiled functions do for now, all of them.
+
+The one idea: a stance is asked where a function would be compiled (`allows`), except "force_eager",
+which keeps calls from getting that far.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from pliant._native import Dispatcher, set_bypass
+from pliant.base.errors import InvalidOptionError, RecompileError, choices
+
+STANCES = (
+    "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stance:
+    """What is done for now, and which backend compiles instead of the chosen one."""
+
+    name: str = "default"
+    backend: str | Callable[..., Any] | None = None
+
+
+_now = Stance()
+_seen: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # called once under "eager_then_compile"
+
+
+def current() -> Stance:
+    return _now
+
+
+def forget() -> None:
+    _seen.clear()
+
+
+def _take(stance: Stance) -> Stance:
+    """Take a stance; the one before it."""
+    global _now
+    before, _now = _now, stance
+    set_bypass(stance.name == "force_eager")
+    return before
+
+
+def allows(dispatcher: Dispatcher) -> bool:
+    """Whether a function may be compiled for a call that no compiled code fits."""
+    if _now.name == "default":
+        return True
+    if _now.name == "fail_on_recompile":
+        raise RecompileError(
+            f"{dispatcher.fn.__qualname__} would be compiled",
+            why="The stance is 'fail_on_recompile', and no compiled code fits this call.",
+            remedy="Call it with arguments that fit, or leave the stance first.",
+        )
+    if _now.name == "eager_then_compile" and dispatcher in _seen:
+        return True
+    _seen.add(dispatcher)
+    return False
+
+
+class set_stance:
+    """Set what compiled functions do: a function, a context manager, or a decorator (as
+    `torch.compiler.set_stance`).
+
+    "default": compile where needed. "force_eager": run everything uncompiled.
+    "eager_on_recompile": use compiled code that fits, otherwise run uncompiled.
+    "fail_on_recompile": use compiled code that fits, otherwise raise RecompileError.
+    "eager_then_compile": run the first call of each function uncompiled.
+    `force_backend` compiles with another backend; `skip_guard_eval_unsafe` is accepted and has no
+    effect, since guards cost next to nothing.
+    """
+
+    def __init__(
+        self,
+        stance: str = "default",
+        *,
+        skip_guard_eval_unsafe: bool = False,
+        force_backend: str | Callable[..., Any] | None = None,
+    ) -> None:
+        if stance not in STANCES:
+            raise InvalidOptionError(
+                f"there is no stance {stance!r}", remedy=choices(stance, STANCES)
+            )
+        if force_backend is not None and stance != "default":
+            raise InvalidOptionError("force_backend goes with the stance 'default' only")
+        self._stance = Stance(stance, force_backend)
+        self._before = _take(self._stance)
+
+    def __enter__(self) -> None:
+        _take(self._stance)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _take(self._before)
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        _take(self._before)
+
+        @functools.wraps(fn)
+        def under_stance(*args: Any, **kwargs: Any) -> Any:
+            before = _take(self._stance)
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _take(before)
+
+        return under_stance
