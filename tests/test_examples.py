@@ -79,7 +79,7 @@ def test_backend():
 
 def test_debugging():
     text, _ = run("debugging")
-    assert "graph breaks by cause: {'data-dependent-number': 1, 'io': 1}" in text
+    assert "graph breaks by cause: {'data-dependent-number': 1}" in text
     assert "data-dependent" in text
     assert "compilation 0 needs L['eps'] == 0.0, got 0.5" in text
     first, second = (line for line in text.splitlines() if line.startswith("compilations:"))

@@ -80,6 +80,9 @@ class Options:
     capture_scalar_outputs: bool = option(
         True, FLAG, "tensor.item() and .tolist() are part of the graph; else they break it"
     )
+    reorder_prints: bool = option(
+        True, FLAG, "print() is called behind the graph, in order; else it breaks the graph"
+    )
     specialize_int: bool = option(
         False, FLAG, "an int argument that changes is compiled for each value, never symbolic"
     )

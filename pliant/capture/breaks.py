@@ -95,7 +95,6 @@ BREAKS: dict[str, Cause] = {
         "Define the class outside of the compiled function.",
     ),
     "coroutine": Cause("Coroutines run in an event loop.", "Compile the tensor code they call."),
-    "exception-group": Cause("Groups of exceptions are handled by Python itself.", _REPLACE),
     "import": Cause(
         "Importing a module for the first time runs its code.", "Import it at the top."
     ),

@@ -269,6 +269,9 @@ def call_constant(
 ) -> Value:
     """Call a built-in function, a class, or another callable object that is known."""
     real = target.value
+    instead = substitute_of(real)
+    if instead is not None:
+        return call(trace, trace.wrap_pinned(instead), args, kwargs, direct)
     handler = _handler_of(real)
     if handler is not None:
         return run_handler(trace, handler, target, args, kwargs)

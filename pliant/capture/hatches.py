@@ -17,10 +17,10 @@ import torch
 from pliant._native import Dispatcher
 from pliant.base.errors import NotCallableError
 from pliant.base.strict import get_error_on_graph_break, set_error_on_graph_break
-from pliant.capture.model import call, get_attribute
+from pliant.capture.model import call
 from pliant.capture.native import FUNCTIONS, Handler, function
 from pliant.capture.trace import Trace
-from pliant.capture.value import FALSE, NONE, Break, Value, boolean
+from pliant.capture.value import FALSE, NONE, Break, Const, Value, boolean
 
 MARK = "_pliant_disabled"
 IN_GRAPH = "_pliant_in_graph"
@@ -301,7 +301,8 @@ def handle_compile(trace: Trace, model: Value | None = None, **settings: Value) 
 
 def call_optimized_module(trace: Trace, module: Value, *args: Value, **kwargs: Value) -> Value:
     """What `torch.compile(module)` gives is followed like the module."""
-    return call(trace, get_attribute(trace, module, "_orig_mod"), list(args), kwargs)
+    original = FUNCTIONS[torch.nn.Module.__getattr__](trace, module, Const("_orig_mod"))
+    return call(trace, original, list(args), kwargs)
 
 
 NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental", "pliant.api")
@@ -317,9 +318,15 @@ BY_NAME: dict[tuple[str, str], Handler] = {
     },
     **{
         (_DECORATORS, name): nothing
-        for name in ("mark_static", "mark_static_address", "mark_dynamic", "maybe_mark_dynamic",
-                     "mark_unbacked", "DynamoConfigPatchProxy.__enter__",
-                     "DynamoConfigPatchProxy.__exit__")
+        for name in (
+            "mark_static",
+            "mark_static_address",
+            "mark_dynamic",
+            "maybe_mark_dynamic",
+            "mark_unbacked",
+            "DynamoConfigPatchProxy.__enter__",
+            "DynamoConfigPatchProxy.__exit__",
+        )
     },
     (_FRAMES, "OptimizedModule.__call__"): call_optimized_module,
     ("pliant.api", "compile"): handle_compile,

@@ -219,12 +219,17 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
     """`object.__setattr__` and `object.__delattr__`."""
     cls = obj.python_type()
     found = trace.lookup(cls, name)
+    if found is object.__dict__["__class__"] and isinstance(obj, Instance):
+        _change_class(trace, obj, value)
+        return
     hook = "__set__" if value is not None else "__delete__"
     extra = [] if value is None else [value]
     if found is MISSING or not _is_data_descriptor(trace, found):
         dictless = isinstance(obj, Instance) and not obj.has_dict
         if value is None and not dictless and obj.instance_attribute(trace, name) is None:
             trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
+        if cls in WITHOUT_ATTRIBUTES:
+            _refuse_attribute(trace, cls, name, found is not MISSING)
         obj.store_attribute(trace, name, value)
     elif isinstance(found, property):
         _set_property(trace, found, obj, name, value)
@@ -237,6 +242,27 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
         call(trace, trace.class_value(type(found), hook), [descriptor, obj, *extra])
     else:
         raise Break("attribute-write", f"{cls.__name__}.{name}")
+
+
+def _change_class(trace: Trace, obj: Instance, value: Value | None) -> None:
+    """`obj.__class__ = cls`, of an object made during the capture."""
+    if obj.source is not None:
+        raise Break("attribute-write", f"{obj.cls.__name__}.__class__")
+    example: Any = object.__new__(obj.cls)
+    try:
+        example.__class__ = None if value is None else trace.read(value).constant()
+    except (TypeError, NotConstant) as error:
+        raise Break("attribute-write", f"{obj.cls.__name__}.__class__") from error
+    trace.changes += 1
+    obj.cls = type(example)
+
+
+WITHOUT_ATTRIBUTES = frozenset({list, tuple, dict, set, frozenset, slice, range, object})
+
+
+def _refuse_attribute(trace: Trace, cls: type, name: str, known: bool) -> None:
+    text = f"attribute {name!r} is read-only" if known else f"has no attribute {name!r}"
+    trace.throw(AttributeError(f"{cls.__name__!r} object {text}"))
 
 
 def _set_property(trace: Trace, found: Any, obj: Value, name: str, value: Value | None) -> None:

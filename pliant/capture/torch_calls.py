@@ -109,6 +109,9 @@ def call_tensor_method(
     """Call a method of a tensor."""
     if name in NOT_OPERATIONS:
         raise Break("tensor-method", f"Tensor.{name}")
+    first = trace.read(args[0]) if args else None
+    if name == "new" and isinstance(first, Sequence) and first.cls is torch.Size:
+        args = first.items  # a tuple in its place would be data
     return record(trace, name, getattr(torch.Tensor, name), [obj, *args], kwargs)
 
 
@@ -130,6 +133,8 @@ def record(
     result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
     reads_data = len(trace.sizes.env.symbols) > known  # so that the result has new symbols
     writes = bool(result.mutated) or writes_metadata(function)
+    if writes:
+        about_to_write(trace, function, result.mutated)
     trace.writes_tensors |= writes
     effect = writes or result.random
     trace.changes += effect
@@ -149,6 +154,15 @@ def record(
         scalars.note(trace, function, args, kwargs, result.value)
     trace.sizes.tell()
     return value
+
+
+# Who wants to know: `(trace, function, tensors written)`, which may break the graph instead.
+BEFORE_WRITES: list[Callable[[Trace, Any, tuple[Fake, ...]], None]] = []
+
+
+def about_to_write(trace: Trace, function: Any, mutated: tuple[Fake, ...]) -> None:
+    for tell in BEFORE_WRITES:
+        tell(trace, function, mutated)
 
 
 # Methods that change a tensor without an operator that would tell.
@@ -304,7 +318,9 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
         items = [_part(trace, item, node, index, name) for index, item in enumerate(value)]
         return Sequence(type(value), items)
     if type(value) in (dict, OrderedDict):
-        parts = {key: _part(trace, item, node, key, name) for key, item in value.items()}
+        parts: dict[Any, Value | None] = {
+            key: _part(trace, item, node, key, name) for key, item in value.items()
+        }
         return Mapping(type(value), parts)
     if isinstance(value, SYMBOLIC):
         trace.sizes.nodes.settle(value, node)

@@ -94,6 +94,7 @@ class Trace:
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
         self.error_on_break = get_error_on_graph_break()  # where the program is now
         self.strictness: Any = None  # what the program made of that
+        self.printed: Any = None  # calls of print still to be made
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.stand_ins: dict[int, Value] = {}  # objects made for a while, to what they stand for
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
@@ -324,7 +325,7 @@ def written_objects(trace: Trace) -> list[Any]:
 def _make_annotations(cls: type) -> None:
     """Python makes a class's annotations when somebody first asks for them."""
     with contextlib.suppress(AttributeError):
-        type.__dict__["__annotations__"].__get__(cls)
+        type.__dict__["__annotations__"].__get__(cls)  # noqa: RUF063  without the metaclass
 
 
 def _identity(expected: Any) -> Any:

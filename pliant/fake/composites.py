@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from pliant.fake.layout import broadcast, contiguous_strides, suggested_strides
-from pliant.fake.order import hint, is_contiguous, sure
+from pliant.fake.order import hint, is_contiguous, need, sure
 from pliant.fake.reshaping import flatten, reshape
 from pliant.fake.tensor import Fake, make
 from pliant.fake.whole import depending_on
@@ -88,7 +88,7 @@ def _matmul(input: Tensor, other: Tensor) -> Any:
     batch = broadcast([input.shape[:-2], other.shape[:-2]])
     if batch is None:
         return NotImplemented
-    torch._check(input.size(-1) == other.size(-2))
+    need(input.size(-1) == other.size(-2))
     count = math.prod(batch)
     left = _as_dense(input.expand(*batch, -1, -1), count, input.size(-2), input.size(-1))
     right = _as_dense(other.expand(*batch, -1, -1), count, other.size(-2), other.size(-1))
@@ -119,7 +119,7 @@ def _einsum(equation: Any, *operands: Any) -> Any:
                 continue
             if any(sure(n == 1) for n in (sizes[letter], size)):
                 return NotImplemented  # broadcast
-            torch._check(sizes[letter] == size)
+            need(sizes[letter] == size)
     if len(operands) == 1:
         return _einsum_one(names[0], out, operands[0])
     return _einsum_two(names, out, operands, sizes)
@@ -264,8 +264,8 @@ def _attention(
     if not fused:
         return _composed_attention(query, key, value, attn_mask, dropout_p)
     for t in (key, value):
-        torch._check(t.size(0) == query.size(0))
-    torch._check(key.size(2) == value.size(2))
+        need(t.size(0) == query.size(0))
+    need(key.size(2) == value.size(2))
     # Over nothing, the composed one is taken; only the layout tells.
     if not is_contiguous(query) and not sure(key.size(2) == query.size(2)) and key.size(2) == 0:
         return _composed_attention(query, key, value, attn_mask, dropout_p)
@@ -348,7 +348,7 @@ def _gru(
 def _lstm_cell(t: Any, state: Any, *weights: Any) -> Any:
     if not isinstance(state, list | tuple) or len(state) != 2 or t.dim() != 2:
         return NotImplemented
-    torch._check(t.size(0) == state[0].size(0))
+    need(t.size(0) == state[0].size(0))
     inputs = (t, *state, *weights)
     return tuple(depending_on(_dense(s, s.size()), inputs) for s in state)
 
@@ -357,15 +357,15 @@ def _gru_cell(t: Any, state: Any, *weights: Any) -> Any:
     """Also of a plain RNN."""
     if not isinstance(state, Tensor) or t.dim() != 2 or state.dim() != 2:
         return NotImplemented
-    torch._check(t.size(0) == state.size(0))
+    need(t.size(0) == state.size(0))
     return depending_on(_dense(state, state.size()), (t, state, *weights))
 
 
 def _recurrent(t: Tensor, inputs: Any, state: Tensor, both_ways: bool, batch_first: bool) -> Tensor:
     """The hidden state of every step: made step by step, so time is the outermost dimension."""
     time, batch = (1, 0) if batch_first else (0, 1)
-    torch._check(state.size(1) == t.size(batch))
-    torch._check(t.size(time) != 0)  # eager PyTorch refuses
+    need(state.size(1) == t.size(batch))
+    need(t.size(time) != 0)  # eager PyTorch refuses
     width = state.size(2) * (2 if both_ways else 1)
     output = _dense(t, (t.size(time), t.size(batch), width))
     made: Tensor = depending_on(output, (t, *inputs))
@@ -421,8 +421,8 @@ def _interpolate(
     if len(each) != rank or None in each:
         return NotImplemented
     for before, after in zip(input.shape[2:], each, strict=True):
-        torch._check(before > 0)
-        torch._check(after > 0)
+        need(before > 0)
+        need(after > 0)
     sizes = (*input.shape[:2], *each)
     made = make(input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device)  # type: ignore[attr-defined]
     return depending_on(made, (input,))
@@ -446,7 +446,7 @@ def _cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: Any = None) -> An
     batch = broadcast([a.shape[:-2], b.shape[:-2]]) if alike else None
     if batch is None:
         return NotImplemented
-    torch._check(a.size(-1) == b.size(-1))
+    need(a.size(-1) == b.size(-1))
     return depending_on(_dense(a, (*batch, a.size(-2), b.size(-2))), (a, b))
 
 
@@ -458,7 +458,7 @@ def _take_along_dim(t: Tensor, indices: Tensor, dim: Any = None) -> Any:
         if d != dim:
             if hint(t.size(d)) != hint(indices.size(d)):
                 return NotImplemented  # broadcast
-            torch._check(t.size(d) == indices.size(d))
+            need(t.size(d) == indices.size(d))
     return torch.gather(t, dim, indices)
 
 
@@ -497,7 +497,7 @@ def _arange(*args: Any, **kwargs: Any) -> Any:
         return NotImplemented
     if type(step) is not int or step == 0:
         return NotImplemented
-    torch._check((end >= start) if step > 0 else (end <= start))
+    need((end >= start) if step > 0 else (end <= start))
     count = -((start - end) // step)
     return torch.empty((count,), **{"dtype": torch.int64, **_given(kwargs)})
 

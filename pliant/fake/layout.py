@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pliant.fake.order import broadcast_order, hint, is_contiguous, nesting, sure
+from pliant.fake.order import broadcast_order, hint, is_contiguous, need, nesting, sure
 from pliant.sym import node_layout
 from pliant.sym.expr import as_expr
 
@@ -160,7 +160,7 @@ def _unbacked_together(a: Any, b: Any) -> Any:
     for one, other in ((a, b), (b, a)):
         if type(one) is not int and (one == 1).node.guard_size_oblivious("", 0):
             return other
-    torch._check(a == b)
+    need(a == b)
     return a if type(a) is int else b
 
 
@@ -209,7 +209,13 @@ def _spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
     """The strides of `t` broadcast to `sizes`: 0 where its one element serves for all."""
     shift = len(sizes) - t.dim()
     own = zip(t.size(), t.stride(), sizes[shift:], strict=True)
-    return [0] * shift + [0 if size == 1 and wide != 1 else stride for size, stride, wide in own]
+    return [0] * shift + [0 if _is_spread(size, wide) else stride for size, stride, wide in own]
+
+
+def _is_spread(size: Any, wide: Any) -> bool:
+    if size is wide or (type(size) is not int and sure(size == wide)):
+        return False
+    return bool(size == 1 and wide != 1)
 
 
 def _permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -29,6 +29,14 @@ def sure(condition: Any) -> bool:
     return bool(condition.node.statically_known_true("", 0))
 
 
+def need(condition: Any, message: str = "") -> None:
+    """What has to hold for the operation not to fail. (`torch._check` says the same, but imports a
+    large part of PyTorch's compiler for it.)"""
+    holds = condition if isinstance(condition, bool) else condition.node.expect_true("", 0)
+    if not holds:
+        raise RuntimeError(message or "the sizes do not fit")
+
+
 def is_contiguous(t: Tensor) -> bool:
     """Whether that is known. An answer that is only so for some sizes is no."""
     if not t._has_symbolic_sizes_strides:

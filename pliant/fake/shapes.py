@@ -28,7 +28,7 @@ from pliant.fake.layout import (
     suggested_strides,
 )
 from pliant.fake.op import Op
-from pliant.fake.order import is_contiguous, sure
+from pliant.fake.order import is_contiguous, need, sure
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
 
@@ -145,7 +145,7 @@ def _is_same(a: Any, b: Any) -> bool:
         return True
     question: Any = a == b
     if isinstance(question, torch.SymBool) and not question.node.has_hint():
-        torch._check(question)
+        need(question)
         return True
     return bool(question)
 
@@ -484,6 +484,8 @@ def _masked_fill(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Re
 def _like(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """clone, _to_copy, empty_like and its kin: dense tensors keep their strides unless told."""
     t = args[0]
+    if not isinstance(t, torch.Tensor):  # a number that PyTorch had made a tensor of
+        t = torch.tensor(t)
     form = kwargs.get("memory_format")
     if t.is_conj() or t.is_neg() or kwargs.get("layout") not in (None, torch.strided):
         return None

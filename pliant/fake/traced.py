@@ -17,6 +17,7 @@ import torch
 from pliant.fake.calls import META
 from pliant.fake.layout import contiguous_strides, like_strides
 from pliant.fake.op import Op
+from pliant.fake.order import need
 from pliant.fake.results import Constant, New, Recipe, Several
 from pliant.fake.tensor import Fake
 
@@ -90,7 +91,7 @@ def recipe(op: Op, args: Args, kwargs: dict[str, Any], device: torch.device) -> 
     _need_elements(op.name, args, kwargs)
     if op.name in _EQUAL:
         (a, i), (b, j) = _EQUAL[op.name]
-        torch._check(args[a].size(i) == args[b].size(j))
+        need(args[a].size(i) == args[b].size(j))
     marks = Marks()
     try:
         told = op.func(*(marks.marked(a) for a in args), **kwargs)
@@ -123,7 +124,7 @@ def _need_elements(name: str, args: Args, kwargs: dict[str, Any]) -> None:
         dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
     dims = range(t.dim()) if dim is None else [dim]
     for d in dims:
-        torch._check(t.size(d) != 0)
+        need(t.size(d) != 0)
 
 
 def _dense(first: Fake, sizes: Sequence[Any]) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pliant.fake.layout import contiguous_strides, is_symbolic
-from pliant.fake.order import hint, sure
+from pliant.fake.order import hint, need, sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
         if d not in missing:
             given = given * size
     if not missing:
-        torch._check(total == given)
+        need(total == given)
         return tuple(sizes)
     rest = _divided(total, given)
     return tuple(rest if d in missing else size for d, size in enumerate(sizes))
@@ -83,8 +83,8 @@ def _divided(total: Any, given: Any) -> Any:
     """What -1 means. Exact division is asked for, and a quotient that is exact without being asked
     is not asked about."""
     if type(given) is not int:
-        torch._check(given != 0)
-    torch._check(total % given == 0)
+        need(given != 0)
+    need(total % given == 0)
     return total // given
 
 
@@ -162,7 +162,7 @@ def _same_size(size: Any, wanted: Any) -> bool:
         return bool(size == wanted)
     if type(size) is not int and (size == 1).node.guard_size_oblivious("", 0):
         return False
-    torch._check(size == wanted)
+    need(size == wanted)
     return True
 
 
@@ -171,8 +171,8 @@ def _select(t: torch.Tensor, dim: int, index: Any) -> Window | None:
     if not 0 <= dim < t.dim():
         return None
     size = t.size(dim)
-    torch._check(-size <= index)
-    torch._check(index < size)
+    need(-size <= index)
+    need(index < size)
     index = _from_start(index, index + size, index)
     sizes, strides = list(t.size()), list(t.stride())
     offset = t.storage_offset() + index * strides[dim]
@@ -268,8 +268,8 @@ def _split_with_sizes(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> li
     dim = _dim(t.dim(), dim)
     for part in parts:
         if type(part) is not int:
-            torch._check(part >= 0)
-    torch._check(torch.sym_sum(list(parts)) == t.size(dim))
+            need(part >= 0)
+    need(torch.sym_sum(list(parts)) == t.size(dim))
     found, start = [], 0
     for part in parts:
         sizes = list(t.size())
@@ -310,7 +310,7 @@ def _unfold(t: torch.Tensor, dim: int, size: Any, step: Any) -> Window | None:
     if not t.dim():
         return None
     dim = _dim(t.dim(), dim)
-    torch._check(size <= t.size(dim))
+    need(size <= t.size(dim))
     sizes, strides = list(t.size()), list(t.stride())
     stride = strides[dim]
     sizes[dim] = (sizes[dim] - size) // step + 1

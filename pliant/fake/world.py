@@ -254,6 +254,8 @@ class World(TorchDispatchMode):
             return self._from_data(op, args, kwargs, read)
         if op.name in rules.MAKES_UNSUPPORTED:
             raise Unsupported(rules.MAKES_UNSUPPORTED[op.name])
+        if op.name == UNDECLARED_VIEW:
+            return Alias()
         device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
         shape = shapes.rule_for(op.name)
         recipe = shape and shape(op, args, kwargs, device)
@@ -415,6 +417,8 @@ _ANSWERS: dict[Kind, Callable[[World, Op, tuple[Any, ...], dict[str, Any]], Any]
     Kind.DATA: World._data,
 }
 
+# A view of its argument although its schema does not say so.
+UNDECLARED_VIEW = "aten._unsafe_view.default"
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 # Operators that may need more memory than a tensor has.

@@ -33,7 +33,7 @@ def a_disabled_function(x, log):
     return y * 2
 
 
-@program(X, breaks=1, graphs=2)
+@program(X)
 def print_a_tensor(x):
     y = x + 1
     print("sum", y.sum())

@@ -271,12 +271,12 @@ def test_fullgraph_refuses_branches_on_data():
 
 
 def test_fullgraph_can_be_tried_again():
-    def prints(x, flag):
+    def breaks(x, flag):
         if flag:
-            print("no")
+            pliant.graph_break()
         return x + 1
 
-    compiled = pliant.compile(prints, fullgraph=True)
+    compiled = pliant.compile(breaks, fullgraph=True)
     for _ in range(2):
         with pytest.raises(pliant.errors.GraphBreakError):
             compiled(X, True)

@@ -3,6 +3,7 @@ tables."""
 
 from pliant.capture.library import (
     algorithms,
+    buffers,
     builtins,
     class_bodies,
     classes,
@@ -21,6 +22,7 @@ from pliant.capture.library import (
     numbers,
     numpy_numbers,
     objects,
+    printing,
     pytorch,
     randomness,
     sequences,
@@ -36,11 +38,13 @@ from pliant.capture.library import (
     torch_parameters,
     torch_random,
     torch_transforms,
+    torch_values,
     views,
 )
 
 __all__ = [
     "algorithms",
+    "buffers",
     "builtins",
     "class_bodies",
     "classes",
@@ -59,6 +63,7 @@ __all__ = [
     "numbers",
     "numpy_numbers",
     "objects",
+    "printing",
     "pytorch",
     "randomness",
     "sequences",
@@ -74,5 +79,6 @@ __all__ = [
     "torch_parameters",
     "torch_random",
     "torch_transforms",
+    "torch_values",
     "views",
 ]

@@ -154,6 +154,7 @@ def type_new(
         raise Break("class-definition", "the namespace of a class")
     values = {str(key): trace.read(item) for key, item in table.read_all(trace).items()}
     cell = values.pop("__classcell__", None)
+    values.pop("__classdictcell__", None)  # of Python 3.12, for type parameters
     values.setdefault("__module__", Const(trace.frames[-1].globals.get("__name__")))
     text = trace.read(name).constant()
     real_bases = tuple(trace.read(base).constant() for base in drain(trace, bases))
@@ -253,6 +254,7 @@ def harmless_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> V
     assert isinstance(namespace, Mapping)
     values = {key: trace.read(item) for key, item in namespace.read_all(trace).items()}
     cell = values.pop("__classcell__", None)
+    values.pop("__classdictcell__", None)  # of Python 3.12, for type parameters
     values.setdefault("__module__", Const(trace.frames[-1].globals.get("__name__")))
     space = {key: _real_part(trace, key, value) for key, value in values.items()}
     real_bases = tuple(trace.read(base).constant() for base in drain(trace, bases))

@@ -5,12 +5,21 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 
-from pliant.capture.model import SET, equal, generic_set_attribute, same_object
+from pliant.capture.model import (
+    GET,
+    SET,
+    bind_descriptor,
+    equal,
+    generic_set_attribute,
+    get_attribute,
+    same_object,
+)
 from pliant.capture.native import function, method
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Cell
 from pliant.guards.guard import Kind
 from pliant.guards.source import Attr
@@ -139,6 +148,60 @@ WRITERS: dict[str, Callable[[Trace, Function, Value], None]] = {
     "__code__": _set_code,
 }
 SET[Function] = set_function_attribute
+
+
+# ---- descriptors called by hand
+
+
+def _get_by_hand(trace: Trace, descriptor: Value, obj: Value, owner: Value = NONE) -> Value:
+    """`type(obj).__dict__["name"].__get__(obj, type(obj))`."""
+    real, obj = trace.read(descriptor).constant(), trace.read(obj)
+    if isinstance(obj, Const) and obj.value is None:
+        return Const(real)
+    name, cls = real.__name__, obj.python_type()
+    if not issubclass(cls, real.__objclass__):
+        text = f"descriptor {name!r} for {real.__objclass__.__name__!r} objects doesn't apply to a"
+        trace.throw(TypeError(f"{text} {cls.__name__!r} object"))
+    if isinstance(obj, Const) and isinstance(obj.value, type):
+        return get_attribute(trace, obj, name)
+    return bind_descriptor(trace, real, obj, cls, name)
+
+
+for _cls in (types.MemberDescriptorType, types.GetSetDescriptorType):
+    method(_cls, "__get__")(_get_by_hand)
+
+
+# ---- generators
+
+
+def get_generator_attribute(trace: Trace, obj: Generator, name: str) -> Value | None:
+    found = GENERATOR_ATTRIBUTES.get(name)
+    return None if found is None else found(obj)
+
+
+def _frame(obj: Generator) -> Value:
+    if not obj.frame.finished:
+        raise Break("unsupported-attribute", "the frame of a generator")
+    return NONE
+
+
+GENERATOR_ATTRIBUTES: dict[str, Callable[[Generator], Value]] = {
+    "gi_running": lambda obj: boolean(obj.running),
+    "gi_code": lambda obj: Const(obj.frame.code),
+    "gi_frame": _frame,
+    "__name__": lambda obj: Const(_named(obj, "name")),
+    "__qualname__": lambda obj: Const(_named(obj, "qualname")),
+}
+
+
+def _named(obj: Generator, which: str) -> str:
+    function = obj.frame.function
+    if isinstance(function, Function):
+        return str(getattr(function, which))
+    return str(getattr(obj.frame.code, f"co_{which}"))
+
+
+GET[Generator] = get_generator_attribute
 
 
 # ---- bound methods

@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import _thread
 import ast
+import contextvars
 import datetime
 import json
+import pprint
 import re
 import sys
+import threading
 import types
 import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.model import GET, call
-from pliant.capture.native import FUNCTIONS, METHODS, function, pure
+from pliant.capture.native import FUNCTIONS, METHODS, function, method, pure
+from pliant.capture.trace import PLAIN
 from pliant.capture.value import NONE, TRUE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.functions import BuiltinMethod
 from pliant.capture.values.known import from_real, known_object
@@ -23,6 +27,7 @@ from pliant.capture.values.made import MadeObject
 from pliant.capture.values.objects import Opaque
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import Kind
+from pliant.guards.predicates import GivesSame
 from pliant.guards.source import Attr, Fixed, Source
 
 if TYPE_CHECKING:
@@ -44,7 +49,7 @@ def on_constants(real: Callable[..., Any]) -> Callable[..., Value]:
     return handler
 
 
-for _real in (json.dumps, json.loads, ast.literal_eval):
+for _real in (json.dumps, json.loads, ast.literal_eval, pprint.pformat):
     function(_real)(on_constants(_real))
 
 
@@ -58,7 +63,7 @@ def recursion_limit(trace: Trace) -> Value:
 DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 
 
-def date_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+def same_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
         trace.guard(Kind.IS, source, real)
     return Const(real, source)
@@ -66,7 +71,7 @@ def date_from_outside(trace: Trace, real: Any, source: Source) -> Value:
 
 for _cls in DATES:
     pure(_cls)
-    BUILDERS[_cls] = date_from_outside
+    BUILDERS[_cls] = same_from_outside
     for _name, _descriptor in vars(_cls).items():
         if isinstance(_descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
             METHODS.setdefault((_cls, _name), on_constants(_descriptor))
@@ -182,7 +187,30 @@ for _maker, _lock_type in LOCK_TYPES.items():
     FUNCTIONS[_maker] = _make_lock(_maker)
     METHODS[_lock_type, "__enter__"] = METHODS[_lock_type, "acquire"] = _acquire
     METHODS[_lock_type, "__exit__"] = METHODS[_lock_type, "release"] = _release
+FUNCTIONS[threading.RLock] = _make_lock(_thread.RLock)
 METHODS[LOCK_TYPES[_thread.allocate_lock], "locked"] = lambda trace, lock: boolean(lock.held > 0)
+
+
+# ---- context variables
+
+
+@method(contextvars.ContextVar, "get")
+def context_variable_get(trace: Trace, variable: Value, *default: Value) -> Value:
+    """What a context variable holds, if that is plain data."""
+    real = trace.read(variable).constant()
+    args = tuple(trace.read(value).constant() for value in default)
+    try:
+        found = real.get(*args)
+    except LookupError as error:
+        trace.throw(error)
+    if type(found) not in PLAIN:
+        raise Break("opaque-object", f"an object in the context variable {real.name}")
+    holds = GivesSame(args, {}, found)
+    trace.guard(Kind.PREDICATE, Fixed(real.get, f"{real.name}.get"), holds)
+    return Const(found)
+
+
+BUILDERS[contextvars.ContextVar] = same_from_outside
 
 
 # ---- data of threads

@@ -163,9 +163,9 @@ def make_bytes(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     return compute(trace, bytes, values, kwargs)
 
 
-@function(bytearray, memoryview)
+@function(memoryview)
 def mutable_bytes(trace: Trace, *args: Value, **kwargs: Value) -> NoReturn:
-    raise Break("unsupported-class", "bytearray and memoryview")
+    raise Break("unsupported-class", "memoryview")
 
 
 @function(range)

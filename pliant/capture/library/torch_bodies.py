@@ -19,15 +19,14 @@ from torch import fx
 from pliant.capture.failures import note_operation
 from pliant.capture.frame import Frame
 from pliant.capture.model import call
-from pliant.capture.torch_calls import convert, from_result, run_on_fakes
+from pliant.capture.torch_calls import about_to_write, convert, from_result, run_on_fakes
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Raised, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake import Fake
 from pliant.sym.node import to_torch
 
-Change = Callable[[Fake], Fake]  # from a tensor outside to what the function is given for it
+Change = Callable[[Any], Any]  # from a tensor outside to what the function is given for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +126,8 @@ def record_body_call(
     name = getattr(target, "__name__", "a function")
     result = run_on_fakes(trace, name, on_fakes or target, list(fake_args), fake_kwargs or {})
     writes = bool(result.mutated)
+    if writes:
+        about_to_write(trace, target, result.mutated)
     trace.writes_tensors |= writes
     effect = effect or writes or result.random
     trace.changes += effect
@@ -194,7 +195,9 @@ def _sequence(trace: Trace, value: Sequence, node: fx.Node, change: Change | Non
 
 def _mapping(trace: Trace, value: Mapping, node: fx.Node, change: Change | None) -> Value:
     items = value.read_all(trace).items()
-    made = {key: _item(trace, item, node, key, change) for key, item in items}
+    made: dict[Any, Value | None] = {
+        key: _item(trace, item, node, key, change) for key, item in items
+    }
     return Mapping(value.cls, made)
 
 
@@ -228,7 +231,8 @@ class Watch:
         trace.watch = self.note
 
     def note(self, value: Any) -> None:
-        if id(value) not in self.before and (value.source is not None or id(value) in self.outer):
+        outer = value.source is not None or id(value) in self.outer
+        if id(value) not in self.before and (outer or getattr(value, "outside", False)):
             self.before[id(value)] = (value, _state(value))
         if self.around is not None:
             self.around(value)
@@ -275,11 +279,15 @@ def _unchanged(value: Any, before: Any) -> bool:
         if key in before:
             if _read(item) is not _read(before[key]):
                 return False
-        elif value.backing is None or key not in value.backing or item is None:
-            return False
-        elif getattr(_read(item), "real", None) is not value.backing[key]:
+        elif item is None or not _is_backed(value, key, item):
             return False
     return all(key in value.items or item is None for key, item in before.items())
+
+
+def _is_backed(value: Mapping, key: Any, item: Value) -> bool:
+    """Whether a dictionary from outside holds this object at `key`."""
+    backing = value.backing or {}
+    return key in backing and getattr(_read(item), "real", None) is backing[key]
 
 
 def _unknown_numbers(trace: Trace, since: int) -> bool:
@@ -325,5 +333,5 @@ def _cut(
 
 def _nodes_in(output: Any) -> list[fx.Node]:
     found: list[fx.Node] = []
-    fx.map_arg(output, found.append)  # type: ignore[arg-type]
+    fx.map_arg(output, found.append)
     return found

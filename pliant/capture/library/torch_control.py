@@ -1,4 +1,4 @@
-"""`torch.cond`, `while_loop`, `scan` and `map`: control flow that is part of the graph, one node each.
+"""`torch.cond`, `while_loop`, `scan` and `map`: control flow in the graph, one node each.
 
 The functions they are given are followed once, on stand-ins; which way is taken, and how often,
 shows when the code runs.
@@ -23,6 +23,7 @@ from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.tensors import TensorValue
 
 NOTHING = Sequence(tuple, [])
+FIRST = Const(0)
 
 
 @function(torch.cond)
@@ -80,7 +81,7 @@ def scan_over(
     init: Value,
     xs: Value,
     *,
-    dim: Value = Const(0),
+    dim: Value = FIRST,
     reverse: Value = FALSE,
 ) -> Value:
     along, backwards = trace.read(dim).constant(), trace.read(reverse).constant()

@@ -108,9 +108,7 @@ def call_autograd_function(
     return opaque_call(trace, apply_of(cls), given, kwargs)
 
 
-def _follow_forward(
-    trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]
-) -> None:
+def _follow_forward(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> None:
     """Follow the forward as PyTorch calls it: with gradients off, on tensors without history."""
     real: Any = cls.value
     context = Instance(FunctionCtx)
@@ -146,7 +144,8 @@ def _needs_grad(trace: Trace, value: Value) -> bool:
     return isinstance(known, TensorValue) and known.fake.requires_grad
 
 
-SHORTCUTS[torch.autograd.Function.apply.__func__] = call_autograd_function
+_apply: Any = torch.autograd.Function.apply
+SHORTCUTS[_apply.__func__] = call_autograd_function
 
 
 # ---- custom operators

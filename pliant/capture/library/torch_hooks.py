@@ -18,7 +18,7 @@ from pliant.capture.library.torch_objects import graph_object, method_of
 from pliant.capture.native import FUNCTIONS, function
 from pliant.capture.torch_calls import NOT_OPERATIONS, convert, record, run_on_fakes
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.value import FALSE, NONE, Break, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.tensors import TensorValue
@@ -52,10 +52,10 @@ def autograd_grad(
     inputs: Value,
     grad_outputs: Value = NONE,
     retain_graph: Value = NONE,
-    create_graph: Value = Const(False),
+    create_graph: Value = FALSE,
     allow_unused: Value = NONE,
-    is_grads_batched: Value = Const(False),
-    materialize_grads: Value = Const(False),
+    is_grads_batched: Value = FALSE,
+    materialize_grads: Value = FALSE,
 ) -> Value:
     """Gradients of tensors that the graph has computed, of which all is known.
 
@@ -72,7 +72,8 @@ def autograd_grad(
             raise Break("tensor-method", "torch.autograd.grad of a tensor with a history")
     pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in given.items()}
     fakes = {key: pair[1] for key, pair in pairs.items()}
-    found = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], {**fakes, "retain_graph": True})  # noqa: E501
+    fakes["retain_graph"] = True  # this is to see whether it can be done
+    found = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
     if any(gradient is None for gradient in found.value):
         raise Break("tensor-method", "torch.autograd.grad with a gradient that is None")
     return record(trace, torch.autograd.grad, torch.autograd.grad, [], given)
@@ -94,5 +95,6 @@ def _refuse(name: str) -> Any:
 
 for _name in NOT_OPERATIONS:
     _method = getattr(torch.Tensor, _name, None)
-    if isinstance(_method, types.FunctionType) and _method not in FUNCTIONS:
+    dunder = _name.startswith("__")
+    if isinstance(_method, types.FunctionType) and _method not in FUNCTIONS and not dunder:
         function(_method)(_refuse(_name))

@@ -81,7 +81,7 @@ class Entered:
             mode.__exit__(None, None, None)
 
 
-InferenceMode: Any = torch._C._InferenceMode  # type: ignore[attr-defined]
+InferenceMode: Any = torch._C._InferenceMode
 
 
 @function(InferenceMode)

@@ -18,9 +18,7 @@ MAKERS: dict[type, Any] = {torch.nn.Parameter: targets.parameter, torch.nn.Buffe
 
 
 @function(torch.Tensor._make_subclass)
-def make_subclass(
-    trace: Trace, cls: Value, data: Value, require_grad: Value = FALSE
-) -> Value:
+def make_subclass(trace: Trace, cls: Value, data: Value, require_grad: Value = FALSE) -> Value:
     """What `torch.nn.Parameter(data)` comes to: the graph makes the object itself."""
     kind, tensor = trace.read(cls).constant(), trace.read(data)
     maker = MAKERS.get(kind)

@@ -34,6 +34,9 @@ def _state(trace: Trace, node: Any, like: torch.Tensor) -> Value:
     return from_result(trace, fake, node, "get_rng_state")
 
 
+CPU = Const("cpu")
+
+
 def _seed(trace: Trace, seed: Value) -> int:
     known = trace.read(seed).constant()
     if not isinstance(known, int):
@@ -82,7 +85,7 @@ BUILDERS[torch.Generator] = _generator
 
 
 @function(torch.Generator)
-def new_generator(trace: Trace, device: Value = Const("cpu")) -> Value:
+def new_generator(trace: Trace, device: Value = CPU) -> Value:
     where = trace.read(device).constant()
     node = trace.graph.operation(torch.Generator, (where,), {}, trace.stack(), False)
     return GraphObject(node, torch.Generator(where))

@@ -84,7 +84,7 @@ def parameter(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
 
 
 def buffer(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
-    return torch.Tensor._make_subclass(torch.nn.Buffer, data, requires_grad)  # type: ignore
+    return torch.Tensor._make_subclass(torch.nn.Buffer, data, requires_grad)
 
 
 def leaf_like(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
@@ -192,9 +192,7 @@ def while_loop_on_fakes(
     return found
 
 
-def scan_on_fakes(
-    body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any
-) -> Any:
+def scan_on_fakes(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any) -> Any:
     found, output = body(carry, _each(inputs, dim, 0), *lifted)
     for pair in zip(pytree.tree_leaves(carry), pytree.tree_leaves(found), strict=True):
         _must_agree(*pair)

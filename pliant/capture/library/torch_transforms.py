@@ -21,7 +21,7 @@ from pliant.capture.model import CALL
 from pliant.capture.native import BY_CODE, SHORTCUTS, function
 from pliant.capture.torch_calls import convert
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.value import FALSE, NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import Function
 from pliant.capture.values.known import known_object
@@ -37,6 +37,7 @@ def transform(
     kwargs: dict[str, Value],
 ) -> Value:
     """The node for `transform(body, **options)(*args, *lifted, **kwargs)`."""
+    vmapping.lazy_load_decompositions()  # PyTorch would do so in the middle of the run on fakes
     name = target.__name__
     nodes, fakes = _both(trace, args, name)
     pairs = {key: convert(trace, value, name) for key, value in kwargs.items()}
@@ -44,7 +45,7 @@ def transform(
         trace,
         target,
         (body.node, options, nodes, tuple(body.lifted), {k: p[0] for k, p in pairs.items()}),
-        (body.module, options, fakes, tuple(body.lifted_fakes), {k: p[1] for k, p in pairs.items()}),
+        (body.module, options, fakes, body.lifted_fakes, {k: p[1] for k, p in pairs.items()}),
         effect=body.effect,
     )
 
@@ -238,7 +239,7 @@ def jvp(
     tangents: Value,
     argnums: Value,
     *,
-    strict: Value = Const(False),
+    strict: Value = FALSE,
     has_aux: Value,
 ) -> Value:
     given, along = trace.read(primals), trace.read(tangents)
@@ -302,7 +303,7 @@ def vjp(
     func: Value,
     *primals: Value,
     argnums: Value = NONE,
-    has_aux: Value = Const(False),
+    has_aux: Value = FALSE,
 ) -> Value:
     if trace.read(argnums).constant() is not None:
         raise Break("operation-argument", "torch.func.vjp with argnums")
@@ -323,7 +324,6 @@ def vjp(
         return Sequence(tuple, [result, pullback])
     assert isinstance(result, Sequence)
     return Sequence(tuple, [result.items[0], pullback, result.items[1]])
-
 
 
 # ---- torch.utils.checkpoint

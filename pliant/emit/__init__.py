@@ -1,0 +1,1 @@
+"""Loops become machine code: LLVM IR as text, and the compiler that runs in this process."""

@@ -1,0 +1,312 @@
+"""A kernel as LLVM IR: a function
+
+    void name(ptr buffers, ptr sizes, i64 start, i64 stop)
+
+where `buffers` and `sizes` are arrays in the order of the kernel, and `start <= i < stop` are the
+iterations of its grid to run (0 and 1 if it has no grid).
+
+The one idea: a body is written for some number of lanes, and again for what is left over: with a
+mask where the machine has them, else one by one. In a loop that runs in lanes, what depends on its
+variable is a vector, and everything else stays scalar.
+
+Buffers are told to LLVM as not overlapping. Floats are computed as written: no reassociation but
+that of reductions, no contraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from pliant.emit import llvm_reduce as reduce
+from pliant.emit.llvm_index import IndexWriter
+from pliant.emit.llvm_lanes import Target, plan, stride
+from pliant.emit.llvm_ops import MEMORY, OPS, REGISTER, bitcast, cast
+from pliant.emit.llvm_text import Code, Reg, literal, suffix, vector
+from pliant.loop.ir import REDUCTIONS, Buffer, Kernel, Kind, Loop, Op, Statement, Value
+from pliant.loop.types import FLOAT, Type
+from pliant.sym.expr import ONE, ZERO, Expr
+
+CHUNK: Final = 512
+"""Additions that a sum of floats does in one chain, before it begins a new one."""
+
+SYMBOL: Final = "kernel"
+"""The name of the function: the same for all, so that equal kernels have equal text."""
+
+
+def emit(kernel: Kernel, target: Target) -> str:
+    """The module with the kernel's function."""
+    return _Writer(kernel, target).module()
+
+
+class _Writer:
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.plan = plan(kernel, target)
+        self.code = Code()
+        self.regs: dict[Value, Reg] = {}
+        self.states: dict[Value, reduce.State] = {}
+        self.symbols: dict[Expr, Reg] = {}
+        self.natural: set[Expr] = set(kernel.sizes)
+        self.pointers: dict[Buffer, Reg] = {}
+        # The loop that runs in lanes, if we are in one:
+        self.lane_var: Expr | None = None
+        self.lanes = 1
+        self.mask: Reg | None = None
+
+    # The function
+
+    def module(self) -> str:
+        code = self.code
+        for i, size in enumerate(self.kernel.sizes):
+            self.symbols[size] = self._argument("%sizes", i, "i64")
+        for i, buffer in enumerate(self.kernel.buffers):
+            pointer = self._argument("%buffers", i, "ptr")
+            if buffer.base is not ZERO:
+                pointer = self._element(pointer, buffer, self.index(buffer.base))
+            self.pointers[buffer] = pointer
+        self.scratch = code.define("alloca [64 x i8], align 8", "ptr", 1)
+        self._grid(Reg(code, "%start", "i64"), Reg(code, "%stop", "i64"))
+        head = f"define void @{SYMBOL}(ptr noalias nocapture readonly %buffers, "
+        head += "ptr noalias nocapture readonly %sizes, i64 %start, i64 %stop) #0 {\nentry:"
+        bits = 8 * self.target.vector_bytes
+        width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
+        parts = [head, *code.lines, "  ret void", "}", code.text()]
+        return "\n".join([*parts, f"attributes #0 = {{ nounwind {width} }}", *self._aliasing()])
+
+    def _argument(self, array: str, place: int, type: str) -> Reg:
+        at = self.code.define(f"getelementptr inbounds {type}, ptr {array}, i64 {place}", "ptr", 1)
+        return self.code.define(f"load {type}, {at}, align 8, !invariant.load !0", type, 1)
+
+    def _aliasing(self) -> list[str]:
+        """Metadata: a domain (!1), a scope for each buffer, and the lists that accesses refer to."""
+        count = len(self.kernel.buffers)
+        lines = ["!0 = !{}", '!1 = distinct !{!1, !"buffers"}']
+        for i in range(count):
+            others = ", ".join([f"!{2 + 3 * j}" for j in range(count) if j != i])
+            lines.append(f"!{2 + 3 * i} = distinct !{{!{2 + 3 * i}, !1}}")
+            lines.append(f"!{3 + 3 * i} = !{{!{2 + 3 * i}}}")
+            lines.append(f"!{4 + 3 * i} = !{{{others}}}")
+        return lines
+
+    def _no_alias(self, buffer: Buffer) -> str:
+        i = self.kernel.buffers.index(buffer)
+        return f", !alias.scope !{3 + 3 * i}, !noalias !{4 + 3 * i}"
+
+    def _grid(self, start: Reg, stop: Reg) -> None:
+        """One row after the other: the last loop of the grid from where `start` is in its row."""
+        grid = self.kernel.grid
+        if len(grid) <= 1:
+            if grid:
+                self.loop(grid[0], start, stop)
+            else:
+                self.block(self.kernel.body, None)
+            return
+        width = self.extent(grid[-1])
+        safe = self.code.select(width.compare("eq", 0), 1, width)
+        first, end = self.code.binary("udiv", start, safe), (stop + safe) - 1
+        last = self.code.binary("udiv", end, safe)
+        last = self.code.select(start.compare("lt", stop), last, first)
+
+        def row(number: Reg) -> None:
+            before = number * width
+            low = self.code.intrinsic("smax", start - before, 0)
+            high = self.code.intrinsic("smin", stop - before, width)
+            self._place(grid[:-1], number)
+            self.loop(grid[-1], low, high)
+
+        self.count(first, last, 1, row)
+
+    def _place(self, outer: Sequence[Loop], number: Reg) -> None:
+        """The variables of the outer loops, from the number of the row."""
+        for loop in reversed(outer[1:]):
+            width = self.extent(loop)
+            width = self.code.select(width.compare("eq", 0), 1, width)
+            self._bind(loop.var, self.code.binary("urem", number, width))
+            number = self.code.binary("udiv", number, width)
+        self._bind(outer[0].var, number)
+
+    # Loops
+
+    def count(self, low: Reg, high: Reg, by: int | Reg, body: Callable[[Reg], None]) -> None:
+        """A loop; the states of reductions go round in it."""
+        code = self.code
+        head, inside, after, before = code.label(), code.label(), code.label(), code.block
+        carried = list(self.states.items())
+        code.do(f"br label %{head}")
+        code.start(head)
+        place = len(code.lines)
+        entering = [low] + [reg for _, state in carried for reg in state]
+        at, *looped = [code.define("", reg.type, reg.lanes) for reg in entering]
+        rest = iter(looped)
+        self.states = {value: tuple([next(rest) for _ in state]) for value, state in carried}
+        inner = dict(self.states)
+        code.do(f"br {at.compare('lt', high)}, label %{inside}, label %{after}")
+        code.start(inside)
+        with self.scope():
+            body(at)
+        leaving = [at + by] + [reg for value, _ in carried for reg in self.states[value]]
+        end = code.block
+        code.do(f"br label %{head}")
+        for i, (reg, first, again) in enumerate(zip([at, *looped], entering, leaving)):
+            choices = f"[ {first.text}, %{before} ], [ {again.text}, %{end} ]"
+            code.lines[place + i] = f"  {reg.text} = phi {reg.full_type} {choices}"
+        code.start(after)
+        self.states = inner
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is defined inside is gone afterwards: it is not on every path."""
+        regs, symbols = dict(self.regs), dict(self.symbols)
+        yield
+        self.regs, self.symbols = regs, symbols
+
+    def extent(self, loop: Loop) -> Reg:
+        return self.code.intrinsic("smax", self.index(loop.extent), 0)
+
+    def block(self, body: tuple[Statement, ...], kind: Kind | None) -> None:
+        for item in body:
+            if not isinstance(item, Loop):
+                self.statement(item)
+            elif item.kind is Kind.REDUCTION and kind is not Kind.REDUCTION:
+                self.reduction(item)
+            else:
+                self.loop(item, self.code.number(0, "i64"), self.extent(item))
+
+    def reduction(self, loop: Loop) -> None:
+        """The outermost loop of a reduction: states begin before it and end after it."""
+        around = self.states
+        here = _accumulators(loop, self.lanes, self.plan)
+        self.states = {v: reduce.initial(self.code, v, lanes) for v, lanes in here.items()}
+        self.loop(loop, self.code.number(0, "i64"), self.extent(loop))
+        ended, self.states = self.states, around
+        for value, state in ended.items():
+            if state[0].lanes > self.lanes:
+                state = reduce.fold(self.code, value, state)
+            self.regs[value] = reduce.result(self.code, value, state)
+            self.ended[value] = state
+
+    def loop(self, loop: Loop, low: Reg, high: Reg) -> None:
+        """The iterations in lanes as far as they go, then the rest."""
+        lanes = self.plan.get(loop, 1)
+        sums = [v for v in loop.body if isinstance(v, Value) and v.op is Op.SUM and v.type in FLOAT]
+        short = loop.extent.value is not None and loop.extent.value <= CHUNK * lanes
+        if lanes == 1:
+            self._pieces(loop, low, high, 1, [] if short else sums)
+            return
+        in_lanes = (high - low) & -lanes
+        middle = low + self.code.intrinsic("smax", in_lanes, 0)
+        with self.vector(loop.var, lanes):
+            self._pieces(loop, low, middle, lanes, [] if short else sums)
+        if self.target.masks:
+            with self.vector(loop.var, lanes, high):
+                self.count(middle, high, lanes, lambda at: self.iteration(loop, at))
+        else:
+            self._one_by_one(loop, middle, high)
+
+    def _pieces(self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value]) -> None:
+        """The loop; if there are sums of floats, in pieces with a sum each."""
+        if not sums:
+            self.count(low, high, lanes, lambda at: self.iteration(loop, at))
+            return
+
+        def piece(at: Reg) -> None:
+            end = self.code.intrinsic("smin", at + CHUNK * lanes, high)
+            before = {value: self.states[value] for value in sums}
+            for value in sums:
+                lanes_of = before[value][0].lanes
+                self.states[value] = reduce.initial(self.code, value, lanes_of)
+            self.count(at, end, lanes, lambda at: self.iteration(loop, at))
+            for value in sums:
+                self.states[value] = reduce.join(self.code, value, before[value], self.states[value])
+
+        self.count(low, high, CHUNK * lanes, piece)
+
+    def _one_by_one(self, loop: Loop, low: Reg, high: Reg) -> None:
+        """Without lanes; reductions over them continue in the first lane."""
+        here = _accumulators(loop, 1, {}) if loop.kind is Kind.REDUCTION else {}
+        wide = {value: self.states[value] for value in here}
+        for value, state in wide.items():
+            self.states[value] = tuple([self.code.lane(reg, 0) for reg in state])
+        self.count(low, high, 1, lambda at: self.iteration(loop, at))
+        for value, state in wide.items():
+            narrow = self.states[value]
+            pairs = [self.code.with_lane(reg, 0, one) for reg, one in zip(state, narrow)]
+            self.states[value] = tuple(pairs)
+
+    @contextmanager
+    def vector(self, var: Expr, lanes: int, stop: Reg | None = None) -> Iterator[None]:
+        """Inside, `var` differs from lane to lane; with `stop`, lanes from there on are masked."""
+        self.lane_var, self.lanes, self.stop = var, lanes, stop
+        yield
+        self.lane_var, self.lanes, self.stop, self.mask = None, 1, None, None
+
+    def iteration(self, loop: Loop, at: Reg) -> None:
+        self._bind(loop.var, at)
+        if loop.var is self.lane_var:
+            in_lanes = at + self.code.numbers(self.lanes)
+            self.spread_var = in_lanes
+            self.mask = None if self.stop is None else in_lanes.compare("lt", self.stop)
+        self.block(loop.body, loop.kind)
+
+    def _bind(self, var: Expr, at: Reg) -> None:
+        self.symbols[var] = at
+        self.natural.add(var)
+
+    # Values
+
+    def statement(self, value: Value) -> None:
+        if value.op in REDUCTIONS:
+            self._accumulate(value)
+            return
+        special = _SPECIAL.get(value.op)
+        if special is not None:
+            special(self, value)
+            return
+        args = [self.regs[arg] for arg in value.args]
+        self.regs[value] = OPS[value.op](self.code, value.args[-1].type, *args)
+
+    def _accumulate(self, value: Value) -> None:
+        state = self.states[value]
+        args = tuple([self.regs[arg] for arg in value.args])
+        new = reduce.step(self.code, value, state, args)
+        if self.mask is not None and state[0].lanes > 1:
+            pairs = zip(new, state)
+            new = tuple([self.code.select(self.mask, after, before) for after, before in pairs])
+        self.states[value] = new
+
+    def index(self, expr: Expr, in_lanes: bool = False) -> Reg:
+        """The expression; in lanes, or at the first lane."""
+        symbols = self.symbols
+        if in_lanes and self.lane_var is not None and self.lane_var in expr.symbols:
+            symbols = {**symbols, self.lane_var: self.spread_var}
+        return IndexWriter(self.code, symbols, self.natural).write(expr)
+
+    def constant(self, value: Value) -> None:
+        number, t = value.constant, value.type
+        assert number is not None
+        if t in (Type.F16, Type.BF16):
+            single = Reg(self.code, literal(number, "float"), "float", 1, True)
+            self.regs[value] = cast(self.code, Type.F32, t, single)
+        else:
+            self.regs[value] = self.code.number(number, REGISTER[t])
+
+    def iota(self, value: Value) -> None:
+        assert value.index is not None
+        self.regs[value] = self.index(value.index, in_lanes=True)
+
+    def as_index(self, value: Value) -> None:
+        assert value.index is not None
+        self.regs[value] = self.symbols[value.index] = self.regs[value.args[0]]
+
+    def cast(self, value: Value) -> None:
+        (arg,) = value.args
+        self.regs[value] = cast(self.code, arg.type, value.type, self.regs[arg])
+
+    def bitcast(self, value: Value) -> None:
+        self.regs[value] = bitcast(self.code, value.type, self.regs[value.args[0]])
+
+    def second_moment(self, value: Value) -> None:
+        self.regs[value] = self.ended[value.args[0]][1]

@@ -1,0 +1,111 @@
+"""Which loops run in vector lanes, and in how many.
+
+The one idea: of the loops around a statement at most one is spread over lanes, the one in which
+most loads and stores are next to each other. That may be an outer one: the sum over the rows of a
+matrix has one column per lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pliant.loop.ir import MEMORY, REDUCTIONS, Kernel, Kind, Loop, Op, Value, loops, values
+from pliant.loop.types import Type
+from pliant.sym.expr import ONE, ZERO, Expr, substitute
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What matters of a machine: the bytes of a vector register, and whether vectors of every type
+    can be loaded and stored in part."""
+
+    vector_bytes: int
+    masks: bool
+
+
+SCALAR: Final = Target(1, False)
+
+
+def target_of(features: Mapping[str, bool]) -> Target:
+    """From the features that LLVM reports for a processor."""
+    if features.get("avx512bw") and features.get("avx512vl"):
+        return Target(64, True)
+    return Target(32 if features.get("avx2") else 16, False)
+
+
+def plan(kernel: Kernel, target: Target) -> dict[Loop, int]:
+    """The lanes of each loop that gets several."""
+    grid = kernel.grid
+    body = (grid[-1],) if grid else kernel.body
+    chosen = [found for item in body if isinstance(item, Loop) for found in _choose(item)]
+    wanted = {loop: _lanes(loop, target) for loop in chosen}
+    return {loop: lanes for loop, lanes in wanted.items() if lanes > 1}
+
+
+def _choose(loop: Loop) -> list[Loop]:
+    """The loop itself, or the best of each loop in it, whichever has fewer scattered accesses."""
+    inner = [found for item in loop.body if isinstance(item, Loop) for found in _choose(item)]
+    if not _can(loop):
+        return inner
+    if not inner:
+        return [loop]
+    outside, inside = _cost(loop), [_cost(found) for found in inner]
+    scattered, close = sum([s for s, _ in inside]), sum([c for _, c in inside])
+    return [loop] if (outside[0], -outside[1]) < (scattered, -close) else inner
+
+
+def _can(loop: Loop) -> bool:
+    """Inner loops have to run as often in every lane."""
+    if loop.kind is Kind.SERIAL or loop.extent is ONE:
+        return False
+    computed = {v.index for v in values(loop.body) if v.op is Op.AS_INDEX}
+    varying = computed | {loop.var}
+    return all([varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body)])
+
+
+def stride(index: Expr, var: Expr) -> Expr | None:
+    """By how much the index grows with the variable, if that is always the same."""
+    if var not in index.symbols:
+        return ZERO
+    found: Expr = substitute(index, {var: var + 1}) - index
+    return None if var in found.symbols else found
+
+
+def _cost(loop: Loop) -> tuple[int, int]:
+    """How many accesses are scattered, and how many next to each other."""
+    strides = [
+        stride(value.index, loop.var)
+        for value in values(loop.body)
+        if value.op in MEMORY and value.index is not None
+    ]
+    close = len([s for s in strides if s is ONE])
+    return len([s for s in strides if s is not ONE and s is not ZERO]), close
+
+
+# Roughly how many instructions an operation needs, where it is not one.
+WEIGHT: Final = dict.fromkeys(
+    (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
+    + (Op.SIGMOID, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD, Op.WELFORD),
+    20,
+)
+CHEAP: Final = 8
+
+
+def _lanes(loop: Loop, target: Target) -> int:
+    """As many as fill a register with elements of the usual width, several registers if the body is
+    short and has reductions, which else would wait for each other."""
+    body = list(values(loop.body))
+    widths = {v.type.bits // 8 for v in body if v.op is not Op.IOTA}
+    width = 4 if 4 in widths else max(widths, default=1)
+    lanes = target.vector_bytes // width
+    reduces = any([v.op in REDUCTIONS for v in body])
+    if reduces and sum([_weight(v) for v in body]) <= CHEAP:
+        lanes *= 4
+    return lanes
+
+
+def _weight(value: Value) -> int:
+    wide = 2 if value.type in (Type.I64, Type.F64) else 1
+    return WEIGHT.get(value.op, 0 if value.op is Op.CONSTANT else wide)

@@ -1,0 +1,126 @@
+"""Reductions as accumulators: one table.
+
+The one idea: an accumulator is a few registers (its state), with a start, a way to add an argument
+and a way to join two states. Joining makes lanes and pieces of a loop independent, so that sums
+have many short chains of additions instead of one long one, which is faster and more accurate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pliant.emit.llvm_ops import OPS, REGISTER, lowest
+from pliant.emit.llvm_text import Code, Reg
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import FLOAT, Type, largest
+
+State = tuple[Reg, ...]
+NOWHERE: Final = largest(Type.I64)  # the position of nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """How one reduction is computed. Types are those of its first argument."""
+
+    start: Callable[[Type], tuple[tuple[float | int, str], ...]]  # numbers and register types
+    join: Callable[[Code, Type, State, State], State]
+    step: Callable[[Code, Type, State, State], State]  # state, arguments
+    result: Callable[[Code, State], Reg] = lambda code, state: state[0]
+
+
+def initial(code: Code, value: Value, lanes: int) -> State:
+    """The state before the first argument."""
+    numbers = ACCUMULATORS[value.op].start(value.args[0].type)
+    return tuple([code.spread(code.number(n, type), lanes) for n, type in numbers])
+
+
+def step(code: Code, value: Value, state: State, args: State) -> State:
+    spread = tuple([code.spread(arg, state[0].lanes) for arg in args])
+    return ACCUMULATORS[value.op].step(code, value.args[0].type, state, spread)
+
+
+def join(code: Code, value: Value, a: State, b: State) -> State:
+    return ACCUMULATORS[value.op].join(code, value.args[0].type, a, b)
+
+
+def fold(code: Code, value: Value, state: State) -> State:
+    """All lanes joined, the upper half with the lower half, again and again."""
+    while state[0].lanes > 1:
+        lower = tuple([code.half(reg, False) for reg in state])
+        upper = tuple([code.half(reg, True) for reg in state])
+        state = join(code, value, lower, upper)
+    return state
+
+
+def result(code: Code, value: Value, state: State) -> Reg:
+    return ACCUMULATORS[value.op].result(code, state)
+
+
+def _one(op: Op, number: Callable[[Type], float | int]) -> Accumulator:
+    """A reduction that is an operation again and again."""
+
+    def join(code: Code, t: Type, a: State, b: State) -> State:
+        return (OPS[op](code, t, a[0], b[0]),)
+
+    return Accumulator(lambda t: ((number(t), REGISTER[t]),), join, join)
+
+
+def highest(t: Type) -> float | int:
+    return -lowest(t) if t in FLOAT else largest(t)
+
+
+def _position(better: str, number: Callable[[Type], float | int]) -> Accumulator:
+    compare = OPS[Op.GT if better == "gt" else Op.LT]
+
+    def join(code: Code, t: Type, a: State, b: State) -> State:
+        """The second if it is better, or as good and earlier; nan is better than a number."""
+        (x, i), (y, j) = a, b
+        wins, ties = compare(code, t, y, x), y.compare("eq", x)
+        if t in FLOAT:
+            wins = wins | (y.is_nan() & ~x.is_nan())
+            ties = ties | (y.is_nan() & x.is_nan())
+        take = wins | (ties & j.compare("lt", i))
+        return code.select(take, y, x), code.select(take, j, i)
+
+    return Accumulator(
+        lambda t: ((number(t), REGISTER[t]), (NOWHERE, "i64")),
+        join,
+        join,
+        lambda code, state: code.select(state[1].compare("eq", NOWHERE), 0, state[1]),
+    )
+
+
+def _welford_step(code: Code, t: Type, state: State, args: State) -> State:
+    (mean, squares, count), (x,) = state, args
+    count = count + 1.0
+    before = x - mean
+    mean = mean + before / count
+    return mean, code.fma(before, x - mean, squares), count
+
+
+def _welford_join(code: Code, t: Type, a: State, b: State) -> State:
+    (mean_a, squares_a, count_a), (mean_b, squares_b, count_b) = a, b
+    count = count_a + count_b
+    share = code.select(count.compare("eq", 0.0), 0.0, count_b / count)
+    distance = mean_b - mean_a
+    squares = code.fma(distance * distance, count_a * share, squares_a + squares_b)
+    return code.fma(distance, share, mean_a), squares, count
+
+
+ACCUMULATORS: Final[dict[Op, Accumulator]] = {
+    Op.SUM: _one(Op.ADD, lambda t: 0),
+    Op.PROD: _one(Op.MUL, lambda t: 1),
+    Op.MAX: _one(Op.MAXIMUM, lowest),
+    Op.MIN: _one(Op.MINIMUM, highest),
+    Op.ANY: _one(Op.OR, lambda t: 0),
+    Op.ALL: _one(Op.AND, lambda t: 1),
+    Op.ARG_MAX: _position("gt", lowest),
+    Op.ARG_MIN: _position("lt", highest),
+    Op.WELFORD: Accumulator(
+        lambda t: ((0.0, REGISTER[t]),) * 3,
+        _welford_join,
+        _welford_step,
+    ),
+}

@@ -1,0 +1,181 @@
+"""What makes a kernel well formed, as a program that says what is wrong with one.
+
+The one idea: walk the statements in order with the set of what is in scope: values, and the symbols
+that an index may use. Run between stages in tests; off in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pliant.loop.ir import (
+    INDEXED,
+    MEMORY,
+    REDUCTIONS,
+    SAME,
+    SIGNATURES,
+    Access,
+    Kernel,
+    Kind,
+    Loop,
+    Op,
+    Statement,
+    Value,
+)
+from pliant.loop.show import line
+from pliant.loop.types import INTEGER, Type, largest, smallest
+from pliant.sym.expr import Expr
+
+
+class MalformedKernelError(ValueError):
+    """The kernel breaks a rule of the loop IR; the message says which, where."""
+
+
+def check(kernel: Kernel) -> Kernel:
+    """The kernel itself, or an error that lists what is wrong with it."""
+    found = list(_Checker(kernel).problems())
+    if found:
+        raise MalformedKernelError("\n".join([*found, "in", str(kernel)]))
+    return kernel
+
+
+class _Checker:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.names: dict[Value, str] = {}
+        self.all_symbols: set[Expr] = set(kernel.sizes)
+
+    def problems(self) -> Iterator[str]:
+        kernel = self.kernel
+        if len({buffer.name for buffer in kernel.buffers}) < len(kernel.buffers):
+            yield "two buffers have one name"
+        for size in kernel.sizes:
+            if size.op != "symbol":
+                yield f"size {size} is not a symbol"
+        for buffer in kernel.buffers:
+            yield from self._expression(buffer.base, set(kernel.sizes), f"base of {buffer.name}")
+        _, found = self._block(kernel.body, set(), set(kernel.sizes), None)
+        yield from found
+
+    def _block(
+        self, body: tuple[Statement, ...], scope: set[Value], symbols: set[Expr], kind: Kind | None
+    ) -> tuple[set[Value], list[str]]:
+        """The reductions of the block that haven't ended in it, and the problems."""
+        scope, symbols = set(scope), set(symbols)
+        pending: set[Value] = set()
+        found: list[str] = []
+        for item in body:
+            if isinstance(item, Loop):
+                ended, problems = self._loop(item, scope, symbols)
+                found += problems
+                if kind is Kind.REDUCTION and item.kind is Kind.REDUCTION:
+                    pending |= ended  # they go on in the loop around
+                else:
+                    scope |= ended
+                continue
+            text = line(item, self.names)
+            found += [f"{text}: {problem}" for problem in self._value(item, scope, symbols, kind)]
+            if item.op in REDUCTIONS:
+                pending.add(item)
+            elif item.op is not Op.STORE:
+                scope.add(item)
+            if item.op is Op.AS_INDEX and item.index is not None:
+                symbols.add(item.index)
+        return pending, found
+
+    def _loop(
+        self, loop: Loop, scope: set[Value], symbols: set[Expr]
+    ) -> tuple[set[Value], list[str]]:
+        found = list(self._expression(loop.extent, symbols, f"extent of {loop.var}"))
+        found += self._new_symbol(loop.var)
+        pending, problems = self._block(loop.body, scope, symbols | {loop.var}, loop.kind)
+        return pending, found + problems
+
+    def _new_symbol(self, new: Expr) -> list[str]:
+        if new.op != "symbol" or new in self.all_symbols:
+            return [f"{new} is not a new symbol"]
+        self.all_symbols.add(new)
+        return []
+
+    def _expression(self, expr: Expr, symbols: set[Expr], what: str) -> Iterator[str]:
+        unknown = sorted(str(s) for s in expr.symbols if s not in symbols)
+        if unknown:
+            yield f"{what} uses {', '.join(unknown)}, not in scope"
+
+    def _value(
+        self, value: Value, scope: set[Value], symbols: set[Expr], kind: Kind | None
+    ) -> Iterator[str]:
+        for arg in value.args:
+            if arg not in scope:
+                yield f"{self.names.get(arg, 'an argument')} is not in scope"
+        yield from self._types(value)
+        yield from self._fields(value)
+        if value.op is Op.AS_INDEX and value.index is not None:
+            yield from self._new_symbol(value.index)
+        elif value.index is not None:
+            yield from self._expression(value.index, symbols, "the index")
+        if value.op in MEMORY:
+            yield from self._memory(value)
+        if value.op in REDUCTIONS and kind is not Kind.REDUCTION:
+            yield "a reduction outside of a reduction loop"
+        if value.op is Op.WELFORD_M2 and value.args[0].op is not Op.WELFORD:
+            yield "its argument has to be a welford"
+
+    def _types(self, value: Value) -> Iterator[str]:
+        signature = SIGNATURES[value.op]
+        slots = list(signature.args)
+        if signature.masked and len(value.args) == len(slots) + 1:
+            slots.append(Type.BOOL)
+        if len(value.args) != len(slots):
+            yield f"takes {len(slots)} arguments"
+            return
+        same = {arg.type for arg, slot in zip(value.args, slots) if slot == SAME}
+        if len(same) > 1:
+            yield f"mixes {', '.join(sorted(t.text for t in same))}"
+        if not same <= signature.same:
+            yield f"is not defined on {', '.join(sorted(t.text for t in same))}"
+        for arg, slot in zip(value.args, slots):
+            if slot != SAME and arg.type is not slot:
+                yield f"needs {slot}, gets {arg.type}"
+        result = min(same, key=lambda t: t.text) if signature.result == SAME else signature.result
+        if result is not None and value.type is not result:
+            yield f"has type {value.type}, not {result}"
+
+    def _fields(self, value: Value) -> Iterator[str]:
+        for name, given, needed in (
+            ("index", value.index, value.op in INDEXED),
+            ("buffer", value.buffer, value.op in MEMORY),
+            ("constant", value.constant, value.op is Op.CONSTANT),
+        ):
+            if (given is not None) != needed:
+                yield f"needs a {name}" if needed else f"has no use for a {name}"
+        if value.op is Op.CONSTANT and value.constant is not None:
+            yield from self._constant(value.type, value.constant)
+        if value.op is Op.BITCAST and value.args and not _same_bits(value.type, value.args[0].type):
+            yield f"{value.type} and {value.args[0].type} differ in width"
+
+    def _constant(self, t: Type, number: int | float | bool) -> Iterator[str]:
+        wanted: type = {"bool": bool, "float": float}.get(t.kind, int)
+        if type(number) is not wanted:
+            yield f"a constant of type {t} is a {wanted.__name__}"
+        elif t in INTEGER and not smallest(t) <= number <= largest(t):
+            yield "the constant is out of range"
+
+    def _memory(self, value: Value) -> Iterator[str]:
+        buffer = value.buffer
+        if buffer is None:
+            return
+        if buffer not in self.kernel.buffers:
+            yield f"{buffer.name} is not a buffer of the kernel"
+        if value.type is not buffer.type:
+            yield f"{buffer.name} has type {buffer.type}"
+        if value.op is Op.STORE and value.args and value.args[0].type is not buffer.type:
+            yield f"{buffer.name} has type {buffer.type}, not {value.args[0].type}"
+        forbidden = Access.WRITE if value.op is Op.LOAD else Access.READ
+        if buffer.access is forbidden:
+            yield f"{buffer.name} is for {buffer.access.value} only"
+
+
+def _same_bits(a: Type, b: Type) -> bool:
+    """A bool is no number of bits: it is 0 or 1."""
+    return a.bits == b.bits and Type.BOOL not in (a, b)

@@ -1,0 +1,308 @@
+"""The loop IR: a kernel is a tree of loops around values, over one closed set of operations.
+
+The one idea: a body is a list of statements in the order in which they run, and a statement is a
+value or a loop. Values refer to the values they use; sizes, strides and indices are expressions of
+`pliant.sym` over the kernel's sizes and the variables of the loops around:
+
+    kernel gelu_rows(s0, s1; x: f32 read, y: f32 write)
+      parallel i0 < s0
+        reduction i1 < s1
+          v0 = load x[i0*s1 + i1]
+          v1 = max v0
+        parallel i2 < s1
+          v2 = load x[i0*s1 + i2]
+          v3 = sub v2, v1
+          store y[i0*s1 + i2] = v3
+
+A reduction (`REDUCTIONS`) stands in a reduction loop. It accumulates over that loop and over the
+reduction loops directly around it, and has its value after the outermost of them, so `v1` is used
+below the loop that computes it, never in it. Reductions may be computed in any order.
+
+In a parallel loop no iteration depends on another; only serial loops run in order. Two buffers
+never share memory, except that buffers which are only read may; what is both read and written is
+one buffer. In a masked load or store, a place where the mask is false is not touched.
+
+What there is no value for (an integer divided by 0, a float out of the range of the integer it is
+cast to) is some value of the type, and never a fault: an operator that has to raise stores a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from pliant.loop import types
+from pliant.loop.types import Type
+from pliant.sym.expr import Expr
+
+
+class Op(Enum):
+    """All operations on values. `SIGNATURES` has their types."""
+
+    # Memory: `index` is in elements. A last argument of type bool is a mask; a masked load is 0
+    # where the mask is false.
+    LOAD = auto()
+    STORE = auto()
+
+    # Where numbers come from. IOTA is the value of the expression `index`; AS_INDEX is the way back:
+    # it makes an i64 the symbol `index`, for use in the expressions that follow.
+    CONSTANT = auto()
+    IOTA = auto()
+    AS_INDEX = auto()
+
+    # Numbers. Integers wrap around. DIV is true division; FLOOR_DIV and REMAINDER round to minus
+    # infinity (Python's // and %), TRUNC_DIV and FMOD to zero (C's / and %).
+    ADD = auto()
+    SUB = auto()
+    MUL = auto()
+    DIV = auto()
+    FLOOR_DIV = auto()
+    TRUNC_DIV = auto()
+    REMAINDER = auto()
+    FMOD = auto()
+    NEG = auto()
+    ABS = auto()
+    SIGN = auto()
+    MINIMUM = auto()  # nan if either is
+    MAXIMUM = auto()
+    FMIN = auto()  # the other one if one is nan
+    FMAX = auto()
+    FMA = auto()  # a*b + c, rounded once
+
+    # Bits. A shift by less than 0 or by all bits leaves no bit of the number but its sign.
+    AND = auto()
+    OR = auto()
+    XOR = auto()
+    NOT = auto()
+    SHL = auto()
+    SHR = auto()
+
+    # Questions and choices
+    EQ = auto()
+    NE = auto()
+    LT = auto()
+    LE = auto()
+    GT = auto()
+    GE = auto()
+    ISNAN = auto()
+    ISINF = auto()
+    SELECT = auto()
+
+    # Types. CAST is `Tensor.to`, BITCAST `Tensor.view` to a type of the same width.
+    CAST = auto()
+    BITCAST = auto()
+
+    # Functions of floats
+    SQRT = auto()
+    RSQRT = auto()
+    FLOOR = auto()
+    CEIL = auto()
+    TRUNC = auto()
+    ROUND = auto()  # halves to even
+    COPYSIGN = auto()
+    EXP = auto()
+    EXP2 = auto()
+    EXPM1 = auto()
+    LOG = auto()
+    LOG2 = auto()
+    LOG10 = auto()
+    LOG1P = auto()
+    SIN = auto()
+    COS = auto()
+    TAN = auto()
+    TANH = auto()
+    SIGMOID = auto()
+    ERF = auto()
+    ERFC = auto()
+    POW = auto()
+    SINH = auto()
+    COSH = auto()
+    ASIN = auto()
+    ACOS = auto()
+    ATAN = auto()
+    ATAN2 = auto()
+    ASINH = auto()
+    ACOSH = auto()
+    ATANH = auto()
+    LGAMMA = auto()
+    HYPOT = auto()
+    NEXTAFTER = auto()
+
+    # Reductions. ARG_MAX and ARG_MIN take the number and its position (i64): the position of the
+    # first nan, or else of the best, the smallest of them if there are several, 0 if there are none.
+    # WELFORD is the mean; WELFORD_M2 of it, after the loop, is the sum of the squares of the distances
+    # to the mean.
+    SUM = auto()
+    PROD = auto()
+    MAX = auto()  # nan if any is
+    MIN = auto()
+    ARG_MAX = auto()
+    ARG_MIN = auto()
+    ANY = auto()
+    ALL = auto()
+    WELFORD = auto()
+    WELFORD_M2 = auto()
+
+    @property
+    def text(self) -> str:
+        return self.name.lower()
+
+
+REDUCTIONS: Final = frozenset(
+    {Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.ARG_MAX, Op.ARG_MIN, Op.ANY, Op.ALL, Op.WELFORD}
+)
+MEMORY: Final = frozenset({Op.LOAD, Op.STORE})
+INDEXED: Final = MEMORY | {Op.IOTA, Op.AS_INDEX}
+
+SAME: Final = "same"
+"""In a signature: the one type that all arguments marked so, and maybe the result, have."""
+
+Slot = Type | str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What an operation takes and gives. `same` are the types that SAME may stand for. A result of
+    None is chosen by who makes the value."""
+
+    args: tuple[Slot, ...]
+    same: frozenset[Type]
+    result: Slot | None = SAME
+    masked: bool = False  # one more argument, a mask, may follow
+
+
+_UNARY, _BINARY = (SAME,), (SAME, SAME)
+
+
+def _like(
+    ops: str, args: tuple[Slot, ...], same: frozenset[Type], result: Slot | None = SAME
+) -> dict[Op, Signature]:
+    return {Op[name]: Signature(args, same, result) for name in ops.split()}
+
+
+SIGNATURES: Final[dict[Op, Signature]] = {
+    Op.LOAD: Signature((), types.ANY, None, masked=True),
+    Op.STORE: Signature(_UNARY, types.ANY, None, masked=True),
+    Op.CONSTANT: Signature((), types.ANY, None),
+    Op.IOTA: Signature((), types.ANY, Type.I64),
+    Op.AS_INDEX: Signature((Type.I64,), types.ANY, Type.I64),
+    Op.SELECT: Signature((Type.BOOL, SAME, SAME), types.ANY),
+    Op.CAST: Signature(_UNARY, types.ANY, None),
+    Op.BITCAST: Signature(_UNARY, types.ANY, None),
+    Op.FMA: Signature((SAME, SAME, SAME), types.FLOAT),
+    **_like("ADD SUB MUL FLOOR_DIV TRUNC_DIV REMAINDER FMOD", _BINARY, types.NUMBER),
+    **_like("MINIMUM MAXIMUM FMIN FMAX", _BINARY, types.NUMBER),
+    **_like("NEG ABS SIGN", _UNARY, types.NUMBER),
+    **_like("DIV POW ATAN2 HYPOT NEXTAFTER COPYSIGN", _BINARY, types.FLOAT),
+    **_like("AND OR XOR", _BINARY, types.BITS),
+    **_like("NOT", _UNARY, types.BITS),
+    **_like("SHL SHR", _BINARY, types.INTEGER),
+    **_like("EQ NE LT LE GT GE", _BINARY, types.COMPUTED, Type.BOOL),
+    **_like("ISNAN ISINF", _UNARY, types.FLOAT, Type.BOOL),
+    **_like("SQRT RSQRT FLOOR CEIL TRUNC ROUND", _UNARY, types.FLOAT),
+    **_like("EXP EXP2 EXPM1 LOG LOG2 LOG10 LOG1P", _UNARY, types.FLOAT),
+    **_like("SIN COS TAN TANH SIGMOID ERF ERFC", _UNARY, types.FLOAT),
+    **_like("SINH COSH ASIN ACOS ATAN ASINH ACOSH ATANH LGAMMA", _UNARY, types.FLOAT),
+    **_like("SUM PROD MAX MIN", _UNARY, types.NUMBER),
+    **_like("ARG_MAX ARG_MIN", (SAME, Type.I64), types.NUMBER, Type.I64),
+    **_like("ANY ALL", (Type.BOOL,), types.ANY, Type.BOOL),
+    **_like("WELFORD WELFORD_M2", _UNARY, types.FLOAT),
+}
+
+
+class Access(Enum):
+    """What a kernel does with a buffer."""
+
+    READ = "read"
+    WRITE = "write"
+    READ_WRITE = "read/write"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """Memory that a kernel is given. An index counts elements from `base`."""
+
+    name: str
+    type: Type
+    access: Access
+    base: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One operation. What it doesn't use of the last three is None."""
+
+    op: Op
+    type: Type  # of a store: of what is stored
+    args: tuple[Value, ...] = ()
+    index: Expr | None = None
+    buffer: Buffer | None = None
+    constant: int | float | bool | None = None
+
+
+class Kind(Enum):
+    """What the iterations of a loop may assume of each other."""
+
+    PARALLEL = "parallel"
+    SERIAL = "serial"
+    REDUCTION = "reduction"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """`for var in range(extent)`; an extent below 0 is one of 0."""
+
+    var: Expr
+    extent: Expr
+    kind: Kind
+    body: tuple[Value | Loop, ...]
+
+
+Statement = Value | Loop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A function of sizes and buffers. The sizes are symbols; they are at least 0."""
+
+    name: str
+    sizes: tuple[Expr, ...]
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]
+
+    @property
+    def grid(self) -> tuple[Loop, ...]:
+        """The parallel loops around everything: any part of their iterations can be run alone.
+        Counted together, the last one fastest, they are what threads share."""
+        found: list[Loop] = []
+        body = self.body
+        while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PARALLEL:
+            found.append(body[0])
+            body = body[0].body
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return TEXT[0](self)
+
+
+TEXT: Final[list[Callable[[Kernel], str]]] = [lambda kernel: kernel.name]
+"""How a kernel is shown; `show` puts its own here."""
+
+
+def values(body: tuple[Statement, ...]) -> Iterator[Value]:
+    """All values in it, those of inner loops included, in order."""
+    for item in body:
+        if isinstance(item, Loop):
+            yield from values(item.body)
+        else:
+            yield item
+
+
+def loops(body: tuple[Statement, ...]) -> Iterator[Loop]:
+    """All loops in it, an outer one before its inner ones."""
+    for item in body:
+        if isinstance(item, Loop):
+            yield item
+            yield from loops(item.body)

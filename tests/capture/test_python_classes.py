@@ -1,0 +1,452 @@
+"""Classes defined inside the compiled function, and attributes of classes that it writes."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import dataclasses
+import enum
+import functools
+import typing
+
+import pytest
+import torch
+
+import pliant
+from tests.support.against_eager import check
+
+X = torch.arange(6.0).reshape(2, 3)
+REGISTRY: list[str] = []
+
+
+class Registered:
+    def __init_subclass__(cls, tag=None, **kwargs):
+        super().__init_subclass__(**kwargs)
+        REGISTRY.append(cls.__name__)
+        cls.tag = tag
+
+
+def methods(x):
+    class A:
+        scale = 2
+
+        def __init__(self, value):
+            self.value = value
+
+        def scaled(self):
+            return self.value * self.scale
+
+        @property
+        def more(self):
+            return self.value + 1
+
+        @more.setter
+        def more(self, value):
+            self.value = value - 1
+
+        @staticmethod
+        def two():
+            return 2
+
+        @classmethod
+        def of(cls, value):
+            return cls(value)
+
+    a = A.of(x)
+    pliant.graph_break()
+    first = a.more
+    a.more = x
+    return a.scaled(), first, A.two(), a.more, type(a) is A, A.__name__, A.__qualname__
+
+
+def inheritance(x):
+    class A:
+        items = [1]
+
+        def f(self):
+            return [x + 1]
+
+    class B(A):
+        def f(self):
+            return super().f() + self.items
+
+    b, items = B(), B.items
+    pliant.graph_break()
+    items.append(2)
+    return b.f(), isinstance(b, A), A.items is items, [c.__name__ for c in B.__mro__]
+
+
+def dataclass_inside(x):
+    @dataclasses.dataclass(order=True)
+    class P:
+        a: object
+        b: int = 2
+        c: list = dataclasses.field(default_factory=list)
+
+    p = P(x)
+    pliant.graph_break()
+    p.c.append(1)
+    names = [field.name for field in dataclasses.fields(P)]
+    return p.a, p.b, p.c, P(1) < P(2), P(1) == P(1), repr(P(1)), names, dataclasses.asdict(P(1))
+
+
+def dataclass_with_slots(x):
+    @dataclasses.dataclass(slots=True, frozen=True)
+    class P:
+        a: int
+        b: int = 0
+
+    points = {P(1), P(2), P(1)}
+    pliant.graph_break()
+    return len(points), hash(P(1)) == hash(P(1)), x + P(3).a
+
+
+def named_tuples(x):
+    P = collections.namedtuple("P", "a b", defaults=[x + 5])
+
+    class Q(typing.NamedTuple):
+        a: object
+        b: int = 3
+
+        def total(self):
+            return self.a + self.b
+
+    p, q = P(x), Q(x)
+    pliant.graph_break()
+    return p.a, p.b, p._fields, q.total(), Q._fields
+
+
+def enumerations(x):
+    class Color(enum.Enum):
+        RED = enum.auto()
+        GREEN = enum.auto()
+
+        def double(self):
+            return self.value * 2
+
+    Animal = enum.Enum("Animal", "CAT DOG")
+    color = Color.GREEN
+    pliant.graph_break()
+    names = [member.name for member in Color]
+    return x * color.value, color.double(), color is Color.GREEN, names, Animal.DOG.value
+
+
+def exceptions(x):
+    class Failed(ValueError):
+        def __init__(self, text, code):
+            super().__init__(text)
+            self.code = code
+
+    try:
+        raise Failed("a", x + 1)
+    except ValueError as error:
+        pliant.graph_break()
+        return error.code, str(error), type(error) is Failed
+
+
+def abstract(x):
+    class Shape(abc.ABC):
+        @abc.abstractmethod
+        def area(self): ...
+
+    class Square(Shape):
+        def area(self):
+            return x + 1
+
+    texts = []
+    square = Square()
+    for _ in range(2):
+        try:
+            Shape()
+        except TypeError as error:
+            texts.append(str(error))
+        pliant.graph_break()
+    return square.area(), texts, isinstance(square, Shape)
+
+
+def slots(x):
+    class S:
+        __slots__ = ("a", "b")
+
+        def __init__(self):
+            self.a = x
+
+    s = S()
+    pliant.graph_break()
+    texts = []
+    for action in (lambda: setattr(s, "c", 1), lambda: s.b, lambda: delattr(s, "b")):
+        try:
+            action()
+        except AttributeError as error:
+            texts.append(str(error))
+    return s.a, texts
+
+
+def descriptors(x):
+    class D:
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, obj, cls):
+            return self if obj is None else (self.name, obj.value)
+
+        def __set__(self, obj, value):
+            obj.value = value
+
+    class A:
+        d, e = D(), D()
+
+        @functools.cached_property
+        def once(self):
+            return x + 1
+
+    a = A()
+    a.d = x
+    pliant.graph_break()
+    return a.d, a.e, A.d.name, a.once is a.once
+
+
+def subclass_hook(x):
+    class D(Registered, tag="q"):
+        def f(self):
+            return x
+
+    d, count = D(), REGISTRY.count("D")
+    pliant.graph_break()
+    added = REGISTRY.count("D") - count
+    return d.f(), D.tag, added
+
+
+def metaclass(x):
+    class M(type):
+        def __new__(mcs, name, bases, namespace, **options):
+            namespace["extra"] = options.get("z", 0)
+            return super().__new__(mcs, name, bases, namespace)
+
+        def __init__(cls, name, bases, namespace, **options):
+            super().__init__(name, bases, namespace)
+            cls.named = name
+
+        def __call__(cls, *args):
+            made = super().__call__(*args)
+            made.mark = 1
+            return made
+
+        def __len__(cls):
+            return 7
+
+    class A(metaclass=M, z=4):
+        def __init__(self, value):
+            self.value = value
+
+    class B(A):
+        pass
+
+    b = B(x)
+    pliant.graph_break()
+    return b.value, A.extra, B.extra, B.named, b.mark, len(A), type(B).__name__
+
+
+def containers(x):
+    class L(list):
+        def total(self):
+            return sum(self)
+
+    class D(dict):
+        def __missing__(self, key):
+            return key * 2
+
+    class N(int):
+        def double(self):
+            return self * 2
+
+    things = L([1, 2]), N(4)
+    pliant.graph_break()
+    return things[0].total(), things[1].double(), D()[3], x + 1
+
+
+def cycles(x):
+    class Node:
+        def __init__(self, value, after=None):
+            self.value, self.after = value, after
+
+    node = Node(x, Node(x + 1))
+    node.after.after = node
+    pliant.graph_break()
+    return node.after.after is node, node.after.value, type(node) is type(node.after)
+
+
+def factories(x):
+    def make(n):
+        class C:
+            value = n
+
+            def get(self):
+                return n * self.value + x
+
+        return C
+
+    first, second = make(2), make(3)
+    pliant.graph_break()
+    return first().get(), second().get(), first is second
+
+
+PROGRAMS = [
+    methods, inheritance, dataclass_inside, dataclass_with_slots, named_tuples, enumerations,
+    exceptions, abstract, slots, descriptors, subclass_hook, metaclass, containers, cycles,
+    factories,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_class_inside_the_function_lives_on_after_a_break(program):
+    check(program, X, breaks=None)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_class_inside_the_function_is_captured(monkeypatch, program):
+    monkeypatch.setattr(pliant, "graph_break", lambda: None)
+    check(program, X)
+
+
+def test_class_by_calling_type():
+    def f(x):
+        T = type("T", (), {"f": lambda self: x + 1, "n": 3})
+        return T().f() + T.n, T.__name__
+
+    check(f, X)
+
+
+def test_each_call_makes_a_new_class():
+    @pliant.compile(fullgraph=True)
+    def f(x):
+        class Base:
+            def who(self):
+                return "base"
+
+        class A(Base):
+            items = []
+
+            def __init__(self, value):
+                self.value = value
+                self.items.append(value)
+
+            def who(self):
+                return super().who() + "!"
+
+        return A(x), A
+
+    (a, A), (b, B) = f(X), f(X)
+    assert type(a) is A and type(b) is B and A is not B
+    assert a.who() == "base!" and A.items == [a.value] and A(1).items is A.items
+    assert len(B.items) == 1
+
+
+def test_base_class_that_changes_is_noticed():
+    class Base:
+        def f(self):
+            return 1
+
+    @pliant.compile(fullgraph=True)
+    def f(x):
+        class A(Base):
+            pass
+
+        return x * A().f()
+
+    assert torch.equal(f(X), X)
+    Base.f = lambda self: 7
+    assert torch.equal(f(X), X * 7)
+
+
+def test_exception_of_a_class_made_inside_leaves_the_function():
+    def f(x):
+        class Failed(Exception):
+            pass
+
+        raise Failed("m", 1)
+
+    compiled = pliant.compile(f)
+    for _ in range(2):
+        with pytest.raises(Exception, match="m") as caught:
+            compiled(X)
+        assert type(caught.value).__name__ == "Failed" and caught.value.args == ("m", 1)
+
+
+# ---- attributes of classes from outside
+
+
+class Counter:
+    count = 0
+    name = "c"
+
+
+class Derived(Counter):
+    pass
+
+
+def test_class_attribute_written_over_calls():
+    @pliant.compile
+    def f(x):
+        Counter.count += 1
+        return x * Derived.count
+
+    Counter.count = 0
+    for number in range(1, 6):
+        assert torch.equal(f(X), X * number) and Counter.count == number
+    Derived.count = 100
+    assert torch.equal(f(X), X * 100) and Counter.count == 6
+    del Derived.count
+
+
+def test_class_attributes_set_and_deleted():
+    def f(x):
+        Counter.value = x + 1
+        Counter.twice = lambda self: self.value * 2
+        result = Derived().twice()
+        del Counter.twice
+        texts = []
+        for action in (lambda: delattr(Counter, "no"), lambda: setattr(int, "a", 1)):
+            try:
+                action()
+            except (AttributeError, TypeError) as error:
+                texts.append(str(error))
+        return result, hasattr(Derived, "twice"), texts
+
+    check(f, X)
+    assert torch.equal(Counter.value, X + 1) and not hasattr(Counter, "twice")
+
+
+def test_class_method_that_counts():
+    class Made:
+        made = 0
+
+        @classmethod
+        def make(cls):
+            cls.made += 1
+            return cls()
+
+    def f(x):
+        Made.make()
+        Made.make()
+        result = x * Made.made
+        Made.made = 0
+        return result
+
+    check(f, X)
+
+
+def test_namespace_of_a_class():
+    class K:
+        a, b = 1, 2
+
+    @pliant.compile(fullgraph=True)
+    def f(x):
+        names = [name for name in vars(K) if not name.startswith("_")]
+        return x + 1, names, K.__dict__.get("c"), "a" in K.__dict__
+
+    assert f(X)[1:] == (["a", "b"], None, True)
+    K.c = 5
+    assert f(X)[1:] == (["a", "b", "c"], 5, True)
+    del K.a
+    assert f(X)[1:] == (["b", "c"], 5, False)

@@ -1,0 +1,188 @@
+"""Modes and state of PyTorch: inference mode, random numbers, devices, parameters made inside."""
+
+import pytest
+import torch
+
+import pliant
+from tests.support.against_eager import check
+from tests.support.programs import Programs, note
+
+program = Programs()
+X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+G = X.clone().requires_grad_()
+
+
+@torch.inference_mode()
+def inferred(x):
+    return x * 2
+
+
+@torch.inference_mode
+def inferred_too(x):
+    return x * 3
+
+
+@program(X)
+def inference(x):
+    with torch.inference_mode():
+        y = x * 2
+        inside = (torch.is_inference_mode_enabled(), y.is_inference(), torch.is_grad_enabled())
+    with torch.inference_mode(False):
+        z = x + 1
+    return y, z, inside, torch.is_inference_mode_enabled()
+
+
+@program(X)
+def inference_decorators(x):
+    return inferred(x) + inferred_too(x)
+
+
+@program(X, [], breaks=None)
+def a_break_in_inference_mode(x, log):
+    with torch.inference_mode():
+        y = x * 2
+        note(log, torch.is_inference_mode_enabled())
+        z = y + 1
+    note(log, torch.is_inference_mode_enabled())
+    return z, torch.is_inference_mode_enabled()
+
+
+@program(X)
+def seeded(x):
+    torch.manual_seed(3)
+    return x + torch.rand(2, 2), torch.randn(3)
+
+
+@program(X)
+def state_saved_and_put_back(x):
+    state = torch.get_rng_state()
+    one = torch.rand(3)
+    torch.set_rng_state(state)
+    return one, torch.rand(3), x + 1
+
+
+@program(X)
+def forked(x):
+    with torch.random.fork_rng():
+        one = torch.rand(3)
+    return one, torch.rand(3)
+
+
+@program(X)
+def own_generator(x):
+    generator = torch.Generator().manual_seed(5)
+    one = torch.rand(2, 2, generator=generator)
+    state = generator.get_state()
+    two = torch.randperm(5, generator=generator)
+    generator.set_state(state)
+    return x + one, two, torch.randperm(5, generator=generator), generator.device
+
+
+outside = torch.Generator()
+
+
+@program(X)
+def generator_from_outside(x):
+    outside.manual_seed(2)
+    one = x.clone().normal_(generator=outside)
+    return one, torch.bernoulli(x.sigmoid(), generator=outside), torch.rand(2, generator=outside)
+
+
+@program(X)
+def default_generator(x):
+    return torch.rand(2, generator=torch.default_generator), torch.rand(2)
+
+
+@program(X)
+def device_block(x):
+    with torch.device("meta"):
+        shape = torch.ones(3).device.type, torch.get_default_device()
+        with torch.device("cpu"):
+            y = torch.ones(2)
+        z = torch.zeros(2, device="cpu")
+    return x + y + z, shape, torch.get_default_device()
+
+
+@program(X)
+def default_device(x):
+    torch.set_default_device("meta")
+    kind = torch.empty(2).device
+    torch.set_default_device(None)
+    return x + torch.ones(2), kind
+
+
+@program(X, [], breaks=None)
+def a_break_in_a_device_block(x, log):
+    with torch.device("meta"):
+        y = torch.ones(2)
+        note(log, torch.empty(1).device.type)
+        z = torch.ones(2)
+    note(log, torch.empty(1).device.type)
+    return x + 1, y.device, z.device
+
+
+@program(X)
+def a_new_parameter(x):
+    weight = torch.nn.Parameter(x * 2)
+    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    return isinstance(weight, torch.nn.Parameter), weight.requires_grad, weight, weight + frozen
+
+
+@program(X)
+def a_new_module(x):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3))
+    return model(x), len(list(model.parameters())), list(model.state_dict())
+
+
+@program(G.detach().clone().requires_grad_())
+def retained(x):
+    y = x * 2
+    y.retain_grad()
+    return y.retains_grad, y.is_leaf
+
+
+@program(X)
+def a_name_in_profiles(x):
+    with torch.profiler.record_function("name"):
+        return x + 1
+
+
+@program(X)
+def gradients_clipped(x):
+    weight = torch.nn.Parameter(x * 2)
+    weight.grad = torch.ones_like(weight)
+    norm = torch.nn.utils.clip_grad_norm_([weight], 1.0)
+    torch.nn.utils.clip_grad_value_([weight], 0.3)
+    return norm, weight.grad
+
+
+@pytest.mark.parametrize(("function", "args", "expected"), program.cases)
+def test_same_as_eager(function, args, expected):
+    check(function, *args, **expected)
+
+
+def test_a_generator_is_an_input():
+    compiled = pliant.compile(lambda x, g: x + torch.rand(2, 2, generator=g), fullgraph=True)
+    for seed in (1, 2):
+        one, two = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+        assert torch.equal(compiled(X, one), X + torch.rand(2, 2, generator=two))
+        assert torch.equal(one.get_state(), two.get_state())
+    assert pliant.counters["compilations"] == 1
+
+
+def test_a_parameter_replaced_in_forward_is_a_parameter():
+    class Doubles(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            self.weight = torch.nn.Parameter(self.weight * 2)
+            return x * self.weight
+
+    model = Doubles()
+    compiled = pliant.compile(model, fullgraph=True)
+    for factor in (2, 4):
+        assert torch.equal(compiled(X), X * factor)
+        assert type(model.weight) is torch.nn.Parameter and model.weight.is_leaf
+    assert [name for name, _ in model.named_parameters()] == ["weight"]
