@@ -1,9 +1,13 @@
 // `Dispatcher`: a compiled function. A call binds its arguments, looks for an entry whose guards
 // hold, most recently used first, and runs its residual code. Python decides what to do otherwise.
 #include "binding.h"
+#include "facts.h"
 #include "objects.h"
 
 #include <structmember.h>
+
+#include <algorithm>
+#include <vector>
 
 namespace pliant {
 
@@ -367,6 +371,34 @@ PyGetSetDef dispatcher_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
+// A call of an object that stands for another: `_dispatcher(_orig_mod, ...)`.
+PyObject* call_through(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  static PyObject* const target_name = PyUnicode_InternFromString("_dispatcher");
+  static PyObject* const owner_name = PyUnicode_InternFromString("_orig_mod");
+  PyObject* own = instance_dict(self);
+  Ref target = Ref::borrowed(own ? PyDict_GetItemWithError(own, target_name) : nullptr);
+  Ref owner = Ref::borrowed(own ? PyDict_GetItemWithError(own, owner_name) : nullptr);
+  if (!target || !owner) return PyErr_Format(PyExc_TypeError, "%R stands for nothing", self);
+  auto given = static_cast<size_t>(nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  std::vector<PyObject*> stack(given + 2);  // the first cell is the callee's to use
+  stack[1] = owner.get();
+  std::copy(args, args + given, stack.begin() + 2);
+  size_t count = static_cast<size_t>(nargs + 1) | PY_VECTORCALL_ARGUMENTS_OFFSET;
+  return PyObject_Vectorcall(target.get(), stack.data() + 1, count, kwnames);
+}
+
+PyMethodDef call_through_method = {
+    "__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_through)),
+    METH_FASTCALL | METH_KEYWORDS, "Calls the compiled function for the object it belongs to."};
+
+PyObject* calls_through(PyObject*, PyObject* cls) {
+  if (!PyType_Check(cls)) return PyErr_Format(PyExc_TypeError, "expected a class, got %R", cls);
+  auto* type = reinterpret_cast<PyTypeObject*>(cls);
+  Ref method = Ref::owned(PyDescr_NewMethod(type, &call_through_method));
+  if (!method || PyObject_SetAttrString(cls, "__call__", method.get()) < 0) return nullptr;
+  return Py_NewRef(cls);
+}
+
 PyObject* set_bypass(PyObject*, PyObject* arg) {
   int on = PyObject_IsTrue(arg);
   if (on < 0) return nullptr;
@@ -376,6 +408,8 @@ PyObject* set_bypass(PyObject*, PyObject* arg) {
 }  // namespace
 
 PyMethodDef bypass_methods[] = {
+    {"calls_through", calls_through, METH_O,
+     "calls_through(cls): a call of its instances calls their `_dispatcher` with `_orig_mod`."},
     {"set_bypass", set_bypass, METH_O,
      "set_bypass(on): whether compiled functions run uncompiled in this thread; the old setting."},
     {nullptr, nullptr, 0, nullptr}};

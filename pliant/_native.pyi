@@ -12,6 +12,9 @@ UNREACHABLE: Final[object]
 def set_bypass(on: bool, /) -> bool:
     """Whether every compiled function runs uncompiled in this thread. Returns the old setting."""
 
+def calls_through(cls: Any, /) -> Any:
+    """Make a call of an instance call its `_dispatcher` with its `_orig_mod` in front."""
+
 def is_python_class(cls: type, /) -> bool:
     """Whether a class statement made the class, rather than C code."""
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from pliant._native import Dispatcher
-
-own_dict = object.__getattribute__
+from pliant._native import Dispatcher, calls_through
 
 
+
+@calls_through  # without Python code of our own: this is on the way of every call
 class CompiledModule(torch.nn.Module):
     """Stands for a module: its parameters, state, attributes, hooks and class are the original's.
 
@@ -38,10 +38,6 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["_orig_mod"] = module
         self.__dict__["_dispatcher"] = dispatcher
         self.__dict__["_compile"] = compile
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        own = own_dict(self, "__dict__")  # not through __getattribute__ below, which takes a while
-        return own["_dispatcher"](own["_orig_mod"], *args, **kwargs)
 
     def __getattribute__(self, name: str) -> Any:
         if name in OWN:

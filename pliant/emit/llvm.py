@@ -15,16 +15,17 @@ that of reductions, no contraction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from pliant.emit import llvm_reduce as reduce
 from pliant.emit.llvm_index import IndexWriter
 from pliant.emit.llvm_lanes import Target, plan, stride
-from pliant.emit.llvm_ops import MEMORY, OPS, REGISTER, bitcast, cast
-from pliant.emit.llvm_text import Code, Reg, literal, suffix, vector
-from pliant.loop.ir import REDUCTIONS, Buffer, Kernel, Kind, Loop, Op, Statement, Value
+from pliant.emit.llvm_memory import Memory, Place
+from pliant.emit.llvm_ops import OPS, REGISTER, bitcast, cast
+from pliant.emit.llvm_text import Code, Reg, literal
+from pliant.loop.ir import REDUCTIONS, Kernel, Kind, Loop, Op, Statement, Value
 from pliant.loop.types import FLOAT, Type
 from pliant.sym.expr import ONE, ZERO, Expr
 
@@ -50,10 +51,14 @@ class _Writer:
         self.states: dict[Value, reduce.State] = {}
         self.symbols: dict[Expr, Reg] = {}
         self.natural: set[Expr] = set(kernel.sizes)
-        self.pointers: dict[Buffer, Reg] = {}
-        # The loop that runs in lanes, if we are in one:
+        self.ended: dict[Value, reduce.State] = {}
+        self.memory = Memory(self.code, kernel)
+        # The loop that runs in lanes, if we are in one: its variable, also in lanes, where it ends
+        # if that is within the lanes, and which lanes are before that.
         self.lane_var: Expr | None = None
+        self.in_lanes: Reg | None = None
         self.lanes = 1
+        self.stop: Reg | None = None
         self.mask: Reg | None = None
 
     # The function
@@ -63,37 +68,20 @@ class _Writer:
         for i, size in enumerate(self.kernel.sizes):
             self.symbols[size] = self._argument("%sizes", i, "i64")
         for i, buffer in enumerate(self.kernel.buffers):
-            pointer = self._argument("%buffers", i, "ptr")
-            if buffer.base is not ZERO:
-                pointer = self._element(pointer, buffer, self.index(buffer.base))
-            self.pointers[buffer] = pointer
-        self.scratch = code.define("alloca [64 x i8], align 8", "ptr", 1)
+            self.memory.pointers[buffer] = self._argument("%buffers", i, "ptr")
         self._grid(Reg(code, "%start", "i64"), Reg(code, "%stop", "i64"))
         head = f"define void @{SYMBOL}(ptr noalias nocapture readonly %buffers, "
         head += "ptr noalias nocapture readonly %sizes, i64 %start, i64 %stop) #0 {\nentry:"
         bits = 8 * self.target.vector_bytes
         width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
         parts = [head, *code.lines, "  ret void", "}", code.text()]
-        return "\n".join([*parts, f"attributes #0 = {{ nounwind {width} }}", *self._aliasing()])
+        return "\n".join(
+            [*parts, f"attributes #0 = {{ nounwind {width} }}", *self.memory.metadata()]
+        )
 
     def _argument(self, array: str, place: int, type: str) -> Reg:
         at = self.code.define(f"getelementptr inbounds {type}, ptr {array}, i64 {place}", "ptr", 1)
         return self.code.define(f"load {type}, {at}, align 8, !invariant.load !0", type, 1)
-
-    def _aliasing(self) -> list[str]:
-        """Metadata: a domain (!1), a scope for each buffer, and the lists that accesses refer to."""
-        count = len(self.kernel.buffers)
-        lines = ["!0 = !{}", '!1 = distinct !{!1, !"buffers"}']
-        for i in range(count):
-            others = ", ".join([f"!{2 + 3 * j}" for j in range(count) if j != i])
-            lines.append(f"!{2 + 3 * i} = distinct !{{!{2 + 3 * i}, !1}}")
-            lines.append(f"!{3 + 3 * i} = !{{!{2 + 3 * i}}}")
-            lines.append(f"!{4 + 3 * i} = !{{{others}}}")
-        return lines
-
-    def _no_alias(self, buffer: Buffer) -> str:
-        i = self.kernel.buffers.index(buffer)
-        return f", !alias.scope !{3 + 3 * i}, !noalias !{4 + 3 * i}"
 
     def _grid(self, start: Reg, stop: Reg) -> None:
         """One row after the other: the last loop of the grid from where `start` is in its row."""
@@ -220,7 +208,9 @@ class _Writer:
                 self.states[value] = reduce.initial(self.code, value, lanes_of)
             self.count(at, end, lanes, lambda at: self.iteration(loop, at))
             for value in sums:
-                self.states[value] = reduce.join(self.code, value, before[value], self.states[value])
+                self.states[value] = reduce.join(
+                    self.code, value, before[value], self.states[value]
+                )
 
         self.count(low, high, CHUNK * lanes, piece)
 
@@ -242,13 +232,13 @@ class _Writer:
         self.lane_var, self.lanes, self.stop = var, lanes, stop
         yield
         self.lane_var, self.lanes, self.stop, self.mask = None, 1, None, None
+        self.in_lanes = None
 
     def iteration(self, loop: Loop, at: Reg) -> None:
         self._bind(loop.var, at)
         if loop.var is self.lane_var:
-            in_lanes = at + self.code.numbers(self.lanes)
-            self.spread_var = in_lanes
-            self.mask = None if self.stop is None else in_lanes.compare("lt", self.stop)
+            self.in_lanes = at + self.code.numbers(self.lanes)
+            self.mask = None if self.stop is None else self.in_lanes.compare("lt", self.stop)
         self.block(loop.body, loop.kind)
 
     def _bind(self, var: Expr, at: Reg) -> None:
@@ -280,8 +270,8 @@ class _Writer:
     def index(self, expr: Expr, in_lanes: bool = False) -> Reg:
         """The expression; in lanes, or at the first lane."""
         symbols = self.symbols
-        if in_lanes and self.lane_var is not None and self.lane_var in expr.symbols:
-            symbols = {**symbols, self.lane_var: self.spread_var}
+        if in_lanes and self.lane_var is not None and self.in_lanes is not None:
+            symbols = {**symbols, self.lane_var: self.in_lanes}
         return IndexWriter(self.code, symbols, self.natural).write(expr)
 
     def constant(self, value: Value) -> None:
@@ -310,3 +300,61 @@ class _Writer:
 
     def second_moment(self, value: Value) -> None:
         self.regs[value] = self.ended[value.args[0]][1]
+
+    # Memory
+
+    def place(self, value: Value) -> Place:
+        assert value.index is not None and value.buffer is not None
+        index = value.index + value.buffer.base
+        if self.lane_var is None:
+            return Place(value.buffer, self.index(index), 1)
+        step = stride(index, self.lane_var)
+        computed = [s for s in index.symbols if self.symbols[s].lanes > 1]  # type: ignore[index]
+        if step is None or computed:
+            at = self.index(index, in_lanes=True)
+            return Place(value.buffer, at, at.lanes)
+        if step is ZERO or step is ONE:
+            return Place(value.buffer, self.index(index), 1 if step is ZERO else self.lanes)
+        at = self.index(index) + self.code.numbers(self.lanes) * self.index(step)
+        return Place(value.buffer, at, self.lanes)
+
+    def _mask(self, place: Place, given: Sequence[Value]) -> Reg | None:
+        """The mask of the statement, and that of the lanes where they differ in place."""
+        mask = self.regs[given[0]] if given else None
+        if self.mask is None or (place.lanes == 1 and (mask is None or mask.lanes == 1)):
+            return mask
+        return self.mask if mask is None else mask & self.mask
+
+    def load(self, value: Value) -> None:
+        place = self.place(value)
+        self.regs[value] = self.memory.load(place, self._mask(place, value.args))
+
+    def store(self, value: Value) -> None:
+        place, stored = self.place(value), self.regs[value.args[0]]
+        if stored.lanes > place.lanes:
+            place = place.scatter(stored.lanes)
+        self.memory.store(place, stored, self._mask(place, value.args[1:]))
+
+
+def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[Value, int]:
+    """The reductions over the loop, and how many lanes their states have."""
+    lanes = plan.get(loop, lanes)
+    found: dict[Value, int] = {}
+    for item in loop.body:
+        if isinstance(item, Value):
+            found |= {item: lanes} if item.op in REDUCTIONS else {}
+        elif item.kind is Kind.REDUCTION:
+            found |= _accumulators(item, lanes, plan)
+    return found
+
+
+_SPECIAL: Final[dict[Op, Callable[[_Writer, Value], None]]] = {
+    Op.LOAD: _Writer.load,
+    Op.STORE: _Writer.store,
+    Op.CONSTANT: _Writer.constant,
+    Op.IOTA: _Writer.iota,
+    Op.AS_INDEX: _Writer.as_index,
+    Op.CAST: _Writer.cast,
+    Op.BITCAST: _Writer.bitcast,
+    Op.WELFORD_M2: _Writer.second_moment,
+}

@@ -36,7 +36,7 @@ class IndexWriter:
             parts = [p for p, c in node.terms if c < 0 or not self.is_natural(p)]
             return node.const >= 0 and not parts
         if node.op == "mul":
-            return all([self.is_natural(factor) for factor, _ in node.factors])
+            return all(self.is_natural(factor) for factor, _ in node.factors)
         return node.op in ("floordiv", "mod") and all(map(self.is_natural, node.args))
 
     def sum(self, node: Expr) -> Reg:

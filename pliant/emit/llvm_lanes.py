@@ -62,7 +62,7 @@ def _can(loop: Loop) -> bool:
         return False
     computed = {v.index for v in values(loop.body) if v.op is Op.AS_INDEX}
     varying = computed | {loop.var}
-    return all([varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body)])
+    return all(varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body))
 
 
 def stride(index: Expr, var: Expr) -> Expr | None:
@@ -87,7 +87,7 @@ def _cost(loop: Loop) -> tuple[int, int]:
 # Roughly how many instructions an operation needs, where it is not one.
 WEIGHT: Final = dict.fromkeys(
     (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
-    + (Op.SIGMOID, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD, Op.WELFORD),
+    + (Op.SIGMOID, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD),
     20,
 )
 CHEAP: Final = 8
@@ -100,7 +100,7 @@ def _lanes(loop: Loop, target: Target) -> int:
     widths = {v.type.bits // 8 for v in body if v.op is not Op.IOTA}
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
-    reduces = any([v.op in REDUCTIONS for v in body])
+    reduces = any(v.op in REDUCTIONS for v in body)
     if reduces and sum([_weight(v) for v in body]) <= CHEAP:
         lanes *= 4
     return lanes

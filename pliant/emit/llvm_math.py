@@ -26,7 +26,7 @@ LOG2_E: Final = math.log2(math.e)
 class Format:
     """A float format, and what exp, expm1 and log need to know of it."""
 
-    int: str
+    integer: str  # of the same width
     mantissa: int  # bits
     bias: int
     magic: float  # adding it leaves an integer in the lowest bits
@@ -197,7 +197,7 @@ def clamp(code: Code, x: Reg, low: float, high: float) -> Reg:
 
 def power_of_two(code: Code, n: Reg, f: Format) -> Reg:
     """2**n for an integer in the range of exponents."""
-    type = "float" if f.int == "i32" else "double"
+    type = "float" if f.integer == "i32" else "double"
     return code.convert("bitcast", (n + f.bias) << f.mantissa, type)
 
 
@@ -215,13 +215,25 @@ def nearest(code: Code, x: Reg, scale: float, f: Format) -> tuple[Reg, Reg]:
     return shifted - f.magic, code.bits(shifted) - offset
 
 
-def exp(code: Code, x: Reg) -> Reg:
+def exp_reduced(code: Code, x: Reg) -> tuple[Reg, Reg]:
+    """(p, n) with exp(x) = p * 2**n, for x not far out of range."""
     f = FORMATS[x.type]
-    x = clamp(code, x, *f.exp_range)
     n, as_int = nearest(code, x, LOG2_E, f)
     r = code.fma(n, -f.ln2[1], code.fma(n, -f.ln2[0], x))
-    p = code.fma(r * r, polynomial(code, r, f.exp), r) + 1.0
-    return times_power_of_two(code, p, as_int, f)
+    return code.fma(r * r, polynomial(code, r, f.exp), r) + 1.0, as_int
+
+
+def exp(code: Code, x: Reg) -> Reg:
+    f = FORMATS[x.type]
+    p, n = exp_reduced(code, clamp(code, x, *f.exp_range))
+    return times_power_of_two(code, p, n, f)
+
+
+def exp_normal(code: Code, x: Reg) -> Reg:
+    """exp(x) where neither x is out of range nor the result subnormal: some steps less. Near the
+    upper end of the range it may be infinite already."""
+    p, n = exp_reduced(code, x)
+    return p * power_of_two(code, n, FORMATS[x.type])
 
 
 def exp2(code: Code, x: Reg) -> Reg:
@@ -337,7 +349,8 @@ def log1p(code: Code, x: Reg) -> Reg:
 
 
 def sigmoid(code: Code, x: Reg) -> Reg:
-    return 1.0 / (exp(code, -x) + 1.0)
+    low, high = FORMATS[x.type].exp_range
+    return 1.0 / (exp_normal(code, clamp(code, -x, 0.8 * low, high)) + 1.0)
 
 
 def tanh(code: Code, x: Reg) -> Reg:
@@ -347,15 +360,17 @@ def tanh(code: Code, x: Reg) -> Reg:
         return copysign(code, t / (t + 2.0), x)
     z = x * x
     near = code.fma(size * z, polynomial(code, z, TANH), size)
-    far = 1.0 - 2.0 / (exp(code, size * 2.0) + 1.0)
+    bounded = code.select(size.compare("gt", 10.0), 10.0, size)
+    far = 1.0 - 2.0 / (exp_normal(code, bounded * 2.0) + 1.0)
     return copysign(code, code.select(size.compare("lt", 0.625), near, far), x)
 
 
 def erf(code: Code, x: Reg) -> Reg:
-    size = clamp(code, fabs(code, x), 0.0, 4.0)
+    size = fabs(code, x)
+    size = code.select(size.compare("gt", 4.0), 4.0, size)
     z = size * size
     near = code.fma(size, polynomial(code, z, ERF_SMALL), size)
-    far = 1.0 - exp(code, size * polynomial(code, size, ERF_LARGE))
+    far = 1.0 - exp_normal(code, size * polynomial(code, size, ERF_LARGE))
     return copysign(code, code.select(size.compare("lt", 1.0), near, far), x)
 
 
@@ -431,16 +446,17 @@ def library(code: Code, name: str, *args: Reg) -> Reg:
     helper = f"{name}.x{lanes}"
     if helper not in code.helpers:
         code.declare(name, type, [type] * len(regs))
-        code.helpers[helper] = _lane_by_lane(helper, name, vector(type, lanes), type, lanes, len(regs))
+        code.helpers[helper] = _lane_by_lane(helper, name, type, lanes, len(regs))
     return code.call(helper, type, lanes, regs)
 
 
-def _lane_by_lane(helper: str, name: str, full: str, type: str, lanes: int, count: int) -> str:
+def _lane_by_lane(helper: str, name: str, type: str, lanes: int, count: int) -> str:
     inner = Code()
     params = [Reg(inner, f"%a{i}", type, lanes) for i in range(count)]
     result = Reg(inner, "poison", type, lanes)
     for lane in range(lanes):
         args = [inner.lane(param, lane) for param in params]
         result = inner.with_lane(result, lane, inner.call(name, type, 1, args))
-    head = f"define internal {full} @{helper}({', '.join(map(str, params))}) noinline nounwind {{"
+    full, given = vector(type, lanes), ", ".join(map(str, params))
+    head = f"define internal {full} @{helper}({given}) noinline nounwind {{"
     return "\n".join([head, *inner.lines, f"  ret {result}", "}"])

@@ -41,16 +41,17 @@ def widened(code: Code, x: Reg, t: Type) -> Reg:
 
 
 def to_bfloat16(code: Code, x: Reg) -> Reg:
-    """To the nearest, halves to even, subnormals included (which the instruction for it flushes)."""
+    """To the nearest, halves to even; the instruction for it would make subnormals 0."""
     bits = code.bits(x)
     lowest = code.binary("lshr", bits, 16) & 1
     nearest = code.binary("lshr", bits + lowest + 0x7FFF, 16)
     return code.convert("trunc", code.select(x.is_nan(), 0x7FC0, nearest), "i16")
 
 
-def to_half(code: Code, x: Reg, t: Type) -> Reg:
-    single = x if x.type == "float" else code.convert("fptrunc", x, "float")
-    return to_bfloat16(code, single) if t is Type.BF16 else code.convert("fptrunc", single, "half")
+_NARROW: Final[dict[Type, Emit]] = {
+    Type.BF16: to_bfloat16,
+    Type.F16: lambda code, x: code.convert("fptrunc", x, "half"),
+}
 
 
 def cast(code: Code, source: Type, target: Type, x: Reg) -> Reg:
@@ -60,7 +61,7 @@ def cast(code: Code, source: Type, target: Type, x: Reg) -> Reg:
     if source in HALF:
         return cast(code, Type.F32, target, widened(code, x, source))
     if target in HALF:
-        return to_half(code, cast(code, source, Type.F64 if source is Type.F64 else Type.F32, x), target)
+        return _NARROW[target](code, cast(code, source, Type.F32, x))
     if target is Type.BOOL:
         return x.compare("ne", 0)
     return _CASTS[source.kind == "float", target.kind == "float"](code, source, target, x)
@@ -135,7 +136,10 @@ def _quotient(code: Code, t: Type, a: Reg, b: Reg) -> tuple[Reg, Reg, Reg]:
     safe = code.select(unsafe, 1, b)
     sign = "s" if t in SIGNED else "u"
     if a.lanes > 1 and t.bits <= 32:  # exact in double, and there are vector instructions for it
-        x, y = code.convert(f"{sign}itofp", a, "double"), code.convert(f"{sign}itofp", safe, "double")
+        x, y = (
+            code.convert(f"{sign}itofp", a, "double"),
+            code.convert(f"{sign}itofp", safe, "double"),
+        )
         q = code.convert(f"fpto{sign}i", x / y, a.type)
     else:
         q = code.binary(f"{sign}div", a, safe)
@@ -179,7 +183,9 @@ def _float_floor_div(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
     below = code.intrinsic("floor", quotient)
     result = code.select((quotient - below).compare("gt", 0.5), below + 1.0, below)
     plain = a / b
-    result = code.select(quotient.compare("eq", 0.0), code.intrinsic("copysign", a.like(0.0), plain), result)
+    result = code.select(
+        quotient.compare("eq", 0.0), code.intrinsic("copysign", a.like(0.0), plain), result
+    )
     return code.select(b.compare("eq", 0.0), plain, result)
 
 
@@ -204,7 +210,9 @@ def best(sign: int, skip_nan: bool = False) -> Emit:
 
     def emit(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
         if t not in FLOAT:
-            return code.intrinsic(f"{'s' if t in SIGNED else 'u'}{'max' if sign > 0 else 'min'}", a, b)
+            return code.intrinsic(
+                f"{'s' if t in SIGNED else 'u'}{'max' if sign > 0 else 'min'}", a, b
+            )
         a, b = code.together(a, b)
         found = code.select(a.compare("gt" if sign > 0 else "lt", b), a, b)
         return code.select(b.is_nan() if skip_nan else a.is_nan(), a, found)
@@ -221,7 +229,9 @@ def absolute(code: Code, t: Type, a: Reg) -> Reg:
 def sign_of(code: Code, t: Type, a: Reg) -> Reg:
     if t in UNSIGNED:
         return code.convert("zext", a.compare("ne", 0), a.type)
-    return code.select(a.compare("gt", 0), a.like(1), code.select(a.compare("lt", 0), a.like(-1), a.like(0)))
+    return code.select(
+        a.compare("gt", 0), a.like(1), code.select(a.compare("lt", 0), a.like(-1), a.like(0))
+    )
 
 
 def shift_left(code: Code, t: Type, a: Reg, b: Reg) -> Reg:

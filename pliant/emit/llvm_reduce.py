@@ -96,7 +96,7 @@ def _welford_step(code: Code, t: Type, state: State, args: State) -> State:
     (mean, squares, count), (x,) = state, args
     count = count + 1.0
     before = x - mean
-    mean = mean + before / count
+    mean = mean + before * (1.0 / count)  # the division doesn't wait for the mean
     return mean, code.fma(before, x - mean, squares), count
 
 

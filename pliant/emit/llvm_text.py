@@ -20,11 +20,12 @@ BITS["double"] = 64
 
 # The predicates of icmp (signed) and fcmp; only `ne` holds for nan.
 _ORDER: Final = {
-    op: (f"icmp {'' if op in ('eq', 'ne') else 's'}{op}", f"fcmp {'une' if op == 'ne' else 'o' + op}")
+    op: (
+        f"icmp {'' if op in ('eq', 'ne') else 's'}{op}",
+        f"fcmp {'une' if op == 'ne' else 'o' + op}",
+    )
     for op in ("eq", "ne", "lt", "le", "gt", "ge")
 }
-
-Operand = "Reg | int | float"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +119,7 @@ def suffix(type: str, lanes: int) -> str:
 def literal(number: int | float, type: str) -> str:
     """The number as LLVM writes it: floats by the bits of the double with this value."""
     if type not in FLOATS:
-        return str(int(number))
+        return str(bool(number)).lower() if type == "i1" else str(int(number))
     if type == "half":
         return f"0xH{struct.unpack('<H', struct.pack('<e', number))[0]:04X}"
     exact = rounded(number) if type == "float" else float(number)
@@ -245,7 +246,9 @@ class Code:
 
     def declare(self, name: str, type: str, given: Sequence[str]) -> None:
         if name not in self.declared and name not in self.helpers:
-            types = [text[: text.index(">") + 1] if text[0] == "<" else text.split()[0] for text in given]
+            types = [
+                text[: text.index(">") + 1] if text[0] == "<" else text.split()[0] for text in given
+            ]
             self.declared[name] = f"declare {type} @{name}({', '.join(types)})"
 
     def fma(self, a: Reg, b: Reg | float, c: Reg | float) -> Reg:

@@ -46,8 +46,8 @@ class Op(Enum):
     LOAD = auto()
     STORE = auto()
 
-    # Where numbers come from. IOTA is the value of the expression `index`; AS_INDEX is the way back:
-    # it makes an i64 the symbol `index`, for use in the expressions that follow.
+    # Where numbers come from. IOTA is the value of the expression `index`; AS_INDEX is the way
+    # back: it makes an i64 the symbol `index`, for use in the expressions that follow.
     CONSTANT = auto()
     IOTA = auto()
     AS_INDEX = auto()
@@ -130,10 +130,10 @@ class Op(Enum):
     HYPOT = auto()
     NEXTAFTER = auto()
 
-    # Reductions. ARG_MAX and ARG_MIN take the number and its position (i64): the position of the
-    # first nan, or else of the best, the smallest of them if there are several, 0 if there are none.
-    # WELFORD is the mean; WELFORD_M2 of it, after the loop, is the sum of the squares of the distances
-    # to the mean.
+    # Reductions. ARG_MAX and ARG_MIN take a number and its position (i64), and give the position of
+    # a nan if there is one, else of the best; the smallest position if there are several, 0 if
+    # there is none. WELFORD is the mean; WELFORD_M2 of it, after the loop, is the sum of the
+    # squares of the distances to the mean.
     SUM = auto()
     PROD = auto()
     MAX = auto()  # nan if any is

@@ -26,7 +26,7 @@ def run(
     sizes: Sequence[int],
     part: tuple[int, int] | None = None,
 ) -> None:
-    """Run the kernel on one-dimensional tensors, in order; or only iterations `part` of its grid."""
+    """Run the kernel on one-dimensional tensors; or only the iterations `part` of its grid."""
     machine = _Machine(kernel, buffers, dict(zip(kernel.sizes, sizes, strict=True)))
     grid = kernel.grid
     extents = [max(0, evaluate(loop.extent, machine.symbols)) for loop in grid]
@@ -222,6 +222,12 @@ def _fused(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     return (a.double() * b.double() + c.double()).to(a.dtype)
 
 
+_SAME_NAME: Final = """
+    remainder fmod sign minimum maximum fmin fmax isnan isinf sqrt rsqrt floor ceil trunc copysign
+    exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc pow sinh cosh asin acos
+    atan atan2 asinh acosh atanh lgamma hypot nextafter
+"""
+
 FLOATS: Final[dict[Op, Callable[..., torch.Tensor]]] = {
     **{op: function for op, function in INTEGERS.items() if op.name in ("ADD", "SUB", "MUL")},
     **{op: function for op, function in INTEGERS.items() if op.name in ("NEG", "ABS", "SELECT")},
@@ -231,53 +237,7 @@ FLOATS: Final[dict[Op, Callable[..., torch.Tensor]]] = {
     Op.TRUNC_DIV: lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     Op.FMA: _fused,
     Op.ROUND: torch.round,
-    **{
-        Op[name.upper()]: getattr(torch, name)
-        for name in [
-            "remainder",
-            "fmod",
-            "sign",
-            "minimum",
-            "maximum",
-            "fmin",
-            "fmax",
-            "isnan",
-            "isinf",
-            "sqrt",
-            "rsqrt",
-            "floor",
-            "ceil",
-            "trunc",
-            "copysign",
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "sin",
-            "cos",
-            "tan",
-            "tanh",
-            "sigmoid",
-            "erf",
-            "erfc",
-            "pow",
-            "sinh",
-            "cosh",
-            "asin",
-            "acos",
-            "atan",
-            "atan2",
-            "asinh",
-            "acosh",
-            "atanh",
-            "lgamma",
-            "hypot",
-            "nextafter",
-        ]
-    },
+    **{Op[name.upper()]: getattr(torch, name) for name in _SAME_NAME.split()},
 }
 """On F32 and F64. SELECT is on halves as well."""
 

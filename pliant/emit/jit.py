@@ -1,0 +1,111 @@
+"""LLVM IR to machine code, in this process.
+
+The one idea: a module becomes object code, and object code becomes an address. Object code is bytes
+that say nothing about this process, so that it can be kept elsewhere; modules with the same text
+are compiled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+from pliant.emit.llvm import SYMBOL, emit
+from pliant.emit.llvm_lanes import Target, target_of
+from pliant.loop.ir import Kernel
+
+_LOCK: Final = threading.Lock()  # LLVM's context is one for the process
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A kernel that can be called: the address of a function with the signature in `llvm`. The code
+    lives as long as this."""
+
+    address: int
+    object_code: bytes
+    library: Any  # keeps the code alive
+
+
+class Compiler:
+    """Compiles for one processor, the one we run on by default."""
+
+    def __init__(self, cpu: str | None = None, features: Mapping[str, bool] | None = None) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        found = features if features is not None else dict(llvm.get_host_cpu_features())
+        self.cpu = cpu or llvm.get_host_cpu_name()
+        self.features = ",".join(
+            [("+" if on else "-") + name for name, on in sorted(found.items())]
+        )
+        self.target: Target = target_of(found)
+        self._machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=self.cpu, features=self.features, opt=2, jit=True
+        )
+        self._jit = llvm.create_lljit_compiler(self._machine)
+        self._loaded: dict[str, Compiled] = {}
+        self._count = 0
+
+    def compile(self, kernel: Kernel, target: Target | None = None) -> Compiled:
+        """The kernel as machine code. `target` is for tests of other vector widths."""
+        return self.compile_text(emit(kernel, target or self.target))
+
+    def compile_text(self, text: str) -> Compiled:
+        """The function `SYMBOL` of a module."""
+        key = hashlib.sha256(text.encode()).hexdigest()
+        with _LOCK:
+            found = self._loaded.get(key)
+            if found is None:
+                found = self._loaded[key] = self._load(self.object_code(text))
+            return found
+
+    def object_code(self, text: str) -> bytes:
+        module = llvm.parse_assembly(text)
+        module.triple = self._machine.triple
+        module.data_layout = str(self._machine.target_data)
+        module.verify()
+        self._optimise(module)
+        return bytes(self._machine.emit_object(module))
+
+    def load(self, object_code: bytes) -> Compiled:
+        """The function in object code that this compiler, or one like it, has made."""
+        with _LOCK:
+            return self._load(object_code)
+
+    def _load(self, object_code: bytes) -> Compiled:
+        self._count += 1
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
+        return Compiled(library[SYMBOL], object_code, library)
+
+    def assembly(self, text: str) -> str:
+        """The machine code of a module, to be read."""
+        with _LOCK:
+            module = llvm.parse_assembly(text)
+            module.verify()
+            self._optimise(module)
+            return str(self._machine.emit_assembly(module))
+
+    def _optimise(self, module: Any) -> None:
+        """Vectors are in the text already, so this is short: put loops into their usual form, move
+        what doesn't change out of them, and clean up."""
+        passes = llvm.create_new_module_pass_manager()
+        builder = llvm.create_pass_builder(self._machine, llvm.create_pipeline_tuning_options())
+        for name in PASSES:
+            getattr(passes, f"add_{name}_pass")()
+        passes.run(module, builder)
+
+
+PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
+
+
+@lru_cache(1)
+def host() -> Compiler:
+    """The compiler for this processor."""
+    return Compiler()

@@ -1,0 +1,125 @@
+"""Loads and stores in lanes.
+
+The one idea: an access is uniform (one place for all lanes), close (a vector in memory) or
+scattered (a place for each lane), and each may be masked. Accesses to different buffers are marked
+as not overlapping, so that LLVM may move what stays the same out of loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pliant.emit.llvm_ops import MEMORY
+from pliant.emit.llvm_text import Code, Reg, suffix, vector
+from pliant.loop.ir import Buffer, Kernel
+from pliant.loop.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an access is: `index` has a lane for each place; `lanes` are those of the value."""
+
+    buffer: Buffer
+    index: Reg
+    lanes: int
+
+    @property
+    def scattered(self) -> bool:
+        return self.index.lanes > 1
+
+    def scatter(self, lanes: int) -> Place:
+        return Place(self.buffer, self.index.code.spread(self.index, lanes), lanes)
+
+
+class Memory:
+    """The buffers of a kernel in the function that is being written."""
+
+    def __init__(self, code: Code, kernel: Kernel) -> None:
+        self.code = code
+        self.kernel = kernel
+        self.pointers: dict[Buffer, Reg] = {}
+        self.scratch = code.define("alloca i64, align 8", "ptr", 1)
+
+    def load(self, place: Place, mask: Reg | None) -> Reg:
+        """Where the mask is false, 0."""
+        if mask is not None and mask.lanes > place.lanes:
+            place = place.scatter(mask.lanes)
+        t = place.buffer.type
+        if mask is None and not place.scattered:
+            found = self._plain_load(place, self._pointer(place))
+        elif place.lanes == 1:
+            assert mask is not None
+            pointer = self.code.select(mask, self._pointer(place), self.scratch)
+            found = self._plain_load(place, pointer)
+            found = self.code.select(mask, found, found.like(0))
+        else:
+            found = self._masked_load(place, mask)
+        return found.compare("ne", 0) if t is Type.BOOL else found
+
+    def store(self, place: Place, value: Reg, mask: Reg | None) -> None:
+        """Of lanes that go to one place, some one stays."""
+        lanes = max(value.lanes, mask.lanes if mask is not None else 1)
+        if lanes > place.lanes:
+            place = place.scatter(lanes)
+        type = MEMORY[place.buffer.type]
+        value = self.code.spread(self.code.convert("zext", value, type), place.lanes)
+        if place.lanes > 1 and (place.scattered or mask is not None):
+            self._masked_store(place, value, mask)
+            return
+        pointer = self._pointer(place)
+        if mask is not None:
+            pointer = self.code.select(mask, pointer, self.scratch)
+        align = place.buffer.type.bits // 8
+        self.code.do(f"store {value}, {pointer}, align {align}{self._aliasing(place.buffer)}")
+
+    def _pointer(self, place: Place) -> Reg:
+        type, base = MEMORY[place.buffer.type], self.pointers[place.buffer]
+        text = f"getelementptr inbounds {type}, {base}, {place.index}"
+        return self.code.define(text, "ptr", place.index.lanes)
+
+    def _plain_load(self, place: Place, pointer: Reg) -> Reg:
+        t = place.buffer.type
+        rest = f"align {t.bits // 8}{self._aliasing(place.buffer)}"
+        type = MEMORY[t]
+        return self.code.define(
+            f"load {vector(type, place.lanes)}, {pointer}, {rest}", type, place.lanes
+        )
+
+    def _masked_load(self, place: Place, mask: Reg | None) -> Reg:
+        type = MEMORY[place.buffer.type]
+        full = vector(type, place.lanes)
+        given = [*self._masked(place, mask), f"{full} zeroinitializer"]
+        call = self._call("gather" if place.scattered else "load", full, place, given)
+        return self.code.define(call, type, place.lanes)
+
+    def _masked_store(self, place: Place, value: Reg, mask: Reg | None) -> None:
+        given = [str(value), *self._masked(place, mask)]
+        self.code.do(self._call("scatter" if place.scattered else "store", "void", place, given))
+
+    def _masked(self, place: Place, mask: Reg | None) -> list[str]:
+        """Pointers, alignment and mask as arguments."""
+        all_lanes = self.code.number(1, "i1") if mask is None else mask
+        lanes = self.code.spread(all_lanes, place.lanes)
+        return [str(self._pointer(place)), f"i32 {place.buffer.type.bits // 8}", str(lanes)]
+
+    def _call(self, what: str, result: str, place: Place, given: Sequence[str]) -> str:
+        pointers = suffix("ptr", place.index.lanes)
+        name = f"llvm.masked.{what}.{suffix(MEMORY[place.buffer.type], place.lanes)}.{pointers}"
+        self.code.declare(name, result, given)
+        return f"call {result} @{name}({', '.join(given)}){self._aliasing(place.buffer)}"
+
+    def _aliasing(self, buffer: Buffer) -> str:
+        i = self.kernel.buffers.index(buffer)
+        return f", !alias.scope !{3 + 3 * i}, !noalias !{4 + 3 * i}"
+
+    def metadata(self) -> list[str]:
+        """A domain (!1), a scope for each buffer, and the lists that accesses refer to."""
+        count = len(self.kernel.buffers)
+        lines = ["!0 = !{}", '!1 = distinct !{!1, !"buffers"}']
+        for i in range(count):
+            others = ", ".join([f"!{2 + 3 * j}" for j in range(count) if j != i])
+            lines.append(f"!{2 + 3 * i} = distinct !{{!{2 + 3 * i}, !1}}")
+            lines.append(f"!{3 + 3 * i} = !{{!{2 + 3 * i}}}")
+            lines.append(f"!{4 + 3 * i} = !{{{others}}}")
+        return lines
