@@ -1,29 +1,43 @@
-"""`python -m benchmarks overhead`, `capture`, `algebra` or `shapes`, or everything with `all`."""
+"""Measurements: what a call adds, what a capture costs, what breaks, what changing sizes do."""
 
 from __future__ import annotations
 
 import argparse
 
 import pliant
-from benchmarks import algebra, capture, overhead, shapes
+from benchmarks import algebra, breaks, capture, overhead, shapes
 
 BENCHMARKS = {
     "overhead": overhead.main,
     "capture": capture.main,
     "algebra": algebra.main,
     "shapes": shapes.main,
+    "breaks": breaks.main,
 }
+MODELS = {"overhead": overhead.models, "capture": capture.models}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", choices=[*BENCHMARKS, "all"])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument(
+        "--models", action="store_true", help="overhead, capture: of transformers models instead"
+    )
+    parser.add_argument("--only", metavar="TEXT", help="breaks: programs whose name has this in it")
     arguments = parser.parse_args()
+    if arguments.models and arguments.name not in MODELS:
+        parser.error(f"--models is for {' and '.join(MODELS)}")
+    if arguments.only is not None and arguments.name != "breaks":
+        parser.error("--only is for breaks")
     pliant.config.raise_on_fallback = True  # eager execution must not pass for ours
-    chosen = BENCHMARKS if arguments.name == "all" else {arguments.name: BENCHMARKS[arguments.name]}
-    for run in chosen.values():
-        run(quick=arguments.quick)
+    if arguments.only is not None:
+        breaks.main(arguments.quick, arguments.only)
+        return
+    known = MODELS if arguments.models else BENCHMARKS
+    names = list(known) if arguments.name == "all" else [arguments.name]
+    for name in names:
+        known[name](quick=arguments.quick)
 
 
 main()

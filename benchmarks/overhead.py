@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import pliant
+from benchmarks.model_zoo import LAYERED, build, tokens
 from benchmarks.programs import MLP, Transformer, add_one
 from benchmarks.timing import interleaved, machine, table
 
@@ -63,3 +64,59 @@ def main(quick: bool = False) -> None:
     table(f'Microseconds per call, backend="eager" ({machine()})', head, rows)
     print("\nAdded: above eager for x + 1; above the captured operations alone for modules, whose")
     print("eager time also contains Python's way through the modules.")
+
+
+def remembered(graph: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    """A backend whose code computes once and gives the same result ever after."""
+    results: list[Any] = []
+
+    def call(*inputs: Any) -> Any:
+        if not results:
+            results.append(graph.forward(*inputs))
+        return results[0]
+
+    return call
+
+
+def added(function: Callable[..., Any], args: tuple[Any, ...], rounds: int) -> list[float]:
+    """Seconds per call: eager, its operations alone, torch.compile, pliant, and the last two once
+    more without the operations."""
+    torch._dynamo.reset()
+    pliant.reset()
+    stock = torch.compile(function, backend="eager")
+    ours = pliant.compile(function)
+    graph = bare(function, args)
+    calls = [
+        lambda: function(*args),
+        graph,
+        lambda: stock(*args),
+        lambda: ours(*args),
+    ]
+    whole = interleaved(calls, rounds, 5)
+    torch._dynamo.reset()
+    pliant.reset()
+    stock_alone = torch.compile(function, backend=remembered)
+    ours_alone = pliant.compile(function, backend=remembered)
+    alone = interleaved([lambda: stock_alone(*args), lambda: ours_alone(*args)], rounds, 100)
+    return whole + alone
+
+
+@torch.no_grad()
+def models(quick: bool = False) -> None:
+    """Networks of the transformers library at toy width."""
+    rows = []
+    for name, title in LAYERED.items():
+        for layers in (12, 24):
+            times = added(build(name, layers), (tokens(2, 8),), 15 if quick else 60)
+            eager, floor, theirs, mine, theirs_alone, mine_alone = (s * 1e6 for s in times)
+            cells = [eager, floor, theirs - floor, mine - floor, theirs_alone, mine_alone]
+            ratio = f"{theirs_alone / mine_alone:.0f}x"
+            rows.append([f"{title}, {layers} layers", *(f"{us:.1f}" for us in cells), ratio])
+    head = ["model", "eager", "its operations", "above them: torch.compile", "pliant",
+            "without them: torch.compile", "pliant", "ratio"]  # fmt: skip
+    table(f'Microseconds per call, backend="eager" ({machine()})', head, rows)
+    print("\nAbove them: the whole call less the captured operations called directly, a small")
+    print(
+        "difference of large times. Without them: the code of the graph returns a result computed"
+    )
+    print("before, so that guards, arguments and the making of the output remain.")

@@ -118,7 +118,7 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
         dispatcher: Any = compiled._dispatcher if isinstance(compiled, CompiledModule) else compiled
         dispatcher = getattr(dispatcher, "__func__", dispatcher)
         compiler: Compiler = dispatcher.on_miss.__self__
-        return Explanation(result, compiler.captured(dispatcher))
+        return Explanation(result, compiler.parts.captured(dispatcher))
 
     return explained
 
@@ -136,7 +136,8 @@ def reset() -> None:
         dispatcher.mode = 0
         compiler = getattr(dispatcher.on_miss, "__self__", None)
         if isinstance(compiler, Compiler):
-            compiler.forget()
+            compiler.limits.forget()
+            compiler.parts.forget()
     stance.forget()
     events.counters.reset()
     logs.user_warnings.reset()

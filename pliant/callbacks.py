@@ -32,4 +32,4 @@ def _route(compiler: Compiler, function: Any) -> Any:
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
         return function
     first = _first.setdefault((function.__code__, id(function.__globals__)), function)
-    return compiler.resume(first, ())
+    return compiler.parts.resume(first, ())

@@ -14,7 +14,6 @@ import torch
 from pliant._native import Dispatcher, calls_through
 
 
-
 @calls_through  # without Python code of our own: this is on the way of every call
 class CompiledModule(torch.nn.Module):
     """Stands for a module: its parameters, state, attributes, hooks and class are the original's.

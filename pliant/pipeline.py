@@ -23,8 +23,8 @@ from pliant.callbacks import bound
 from pliant.capture.capture import NotCaptured, capturable, capture, without_collection
 from pliant.capture.inputs import Dynamic
 from pliant.dynamic.choose import DynamicPolicy
-from pliant.dynamic.history import History
 from pliant.guards import plan
+from pliant.parts import Parts
 from pliant.recompile import Limits
 from pliant.runtime import graphs, residual
 from pliant.stages import Captured, Compiled
@@ -40,14 +40,14 @@ class Compiler:
     backend: Any
     fullgraph: bool = False
     dynamic: bool | None = None
-    resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
-    histories: dict[Dispatcher, History] = field(default_factory=dict)
-    limits: Limits = field(init=False)
     policy: DynamicPolicy = field(init=False)
+    limits: Limits = field(init=False)
+    parts: Parts = field(init=False)
 
     def __post_init__(self) -> None:
         self.policy = DynamicPolicy.of(self.dynamic, self.options)
         self.limits = Limits(self.options, self.policy)
+        self.parts = Parts(self.dispatcher)
 
     def dispatcher(self, function: types.FunctionType) -> Dispatcher:
         """A compiled function; nothing is compiled before the first call."""
@@ -81,8 +81,7 @@ class Compiler:
         answers: Mapping[str, bool] | None = None,
     ) -> Entry:
         """`answers`: to questions about data that nobody could answer when the code was made."""
-        history = self.histories.setdefault(dispatcher, History())
-        dynamic = Dynamic(self.policy, history, answers or {})
+        dynamic = Dynamic(self.policy, self.parts.history(dispatcher), answers or {})
         about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
         with without_collection():
             captured, tree = self._capture(dispatcher, values, dynamic, times)
@@ -100,11 +99,7 @@ class Compiler:
         return entry
 
     def _capture(
-        self,
-        dispatcher: Dispatcher,
-        values: tuple[Any, ...],
-        dynamic: Dynamic,
-        times: list[float],
+        self, dispatcher: Dispatcher, values: tuple[Any, ...], dynamic: Dynamic, times: list[float]
     ) -> tuple[Captured, Any]:
         """Graph, residual code and guards, and the guards as a native tree."""
         captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
@@ -127,33 +122,11 @@ class Compiler:
         for target in captured.resumes:  # inner ones first
             function = resume_function(target.point, target.namespace)
             inner = tuple(namespace[name] for name in target.inner)
-            namespace[target.name] = self.resume(function, inner) if target.compiled else function
+            made = self.parts.resume(function, inner) if target.compiled else function
+            namespace[target.name] = made
         code = residual.load(captured.name, captured.residual, namespace, captured.lines)
         # without the examples: the user's tensors must not live as long as the code
         return Compiled(replace(captured, examples=()), code, graph, index)
-
-    def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
-        """The compiled resume function that calls the resume functions `inner`; the same one each
-        time. They are part of the key because each of them is another program to compile."""
-        key = (function, *inner)
-        if key not in self.resumes:
-            self.resumes[key] = self.dispatcher(function)
-        return self.resumes[key]
-
-    def captured(self, dispatcher: Dispatcher) -> tuple[Captured, ...]:
-        """What was captured of a function and of its resume functions, in order."""
-        found = [
-            entry.info for one in (dispatcher, *self.resumes.values()) for entry in one.entries
-        ]
-        return tuple(one.captured for one in sorted(found, key=lambda one: one.index))
-
-    def forget(self) -> None:
-        """Drop what was compiled of resume functions."""
-        self.limits.forget()
-        self.histories.clear()
-        for dispatcher in self.resumes.values():
-            dispatcher.clear()
-            dispatcher.mode = 0
 
     def _fall_back(self, dispatcher: Dispatcher, error: Exception) -> None:
         """A mistake of ours: the user's function still runs, eagerly."""

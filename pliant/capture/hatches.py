@@ -305,6 +305,14 @@ def call_optimized_module(trace: Trace, module: Value, *args: Value, **kwargs: V
     return call(trace, original, list(args), kwargs)
 
 
+def initialise_module(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    """`torch.nn.Module.__init__` as it is once torch.compile was used: the original with a note for
+    torch.compile about it."""
+    patched = torch.nn.Module.__init__
+    cells = dict(zip(patched.__code__.co_freevars, patched.__closure__ or (), strict=True))
+    return call(trace, trace.wrap_pinned(cells["init"].cell_contents), list(args), kwargs)
+
+
 NOT_IMPORTED = ("torch._dynamo", "torch.fx.experimental", "pliant.api")
 _DECORATORS, _FRAMES = "torch._dynamo.decorators", "torch._dynamo.eval_frame"
 # PyTorch's names for the same things, which are not imported here.
@@ -329,6 +337,10 @@ BY_NAME: dict[tuple[str, str], Handler] = {
         )
     },
     (_FRAMES, "OptimizedModule.__call__"): call_optimized_module,
+    (
+        "torch._dynamo.mutation_guard",
+        "install_generation_tagging_init.<locals>.patched_init",
+    ): initialise_module,
     ("pliant.api", "compile"): handle_compile,
 }
 

@@ -14,7 +14,7 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 import torch
 
@@ -83,8 +83,9 @@ def _choose(cls: type) -> Builder:
 
 
 def has_python_layout(cls: type) -> bool:
-    """Whether instances are plain objects: no class in the MRO but `object` is made by C code."""
-    return all(base is object or is_python_class(base) for base in cls.__mro__)
+    """Whether instances are plain objects: no class in the MRO but `object` is made by C code.
+    (`Generic` is, since Python 3.12, and adds nothing to its instances.)"""
+    return all(base in (object, Generic) or is_python_class(base) for base in cls.__mro__)
 
 
 def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:

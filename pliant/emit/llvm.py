@@ -29,8 +29,10 @@ from pliant.loop.ir import REDUCTIONS, Kernel, Kind, Loop, Op, Statement, Value
 from pliant.loop.types import FLOAT, Type
 from pliant.sym.expr import ONE, ZERO, Expr
 
-CHUNK: Final = 512
-"""Additions that a sum of floats does in one chain, before it begins a new one."""
+CHUNK: Final = 64
+DEPTH: Final = 2
+"""A sum of floats is one of sums of (depth) sums of so many numbers in each lane: the error grows
+with the longest chain of additions."""
 
 SYMBOL: Final = "kernel"
 """The name of the function: the same for all, so that equal kernels have equal text."""
@@ -194,25 +196,25 @@ class _Writer:
         else:
             self._one_by_one(loop, middle, high)
 
-    def _pieces(self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value]) -> None:
-        """The loop; if there are sums of floats, in pieces with a sum each."""
-        if not sums:
+    def _pieces(
+        self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value], depth: int = DEPTH
+    ) -> None:
+        """The loop; if there are sums of floats, in pieces of pieces with a sum each."""
+        if not sums or depth == 0:
             self.count(low, high, lanes, lambda at: self.iteration(loop, at))
             return
+        size = CHUNK**depth * lanes
 
         def piece(at: Reg) -> None:
-            end = self.code.intrinsic("smin", at + CHUNK * lanes, high)
+            end = self.code.intrinsic("smin", at + size, high)
             before = {value: self.states[value] for value in sums}
-            for value in sums:
-                lanes_of = before[value][0].lanes
-                self.states[value] = reduce.initial(self.code, value, lanes_of)
-            self.count(at, end, lanes, lambda at: self.iteration(loop, at))
-            for value in sums:
-                self.states[value] = reduce.join(
-                    self.code, value, before[value], self.states[value]
-                )
+            for value, state in before.items():
+                self.states[value] = reduce.initial(self.code, value, state[0].lanes)
+            self._pieces(loop, at, end, lanes, sums, depth - 1)
+            for value, state in before.items():
+                self.states[value] = reduce.join(self.code, value, state, self.states[value])
 
-        self.count(low, high, CHUNK * lanes, piece)
+        self.count(low, high, size, piece)
 
     def _one_by_one(self, loop: Loop, low: Reg, high: Reg) -> None:
         """Without lanes; reductions over them continue in the first lane."""

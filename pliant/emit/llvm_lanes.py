@@ -95,14 +95,15 @@ CHEAP: Final = 8
 
 def _lanes(loop: Loop, target: Target) -> int:
     """As many as fill a register with elements of the usual width, several registers if the body is
-    short and has reductions, which else would wait for each other."""
+    short and has reductions: over lanes, because each addition waits for the one before it; over
+    rows, because a row should be read in long pieces."""
     body = list(values(loop.body))
     widths = {v.type.bits // 8 for v in body if v.op is not Op.IOTA}
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
     reduces = any(v.op in REDUCTIONS for v in body)
     if reduces and sum([_weight(v) for v in body]) <= CHEAP:
-        lanes *= 4
+        lanes *= 4 if loop.kind is Kind.REDUCTION else 8
     return lanes
 
 

@@ -376,7 +376,7 @@ def erf(code: Code, x: Reg) -> Reg:
 
 def _quarter_turns(code: Code, x: Reg, first: int) -> Reg:
     """sin(x + first * pi/2). The argument is reduced in double, which is exact enough below 2**28;
-    lanes beyond that make the C library compute all of them."""
+    beyond that, which is rare, the C library does it."""
     f = FORMATS["double"]
     wide = code.convert("fpext", x, "double")
     n, turns = nearest(code, wide, 2 / math.pi, f)
@@ -395,7 +395,11 @@ def _quarter_turns(code: Code, x: Reg, first: int) -> Reg:
     size = fabs(code, x)
     beyond = size.compare("ge", 2.0**28) & size.compare("lt", INF)
     name = "cosf" if first else "sinf"
-    return code.either(code.any_lane(beyond), lambda: library(code, name, x), result)
+
+    def with_library() -> Reg:
+        return code.select(beyond, library(code, name, x), result)
+
+    return code.either(code.any_lane(beyond), with_library, result)
 
 
 def sin(code: Code, x: Reg) -> Reg:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import torch
@@ -113,7 +114,7 @@ def _store(machine: _Machine, value: Value) -> None:
     stored, *mask = machine.args(value)
     if all(mask):
         memory, at = machine.place(value)
-        memory[at] = stored
+        memory[at] = torch.as_tensor(stored, dtype=memory.dtype)
 
 
 def _as_index(machine: _Machine, value: Value) -> Number:
@@ -219,7 +220,14 @@ INTEGERS: Final[dict[Op, Callable[..., Any]]] = {
 
 
 def _fused(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-    return (a.double() * b.double() + c.double()).to(a.dtype)
+    """a*b + c, exact before it is rounded where all are finite."""
+    numbers = [a.item(), b.item(), c.item()]
+    if not all(map(math.isfinite, numbers)):
+        return a * b + c
+    x, y, z = map(Fraction, numbers)
+    return (
+        torch.tensor(float(x * y + z), dtype=torch.float64).to(a.dtype) if x * y + z else a * b + c
+    )
 
 
 _SAME_NAME: Final = """

@@ -1,7 +1,7 @@
 """Kernels as text, as in the docstring of `ir`.
 
 The one idea: values are numbered in the order in which they stand, so that two kernels print alike
-exactly when they compute alike: the text is also what a cache may know a kernel by.
+only if they compute alike: the text is also what a cache may know a kernel by.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ _SPECIAL: Final[dict[Op, Callable[[Value, list[str]], str]]] = {
     Op.LOAD: _load,
     Op.CONSTANT: _constant,
     Op.IOTA: lambda value, args: f"iota {value.index}",
-    Op.AS_INDEX: lambda value, args: f"as_index {args[0]} as {value.index}",
-    Op.CAST: lambda value, args: f"cast {args[0]} to {value.type}",
-    Op.BITCAST: lambda value, args: f"bitcast {args[0]} to {value.type}",
+    Op.AS_INDEX: lambda value, args: f"{_plain(value, args)} as {value.index}",
+    Op.CAST: lambda value, args: f"{_plain(value, args)} to {value.type}",
+    Op.BITCAST: lambda value, args: f"{_plain(value, args)} to {value.type}",
 }
 
 TEXT[0] = show

@@ -39,6 +39,8 @@ class Type(Enum):
     def __repr__(self) -> str:
         return self.text
 
+    __str__ = __repr__
+
 
 BY_DTYPE: Final[dict[torch.dtype, Type]] = {t.dtype: t for t in Type}
 """The types of tensors that loops can compute with; complex and quantised ones aren't here."""

@@ -145,6 +145,31 @@ def test_a_break_inside_leaves_the_whole_call_to_python():
     check(function, X, breaks=1)
 
 
+def test_writing_to_a_tensor_around_a_derivative_is_refused_as_in_eager():
+    def function(x):
+        seen = x.clone()
+
+        def loss(t):
+            seen.add_(1)
+            return t.sum()
+
+        return grad(loss)(x), seen
+
+    check(function, X, breaks=1)
+
+
+def test_conditions_in_conditions():
+    def function(x):
+        return torch.cond(
+            x.sum() > 100,
+            lambda: x.sin(),
+            lambda: torch.cond(x.sum() > 0, lambda: x.cos(), lambda: x.tan()),
+        )
+
+    check(function, X)
+    check(function, -X)
+
+
 def test_the_mode_around_does_not_reach_into_a_derivative():
     def function(x):
         with torch.no_grad():

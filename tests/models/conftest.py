@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import pliant
+from benchmarks.model_zoo import tensors
 from pliant.base.options import config
 
 
@@ -14,17 +15,6 @@ from pliant.base.options import config
 def many_entries():
     with config.patch(recompile_limit=64):
         yield
-
-
-def tensors(output: Any) -> list[torch.Tensor]:
-    """All tensors of an output, in order: of containers, model outputs and key-value caches."""
-    if isinstance(output, torch.Tensor):
-        return [output]
-    if isinstance(output, Mapping):
-        return tensors(list(output.values()))
-    if isinstance(output, list | tuple):
-        return [tensor for item in output for tensor in tensors(item)]
-    return tensors(list(vars(output).values())) if hasattr(output, "__dict__") else []
 
 
 def assert_same_output(got: Any, expected: Any) -> None:

@@ -1,134 +1,13 @@
 """Networks of the transformers library at toy sizes, with random weights: captured whole, equal to
 eager, and captured at most twice over three shapes."""
 
-import importlib
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 
 import pliant
+from benchmarks.model_zoo import INPUTS, MODELS, SHAPES, build, padding, text, tokens
 
 pytestmark = pytest.mark.models
-
-SHAPES = ((2, 9), (3, 12), (1, 12))  # batch, length
-TEXT = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-ENCODER = {**TEXT, "intermediate_size": 64}
-DECODER = {**ENCODER, "num_key_value_heads": 2}
-IMAGE = {**ENCODER, "image_size": 32, "patch_size": 8}
-IMAGE.pop("vocab_size")
-BOTH_SIDES = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64,
-}  # fmt: skip
-T5 = {"vocab_size": 100, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-WHISPER = {
-    **BOTH_SIDES, "vocab_size": 100, "num_mel_bins": 8, "max_source_positions": 16,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
-}  # fmt: skip
-WAV2VEC2 = {
-    **ENCODER, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3),
-    "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
-}  # fmt: skip
-QWEN2_MOE = {
-    **DECODER, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
-    "num_experts": 4,
-}  # fmt: skip
-REFORMER = {
-    "vocab_size": 100, "hidden_size": 32, "attention_head_size": 8, "num_attention_heads": 4,
-    "feed_forward_size": 64, "attn_layers": ["local", "lsh"], "axial_pos_embds": False,
-    "max_position_embeddings": 64, "num_buckets": 4, "local_attn_chunk_length": 4,
-    "lsh_attn_chunk_length": 4,
-}  # fmt: skip
-# The class, which its configuration is named after, and the options of that.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert": ("BertModel", ENCODER),
-    "roberta": ("RobertaModel", ENCODER),
-    "distilbert": (
-        "DistilBertModel",
-        {"vocab_size": 100, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64},
-    ),
-    "gpt2": ("GPT2LMHeadModel", {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4}),
-    "gpt_neox": ("GPTNeoXModel", ENCODER),
-    "llama": ("LlamaForCausalLM", DECODER),
-    "mistral": ("MistralModel", DECODER),
-    "qwen2": ("Qwen2Model", DECODER),
-    "gemma": ("GemmaModel", {**DECODER, "head_dim": 8}),
-    "phi": ("PhiModel", ENCODER),
-    "mixtral": ("MixtralModel", {**DECODER, "num_local_experts": 4}),
-    "qwen2_moe": ("Qwen2MoeModel", QWEN2_MOE),
-    "mamba": (
-        "MambaModel",
-        {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
-    ),
-    "longformer": ("LongformerModel", {**ENCODER, "attention_window": 4}),
-    "reformer": ("ReformerModel", REFORMER),
-    "t5": ("T5Model", T5),
-    "switch": ("SwitchTransformersModel", {**T5, "num_experts": 4}),
-    "bart": ("BartModel", {**BOTH_SIDES, "vocab_size": 100}),
-    "whisper": ("WhisperModel", WHISPER),
-    "wav2vec2": ("Wav2Vec2Model", WAV2VEC2),
-    "vit": ("ViTModel", IMAGE),
-    "clip": (
-        "CLIPModel",
-        {"text_config": ENCODER, "vision_config": IMAGE, "projection_dim": 16},
-    ),
-    "detr": (
-        "DetrModel",
-        {
-            **BOTH_SIDES, "use_timm_backbone": False, "use_pretrained_backbone": False,
-            "num_queries": 5,
-        },
-    ),
-}  # fmt: skip
-RESNET = {
-    "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "out_features": ["stage2"],
-}  # fmt: skip
-
-
-def tokens(batch: int, length: int) -> torch.Tensor:
-    return torch.randint(0, 100, (batch, length))
-
-
-def padding(batch: int, length: int) -> torch.Tensor:
-    """An attention mask in which the first row is shorter than the others."""
-    mask = torch.ones(batch, length, dtype=torch.long)
-    mask[0, -2:] = 0
-    return mask
-
-
-def text(batch: int, length: int) -> dict[str, torch.Tensor]:
-    return {"input_ids": tokens(batch, length)}
-
-
-def two_texts(batch: int, length: int) -> dict[str, torch.Tensor]:
-    return {"input_ids": tokens(batch, length), "decoder_input_ids": tokens(batch, length)}
-
-
-def two_masked_texts(batch: int, length: int) -> dict[str, torch.Tensor]:
-    ones = torch.ones(batch, length, dtype=torch.long)
-    masks = {"attention_mask": ones, "decoder_attention_mask": ones.clone()}
-    return {**two_texts(batch, length), **masks}
-
-
-def image(batch: int, length: int, size: int = 32) -> dict[str, torch.Tensor]:
-    return {"pixel_values": torch.randn(batch, 3, size, size)}
-
-
-INPUTS: dict[str, Callable[[int, int], dict[str, torch.Tensor]]] = {
-    "t5": two_texts,
-    "switch": two_masked_texts,
-    "reformer": lambda batch, length: text(batch, 8 if length < 10 else 16),
-    "whisper": lambda batch, length: {
-        "input_features": torch.randn(batch, 8, 32),
-        "decoder_input_ids": tokens(batch, length),
-    },
-    "wav2vec2": lambda batch, length: {"input_values": torch.randn(batch, 400 + 20 * length)},
-    "vit": image,
-    "clip": lambda batch, length: {**text(batch, length), **image(batch, length)},
-    "detr": lambda batch, length: image(batch, length, 32 + 2 * length),
-}
 
 # Where the data decide the way: how many breaks there are at the first call.
 BREAKS = {"longformer": 3, "reformer": 1, "switch": 19}
@@ -136,16 +15,6 @@ BREAKS = {"longformer": 3, "reformer": 1, "switch": 19}
 THREE_TIMES = {"gpt_neox", "mamba"}
 DECODERS = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "gemma", "phi", "mixtral"]
 ENCODERS = ["bert", "roberta", "distilbert"]
-
-
-def build(name: str) -> torch.nn.Module:
-    library = importlib.import_module("transformers")  # not installed for the other tests
-    class_name, options = MODELS[name]
-    options = dict(options)
-    if name == "detr":
-        options["backbone_config"] = library.ResNetConfig(**RESNET)
-    cls = getattr(library, class_name)
-    return cls(cls.config_class(**options)).eval()
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -145,6 +145,7 @@ WRITERS: dict[str, Callable[[Trace, Function, Value], None]] = {
     "__doc__": _set_own("__doc__"),
     "__module__": _set_own("__module__"),
     "__annotations__": _set_own("__annotations__"),
+    "__type_params__": _set_own("__type_params__"),
     "__code__": _set_code,
 }
 SET[Function] = set_function_attribute

@@ -120,12 +120,15 @@ def record_body_call(
     fake_kwargs: dict[str, Any] | None = None,
     effect: bool = False,
     on_fakes: Callable[..., Any] | None = None,
+    may_write: bool = True,
 ) -> Value:
     """One node that calls `target`, whose result is found by running it, or `on_fakes`, on
     fakes."""
     name = getattr(target, "__name__", "a function")
     result = run_on_fakes(trace, name, on_fakes or target, list(fake_args), fake_kwargs or {})
     writes = bool(result.mutated)
+    if writes and not may_write:
+        raise Break("operation-raises", f"{name} of a function that writes to a tensor around it")
     if writes:
         about_to_write(trace, target, result.mutated)
     trace.writes_tensors |= writes

@@ -15,6 +15,8 @@ import torch
 import torch.utils.checkpoint
 from torch.utils import _pytree as pytree
 
+from pliant.fake import Fake
+
 Body = Callable[..., Any]
 Options = dict[str, Any]
 
@@ -132,11 +134,15 @@ def _with_lifted(body: Body, lifted: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def cond(pred: Any, true_body: Body, false_body: Body, true_lifted: Any, false_lifted: Any) -> Any:
+    if type(pred) is Fake:  # inside of another body
+        return cond_on_fakes(pred, true_body, false_body, true_lifted, false_lifted)
     return true_body(*true_lifted) if pred else false_body(*false_lifted)
 
 
 def while_loop(test: Body, step: Body, carried: Any, test_lifted: Any, step_lifted: Any) -> Any:
     carried = tuple(carried)
+    if type(carried[0]) is Fake:
+        return while_loop_on_fakes(test, step, carried, test_lifted, step_lifted)
     while test(*carried, *test_lifted):
         carried = tuple(step(*carried, *step_lifted))
     return carried
@@ -144,6 +150,8 @@ def while_loop(test: Body, step: Body, carried: Any, test_lifted: Any, step_lift
 
 def scan(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any) -> Any:
     """`inputs` are scanned along `dim`; what each step gives is stacked along the first one."""
+    if type(pytree.tree_leaves(inputs)[0]) is Fake:
+        return scan_on_fakes(body, carry, inputs, dim, reverse, lifted)
     steps = range(pytree.tree_leaves(inputs)[0].shape[dim])
     outputs = []
     for index in reversed(steps) if reverse else steps:
@@ -153,6 +161,8 @@ def scan(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: A
 
 
 def map_over(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:
+    if type(pytree.tree_leaves(inputs)[0]) is Fake:
+        return map_on_fakes(body, inputs, rest, lifted)
     steps = range(pytree.tree_leaves(inputs)[0].shape[0])
     return _stacked([body(_each(inputs, 0, index), *rest, *lifted) for index in steps])
 

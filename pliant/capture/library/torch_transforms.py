@@ -47,6 +47,7 @@ def transform(
         (body.node, options, nodes, tuple(body.lifted), {k: p[0] for k, p in pairs.items()}),
         (body.module, options, fakes, body.lifted_fakes, {k: p[1] for k, p in pairs.items()}),
         effect=body.effect,
+        may_write=target is targets.vmap,  # PyTorch refuses it in a derivative
     )
 
 
@@ -257,6 +258,7 @@ def jvp(
         (body.node, options, nodes, tuple(body.lifted), node),
         (body.module, options, fakes, tuple(body.lifted_fakes), fake),
         effect=body.effect,
+        may_write=False,
     )
 
 

@@ -1,0 +1,46 @@
+"""What belongs to one compiled function: its resume functions, and what was seen of its inputs."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pliant._native import Dispatcher
+from pliant.dynamic.history import History
+from pliant.stages import Captured
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of one function. `make` compiles a further one, when it is first called."""
+
+    make: Callable[[types.FunctionType], Dispatcher]
+    resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
+    histories: dict[Dispatcher, History] = field(default_factory=dict)
+
+    def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
+        """The compiled resume function that calls the resume functions `inner`; the same one each
+        time. They are part of the key because each of them is another program to compile."""
+        key = (function, *inner)
+        if key not in self.resumes:
+            self.resumes[key] = self.make(function)
+        return self.resumes[key]
+
+    def history(self, dispatcher: Dispatcher) -> History:
+        """What was seen of the inputs of one part, at its compilations so far."""
+        return self.histories.setdefault(dispatcher, History())
+
+    def captured(self, dispatcher: Dispatcher) -> tuple[Captured, ...]:
+        """What was captured of the function and of its resume functions, in order."""
+        known = (dispatcher, *self.resumes.values())
+        found = [entry.info for one in known for entry in one.entries]
+        return tuple(one.captured for one in sorted(found, key=lambda one: one.index))
+
+    def forget(self) -> None:
+        """Drop what was compiled of resume functions."""
+        self.histories.clear()
+        for dispatcher in self.resumes.values():
+            dispatcher.clear()
+            dispatcher.mode = 0
