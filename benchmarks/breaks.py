@@ -35,6 +35,12 @@ from benchmarks.timing import machine, table
 Compile = Callable[[Callable[..., Any]], Any]
 
 
+FOOTER = """
+Graphs and breaks: at the first call. Compilations: of functions and of the pieces left by breaks,
+at all three shapes. Equal: the outputs of all three calls. The breaks of torch.compile: as it
+counts them, or the graphs that end at one if those are more, because it does not count them all."""
+
+
 @dataclass(frozen=True, slots=True)
 class System:
     """A compiler, how to make it forget, and its counts: graphs, breaks, compilations."""
@@ -131,6 +137,8 @@ def row(program: Program) -> list[str]:
     with torch.set_grad_enabled(program.grad), contextlib.redirect_stdout(quiet):
         try:
             expected = outputs(program, lambda function: function, lambda: None)
+        except ImportError as error:  # of something that the package itself needs
+            return [program.name, f"not installed: {error.name}", *[""] * 7]
         except Exception as error:
             return [program.name, f"eager: {short(error)}", *[""] * 7]
         cells = [cell for system in SYSTEMS for cell in measure(program, system, expected)]
@@ -155,10 +163,7 @@ def main(quick: bool = False, only: str = "") -> None:
     head = ["program", *("graphs", "breaks", "compilations", "equal to eager") * 2]
     head[1], head[5] = f"torch.compile: {head[1]}", f"pliant: {head[5]}"
     table(f'Three shapes each, backend="eager" ({machine()})', head, rows)
-    print(
-        "\nGraphs and breaks: at the first call. Compilations: of functions and of the pieces left"
-    )
-    print("by breaks, at all three shapes. Equal: the outputs of all three calls.")
+    print(FOOTER)
     if missing:
         print(f"\nNot installed: {', '.join(sorted(missing))}. Those of `make test-models`:")
         print(f"    {INSTALL}")

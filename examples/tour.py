@@ -72,10 +72,12 @@ def main():
     counted("saves(x)", lambda: saves(x))
     counted("saves(x) again", lambda: saves(x))
 
-    print("\n3. Guards: what was compiled for one shape is not used for another")
+    print("\n3. Guards: what was compiled for one size is used for no other, until sizes change")
     counted("add_one(3x3)", lambda: add_one(torch.ones(3, 3)))
     counted("add_one(3x3) again", lambda: add_one(torch.ones(3, 3)))
-    counted("add_one(4x4)", lambda: add_one(torch.ones(4, 4)))
+    counted("add_one(4x4)", lambda: add_one(torch.ones(4, 4)))  # from here on for every size
+    counted("add_one(9x1)", lambda: add_one(torch.ones(9, 1)))
+    counted("add_one(0x7)", lambda: add_one(torch.ones(0, 7)))
 
     print("\n4. A branch on data: each side is compiled when it is first taken")
     counted("toward_zero(ones)", lambda: toward_zero(torch.ones(2)))

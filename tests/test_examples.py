@@ -46,6 +46,8 @@ def test_tour():
         "add_one(3x3)": (1, 0),
         "add_one(3x3) again": (0, 0),
         "add_one(4x4)": (1, 0),
+        "add_one(9x1)": (0, 0),
+        "add_one(0x7)": (0, 0),
         "toward_zero(ones)": (2, 1),
         "toward_zero(-ones)": (1, 0),
         "net(x)": (1, 0),

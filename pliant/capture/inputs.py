@@ -174,11 +174,21 @@ class Inputs:
         self, real: torch.Tensor, source: Source, sizes: list[Expr | int], changed: Changed
     ) -> Layout:
         strides: list[Any] = list(real.stride())
+        exact: list[Any] = list(real.stride())  # where a size is 0 PyTorch counts 1
         fixed: list[int | None] = list(real.stride())
         for dim in changed.order:
-            found = self._stride(source, dim, sizes, strides, changed)
-            if found is not None:
-                strides[dim], fixed[dim] = found, None
+            inner, load = changed.follows[dim], Load(source, "stride", dim)
+            if inner is not None and not _are_ints(sizes[inner], strides[inner]):
+                # If a size is 0 the tensor is empty, and its strides matter to nobody who doesn't
+                # ask for them.
+                strides[dim] = mul_of(strides[inner], sizes[inner])
+                exact[dim] = mul_of(exact[inner], maximum(sizes[inner], 1))
+                self.trace.sizes.stride_must_be(load, exact[dim])
+            elif dim in changed.strides and self.policy.dynamic is not False:
+                why = "stride changed (automatic dynamic)"
+                add = self.trace.sizes.env.add_input
+                strides[dim] = exact[dim] = add(load, strides[dim], size_like=False, why=why)
+            fixed[dim] = strides[dim] if isinstance(strides[dim], int) else None
         env = self.trace.sizes.env
         return Layout(
             sizes=tuple(to_torch(size, env) for size in sizes),
@@ -187,28 +197,9 @@ class Inputs:
             fixed_strides=tuple(fixed),
         )
 
-    def _stride(
-        self,
-        source: Source,
-        dim: int,
-        sizes: list[Expr | int],
-        strides: list[Any],
-        changed: Changed,
-    ) -> Expr | None:
-        """The stride as an expression; None if it is a constant."""
-        trace, load = self.trace, Load(source, "stride", dim)
-        inner = changed.follows[dim]
-        if inner is not None and not (
-            isinstance(sizes[inner], int) and isinstance(strides[inner], int)
-        ):
-            # Where a size is 0 PyTorch counts 1. The tensor is empty then, and its strides matter
-            # to nobody who doesn't ask for them.
-            trace.sizes.stride_must_be(load, mul_of(strides[inner], maximum(sizes[inner], 1)))
-            return mul_of(strides[inner], sizes[inner])
-        if dim not in changed.strides or self.policy.dynamic is False:
-            return None
-        why = "stride changed (automatic dynamic)"
-        return trace.sizes.env.add_input(load, strides[dim], size_like=False, why=why)
+
+def _are_ints(*numbers: Expr | int) -> bool:
+    return all(isinstance(number, int) for number in numbers)
 
 
 def mul_of(a: Expr | int, b: Expr | int) -> Expr:

@@ -230,12 +230,21 @@ def exact_number(value: Any) -> Any:
 
 
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
-    form = PLAIN_FORMS.get(type(value.value))
-    known = value.value if form is None else form(value.value)
-    if not isinstance(known, GRAPH_CONSTANTS):
+    plain = _graph_constant(value.value)
+    if plain is None and value.value is not None:
         raise Break("operation-argument", f"{name} on {named(value)}")
-    plain = exact_number(known)
     return plain, plain
+
+
+def _graph_constant(real: Any) -> Any:
+    """The object as it can stand in the source of a graph; None for one that can't."""
+    if type(real) is tuple:
+        parts = tuple(map(_graph_constant, real))
+        lost = any(part is None and item is not None for part, item in zip(parts, real, strict=True))
+        return None if lost else parts
+    form = PLAIN_FORMS.get(type(real))
+    known = real if form is None else form(real)
+    return exact_number(known) if isinstance(known, GRAPH_CONSTANTS) else None
 
 
 def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, Any]:
