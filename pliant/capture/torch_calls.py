@@ -240,8 +240,7 @@ def _graph_constant(real: Any) -> Any:
     """The object as it can stand in the source of a graph; None for one that can't."""
     if type(real) is tuple:
         parts = tuple(map(_graph_constant, real))
-        lost = any(part is None and item is not None for part, item in zip(parts, real, strict=True))
-        return None if lost else parts
+        return None if parts.count(None) > real.count(None) else parts
     form = PLAIN_FORMS.get(type(real))
     known = real if form is None else form(real)
     return exact_number(known) if isinstance(known, GRAPH_CONSTANTS) else None
