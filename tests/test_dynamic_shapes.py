@@ -393,6 +393,23 @@ def test_inputs_laid_out(name: str) -> None:
     over(lambda x: (x * 2 + 1, x.sum(-1)), inputs, 2)
 
 
+def test_empty_inputs() -> None:
+    shapes = [(2, 12, 0), (2, 0, 3), (0, 2, 3), (4, 5, 6), (1, 1, 1), (3, 0, 0)]
+    over(lambda x: x + 1, [randn(*shape) for shape in shapes], (1, 2, 3), dynamic=True)
+
+
+def test_sizes_as_a_tuple_that_was_computed() -> None:
+    function = lambda x, n: x.view((-1, 1) + (1,) * n)  # noqa: E731
+    over(function, [(randn(4), 1), (randn(6), 1)], 2, fullgraph=True)
+
+
+def test_selecting_by_a_number_from_data() -> None:
+    x = randn(5, 3)
+    places = [(x, torch.tensor(i)) for i in (1, 0, -1, 4, 5)]
+    over(lambda x, i: x[i.item()] * 2, places, 1, fullgraph=True)
+    over(lambda x, i: x[: i.item()] * 2, places, 1, fullgraph=True)
+
+
 def test_a_storage_offset_that_moves() -> None:
     rows = randn(100, 4)
     inputs = [rows[start : start + size] for start, size in ((0, 3), (3, 4), (20, 9), (1, 2))]
