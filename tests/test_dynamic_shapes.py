@@ -398,6 +398,13 @@ def test_empty_inputs() -> None:
     over(lambda x: x + 1, [randn(*shape) for shape in shapes], (1, 2, 3), dynamic=True)
 
 
+def test_the_strides_of_empty_tensors() -> None:
+    inputs = [randn(*shape) for shape in ((3, 4, 5), (3, 0, 5), (2, 3, 0), (0, 2, 2), (6, 7, 8))]
+    compiled = pliant.compile(lambda x: (x.stride(), x.stride(0), (x + 1).stride()), dynamic=True)
+    for x in inputs:
+        assert compiled(x) == (x.stride(), x.stride(0), (x + 1).stride())
+
+
 def test_sizes_as_a_tuple_that_was_computed() -> None:
     function = lambda x, n: x.view((-1, 1) + (1,) * n)  # noqa: E731
     over(function, [(randn(4), 1), (randn(6), 1)], 2, fullgraph=True)

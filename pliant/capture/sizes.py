@@ -107,8 +107,6 @@ class Sizes:
             return bool(self.specialise(expr))
         return bool(self.specialise(expr if isinstance(expr, Cond) else ne(expr, 0)))
 
-    # ---- the graph
-
     # ---- checks in the graph
 
     def tell(self) -> None:

@@ -42,7 +42,7 @@ from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
-from pliant.sym.node import to_torch
+from pliant.sym.node import from_torch, to_torch
 
 C_MODULES = frozenset(
     f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
@@ -141,6 +141,8 @@ def record(
     if not effect and not reads_data and not _has_tensor(result.value):
         if args and name in GUARDED_METHODS:
             assume_method(trace, trace.read(args[0]), name)
+        if args and name == "stride":
+            _assume_not_empty(trace, trace.read(args[0]))
         trace.sizes.tell()
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
@@ -431,6 +433,22 @@ def assume_method(trace: Trace, tensor: Value, name: str) -> None:
         if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
             expected = getattr(value.real, name)()
             trace.guard(Kind.PREDICATE, value.source, MethodGives(name, expected))
+
+
+def _assume_not_empty(trace: Trace, tensor: Value) -> None:
+    """Strides that are made of symbolic sizes are those of a tensor that has elements."""
+    if not isinstance(tensor, TensorValue) or not tensor.fake._has_symbolic_sizes_strides:
+        return
+    env = trace.sizes.env
+    sizes, strides = (
+        [env.simplify(from_torch(n)) for n in numbers]
+        for numbers in (tensor.fake.size(), tensor.fake.stride())
+    )
+    made_of = {symbol for stride in strides for symbol in stride.symbols}
+    known_empty = any(size.value == 0 for size in sizes) and any(s.value == 0 for s in strides)
+    asked = [size for size in sizes if size.symbols & made_of]
+    if known_empty or not all(trace.sizes.truth(size) for size in asked):
+        raise Break("unsupported", "the strides of an empty tensor")
 
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
