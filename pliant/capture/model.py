@@ -37,12 +37,6 @@ GET: dict[type, Callable[[Trace, Any, str], Value | None]] = {}  # by value clas
 SET: dict[type, Callable[[Trace, Any, str, Value | None], None]] = {}
 CALL: dict[type, Callable[..., Value]] = {}  # by value class
 OPERATE: dict[type, Callable[..., Value | None]] = {}  # by value class: may take over operators
-NATIVE_FUNCTIONS = (
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)
-NATIVE_DATA = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def type_name(cls: type) -> str:

@@ -23,17 +23,15 @@ from pliant.guards.guard import Guard, Kind, Load, ShapeCondition
 from pliant.sym.cond import Cond, eq, ne
 from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import provenance
-from pliant.sym.expr import Expr, integer, symbol
+from pliant.sym.expr import Expr, symbol
 from pliant.sym.floats import FloatExpr
-from pliant.sym.node import bridge_of, from_torch, to_torch
+from pliant.sym.node import bridge_of, from_torch
 from pliant.sym.printing import to_python
 from pliant.sym.program import compile_program
 from pliant.sym.records import Assumption, Provenance
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Sizes:
@@ -187,6 +185,3 @@ def _shape_guard(cond: Cond, loads: Mapping[Any, Any], position: Any) -> Guard:
     names = {s: str(loads[s]) for s in program.symbols}
     read = tuple(loads[s] for s in program.symbols)
     return Guard(Kind.SHAPE, None, ShapeCondition(program, read, to_python(cond, names)), position)
-
-
-__all__ = ["SYMBOLIC", "Sizes", "integer", "to_torch"]

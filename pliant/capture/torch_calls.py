@@ -20,7 +20,6 @@ from pliant.base.errors import DataDependentError, PliantError
 from pliant.capture import scalars
 from pliant.capture.failures import note_operation
 from pliant.capture.model import CALL, GET, OPERATE, SET, iterate, truth
-from pliant.capture.sizes import SYMBOLIC
 from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
 from pliant.capture.value import (
@@ -42,7 +41,7 @@ from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
-from pliant.sym.node import from_torch, to_torch
+from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 C_MODULES = frozenset(
     f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
@@ -305,11 +304,11 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _has_home(trace: Trace, value: Any) -> bool:
+def _has_home(value: Any) -> bool:
     """Whether something in a result can be read from the graph only."""
     if isinstance(value, tuple | list | dict):
         items = value.values() if isinstance(value, dict) else value
-        return any(_has_home(trace, item) for item in items)
+        return any(_has_home(item) for item in items)
     return isinstance(value, (torch.Tensor, *SYMBOLIC))
 
 
@@ -339,7 +338,7 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
 
 def _part(trace: Trace, value: Any, node: fx.Node, key: Any, name: str) -> Value:
     """What the result of the node holds at `key`."""
-    if _has_home(trace, value):
+    if _has_home(value):
         node = trace.graph.operation(operator.getitem, (node, key), {}, trace.stack(), False)
     return from_result(trace, value, node, name)
 

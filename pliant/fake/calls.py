@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.fake.tensor import Fake
+from pliant.sym.node import SYMBOLIC
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -39,9 +40,6 @@ def is_number(t: torch.Tensor) -> bool:
         return False
     probe = _YIELDS_TO_NUMBER.get(t.dtype)
     return t.dtype is torch.bool if probe is None else torch.result_type(t, probe) is probe.dtype
-
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def expressions(numbers: Iterable[Any]) -> list[Any]:

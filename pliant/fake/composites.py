@@ -23,9 +23,9 @@ from pliant.fake.order import hint, is_contiguous, need, sure
 from pliant.fake.reshaping import flatten, reshape
 from pliant.fake.tensor import Fake, make
 from pliant.fake.whole import depending_on
+from pliant.sym.node import SYMBOLIC
 
 Tensor = torch.Tensor
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def stand_in(

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from pliant.fake.order import broadcast_order, hint, is_contiguous, need, nesting, sure
+from pliant.fake.order import broadcast_order, hint, is_contiguous, is_one, need, nesting, sure
 from pliant.sym import node_layout
 from pliant.sym.expr import as_expr
 
@@ -158,7 +158,7 @@ def _unbacked_together(a: Any, b: Any) -> Any:
     if type(a) is not int and type(b) is not int and a.node.expr is b.node.expr:
         return a
     for one, other in ((a, b), (b, a)):
-        if type(one) is not int and (one == 1).node.guard_size_oblivious("", 0):
+        if is_one(one):
             return other
     need(a == b)
     return a if type(a) is int else b

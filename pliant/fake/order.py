@@ -37,6 +37,12 @@ def need(condition: Any, message: str = "") -> None:
         raise RuntimeError(message or "the sizes do not fit")
 
 
+def is_one(size: Any) -> bool:
+    """Whether a size is 1. One that is read from data is assumed not to be."""
+    question = size == 1
+    return question if isinstance(question, bool) else question.node.guard_size_oblivious("", 0)
+
+
 def is_contiguous(t: Tensor) -> bool:
     """Whether that is known. An answer that is only so for some sizes is no."""
     if not t._has_symbolic_sizes_strides:

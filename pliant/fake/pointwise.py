@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from pliant.fake.calls import META, SYMBOLIC
+from pliant.fake.calls import META
 from pliant.fake.layout import broadcast, contiguous_strides, is_plain, pointwise_strides
 from pliant.fake.op import Op
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
+from pliant.sym.node import SYMBOLIC
 
 # Pointwise, though not tagged so. Losses are, unless they are reduced to one number.
 UNTAGGED = frozenset(

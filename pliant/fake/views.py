@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pliant.fake.layout import contiguous_strides, is_symbolic
-from pliant.fake.order import hint, need, sure
+from pliant.fake.order import hint, is_one, need, sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _same_size(size: Any, wanted: Any) -> bool:
         if hint(size) == 1 != hint(wanted) and size == 1:
             return False
         return bool(size == wanted)
-    if type(size) is not int and (size == 1).node.guard_size_oblivious("", 0):
+    if is_one(size):
         return False
     need(size == wanted)
     return True
@@ -248,20 +248,12 @@ def _unsqueeze(t: torch.Tensor, dim: int) -> Window | None:
 
 def _squeeze_dims(t: torch.Tensor, dims: Any) -> Window:
     wanted = {_dim(t.dim(), d) for d in ([dims] if isinstance(dims, int) else dims)}
-    kept = [d for d in range(t.dim()) if d not in wanted or not _is_one(t.size(d))]
+    kept = [d for d in range(t.dim()) if d not in wanted or not is_one(t.size(d))]
     return _permute(t, kept)
 
 
 def _squeeze(t: torch.Tensor) -> Window:
     return _squeeze_dims(t, range(t.dim()))
-
-
-def _is_one(size: Any) -> bool:
-    """Whether a dimension goes. A size that is read from data is assumed not to be 1."""
-    if type(size) is int:
-        return size == 1
-    question = size == 1
-    return question if isinstance(question, bool) else question.node.guard_size_oblivious("", 0)
 
 
 def _split_with_sizes(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> list[Window]:

@@ -30,6 +30,8 @@ from pliant.sym.floats import FloatExpr, real
 from pliant.sym.node_bridge import AnyExpr, Bridge, is_dense, number, truth_of, whole
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""The classes of PyTorch's symbolic numbers, for `isinstance`."""
 
 _THEIR_NODE: Final[type] = torch.SymInt.__add__.__globals__["SymNode"]
 """PyTorch's own node class. Nothing of it is used; but some of its functions accept no others."""
