@@ -1,4 +1,5 @@
 // The extension module `pliant._native`.
+#include "launcher.h"
 #include "objects.h"
 #include "state.h"
 #include "tensor.h"
@@ -34,7 +35,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 bool add_types(PyObject* module) {
   PyTypeObject* types[] = {pliant::init_state_type(), pliant::init_guard_tree_type(),
                            pliant::init_entry_type(), pliant::init_tail_call_type(),
-                           pliant::init_dispatcher_type()};
+                           pliant::init_dispatcher_type(), pliant::init_launcher_type()};
   for (PyTypeObject* type : types) {
     if (type == nullptr || PyModule_AddType(module, type) < 0) return false;
   }

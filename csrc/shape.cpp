@@ -1,72 +1,11 @@
 #include "shape.h"
 
-#include <algorithm>
-
 namespace pliant {
 
 namespace {
 
-constexpr int64_t kNone = TensorSpec::kAny;
-
-// In the order of `OPERATIONS` in pliant/sym/program.py.
-enum Operation : int64_t {
-  Const, Symbol, Select,
-  Abs, IsNotPositive, IsZero, IsNotZero,
-  Add, Mul, Pow, FloorDiv, Mod, Min, Max, BitAnd, BitOr, BitXor, And, Or,
-  kOperations,
-};
-
-// How many values an operation takes from the stack.
-size_t taken(int64_t operation) {
-  if (operation <= Symbol) return 0;
-  if (operation == Select) return 3;
-  return operation < Add ? 1 : 2;
-}
-
-int64_t product(int64_t a, int64_t b) {
-  int64_t result = 0;
-  return __builtin_mul_overflow(a, b, &result) ? kNone : result;
-}
-
-int64_t power(int64_t base, int64_t exponent) {
-  int64_t result = exponent < 0 ? kNone : 1;
-  while (exponent > 0 && result != kNone) {
-    if (exponent % 2 == 1) result = product(result, base);
-    exponent /= 2;
-    if (exponent > 0) base = product(base, base);
-    if (base == kNone) return kNone;
-  }
-  return result;
-}
-
-int64_t floor_divide(int64_t a, int64_t b) {
-  if (b == 0) return kNone;
-  return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-// All but the first two operations, on what they take.
-int64_t compute(int64_t operation, int64_t a, int64_t b, int64_t c) {
-  if (operation == Select) return a == kNone ? kNone : a != 0 ? b : c;
-  if (a == kNone || (operation >= Add && b == kNone)) return kNone;
-  int64_t sum = 0;
-  switch (operation) {
-    case Abs: return a < 0 ? -a : a;
-    case IsNotPositive: return a <= 0;
-    case IsZero: return a == 0;
-    case IsNotZero: return a != 0;
-    case Add: return __builtin_add_overflow(a, b, &sum) ? kNone : sum;
-    case Mul: return product(a, b);
-    case Pow: return power(a, b);
-    case FloorDiv: return floor_divide(a, b);
-    case Mod: return b == 0 ? kNone : a - b * floor_divide(a, b);
-    case Min: return std::min(a, b);
-    case Max: return std::max(a, b);
-    case BitAnd: case And: return a & b;
-    case BitOr: case Or: return a | b;
-    case BitXor: return a ^ b;
-    default: return kNone;
-  }
-}
+constexpr int64_t kNone = StackProgram::kNone;
+static_assert(kNone == TensorSpec::kAny);  // what `measure` gives for a number that is not there
 
 int64_t number_of(PyObject* value) {
   if (!PyLong_CheckExact(value)) return kNone;
@@ -78,17 +17,9 @@ int64_t number_of(PyObject* value) {
 }  // namespace
 
 bool ShapeCondition::fits(size_t depth) {
-  size_t height = 0;
-  size_t deepest = 0;
-  for (size_t i = 0; i + 1 < code_.size(); i += 2) {
-    int64_t operation = code_[i];
-    if (operation < 0 || operation >= kOperations || height < taken(operation)) return false;
-    if (operation == Symbol && static_cast<size_t>(code_[i + 1]) >= loads_.size()) return false;
-    height += 1 - taken(operation);
-    deepest = std::max(deepest, height);
-  }
-  stack_.resize(deepest + 2);  // an operation that takes one value is shown three
-  return code_.size() % 2 == 0 && height == 1 && deepest <= depth;
+  if (!program_.is_valid(loads_.size())) return false;
+  stack_.resize(program_.stack_size());
+  return program_.depth() <= depth;
 }
 
 bool ShapeCondition::holds(PyObject* const* frame) noexcept {
@@ -99,19 +30,8 @@ bool ShapeCondition::holds(PyObject* const* frame) noexcept {
     complete &= values_[i] != kNone;
   }
   if (!complete) return false;
-  int64_t* top = stack_.data();  // above the last value
-  for (size_t i = 0; i < code_.size(); i += 2) {
-    int64_t operation = code_[i];
-    int64_t operand = code_[i + 1];
-    top -= taken(operation);
-    if (operation <= Symbol) {
-      *top = operation == Const ? operand : values_[operand];
-    } else {
-      *top = compute(operation, top[0], top[1], top[2]);
-    }
-    ++top;
-  }
-  return stack_[0] != kNone && stack_[0] != 0;
+  int64_t result = program_.run(values_.data(), stack_.data());
+  return result != kNone && result != 0;
 }
 
 PyObject* ShapeCondition::found() const {

@@ -1,11 +1,11 @@
-// Conditions on sizes of tensors and on ints: programs for the stack machine of 64-bit integers of
-// `pliant/sym/program.py`, which defines what they mean.
+// Conditions on sizes of tensors and on ints: programs for the stack machine.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "python.h"
+#include "stack_machine.h"
 #include "tensor.h"
 
 namespace pliant {
@@ -19,7 +19,7 @@ class ShapeCondition {
   };
 
   ShapeCondition(std::vector<Load>&& loads, std::vector<int64_t>&& code)
-      : loads_(std::move(loads)), code_(std::move(code)), values_(loads_.size()) {}
+      : loads_(std::move(loads)), program_(std::move(code)), values_(loads_.size()) {}
 
   // Whether the program can be run, on a stack of this depth. It has to be asked once.
   bool fits(size_t depth);
@@ -34,7 +34,7 @@ class ShapeCondition {
 
  private:
   std::vector<Load> loads_;
-  std::vector<int64_t> code_;  // operation and operand in turn
+  StackProgram program_;
   std::vector<int64_t> values_;
   std::vector<int64_t> stack_;
 };

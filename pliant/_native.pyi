@@ -153,3 +153,44 @@ class Dispatcher:
     def clear(self) -> None: ...
     def tail(self, *args: Any) -> Any:
         """For residual code to return: this function is called once it has returned."""
+
+@final
+class Launcher:
+    """A compiled graph: steps over an array of tensors (slots) and one of 64-bit numbers (values).
+
+    The first slots are the arguments. The first values are `symbols`, read from arguments on each
+    call: (argument, "size" | "stride" | "offset" | "int" | "float", dimension); a float is kept as
+    the bits of a double. `steps` are tuples, run in order:
+
+        ("compute", value, code)                       `code`: `pliant.sym.program.Program.numbers`
+        ("empty", slot, dtype, sizes, strides)         sizes and strides are values, by number
+        ("view", slot, of, sizes, strides, offset[, dtype])    `offset` counts from the first item
+        ("kernel", address, slots, values, extent, cost, keep) slot -1: the error flag; extent -1:
+                                                       no grid; `cost`: nanoseconds per iteration
+        ("call", name, overload, arguments, results)   an operator, below autograd
+        ("python", function, arguments, results)
+        ("read", value, slot, "size" | "stride" | "offset", dimension)
+        ("check",)                                     fall back if a kernel set the error flag
+        ("wrote", input)                               the version of the tensor is counted up
+        ("free", slots)
+
+    Arguments and outputs: ("slot", i), ("value", i), ("float", i), ("bool", i), ("list", [...]),
+    ("const", object), ("object", object), ("none",). Results: a slot, -1 for none, ("slot", i),
+    ("value", i), ("float", i), ("bool", i), ("drop",).
+
+    The fallback is called with the arguments, and its result is that of the call, if a tensor isn't
+    in plain memory of the CPU where a kernel or view needs that, if an int has more than 64 bits,
+    if one of `written` shares memory with another argument, or if a kernel failed. A program that
+    makes no sense is a ValueError or TypeError when the launcher is made.
+    """
+
+    def __new__(
+        cls,
+        inputs: int,
+        symbols: Iterable[tuple[int, str, int]],
+        steps: Iterable[tuple[Any, ...]],
+        outputs: Iterable[tuple[Any, ...]],
+        written: Iterable[int],
+        fallback: Callable[..., Any],
+    ) -> Launcher: ...
+    def __call__(self, *args: Any) -> Any: ...

@@ -18,7 +18,9 @@ from pliant.capture.draws import write_draws
 from pliant.capture.emit import Emitter
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
+from pliant.capture.graph import GraphInput
 from pliant.capture.interpreter import current_exception
+from pliant.capture.size_nodes import input_shapes
 from pliant.capture.suspended import closes, generator_source, suspended
 from pliant.capture.torch_state import NESTING
 from pliant.capture.trace import Trace
@@ -27,6 +29,7 @@ from pliant.capture.values.objects import ExceptionValue
 from pliant.guards.guard import Guard, Kind
 from pliant.guards.source import Local
 from pliant.stages import BreakInfo, Captured, ResumeTarget
+from pliant.sym.frozen import META
 
 
 class Product:
@@ -230,6 +233,8 @@ class Product:
             if not (isinstance(source, Local) and source.name == name)
         ]
         offset = len(comments) + len(head) + 2
+        if graph is not None:
+            graph.meta[META] = input_shapes(trace)
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
         guards = [Guard(Kind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
@@ -257,7 +262,9 @@ class Product:
     def _graph_call(self, graph_name: str) -> list[str]:
         """The lines that call the graph, and undo what it wrote if it fails where that matters."""
         emit, trace = self.emit, self.trace
-        inputs = [emit.slot(known.source) for known in trace.graph.inputs]
+        inputs = [self._graph_input(known) for known in trace.graph.inputs]
+        if trace.overrides.outer_modes or self.state.function_modes:  # the program was asked before
+            graph_name, inputs = emit.helper("without_modes"), [graph_name, *inputs]
         results = "".join(f"{emit.outputs[node]}, " for node in trace.graph.outputs)
         call = f"{results}= " * bool(results) + f"{graph_name}({', '.join(inputs)})"
         if not trace.lasting.undoable:
@@ -273,6 +280,11 @@ class Product:
             f"        {saved}.put_back()",
             "        raise",
         ]
+
+
+    def _graph_input(self, known: GraphInput) -> str:
+        slot = self.emit.slot(known.source)
+        return f"{self.emit.helper('as_plain')}({slot})" if known.plain else slot
 
 
 HANDED_OVER = ("stack_", "inner_")  # parameters that only resume functions have

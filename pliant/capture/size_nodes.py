@@ -17,10 +17,12 @@ import torch
 from torch import fx
 
 from pliant.capture.value import Break
+from pliant.guards.guard import Load
 from pliant.sym.cond import Cond
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.floats import MATH, FloatExpr
+from pliant.sym.frozen import Layout, Shapes
 from pliant.sym.node import from_torch
 
 if TYPE_CHECKING:
@@ -130,6 +132,28 @@ class SizeNodes:
             for factor, e in expr.factors
         ]
         return self._chain(operator.mul, parts)
+
+
+def input_shapes(trace: Trace) -> Shapes:
+    """What is known of the inputs of the graph, for those who go on with it."""
+    env = trace.sizes.env
+    numbers = {
+        binding.source.source: binding.expr
+        for binding in env.bindings
+        if isinstance(binding.source, Load) and binding.source.what == "value"
+    }
+    found: list[Any] = []
+    for known in trace.graph.inputs:
+        if isinstance(known.example, torch.Tensor):
+            fake = trace.world.from_real(known.example)
+            found.append(Layout(_known(env, fake.size()), _known(env, fake.stride())))
+        else:
+            found.append(numbers.get(known.source, known.example))
+    return Shapes(env, tuple(found))
+
+
+def _known(env: ShapeEnv, numbers: Sequence[Any]) -> tuple[Expr, ...]:
+    return tuple([env.simplify(from_torch(number)) for number in numbers])
 
 
 def _compared(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]:

@@ -1,0 +1,123 @@
+// A compiled graph as data: a list of steps over an array of tensors (slots) and one of numbers
+// (values). `launcher_read.cpp` reads it from Python and checks that it makes sense, once;
+// `launcher.cpp` runs it. What they mean is said in pliant/_native.pyi.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "python.h"
+#include "stack_machine.h"
+
+namespace pliant {
+
+using Indices = std::vector<int32_t>;
+
+// A number that is read from an argument of the call, or from a tensor.
+struct Number {
+  enum Kind : uint8_t { Size, Stride, Offset, Int, Float };
+  Kind kind;
+  int32_t from;  // the slot
+  int64_t dim;
+};
+
+// An argument of a step, or an output; where a result goes is one of the first five.
+struct Item {
+  enum Kind : uint8_t { Slot, Int, Float, Bool, Drop, IntAsFloat, Constant, List };
+  Kind kind = Constant;
+  int32_t index = -1;       // the slot or value
+  c10::IValue constant;     // for an operator
+  Ref object;               // the constant for Python
+  std::vector<Item> items;  // of a list
+  c10::TypePtr item_type;   // of a list for an operator
+};
+
+struct Compute {
+  int32_t value;
+  StackProgram program;
+};
+
+struct Allocate {
+  int32_t slot;
+  c10::ScalarType dtype;
+  Indices sizes, strides;
+};
+
+struct View {
+  int32_t slot, of;
+  Indices sizes, strides;
+  int32_t offset;
+  std::optional<c10::ScalarType> dtype;
+  int32_t root;          // what `of` is a view of, or `of` itself
+  bool tracked = false;  // by autograd: it is a view of an input or output
+};
+
+struct RunKernel {
+  using Function = void (*)(void** buffers, int64_t* sizes, int64_t start, int64_t stop);
+  Function function;
+  Indices slots;   // -1: the error flag
+  Indices values;
+  int32_t extent;  // -1: there is no grid
+  double cost;     // nanoseconds for an iteration
+  Ref keep;        // the machine code
+};
+
+struct CallOperator {
+  c10::OperatorHandle op;
+  std::vector<Item> args, results;
+};
+
+struct CallPython {
+  Ref function;
+  std::vector<Item> args, results;
+};
+
+struct ReadNumber {
+  int32_t value;
+  Number number;
+};
+
+struct CheckErrors {};
+
+struct Wrote {
+  int32_t input;
+};
+
+struct Free {
+  Indices slots;
+};
+
+using Step = std::variant<Compute, Allocate, View, RunKernel, CallOperator, CallPython, ReadNumber,
+                          CheckErrors, Wrote, Free>;
+
+struct LaunchProgram {
+  // What an input has to be: a tensor, and one of those that kernels can work on.
+  enum Need : uint8_t { Anything, Tensor, Plain };
+
+  std::vector<Need> inputs;
+  std::vector<Number> symbols;
+  std::vector<Step> steps;
+  std::vector<Item> outputs;
+  Indices written;
+  Ref fallback;
+  size_t slot_count = 0;
+  size_t value_count = 0;
+
+  int traverse(visitproc visit, void* arg) const;
+};
+
+// From the arguments of `Launcher` in Python; throws what torch knows how to translate, or a
+// pybind11::cast_error for what is of the wrong type.
+std::unique_ptr<LaunchProgram> read_program(Py_ssize_t inputs, PyObject* symbols, PyObject* steps,
+                                            PyObject* outputs, PyObject* written,
+                                            PyObject* fallback);
+
+PyTypeObject* init_launcher_type();  // null, with a Python error, if it fails
+
+}  // namespace pliant

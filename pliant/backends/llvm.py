@@ -1,0 +1,149 @@
+"""The default backend on CPU: fused kernels, compiled by LLVM, launched natively.
+
+The whole way from a captured graph to something that can be called, one line a stage. A graph that
+can't be compiled runs as it is, operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+import pliant.ops.table  # noqa: F401  fills the table of rules
+from pliant._native import Launcher
+from pliant.emit.host import Operator, Sequencer, View, stored_by, symbols_of
+from pliant.graph.ir import Function, Window
+from pliant.graph.lower import Extern, Lowered, Place, lower
+from pliant.graph.record import NotRecorded, record
+from pliant.loop.fuse import Call, Group, schedule
+from pliant.loop.ir import Kernel
+from pliant.ops.lowering import float_bits
+from pliant.sym.env import ShapeEnv
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+from pliant.sym.frozen import FrozenEnv, shapes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was made of a graph: what is called, its kernels, and how often each operator was
+    lowered to loops or left to PyTorch."""
+
+    launcher: Any
+    kernels: tuple[Kernel, ...]
+    lowered: Counter[str]
+    called: Counter[str]
+
+
+def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile the graph for CPU."""
+    shapes = shapes_of(gm.meta)
+    if shapes is None:
+        return gm.forward
+    try:
+        program = build(gm, example_inputs)
+    except NotRecorded:
+        return gm.forward
+    return program.launcher
+
+
+def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
+    """The program of a graph."""
+    shapes = shapes_of(gm.meta)
+    assert shapes is not None
+    env = FrozenEnv(shapes.env)
+    function = record(gm, shapes, example_inputs)
+    lowered = lower(function, env)
+    return assemble(function, lowered, env, gm.forward)
+
+
+def assemble(
+    function: Function, lowered: Lowered, env: ShapeEnv, fallback: Callable[..., Any]
+) -> Program:
+    """Kernels and the sequence that launches them."""
+    plan = schedule(lowered.steps)
+    symbols, places = symbols_of(function.inputs, float_bits)
+    made = Sequencer(hint=lambda expr: int(env.hint_or(expr, 64)))
+    for symbol, place in places.items():
+        made.bind(symbol, place)
+    for _ in function.inputs:
+        made.new_slot()
+    for slot, definition in enumerate(lowered.inputs):
+        if definition is not None:
+            made.slots[definition] = slot
+    for definition, real in lowered.constants:
+        made.call(_clone(real), [definition])
+    kept = {memory.of for item in lowered.outputs if isinstance(item, tuple) for memory in item[1:]}
+    stored = stored_by(plan, kept)
+    for at, item in enumerate(plan):
+        if isinstance(item, Group):
+            made.run(item, stored(at, item))
+        else:
+            made.call(_operator(item), item.makes)
+    for index in function.writes:
+        made.steps.append(("wrote", index))
+    outputs = [_output(made, item, lowered) for item in lowered.outputs]
+    keep = {out[1] for out in outputs if out[0] == "slot"} | set(range(len(function.inputs)))
+    steps = made.freed(keep)
+    written = sorted(function.writes)
+    launcher = Launcher(len(function.inputs), symbols, steps, outputs, written, fallback)
+    return Program(launcher, tuple(made.kernels), lowered.lowered, lowered.called)
+
+
+def _clone(real: torch.Tensor) -> Operator:
+    return Operator("aten::clone", "", (real, None))
+
+
+def _operator(call: Call) -> Operator:
+    """The call with its arguments in the order of the schema."""
+    extern: Extern = call.what
+    schema = extern.node.func._schema
+    args: list[Any] = []
+    for place, argument in enumerate(schema.arguments):
+        if place < len(extern.args):
+            value = extern.args[place]
+        elif argument.name in extern.kwargs:
+            value = extern.kwargs[argument.name]
+        else:
+            value = argument.default_value
+        args.append(_argument(value))
+    return Operator(schema.name, schema.overload_name, tuple(args))
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Place):
+        memory = value.memory
+        return View(memory.of, value.sizes, memory.strides, memory.offset, value.dtype)
+    if isinstance(value, FloatExpr):
+        raise NotRecorded("a symbolic float as an argument of an operator")
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_argument, value))
+    return value
+
+
+def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
+    if isinstance(item, tuple):
+        window, memory = item
+        offset = window.offset + memory.offset
+        view = View(memory.of, window.sizes, window.strides, offset, window.dtype)
+        return ("slot", made.slot(view))
+    if isinstance(item, Window):
+        assert item.input is not None
+        given = lowered.inputs[item.input]
+        assert given is not None
+        if item.whole:
+            return ("slot", item.input)
+        view = View(given, item.sizes, item.strides, item.offset, item.dtype)
+        return ("slot", made.slot(view))
+    if isinstance(item, Expr):
+        return ("value", made.value(item))
+    if isinstance(item, FloatExpr):
+        raise NotRecorded("a symbolic float as a result")
+    if hasattr(item, "symbols"):
+        return ("bool", made.value(item))
+    return ("object", item)

@@ -1,0 +1,254 @@
+"""The launch sequence: what the native launcher does, step by step, to run a program.
+
+The one idea: everything that a call needs to compute is a number in one array or a tensor in
+another, and a step says which of them it takes and makes. Numbers that depend on sizes alone are
+computed before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from pliant.emit.jit import host
+from pliant.emit.llvm_lanes import WEIGHT
+from pliant.loop.body import FLAG
+from pliant.loop.define import Definition
+from pliant.loop.fuse import Call, Group, users
+from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
+from pliant.loop.write import Written, write
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr, product_of
+from pliant.sym.program import compile_program
+
+FLAG_SLOT: Final = -1
+ONCE: Final = -1  # the extent of a kernel without a grid
+WEIGHT_NS: Final = 0.06  # what an operation takes, roughly: vectors of 8 at 2 GHz
+ACCESS_NS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """A part of the memory of a definition, as a tensor."""
+
+    of: Definition
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """An operator of PyTorch: its schema's arguments in order, as the launcher reads them once
+    `slot` and `value` have turned tensors and expressions into numbers."""
+
+    name: str
+    overload: str
+    args: tuple[Any, ...]  # View | Expr | Cond | list of these | anything else: a constant
+
+
+@dataclass(slots=True)
+class Sequencer:
+    """A launch sequence in the making."""
+
+    hint: Callable[[Expr], int]
+    values: dict[Any, int] = field(default_factory=dict)
+    slots: dict[Definition, int] = field(default_factory=dict)
+    steps: list[tuple[Any, ...]] = field(default_factory=list)
+    computes: list[tuple[Any, ...]] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    _views: dict[Any, int] = field(default_factory=dict)
+    _count: int = 0
+
+    def new_slot(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def bind(self, symbol: Any, number: int) -> None:
+        self.values[symbol] = number
+
+    def value(self, expr: Any) -> int:
+        """The place of a number; it is computed first if it is a new one."""
+        found = self.values.get(expr)
+        if found is None:
+            order = [s for s, _ in sorted(self.values.items(), key=lambda item: item[1])]
+            program = compile_program(expr, order)
+            found = self.values[expr] = len(self.values)
+            self.computes.append(("compute", found, program.numbers()))
+        return found
+
+    def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
+        return tuple([self.value(expr) for expr in exprs])
+
+    def slot(self, view: View) -> int:
+        """The slot of a tensor; a view is made if it is one."""
+        base = self.slots[view.of]
+        whole = (view.sizes, view.strides) == (view.of.sizes, view.of.strides)
+        if whole and view.offset.value == 0 and view.dtype is view.of.type.dtype:
+            return base
+        key = (view.of, view.sizes, view.strides, view.offset)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = self.new_slot()
+            layout = (self.all_values(view.sizes), self.all_values(view.strides))
+            self.steps.append(("view", found, base, *layout, self.value(view.offset)))
+        return found
+
+    # ---- kernels
+
+    def run(self, group: Group, stored: set[Definition]) -> None:
+        """Memory for what the group stores, and its kernel."""
+        done = write(group, stored, f"kernel{len(self.kernels)}", self.hint)
+        for member in group.members:
+            if member in stored and member.into is None:
+                slot = self.slots[member] = self.new_slot()
+                layout = (self.all_values(member.sizes), self.all_values(member.strides))
+                self.steps.append(("empty", slot, member.type.dtype, *layout))
+        self._launch(done)
+
+    def _launch(self, done: Written) -> None:
+        kernel = done.kernel
+        self.kernels.append(kernel)
+        compiled = host().compile(kernel)
+        slots = tuple([self._slot_of(memory) for memory in done.memory])
+        grid = kernel.grid
+        extent = self.value(product_of([loop.extent for loop in grid])) if grid else ONCE
+        body = grid[-1].body if grid else kernel.body
+        cost = max(self._cost(body), 0.05)
+        sizes = self.all_values(kernel.sizes)
+        self.steps.append(("kernel", compiled.address, slots, sizes, extent, cost, compiled))
+        if FLAG in done.memory:
+            self.steps.append(("check",))
+
+    def _slot_of(self, memory: Definition) -> int:
+        return FLAG_SLOT if memory is FLAG else self.slots[memory]
+
+    def _cost(self, body: tuple[Statement, ...]) -> float:
+        """Nanoseconds, roughly, with the sizes that were seen."""
+        total = 0.0
+        for item in body:
+            if isinstance(item, Loop):
+                total += self._cost(item.body) * max(self.hint(item.extent), 1)
+            elif item.op in MEMORY:
+                total += ACCESS_NS
+            elif item.op is not Op.CONSTANT:
+                total += WEIGHT.get(item.op, 1) * WEIGHT_NS
+        return total
+
+    # ---- calls
+
+    def call(self, operator: Operator, makes: Sequence[Definition]) -> None:
+        args = [self._argument(arg) for arg in operator.args]
+        for made in makes:
+            self.slots[made] = self.new_slot()
+        results = [self.slots[made] for made in makes]
+        self.steps.append(("call", operator.name, operator.overload, args, results))
+
+    def _argument(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, View):
+            return ("slot", self.slot(value))
+        if isinstance(value, Expr):
+            return ("value", self.value(value))
+        if isinstance(value, Cond):
+            return ("bool", self.value(value))
+        if isinstance(value, (list, tuple)) and any(map(_moves, value)):
+            return ("list", [self._argument(item) for item in value])
+        return ("none",) if value is None else ("const", value)
+
+    def freed(self, kept: Iterable[int]) -> list[tuple[Any, ...]]:
+        """The steps, with tensors dropped behind their last use."""
+        last: dict[int, int] = {}
+        base: dict[int, int] = {}
+        for at, step in enumerate(self.steps):
+            if step[0] == "view":
+                base[step[1]] = step[2]
+            for slot in _slots_in(step):
+                last[slot] = at
+        del base
+        gone: dict[int, list[int]] = {}
+        for slot, at in last.items():
+            if slot not in kept:
+                gone.setdefault(at, []).append(slot)
+        found: list[tuple[Any, ...]] = list(self.computes)
+        for at, step in enumerate(self.steps):
+            found.append(step)
+            if at in gone:
+                found.append(("free", tuple(gone[at])))
+        return found
+
+
+def _moves(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_moves, value))
+    return isinstance(value, (View, Expr, Cond))
+
+
+def _slots_in(step: tuple[Any, ...]) -> set[int]:
+    """The slots that a step reads or makes."""
+    found: set[int] = set()
+
+    def look(arg: Any) -> None:
+        if isinstance(arg, tuple) and len(arg) == 2 and arg[0] == "slot":
+            found.add(arg[1])
+        elif isinstance(arg, tuple) and arg and arg[0] == "list":
+            for item in arg[1]:
+                look(item)
+
+    kind = step[0]
+    if kind == "kernel":
+        found.update(slot for slot in step[2] if slot >= 0)
+    elif kind == "call":
+        for arg in step[3]:
+            look(arg)
+        found.update(step[4])
+    elif kind in ("empty", "view"):
+        found.update((step[1],) if kind == "empty" else (step[1], step[2]))
+    return found
+
+
+def stored_by(
+    plan: Sequence[Group | Call], kept: set[Definition]
+) -> Callable[[int, Group], set[Definition]]:
+    """Which members of a group are needed outside of it."""
+    readers = users(plan)
+
+    def stored(at: int, group: Group) -> set[Definition]:
+        return {
+            member
+            for member in group.members
+            if member in kept or member.into is not None or readers.get(member, set()) - {at}
+        }
+
+    return stored
+
+
+def symbols_of(
+    inputs: Sequence[Any], bits: Callable[[Any], Expr]
+) -> tuple[list[tuple[int, str, int]], Mapping[Any, int]]:
+    """Where symbols are read from: the first size, stride or number that is one."""
+    found: list[tuple[int, str, int]] = []
+    places: dict[Any, int] = {}
+
+    def note(symbol: Any, place: tuple[int, str, int]) -> None:
+        if symbol not in places:
+            places[symbol] = len(found)
+            found.append(place)
+
+    for index, given in enumerate(inputs):
+        if isinstance(given, Expr):
+            if given.op == "symbol":
+                note(given, (index, "int", 0))
+        elif getattr(given, "op", "") == "fsymbol":
+            note(bits(given), (index, "float", 0))
+        elif hasattr(given, "sizes"):
+            for what, numbers in (("size", given.sizes), ("stride", given.strides)):
+                for dim, number in enumerate(numbers):
+                    if number.op == "symbol":
+                        note(number, (index, what, dim))
+    return found, places
+
+

@@ -1,0 +1,109 @@
+"""The functional graph: operators of ATen, each of whose results is a new value.
+
+The one idea: a tensor here is a value, not memory. A write to `x` makes another value that stands
+for `x` from then on; a view is an operator like any other. What the caller can see of memory is in
+the function's `outputs` and `writes` alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+
+
+@dataclass(slots=True, eq=False)
+class Tensor:
+    """A value. `strides` and `offset` are how eager PyTorch would lay it out; the offset counts
+    from the first element of the memory that the tensor is a view of."""
+
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr
+    dtype: torch.dtype
+    node: Node | None = None  # None for an input
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A number that PyTorch's C++ put into a tensor."""
+
+    number: Any
+    tensor: torch.Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A call of an operator; in its arguments a `Tensor` for each tensor, an expression for each
+    symbolic number. `view`: the result is (part of) its first argument."""
+
+    name: str
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[Tensor, ...] = ()
+    view: bool = False
+    effect: bool = False  # it has to be called even if nobody needs the result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A tensor that is part of the program."""
+
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """What is returned: a part of the memory of a value (None: of an input)."""
+
+    of: Tensor | None
+    input: int | None
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr
+    dtype: torch.dtype
+    whole: bool  # all of it, as it is
+
+
+Returned = Window | Expr | FloatExpr | Cond
+
+
+@dataclass(slots=True, eq=False)
+class Function:
+    """A graph. `inputs` has a tensor, a symbol or a number for each argument; `writes` the inputs
+    that are overwritten, and with what; `constants` the tensors that are part of the program."""
+
+    inputs: list[Any] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    writes: dict[int, Tensor] = field(default_factory=dict)
+    constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """All tensors in an argument."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for item in value for t in tensors_in(item)]
+    if isinstance(value, dict):
+        return [t for item in value.values() for t in tensors_in(item)]
+    return []
+
+
+def alive(function: Function) -> list[Node]:
+    """The nodes that somebody needs, in order."""
+    needed = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
+    needed |= set(function.writes.values())
+    found: list[Node] = []
+    for node in reversed(function.nodes):
+        if node.effect or not needed.isdisjoint(node.results):
+            needed.update(tensors_in((node.args, node.kwargs)))
+            found.append(node)
+    return found[::-1]

@@ -1,0 +1,319 @@
+"""The functional graph as definitions and calls.
+
+The one idea: a value is a `Lazy` until somebody needs it in memory: an operator that PyTorch runs,
+the caller, or several users for whom it would be dear to compute it again. Which values PyTorch
+needs is only known when a rule gives up; then everything is lowered once more, knowing it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, alive, tensors_in
+from pliant.loop.define import Body, Computed, Definition, Index
+from pliant.loop.fuse import Call, Step
+from pliant.loop.ir import Value
+from pliant.loop.types import BY_DTYPE, Type
+from pliant.ops.lazy import Lazy, Memory, in_memory
+from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered
+from pliant.ops.views import view_of
+from pliant.sym.env import ShapeEnv
+from pliant.sym.expr import ZERO, Expr
+
+DEAR: Final = 3
+"""An element that takes more operations than this is computed once and kept, if there are several
+users."""
+
+DEEP: Final = 400
+"""No element is the result of more operations than this: somewhere in between it is stored."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A tensor in memory, as an argument of an operator that PyTorch runs."""
+
+    memory: Memory
+    sizes: tuple[Expr, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extern:
+    """What a `Call` calls: the operator with places for tensors and expressions for numbers."""
+
+    node: Node
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Lowered:
+    """Definitions and calls in order; the definitions of inputs and constants; what is returned,
+    with definitions for values."""
+
+    steps: list[Step] = field(default_factory=list)
+    inputs: list[Definition | None] = field(default_factory=list)
+    constants: list[tuple[Definition, torch.Tensor]] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    lowered: Counter[str] = field(default_factory=Counter)
+    called: Counter[str] = field(default_factory=Counter)  # with why
+
+
+def lower(function: Function, env: ShapeEnv) -> Lowered:
+    """The definitions and calls that compute a function."""
+    wanted: set[Tensor] = set()
+    while True:
+        attempt = _Lowerer(function, env, frozenset(wanted))
+        done = attempt.run()
+        if attempt.missed <= wanted:
+            return done
+        wanted |= attempt.missed
+
+
+class _Lowerer:
+    def __init__(self, function: Function, env: ShapeEnv, wanted: frozenset[Tensor]) -> None:
+        self.function = function
+        self.nodes = alive(function)
+        self.low = Lowering(
+            known=env.known, simplify=env.simplify, default_dtype=torch.get_default_dtype()
+        )
+        self.wanted = wanted  # have to be in memory, laid out as they say
+        self.missed: set[Tensor] = set()  # were needed so, and weren't
+        self.lazies: dict[Tensor, Lazy] = {}
+        self.uses = Counter(
+            t for node in self.nodes for t in tensors_in((node.args, node.kwargs))
+        )
+        self.done = Lowered()
+        self.steps: list[Step] = []
+        self._taken = 0  # definitions that are among the steps
+        self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
+
+    def run(self) -> Lowered:
+        done = self.done
+        for index, given in enumerate(self.function.inputs):
+            done.inputs.append(self._given(given, f"in{index}") if _is(given) else None)
+        for tensor, real in self.function.constants.items():
+            done.constants.append((self._given(tensor, f"c{len(done.constants)}"), real))
+        for node in self.nodes:
+            self._node(node)
+        done.outputs = [self._output(out) for out in self.function.outputs]
+        for index, value in self.function.writes.items():
+            self._write(index, value)
+        self._take()
+        done.steps = self.steps
+        return done
+
+    def _given(self, tensor: Tensor, name: str) -> Definition:
+        """A definition for what comes from outside."""
+        type = BY_DTYPE.get(tensor.dtype, Type.U8)
+        made = Definition(name, tensor.sizes, tensor.strides, type)
+        self.lazies[tensor] = self._held(made, tensor)
+        self.returned[made] = tensor
+        return made
+
+    def _held(self, made: Definition, tensor: Tensor) -> Lazy:
+        found = in_memory(made, tensor.sizes, tensor.strides)
+        if tensor.dtype in BY_DTYPE:
+            return found
+        return Lazy(found.sizes, found.type, _unreadable, 0, 1, found.memory)
+
+    def _take(self) -> None:
+        """New definitions become steps, in order."""
+        self.steps += self.low.definitions[self._taken :]
+        self._taken = len(self.low.definitions)
+
+    # ---- nodes
+
+    def _node(self, node: Node) -> None:
+        if node.view:
+            self._view(node)
+            return
+        if node.func is None:  # the value of some memory after a write
+            self.lazies[node.results[0]] = self._stored(node)
+            return
+        mark = len(self.low.definitions)
+        try:
+            made = self._by_rule(node)
+        except NotLowered as reason:
+            del self.low.definitions[mark:]
+            self._call(node, str(reason))
+            return
+        for tensor, lazy in zip(node.results, made, strict=True):
+            self.lazies[tensor] = self._settled(tensor, lazy)
+        self.done.lowered[node.name] += 1
+        self._take()
+
+    def _stored(self, node: Node) -> Lazy:
+        source, result = self.lazies[node.args[0]], node.results[0]
+        memory = source.memory
+        if memory is not None and memory.strides != result.strides:
+            source = Lazy(source.sizes, source.type, source.at, source.cost, source.reads)
+        return self._settled(result, source)
+
+    def _by_rule(self, node: Node) -> list[Lazy]:
+        rule = RULES.get(node.name)
+        if rule is None:
+            raise NotLowered("no rule")
+        tensors = [*node.results, *tensors_in((node.args, node.kwargs))]
+        foreign = next((t.dtype for t in tensors if t.dtype not in BY_DTYPE), None)
+        if foreign is not None:
+            raise NotLowered(str(foreign))
+        low = self.low
+        low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
+        kwargs = {name: self._lazy(value) for name, value in node.kwargs.items()}
+        made = rule(low, *map(self._lazy, node.args), **kwargs)
+        found = list(made) if isinstance(made, (list, tuple)) else [made]
+        for lazy, meta in zip(found, low.results, strict=True):
+            if lazy.type is not meta.type or len(lazy.sizes) != len(meta.sizes):
+                raise AssertionError(f"the rule for {node.name} gives {lazy}, not {meta}")
+        return found
+
+    def _lazy(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.lazies[value]
+        if isinstance(value, Scalar):
+            return value.number
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._lazy, value))
+        return value
+
+    def _settled(self, tensor: Tensor, lazy: Lazy) -> Lazy:
+        """In memory if it has to be, or if that is better."""
+        if tensor in self.wanted:
+            return self._in_memory(tensor, lazy)
+        dear = lazy.cost > DEAR and self.uses[tensor] > 1
+        if lazy.memory is None and (dear or lazy.cost > DEEP):
+            return self._in_memory(tensor, lazy)
+        return lazy
+
+    def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
+        """A definition with the layout that the tensor has in eager PyTorch."""
+        if lazy.memory is not None and _laid_out_so(lazy, tensor):
+            return lazy
+        return self.low.realize(lazy, tensor.strides)
+
+    def _view(self, node: Node) -> None:
+        (result,) = node.results
+        source: Tensor = node.args[0]
+        lazy = self.lazies[source]
+        memory = lazy.memory
+        if memory is not None and memory.strides == source.strides:
+            same = source.dtype is result.dtype
+            if same:
+                offset = memory.offset + result.offset - source.offset
+                made = in_memory(memory.of, result.sizes, result.strides, offset)
+                if result.dtype not in BY_DTYPE:
+                    made = Lazy(made.sizes, made.type, _unreadable, 0, 1, made.memory)
+                self.lazies[result] = made
+                return
+        try:
+            if result.dtype is not source.dtype:
+                raise NotLowered("a view as another dtype")
+            args = tuple([value for value in node.args[1:]])
+            self.lazies[result] = view_of(node.name, lazy, result.sizes, *args, **node.kwargs)
+        except NotLowered:
+            if memory is None or memory.strides != source.strides:
+                # In memory it is a matter of strides.
+                self.lazies[source] = self._in_memory(source, lazy)
+                self._take()
+                if result.dtype is source.dtype:
+                    self._view(node)
+                    return
+            self._call(node, "view")
+
+    # ---- calls
+
+    def _call(self, node: Node, why: str) -> None:
+        """PyTorch runs it."""
+        args = tuple(map(self._place, node.args))
+        kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
+        self._take()
+        makes = tuple([self._given(t, f"r{len(self.steps)}_{i}") for i, t in enumerate(node.results)])
+        reads = tuple(_definitions((args, tuple(kwargs.values()))))
+        self.steps.append(Call(reads, makes, Extern(node, args, kwargs)))
+        self.done.called[f"{node.name}: {why}"] += 1
+
+    def _place(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self._needed(value)
+        if isinstance(value, Scalar):
+            return value.tensor
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._place, value))
+        return value
+
+    def _needed(self, tensor: Tensor) -> Place:
+        """The tensor in memory, as an operator of PyTorch expects it."""
+        lazy = self.lazies[tensor]
+        if lazy.memory is None or lazy.memory.strides != tensor.strides:
+            self.missed.update(_roots(tensor))
+            lazy = self.lazies[tensor] = self.low.realize(lazy, tensor.strides)
+        memory = lazy.memory
+        assert memory is not None
+        return Place(memory, tensor.sizes, tensor.dtype)
+
+    # ---- results
+
+    def _output(self, out: Any) -> Any:
+        if not isinstance(out, Window) or out.of is None:
+            return out
+        lazy = self._in_memory(out.of, self.lazies[out.of])
+        assert lazy.memory is not None
+        if self.returned.setdefault(lazy.memory.of, out.of) is not out.of:
+            # Memory of the caller's, or of another output: here is a tensor of its own.
+            lazy = self.low.realize(lazy, out.of.strides)
+            assert lazy.memory is not None
+            self.returned[lazy.memory.of] = out.of
+        self.lazies[out.of] = lazy
+        self._take()
+        return (out, lazy.memory)
+
+    def _write(self, index: int, value: Tensor) -> None:
+        """The memory of an input gets its last value."""
+        target = self.done.inputs[index]
+        assert target is not None
+        lazy = self.lazies[value]
+        if lazy.memory is not None and lazy.memory.of is target and _laid_out_so(lazy, value):
+            return
+        self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
+
+
+def _is(given: Any) -> bool:
+    return isinstance(given, Tensor)
+
+
+def _unreadable(b: Body, index: Index) -> Value:
+    raise NotLowered("a dtype that loops don't compute with")
+
+
+def _laid_out_so(lazy: Lazy, tensor: Tensor) -> bool:
+    """Whether it is the whole of its memory, laid out as eager's."""
+    memory = lazy.memory
+    return (
+        memory is not None
+        and memory.offset is ZERO
+        and memory.strides == tensor.strides
+        and memory.of.sizes == tensor.sizes
+        and memory.of.strides == tensor.strides
+    )
+
+
+def _roots(tensor: Tensor) -> set[Tensor]:
+    """The tensor, and what it is a view of."""
+    found = {tensor}
+    while tensor.node is not None and tensor.node.view:
+        tensor = tensor.node.args[0]
+        found.add(tensor)
+    return found
+
+
+def _definitions(value: Any) -> list[Definition]:
+    if isinstance(value, Place):
+        return [value.memory.of]
+    if isinstance(value, (list, tuple)):
+        return [d for item in value for d in _definitions(item)]
+    return []

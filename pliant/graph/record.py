@@ -1,0 +1,584 @@
+"""The captured graph, run on fakes, with every operator of ATen written down as a functional one.
+
+The one idea: below autograd, PyTorch hands us each operator before taking it apart. Those that have
+a rule, or are better called whole, are written down as they come; the others are taken apart by
+PyTorch itself, and their parts arrive. Memory is followed on the way: every fake is a chain of
+views on some base; a write makes a new value of the base, and whoever looks at another view of it
+afterwards sees that.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+from pliant.base.checks import check, forbid
+from pliant.fake.calls import is_number
+from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
+from pliant.fake.op import Kind, Op, describe
+from pliant.fake.rules import needs_data
+from pliant.fake.tensor import Fake
+from pliant.fake.world import World
+from pliant.graph.ir import Function, Node, Scalar, Tensor, Window
+from pliant.graph.scatter import written_back
+from pliant.ops.lowering import RULES
+from pliant.sym.expr import ZERO, Expr, integer
+from pliant.sym.frozen import FrozenEnv, Layout, Shapes, Undecided
+from pliant.sym.node import SYMBOLIC, from_torch, to_torch
+
+
+class NotRecorded(Exception):
+    """The graph has something in it that has no functional form here: it runs as it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """Memory: its value now. `version` counts the writes."""
+
+    value: Tensor
+    input: int | None = None
+    version: int = 0
+    shared: bool = False  # with another input
+
+
+@dataclass(slots=True, eq=False)
+class Alias:
+    """What a fake stands for: a base, or a view (`op` with `args`, the result at `position`) of
+    another alias. `value` is right as long as `version` is that of the base."""
+
+    base: Base
+    value: Tensor
+    version: int
+    parent: Alias | None = None
+    op: Op | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    position: int = 0
+
+
+def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Function:
+    """The functional graph of a captured one."""
+    if torch._C._is_any_autocast_enabled():
+        raise NotRecorded("autocast")
+    recorder = Recorder(FrozenEnv(shapes.env))
+    try:
+        return _Run(gm, recorder, shapes, examples).run()
+    except (Undecided, DataDependent, NoMetaKernel, Unsupported) as error:
+        raise NotRecorded(f"{type(error).__name__}: {error}") from error
+    finally:
+        recorder.forget()
+
+
+class Recorder(World):
+    """A world that writes down what is run in it."""
+
+    def __init__(self, env: FrozenEnv) -> None:
+        super().__init__(env)
+        self.function = Function()
+        self._aliases: dict[int, tuple[Fake, Alias]] = {}
+        self._quiet = 0
+
+    def forget(self) -> None:
+        self._aliases.clear()
+
+    # ---- tensors
+
+    def tensor(self, fake: Fake, node: Node | None = None, base: Fake | None = None) -> Tensor:
+        """A value with the layout of the fake."""
+        if fake.is_conj() or fake.is_neg():
+            raise NotRecorded("a conjugate or negative view")
+        if fake.device.type != "cpu":
+            raise NotRecorded(f"a tensor on {fake.device}")
+        offset = self.number(fake.storage_offset())
+        return Tensor(
+            self.numbers(fake.size()), self.numbers(fake.stride()), offset, fake.dtype, node
+        )
+
+    def numbers(self, values: Sequence[Any]) -> tuple[Expr, ...]:
+        return tuple([self.number(value) for value in values])
+
+    def number(self, value: Any) -> Any:
+        if type(value) is int:
+            return integer(value)
+        return self.env.simplify(from_torch(value))
+
+    def add_input(self, fake: Fake, index: int, shared: bool) -> None:
+        value = self.tensor(fake)
+        self.function.inputs.append(value)
+        self._name(fake, Alias(Base(value, index, shared=shared), value, 0))
+
+    def _name(self, fake: Fake, alias: Alias) -> None:
+        self._aliases[id(fake)] = (fake, alias)
+
+    def alias(self, fake: Fake) -> Alias:
+        found = self._aliases.get(id(fake))
+        if found is None:
+            raise NotRecorded("a tensor of unknown origin")
+        return found[1]
+
+    def value(self, alias: Alias) -> Tensor:
+        """The tensor as it is now."""
+        if alias.version == alias.base.version:
+            return alias.value
+        if alias.parent is None:
+            alias.value = alias.base.value
+        else:
+            assert alias.op is not None
+            parent = self.value(alias.parent)
+            old = alias.value
+            new = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+            self._view_node(alias, parent, new)
+            alias.value = new
+        alias.version = alias.base.version
+        return alias.value
+
+    def _view_node(self, alias: Alias, parent: Tensor, result: Tensor) -> None:
+        """One result of a view, as a node of its own."""
+        assert alias.op is not None
+        args = (parent, *alias.args[1:])
+        node = Node(alias.op.name, alias.op.func, args, alias.kwargs or {}, (result,), view=True)
+        node.kwargs = {**node.kwargs}
+        result.node = node
+        if alias.position:
+            node.name = f"{node.name}[{alias.position}]"
+        self.function.nodes.append(node)
+
+    # ---- operators
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._quiet:
+            return super().dispatch(func, args, kwargs)
+        args, kwargs = tuple(map(self._owned_one, args)), {
+            name: self._owned_one(value) for name, value in kwargs.items()
+        }
+        op = describe(func)
+        return _RECORD[op.kind](self, op, args, kwargs)
+
+    def _owned_one(self, value: Any) -> Any:
+        """Real tensors are constants of the program."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._owned_one, value))
+        if not isinstance(value, torch.Tensor) or type(value) is Fake or is_number(value):
+            return value
+        fake = self._reals.fake(value)
+        if id(fake) not in self._aliases:
+            made = self.tensor(fake)
+            self.function.constants[made] = value
+            self._name(fake, Alias(Base(made), made, 0))
+        return fake
+
+    @contextmanager
+    def quietly(self) -> Any:
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
+    def given(self, value: Any) -> Any:
+        """An argument as it is written down."""
+        if type(value) is Fake:
+            return self.value(self.alias(value))
+        if isinstance(value, torch.Tensor):
+            return Scalar(_item(value), value)
+        if isinstance(value, SYMBOLIC):
+            expr = self.number(value)
+            return expr if expr.value is None else expr.value
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.given, value))
+        return value
+
+    def write_down(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Node:
+        """A functional call; the fakes in its result become its values."""
+        draws = op.draws is not None and op.draws(args, kwargs)
+        taken = tuple(map(self.given, args))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        node = Node(op.name, op.func, taken, named, effect=draws)
+        made: list[Tensor] = []
+        for fake in _results(result):
+            value = self.tensor(fake, node)
+            made.append(value)
+            self._name(fake, Alias(Base(value), value, 0))
+        node.results = tuple(made)
+        self.function.nodes.append(node)
+        return node
+
+    def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if needs_data(op.name, args, kwargs):
+            raise NotRecorded(op.name)
+        if op.training is not None and op.statistics and op.training.of(args, kwargs):
+            raise NotRecorded(f"{op.name} in training")
+        with self.quietly():
+            result = super().dispatch(op.func, args, kwargs)
+        if self._aliased(result, args):
+            return self._note_views(op, args, kwargs, result)
+        self.write_down(op, args, kwargs, result)
+        return result
+
+    def _aliased(self, result: Any, args: tuple[Any, ...]) -> bool:
+        first = args[0] if args else None
+        if type(first) is not Fake or type(result) is not Fake:
+            return False
+        return bool(result.untyped_storage()._cdata == first.untyped_storage()._cdata)
+
+    def record_view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self.quietly():
+            result = super().dispatch(op.func, args, kwargs)
+        return self._note_views(op, args, kwargs, result)
+
+    def _note_views(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Any:
+        parent = self.alias(args[0])
+        given = (None, *map(self.given, args[1:]))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        source = self.value(parent)
+        for position, fake in enumerate(_results(result)):
+            if fake is args[0]:
+                continue
+            value = self.tensor(fake)
+            alias = Alias(
+                *(parent.base, value, parent.base.version, parent, op, given, named, position)
+            )
+            self._view_node(alias, source, value)
+            self._name(fake, alias)
+        return result
+
+    def record_composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
+        if op.name in WHOLE or op.name in RULES:
+            result = self._answer_whole(op, args, kwargs)
+            if not self._shares(result, args):
+                self.write_down(op, args, kwargs, result)
+                return result
+        with torch._C._AutoDispatchBelowAutograd(), self:
+            return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
+
+    def _answer_whole(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        function = WHOLE.get(op.name)
+        with self.quietly():
+            if function is not None:
+                return self.run(function, args, kwargs).value
+            return super().dispatch(op.func, args, kwargs)
+
+    def _shares(self, result: Any, args: tuple[Any, ...]) -> bool:
+        memory = {t.untyped_storage()._cdata for t in _fakes(args)}
+        return any(t.untyped_storage()._cdata in memory for t in _results(result))
+
+    # ---- writes
+
+    def record_write(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator that writes to arguments: the functional one, and what becomes of them."""
+        targets = [argument.of(args, kwargs) for argument in op.written]
+        if len(targets) != 1 or type(targets[0]) is not Fake:
+            raise NotRecorded(f"{op.name} writes to several tensors")
+        target = targets[0]
+        before = (target.size(), target.stride())
+        if op.name == "aten.copy_.default":
+            new = self._copied(target, args[1])
+        else:
+            new = self._computed(op, target, args, kwargs)
+        self.store(target, new)
+        with self.quietly():
+            super().dispatch(op.func, args, kwargs)
+        if (target.size(), target.stride()) != before:
+            raise NotRecorded(f"{op.name} changes the shape of what it writes to")
+        return target if len(op.returned) == 1 else None
+
+    def _computed(
+        self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Fake:
+        functional = functional_of(op)
+        written = op.written[0].name
+        kept = {name: value for name, value in kwargs.items() if name != written or written == "self"}
+        if any(a.name == written for a in functional._schema.arguments):
+            kept = kwargs
+        result = self.dispatch(functional, args, kept)
+        if type(result) is not Fake:
+            raise NotRecorded(f"{op.name} has several results")
+        return self._as(result, target)
+
+    def _copied(self, target: Fake, source: Any) -> Fake:
+        if type(source) is not Fake:
+            source = self.dispatch(
+                torch.ops.aten.full.default,
+                ([], _item(source)),
+                {"dtype": target.dtype, "device": target.device},
+            )
+        return self._as(source, target)
+
+    def _as(self, new: Fake, target: Fake) -> Fake:
+        """With dtype and sizes of what is overwritten."""
+        if new.dtype is not target.dtype:
+            new = self.dispatch(torch.ops.aten._to_copy.default, (new,), {"dtype": target.dtype})
+        if self.numbers(new.size()) != self.numbers(target.size()):
+            new = self.dispatch(torch.ops.aten.expand.default, (new, list(target.size())), {})
+        return new
+
+    def store(self, target: Fake, new: Fake) -> None:
+        """From now on the memory of `target` has these values in its place."""
+        alias = self.alias(target)
+        base = alias.base
+        if base.shared:
+            raise NotRecorded("a write to memory that two inputs share")
+        value: Any = new
+        while alias.parent is not None:
+            parent = self._current_fake(alias.parent)
+            value = written_back(self, alias, parent, value)
+            alias = alias.parent
+        made = self.value(self.alias(value))
+        layout = base.value
+        base.value = Tensor(layout.sizes, layout.strides, layout.offset, layout.dtype, made.node)
+        identity = Node("pliant.stored", None, (made,), {}, (base.value,))
+        base.value.node = identity
+        self.function.nodes.append(identity)
+        base.version += 1
+        if base.input is not None:
+            self.function.writes[base.input] = base.value
+
+    def _current_fake(self, alias: Alias) -> Fake:
+        return next(fake for fake, known in self._aliases.values() if known is alias)
+
+    def refuse(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotRecorded(op.name)
+
+    def record_data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotRecorded(op.name)
+
+
+_RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any]], Any]]] = {
+    Kind.FUNCTIONAL: Recorder.record_functional,
+    Kind.VIEW: Recorder.record_view,
+    Kind.COMPOSITE: Recorder.record_composite,
+    Kind.WRITE: Recorder.record_write,
+    Kind.RESHAPE: Recorder.refuse,
+    Kind.DATA: Recorder.record_data,
+}
+
+COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+
+# Operators that PyTorch would take apart, but that are better called as they are: what they are
+# made of asks about sizes, and has nothing in it that could be fused. With the function that tells
+# their results.
+WHOLE: Final[dict[str, Callable[..., Any]]] = {
+    "aten.linear.default": F.linear,
+    "aten.matmul.default": torch.matmul,
+    "aten.scaled_dot_product_attention.default": F.scaled_dot_product_attention,
+    "aten.conv1d.default": torch.conv1d,
+    "aten.conv2d.default": torch.conv2d,
+    "aten.conv3d.default": torch.conv3d,
+    "aten.conv1d.padding": torch.conv1d,
+    "aten.conv2d.padding": torch.conv2d,
+    "aten.conv_transpose1d.default": torch.conv_transpose1d,
+    "aten.conv_transpose2d.input": torch.conv_transpose2d,
+    "aten.einsum.default": torch.einsum,
+    "aten.bilinear.default": torch.bilinear,
+    "aten.lstm.input": torch.lstm,
+    "aten.gru.input": torch.gru,
+}
+
+
+def functional_of(op: Op) -> Any:
+    """The operator that computes what this one writes."""
+    name = op.func._schema.name.split("::")[1]
+    overload = op.func._overloadname
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+    wanted = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
+    if not op.func._schema.name.startswith("aten::") or packet is None:
+        raise NotRecorded(f"{op.name} has no functional form")
+    for candidate in wanted if not name.endswith("_") else [overload]:
+        found = getattr(packet, candidate, None) if candidate in packet.overloads() else None
+        if found is not None and describe(found).kind in (Kind.FUNCTIONAL, Kind.COMPOSITE):
+            return found
+    raise NotRecorded(f"{op.name} has no functional form")
+
+
+OUT_TO: Final = {"out": "Tensor"}
+
+
+def _results(result: Any) -> list[Fake]:
+    if type(result) is Fake:
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [fake for item in result for fake in _results(item)]
+    return []
+
+
+_fakes = _results
+
+
+def _item(t: torch.Tensor) -> Any:
+    with torch._C._DisableTorchDispatch():
+        return t.item()
+
+
+# --------------------------------------------------------------------------------------------------
+# The captured graph
+
+
+class _Run:
+    """The nodes of a captured graph, one after the other."""
+
+    def __init__(
+        self, gm: fx.GraphModule, recorder: Recorder, shapes: Shapes, examples: Sequence[Any]
+    ) -> None:
+        self.gm = gm
+        self.recorder = recorder
+        self.shapes = shapes
+        self.examples = examples
+        self.env: dict[fx.Node, Any] = {}
+        self.grad = torch.is_grad_enabled()
+        self.graded = any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples)
+
+    def run(self) -> Function:
+        nodes = list(self.gm.graph.nodes)
+        inputs = [node for node in nodes if node.op == "placeholder"]
+        memory: dict[int, int] = {}
+        for example in self.examples:
+            if isinstance(example, torch.Tensor):
+                key = example.untyped_storage()._cdata
+                memory[key] = memory.get(key, 0) + 1
+        for index, node in enumerate(inputs):
+            self.env[node] = self._input(index, memory)
+        with torch._C._AutoDispatchBelowAutograd(), self.recorder:
+            for node in nodes:
+                if node.op in _STEPS:
+                    self.env[node] = _STEPS[node.op](self, node)
+        (output,) = nodes[-1].args
+        self.recorder.function.outputs = [self._returned(item) for item in output]
+        return self.recorder.function
+
+    def _input(self, index: int, memory: dict[int, int]) -> Any:
+        example, known = self.examples[index], self.shapes.inputs[index]
+        recorder = self.recorder
+        if not isinstance(known, Layout):
+            recorder.function.inputs.append(known)
+            return to_torch(known, recorder.env)
+        if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise NotRecorded(f"a tensor of type {type(example).__name__}")
+        layout = (
+            tuple([to_torch(size, recorder.env) for size in known.sizes]),
+            tuple([to_torch(stride, recorder.env) for stride in known.strides]),
+        )
+        with torch.no_grad():
+            plain = example.detach().as_strided(example.size(), example.stride())
+        fake = recorder.from_real(plain, layout)
+        recorder.add_input(fake, index, memory[example.untyped_storage()._cdata] > 1)
+        return fake
+
+    def _args(self, value: Any) -> Any:
+        return fx.node.map_arg(value, lambda node: self.env[node])
+
+    def _attribute(self, node: fx.Node) -> Any:
+        raise NotRecorded("an object that the graph refers to")
+
+    def _call_function(self, node: fx.Node) -> Any:
+        target = node.target
+        special = _SPECIAL.get(target)
+        if special is not None:
+            return special(self, node)
+        if not _is_operation(target):
+            raise NotRecorded(f"{getattr(target, '__name__', target)}")
+        return self._call(target, node)
+
+    def _call_method(self, node: fx.Node) -> Any:
+        name = str(node.target)
+        if name in REFUSED_METHODS:
+            raise NotRecorded(f"Tensor.{name}")
+        if not hasattr(torch.Tensor, name):
+            return self._call(operator.methodcaller(name), node)
+        return self._call(getattr(torch.Tensor, name), node)
+
+    def _call(self, target: Any, node: fx.Node) -> Any:
+        if self.grad and self.graded and node.target not in ("size", "stride", "dim"):
+            raise NotRecorded("autograd")
+        args, kwargs = self._args(node.args), self._args(node.kwargs)
+        try:
+            return target(*args, **kwargs)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            raise NotRecorded(f"{node.name}: {error}") from error
+
+    def _set_grad(self, node: fx.Node) -> None:
+        self.grad = bool(node.args[0])
+
+    def _check(self, node: fx.Node) -> None:
+        condition = self._args(node.args[0])
+        if condition is not True:
+            raise NotRecorded("a check of data")
+
+    def _returned(self, node: Any) -> Any:
+        value = self.env[node]
+        recorder = self.recorder
+        if type(value) is not Fake:
+            return recorder.number(value) if isinstance(value, SYMBOLIC) else value
+        alias = recorder.alias(value)
+        base = alias.base
+        layout = recorder.tensor(value)
+        of = recorder.value(alias) if base.input is None else None
+        start = base.value
+        whole = (layout.sizes, layout.strides, layout.offset, layout.dtype) == (
+            *(start.sizes, start.strides, start.offset, start.dtype),
+        )
+        offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
+        if layout.dtype is not start.dtype and start.offset is not ZERO:
+            raise NotRecorded("a view as another dtype")
+        root = base.value if of is not None else None
+        return Window(
+            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole)
+        )
+
+
+_STEPS: Final[dict[str, Callable[[_Run, fx.Node], Any]]] = {
+    "call_function": _Run._call_function,
+    "call_method": _Run._call_method,
+    "get_attr": _Run._attribute,
+}
+
+_SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
+    torch._C._set_grad_enabled: _Run._set_grad,
+    check: _Run._check,
+    forbid: _Run._check,
+}
+
+# Methods that do something to a tensor that values don't have.
+REFUSED_METHODS: Final = frozenset(
+    ("requires_grad_", "retain_grad", "register_hook", "backward", "detach_", "share_memory_")
+    + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "item", "__setstate__")
+)
+_MODULES: Final = frozenset(
+    ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C._special")
+    + ("torch._C._fft", "torch._C._linalg", "_operator", "math", "builtins", "torch.special")
+    + ("torch.fft", "torch.linalg", "torch._ops")
+)
+_PLAIN: Final = frozenset(f for f in vars(operator).values() if callable(f)) | frozenset(
+    (builtins.int, builtins.float, builtins.bool, builtins.min, builtins.max, builtins.abs)
+    + (builtins.round, builtins.len, math.floor, math.ceil, math.trunc, torch.sym_ite)
+)
+
+
+def _is_operation(target: Any) -> bool:
+    """Whether a function only computes: to run it on fakes tells all about it."""
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    try:
+        if target in _PLAIN:
+            return True
+    except TypeError:
+        return False
+    name = getattr(target, "__name__", "")
+    module = getattr(target, "__module__", None)
+    if module is None and type(target).__name__ in ("builtin_function_or_method", "method_descriptor"):
+        return isinstance(getattr(target, "__objclass__", None), type)
+    changes = name.startswith(("set_", "_set", "manual_seed", "seed", "clear_", "autocast", "_enter"))
+    return module in _MODULES and not changes

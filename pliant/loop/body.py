@@ -1,0 +1,164 @@
+"""The body of a kernel under construction: what is there already is not computed again.
+
+The one idea: a value is looked up before it is made: an operation with the same arguments, a load
+of the same place, an element of a definition that this kernel computes. And it is made as far
+outside as it can be: in a loop over columns, what is the same for the whole row stands before it.
+So definitions can be written without regard to what others compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pliant.loop.build import Builder
+from pliant.loop.define import Definition, Index
+from pliant.loop.ir import (
+    INDEXED,
+    REDUCTIONS,
+    Access,
+    Buffer,
+    Kernel,
+    Kind,
+    Op,
+    Value,
+    loops,
+    values,
+)
+from pliant.loop.types import Type
+from pliant.sym.expr import ZERO, Expr, symbol
+
+FLAG: Final = Definition("fault", (), (), Type.I64)
+"""One number for each run of a program: not 0 if an operator has to raise."""
+
+Forward = Callable[[Definition, Expr], Value | None]
+
+
+class KernelBody(Builder):
+    """A kernel in the making. `forward` gives an element that this kernel computes, or None."""
+
+    def __init__(self, name: str, access: Mapping[Definition, Access], forward: Forward) -> None:
+        super().__init__(name)
+        self.memory: dict[Definition, Buffer] = {}  # by who owns the memory, in order
+        self._access = access
+        self._forward = forward
+        self._known: list[dict[Any, Any]] = [{}]
+        self._depths: dict[Any, int] = {}  # of values and of symbols: in how many loops they are
+        self.floor = 0  # nothing is moved out of so many loops
+
+    # ---- sharing
+
+    def add(self, value: Value) -> Value:
+        if value.op is Op.STORE:
+            return super().add(value)
+        number = value.constant
+        key = (
+            *(value.op, value.type, value.args, value.index, value.buffer),
+            None if number is None else repr(number),
+        )
+        return self._shared(key, lambda: self._make(value))
+
+    def _make(self, value: Value) -> Value:
+        """Put the value where all it needs is there."""
+        here = len(self._open) - 1
+        if value.op in REDUCTIONS:
+            depth, self._depths[value] = here, self.floor  # used after the loop
+        else:
+            used = value.index.symbols if value.index is not None else ()
+            needs = [self._depths.get(part, 0) for part in (*value.args, *used)]
+            depth = min(max(needs, default=0), here)
+            depth = max(depth, min(self.floor, here))
+            self._depths[value] = depth
+        self._open[depth].append(value)
+        return value
+
+    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+        """What `make` gives, made once for a key and an index."""
+        return self._shared((key, index), make)
+
+    def _shared(self, key: Any, make: Callable[[], Any]) -> Any:
+        """From the table of the loop in which the result is, so that it is known as long as it is
+        there."""
+        for known in self._known:
+            if key in known:
+                return known[key]
+        made = make()
+        depth = self._depths.get(made, len(self._known) - 1)
+        if isinstance(made, Value) and made.op in REDUCTIONS:
+            depth = len(self._known) - 1
+        self._known[min(depth, len(self._known) - 1)][key] = made
+        return made
+
+    @contextmanager
+    def loop(self, extent: Expr | int, kind: Kind = Kind.PARALLEL) -> Iterator[Expr]:
+        self._known.append({})
+        with super().loop(extent, kind) as var:
+            self._depths[var] = len(self._open) - 1
+            yield var
+        self._known.pop()
+
+    def as_index(self, value: Value) -> Expr:
+        if value.op is Op.IOTA:
+            assert value.index is not None
+            return value.index
+        var = symbol(f"j{self._variables}")
+        known: Value = self._shared(("as_index", value), lambda: self._index_value(value, var))
+        assert known.index is not None
+        return known.index
+
+    def _index_value(self, value: Value, var: Expr) -> Value:
+        self._variables += 1
+        made = self._make(Value(Op.AS_INDEX, Type.I64, (value,), var))
+        self._depths[var] = self._depths[made]
+        return made
+
+    # ---- memory
+
+    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+        """The element at a place of a definition."""
+        found = self._forward(of, place)  # whatever the mask: it is there
+        if found is not None:
+            return found
+        return self.load(self.buffer_of(of), place, mask)
+
+    def write(self, to: Definition, place: Expr, value: Value) -> None:
+        self.store(self.buffer_of(to), place, value)
+
+    def fault(self, when: Value) -> None:
+        """Somebody has to raise if this holds."""
+        if when.op is Op.CONSTANT and not when.constant:
+            return
+
+        def make() -> Value:
+            self.store(self.buffer_of(FLAG), ZERO, self.constant(1, Type.I64), when)
+            return when
+
+        self._shared(("fault", when), make)
+
+    def buffer_of(self, definition: Definition) -> Buffer:
+        owner = definition.into or definition
+        if owner not in self.memory:
+            access = Access.WRITE if owner is FLAG else self._access[owner]
+            self.memory[owner] = self.buffer(f"b{len(self.memory)}", owner.type, access)
+        return self.memory[owner]
+
+    def kernel(self) -> Kernel:
+        """With all symbols that are in it as sizes."""
+        made = super().kernel()
+        return Kernel(made.name, free_symbols(made), made.buffers, made.body)
+
+
+def free_symbols(kernel: Kernel) -> tuple[Expr, ...]:
+    """The symbols that come from outside, in order."""
+    bound: set[Any] = set()
+    used: set[Any] = set()
+    for loop in loops(kernel.body):
+        bound.add(loop.var)
+        used |= loop.extent.symbols
+    for value in values(kernel.body):
+        if value.op is Op.AS_INDEX:
+            bound.add(value.index)
+        elif value.op in INDEXED and value.index is not None:
+            used |= value.index.symbols
+    return tuple(sorted(used - bound, key=lambda s: s.order))

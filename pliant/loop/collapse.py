@@ -1,0 +1,102 @@
+"""Loops that could be one: rows that follow one another without a gap are one long row.
+
+The one idea: two loops directly inside one another, over i < m and j < n, are one over k < m*n if
+every index grows with i by n times as much as with j: then it depends on i*n + j only.
+"""
+
+from __future__ import annotations
+
+from pliant.loop.body import free_symbols
+from pliant.loop.ir import INDEXED, Kernel, Loop, Op, Statement, Value, loops, values
+from pliant.sym.expr import ZERO, Expr, substitute
+
+
+def collapse(kernel: Kernel) -> Kernel:
+    """The same kernel with as few loops as possible."""
+    plan = _Plan()
+    for item in kernel.body:
+        if isinstance(item, Loop):
+            plan.visit(item)
+    if not plan.gone:
+        return kernel
+    made = Kernel(kernel.name, kernel.sizes, kernel.buffers, plan.block(kernel.body, {}))
+    return Kernel(made.name, free_symbols(made), made.buffers, made.body)
+
+
+class _Plan:
+    """Which loops are gone, into which extents of others."""
+
+    def __init__(self) -> None:
+        self.gone: dict[Loop, Expr] = {}  # what their variable is
+        self.extents: dict[Loop, Expr] = {}
+
+    def visit(self, loop: Loop) -> None:
+        """Join loops of a nest from the inside."""
+        nest = [loop]
+        while len(nest[-1].body) == 1 and isinstance(nest[-1].body[0], Loop):
+            nest.append(nest[-1].body[0])
+        for item in nest[-1].body:
+            if isinstance(item, Loop):
+                self.visit(item)
+        inner = nest.pop()
+        while nest:
+            outer = nest.pop()
+            if self._can_join(outer, inner):
+                self.extents[inner] = self.extent(outer) * self.extent(inner)
+                self.gone[outer] = ZERO
+            else:
+                inner = outer
+
+    def extent(self, loop: Loop) -> Expr:
+        return self.extents.get(loop, loop.extent)
+
+    def _can_join(self, outer: Loop, inner: Loop) -> bool:
+        pair = {outer.var, inner.var}
+        if inner.kind is not outer.kind or not pair.isdisjoint(self.extent(inner).symbols):
+            return False
+        if any(not pair.isdisjoint(loop.extent.symbols) for loop in loops(inner.body)):
+            return False
+        dropped = {loop.var: ZERO for loop in self.gone}
+        for value in values(inner.body):
+            if value.op not in INDEXED or value.op is Op.AS_INDEX or value.index is None:
+                continue
+            index = substitute(value.index, dropped)
+            by_outer, by_inner = step(index, outer.var), step(index, inner.var)
+            if by_outer is None or by_inner is None:
+                return False
+            if by_outer is not by_inner * self.extent(inner):
+                return False
+        return True
+
+    def block(
+        self, items: tuple[Statement, ...], made: dict[Value, Value]
+    ) -> tuple[Statement, ...]:
+        """The statements without the loops that are gone."""
+        dropped = {loop.var: ZERO for loop in self.gone}
+        found: list[Statement] = []
+        for item in items:
+            if isinstance(item, Loop) and item in self.gone:
+                found += self.block(item.body, made)
+            elif isinstance(item, Loop):
+                body = self.block(item.body, made)
+                found.append(Loop(item.var, self.extent(item), item.kind, body))
+            else:
+                found.append(_with_index(item, dropped, made))
+        return tuple(found)
+
+
+def _with_index(old: Value, dropped: dict[Expr, Expr], made: dict[Value, Value]) -> Value:
+    args = tuple([made[arg] for arg in old.args])
+    index = old.index
+    if index is not None and old.op is not Op.AS_INDEX:
+        index = substitute(index, dropped)
+    new = made[old] = Value(old.op, old.type, args, index, old.buffer, old.constant)
+    return new
+
+
+def step(index: Expr, var: Expr) -> Expr | None:
+    """By how much the index grows with the variable, if that is always the same."""
+    if var not in index.symbols:
+        return ZERO
+    found: Expr = substitute(index, {var: var + 1}) - index
+    return None if var in found.symbols else found

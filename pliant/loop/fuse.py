@@ -1,0 +1,300 @@
+"""Which definitions share a kernel, and in which order kernels and calls run.
+
+The one idea: a group has one iteration space, rows times columns. A definition fits if it has an
+element for each (row, column), or for each row, or reduces columns to rows, and if what it reads of
+the group is the element of the same iteration. Then its operands are in registers when it is
+computed, and what nobody outside reads is never stored.
+
+The cost model: to share a kernel saves the loads and stores of what is shared and never costs more
+than registers. So a definition joins the last group it can, if it reads something that the group
+makes or reads, up to `MOST_BUFFERS` buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pliant.loop.build import Builder
+from pliant.loop.define import Computed, Definition, Index, Reduced
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import Type
+from pliant.sym.expr import ONE, ZERO, Expr, symbol
+
+MOST_BUFFERS: Final = 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Something between kernels that is not ours: what it reads and makes, and who knows it."""
+
+    reads: tuple[Definition, ...]
+    makes: tuple[Definition, ...]
+    what: Any = None
+
+
+Step = Definition | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What the elements of a definition need: places of other definitions, in terms of
+    `variables`."""
+
+    places: tuple[tuple[Definition, Expr], ...]
+    cost: int  # operations
+    faults: bool  # it may find that somebody has to raise
+
+    @property
+    def definitions(self) -> set[Definition]:
+        return {owner(of) for of, _ in self.places}
+
+
+def owner(definition: Definition) -> Definition:
+    return definition.into or definition
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Definitions that share a kernel. `rows` and `columns` are the sizes of its loops, without
+    those that are 1; columns is None as long as nothing is reduced."""
+
+    rows: tuple[Expr, ...]
+    columns: tuple[Expr, ...] | None
+    members: list[Definition] = field(default_factory=list)
+    reads: dict[Definition, Reads] = field(default_factory=dict)
+
+    @property
+    def space(self) -> tuple[Expr, ...]:
+        return self.rows + (self.columns or ())
+
+    def level(self, member: Definition) -> str:
+        """"row", "column" for an element of both, or "reduction"."""
+        if isinstance(member.body, Reduced):
+            return "reduction"
+        if self.columns is None or sized(member.sizes) == self.space:
+            return "column"
+        return "row"
+
+    def touched(self) -> set[Definition]:
+        found = {owner(member) for member in self.members}
+        for reads in self.reads.values():
+            found |= reads.definitions
+        return found
+
+
+def sized(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple([size for size in sizes if size is not ONE])
+
+
+def variables(count: int, first: int = 0) -> tuple[Expr, ...]:
+    """The loops of a group, rows first, have these variables while we think about it."""
+    return tuple([symbol(f"x{i}") for i in range(first, first + count)])
+
+
+def placed(sizes: Sequence[Expr], vars: Sequence[Expr]) -> Index:
+    """The index of an element whose dimensions larger than 1 run over `vars`."""
+    rest = iter(vars)
+    return tuple([ZERO if size is ONE else next(rest) for size in sizes])
+
+
+def schedule(steps: Sequence[Step]) -> list[Group | Call]:
+    """Groups and calls in an order in which they can run."""
+    return _Scheduler().run(steps)
+
+
+class _Scheduler:
+    def __init__(self) -> None:
+        self.plan: list[Group | Call] = []
+        self.made_at: dict[Definition, int] = {}
+        self.read_at: dict[Definition, int] = {}  # the last to read its memory
+        self.written_at: dict[Definition, int] = {}
+        self.last_fault = -1
+
+    def run(self, steps: Sequence[Step]) -> list[Group | Call]:
+        for step in steps:
+            if isinstance(step, Call):
+                self._note(len(self.plan), step.makes, {owner(d) for d in step.reads})
+                self.plan.append(step)
+            elif step.body is not None:
+                self._place(step)
+        return self.plan
+
+    def _note(self, at: int, makes: Sequence[Definition], reads: set[Definition]) -> None:
+        for definition in makes:
+            self.made_at[definition] = at
+            if definition.into is not None:
+                self.written_at[definition.into] = at
+        for definition in reads:
+            self.read_at[definition] = max(at, self.read_at.get(definition, -1))
+
+    def _place(self, new: Definition) -> None:
+        alone = group_of(new)
+        reads = alone.reads[new]
+        needed = [self.made_at.get(d, -1) for d in {of for of, _ in reads.places}]
+        needed += [self.written_at.get(d, -1) for d in reads.definitions]
+        if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
+            needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
+        first = max(needed, default=-1)
+        for at in range(len(self.plan) - 1, max(first, 0) - 1, -1):
+            group = self.plan[at]
+            if isinstance(group, Group) and joins(group, new, reads):
+                break
+        else:
+            at = len(self.plan)
+            self.plan.append(alone)
+        self._note(at, [new], reads.definitions)
+        if reads.faults:
+            self.last_fault = max(self.last_fault, at)
+
+
+def group_of(new: Definition) -> Group:
+    """The group of one definition alone."""
+    columns = sized(new.body.over) if isinstance(new.body, Reduced) else None
+    return Group(sized(new.sizes), columns, [new], {new: probe(new)})
+
+
+def joins(group: Group, new: Definition, reads: Reads) -> bool:
+    """Take the definition into the group, if it fits."""
+    split = _split_with(group, new)
+    if split is None:
+        return False
+    touched = group.touched()
+    if touched.isdisjoint(reads.definitions | {owner(new)}):
+        return False
+    if len(touched | reads.definitions) > MOST_BUFFERS:
+        return False
+    wider = Group(*split, [*group.members, new], {**group.reads, new: reads})
+    if not _aligned(wider, new):
+        return False
+    group.rows, group.columns = wider.rows, wider.columns
+    group.members, group.reads = wider.members, wider.reads
+    return True
+
+
+Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
+
+
+def _split_with(group: Group, new: Definition) -> Split | None:
+    """Rows and columns of the group with the new one in it; None if it doesn't fit."""
+    sizes = sized(new.sizes)
+    if isinstance(new.body, Reduced):
+        over = sized(new.body.over)
+        if group.columns is None:
+            return (sizes, over) if over and sizes + over == group.rows else None
+        return (sizes, over) if (sizes, over) == (group.rows, group.columns) else None
+    fits = sizes == group.space or (group.columns is not None and sizes == group.rows)
+    return (group.rows, group.columns) if fits else None
+
+
+def own_place(member: Definition) -> Expr:
+    """Where the element of an iteration stands."""
+    return member.place(placed(member.sizes, variables(len(member.sizes))))
+
+
+def _aligned(group: Group, new: Definition) -> bool:
+    """Whether the new member reads of others only what belongs to the same iteration, and memory
+    that it overwrites is read in the same iteration or before."""
+    others = set(group.members) - {new}
+    for of, place in group.reads[new].places:
+        if of in others:
+            if place is not own_place(of):
+                return False
+            if group.level(of) == "column" and group.level(new) == "row":
+                return False
+    return new.into is None or _overwrites_last(group, new, new.into)
+
+
+def _overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
+    phases = phases_of(group)
+    for member in group.members:
+        for of, place in group.reads[member].places:
+            if of is memory and (place is not own_place(new) or phases[member] > phases[new]):
+                return False
+    return group.columns is None or group.level(new) == "column"
+
+
+def phases_of(group: Group) -> dict[Definition, int]:
+    """In which loop over columns a member is computed; of a member for each row, before which."""
+    loop: dict[Definition, int] = {}
+    ready: dict[Definition, int] = {}  # the first loop that can use it
+    for member in group.members:
+        needs = [ready[of] for of, _ in group.reads[member].places if of in ready]
+        loop[member] = max(needs, default=0)
+        ready[member] = loop[member] + (1 if group.level(member) == "reduction" else 0)
+    return loop
+
+
+# --------------------------------------------------------------------------------------------------
+# What a definition reads
+
+
+class _Probe(Builder):
+    """A body that notes what is read."""
+
+    def __init__(self) -> None:
+        super().__init__("probe")
+        self.places: list[tuple[Definition, Expr]] = []
+        self._shared: dict[Any, Value] = {}
+        self.cost = 0
+        self.faults = False
+
+    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+        if (of, place) not in self.places:
+            self.places.append((of, place))
+        return self.once(("read", of), (place,), lambda: Value(Op.CONSTANT, of.type, constant=0))
+
+    def fault(self, when: Value) -> None:
+        self.faults = True
+
+    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+        known = (key, index)
+        if known not in self._shared:
+            self._shared[known] = make()
+        return self._shared[known]
+
+    def as_index(self, value: Value) -> Expr:
+        if value.op is Op.IOTA and value.index is not None:
+            return value.index
+        return super().as_index(value)
+
+    def add(self, value: Value) -> Value:
+        self.cost += 1
+        return value
+
+
+def probe(of: Definition) -> Reads:
+    """What an element (or the elements that are reduced to one) reads."""
+    body = _Probe()
+    rows = sized(of.sizes)
+    index = placed(of.sizes, variables(len(rows)))
+    if isinstance(of.body, Computed):
+        of.body.at(body, index)
+    elif isinstance(of.body, Reduced):
+        columns = variables(len(sized(of.body.over)), len(rows))
+        args = of.body.at(body, index, placed(of.body.over, columns))
+        of.body.then(body, Value(of.body.op, reduced_type(of.body.op, args), args), index)
+    return Reads(tuple(body.places), body.cost, body.faults)
+
+
+def reduced_type(op: Op, args: tuple[Value, ...]) -> Type:
+    return Type.I64 if op in (Op.ARG_MAX, Op.ARG_MIN) else args[0].type
+
+
+def users(plan: Sequence[Group | Call]) -> dict[Definition, set[int]]:
+    """Who reads each definition: positions in the plan."""
+    found: dict[Definition, set[int]] = {}
+    for at, item in enumerate(plan):
+        for of in _read_by(item):
+            found.setdefault(of, set()).add(at)
+    return found
+
+
+def _read_by(item: Group | Call) -> Iterator[Definition]:
+    if isinstance(item, Call):
+        yield from item.reads
+    else:
+        for reads in item.reads.values():
+            for of, _ in reads.places:
+                yield of

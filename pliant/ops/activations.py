@@ -1,0 +1,228 @@
+"""Activation functions.
+
+The one idea: each is the formula of eager PyTorch, term for term, since tests compare with it near
+zero and at infinity, where equal formulas of mathematics differ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from pliant.loop.define import Body, Index
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import Type
+from pliant.ops.elementwise import (
+    FLOATS,
+    NUMBERS,
+    Pointwise,
+    Promotion,
+    elementwise,
+    like,
+)
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+
+# --------------------------------------------------------------------------------------------------
+# Piecewise linear
+
+
+def _relu(b: Body, x: Value) -> Value:
+    return b(Op.MAXIMUM, like(b, 0, x), x)
+
+
+def _between(b: Body, x: Value, lower: Value, upper: Value) -> Value:
+    return b(Op.MINIMUM, upper, b(Op.MAXIMUM, lower, x))
+
+
+def _relu6(b: Body, x: Value) -> Value:
+    return _between(b, x, like(b, 0, x), like(b, 6, x))
+
+
+def _leaky_relu(b: Body, x: Value, slope: Value) -> Value:
+    return b(Op.SELECT, b(Op.GT, x, like(b, 0, x)), x, b(Op.MUL, x, slope))
+
+
+def _threshold(b: Body, x: Value, threshold: Value, value: Value) -> Value:
+    return b(Op.SELECT, b(Op.LE, x, threshold), value, x)
+
+
+def _hardshrink(b: Body, x: Value, lambd: Value) -> Value:
+    inside = b(Op.AND, b(Op.GE, x, b(Op.NEG, lambd)), b(Op.LE, x, lambd))
+    return b(Op.SELECT, inside, like(b, 0, x), x)
+
+
+def _softshrink(b: Body, x: Value, lambd: Value) -> Value:
+    """Inside it is 0; a nan stays one."""
+    inside = b(Op.SELECT, b(Op.ISNAN, x), x, like(b, 0, x))
+    below = b(Op.SELECT, b(Op.LT, x, b(Op.NEG, lambd)), b(Op.ADD, x, lambd), inside)
+    return b(Op.SELECT, b(Op.GT, x, lambd), b(Op.SUB, x, lambd), below)
+
+
+def _zero_to_six(b: Body, x: Value) -> Value:
+    return _relu6(b, b(Op.ADD, x, like(b, 3, x)))
+
+
+def _hardsigmoid(b: Body, x: Value) -> Value:
+    return b(Op.DIV, _zero_to_six(b, x), like(b, 6, x))
+
+
+def _hardswish(b: Body, x: Value) -> Value:
+    return b(Op.DIV, b(Op.MUL, x, _zero_to_six(b, x)), like(b, 6, x))
+
+
+# --------------------------------------------------------------------------------------------------
+# With exponentials
+
+
+def _silu(b: Body, x: Value) -> Value:
+    return b(Op.DIV, x, b(Op.ADD, like(b, 1, x), b(Op.EXP, b(Op.NEG, x))))
+
+
+def _elu(b: Body, x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
+    negative = b(Op.EXPM1, b(Op.MUL, x, input_scale))
+    negative = b(Op.MUL, negative, b(Op.MUL, alpha, scale))
+    return b(Op.SELECT, b(Op.LT, x, like(b, 0, x)), negative, b(Op.MUL, x, scale))
+
+
+def _softplus(b: Body, x: Value, beta: Value, threshold: Value) -> Value:
+    scaled = b(Op.MUL, x, beta)
+    curve = b(Op.DIV, b(Op.LOG1P, b(Op.EXP, scaled)), beta)
+    return b(Op.SELECT, b(Op.GT, scaled, threshold), x, curve)
+
+
+def _mish(b: Body, x: Value) -> Value:
+    return b(Op.MUL, x, b(Op.TANH, b(Op.LOG1P, b(Op.EXP, x))))
+
+
+def _log_sigmoid(b: Body, x: Value) -> Value:
+    far = b(Op.LOG1P, b(Op.EXP, b(Op.NEG, b(Op.ABS, x))))
+    return b(Op.SUB, b(Op.MINIMUM, x, like(b, 0, x)), far)
+
+
+def _gelu(b: Body, x: Value) -> Value:
+    shape = b(Op.ERF, b(Op.MUL, x, like(b, math.sqrt(0.5), x)))
+    return b(Op.MUL, b(Op.MUL, x, like(b, 0.5, x)), b(Op.ADD, like(b, 1, x), shape))
+
+
+def _gelu_tanh(b: Body, x: Value) -> Value:
+    cube = b(Op.MUL, b(Op.MUL, x, x), x)
+    inner = b(Op.ADD, x, b(Op.MUL, like(b, 0.044715, x), cube))
+    shape = b(Op.TANH, b(Op.MUL, like(b, math.sqrt(2 / math.pi), x), inner))
+    return b(Op.MUL, b(Op.MUL, like(b, 0.5, x), x), b(Op.ADD, like(b, 1, x), shape))
+
+
+_GELU: Final = {"none": _gelu, "tanh": _gelu_tanh}
+
+
+@lowers("aten.gelu.default")
+def gelu(low: Lowering, self: Lazy, *, approximate: str = "none") -> Lazy:
+    return elementwise(low, _GELU[approximate], [self], on=FLOATS, cost=30)
+
+
+def _log_odds(b: Body, x: Value) -> Value:
+    return b(Op.LOG, b(Op.DIV, x, b(Op.SUB, like(b, 1, x), x)))
+
+
+def _log_odds_inside(b: Body, x: Value, eps: Value) -> Value:
+    upper = b(Op.SUB, like(b, 1, x), eps)
+    x = b(Op.SELECT, b(Op.LT, x, eps), eps, b(Op.SELECT, b(Op.GT, x, upper), upper, x))
+    return _log_odds(b, x)
+
+
+@lowers("aten.logit.default")
+def logit(low: Lowering, self: Lazy, eps: Number | None = None) -> Lazy:
+    """Eager rounds halves after each step. An epsilon below 0 is none."""
+    steps = frozenset({Type.BF16, Type.F16})
+    how: dict[str, Any] = {"on": FLOATS, "promotion": Promotion.FLOAT, "cost": 25, "steps": steps}
+    if eps is None:
+        return elementwise(low, _log_odds, [self], **how)
+    if not isinstance(eps, int | float):
+        raise NotLowered("an epsilon that is not known")
+    if eps < 0:
+        return elementwise(low, _log_odds, [self], **how)
+    return elementwise(low, _log_odds_inside, [self], [eps], rounded=True, **how)
+
+
+# --------------------------------------------------------------------------------------------------
+# Those that are others with some arguments
+
+
+@lowers("aten.selu.default")
+def selu(low: Lowering, self: Lazy) -> Lazy:
+    return ELU(low, self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
+
+
+@lowers("aten.celu.default")
+def celu(low: Lowering, self: Lazy, alpha: Number = 1.0) -> Lazy:
+    """The inverse is taken in double, as eager does."""
+    if isinstance(alpha, Expr | FloatExpr) or alpha == 0:
+        raise NotLowered("celu with this alpha")
+    assert isinstance(alpha, int | float)
+    return ELU(low, self, alpha, 1.0, 1.0 / alpha)
+
+
+@lowers("aten.rrelu.default")
+def rrelu(
+    low: Lowering,
+    self: Lazy,
+    lower: Number = 0.125,
+    upper: Number = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Lazy:
+    """Without training, a fixed slope: the mean of the two."""
+    if training or not isinstance(lower, int | float) or not isinstance(upper, int | float):
+        raise NotLowered("a random slope")
+    return LEAKY_RELU(low, self, (lower + upper) / 2)
+
+
+@lowers("aten.glu.default")
+def glu(low: Lowering, self: Lazy, dim: int = -1) -> Lazy:
+    """The first half of a dimension times the sigmoid of the second."""
+    sizes = low.result.sizes
+    dim = dim % len(sizes)
+
+    def shifted(b: Body, index: Index) -> Value:
+        return self.at(b, (*index[:dim], index[dim] + sizes[dim], *index[dim + 1 :]))
+
+    halves = [
+        Lazy(sizes, self.type, at, self.cost, self.reads) for at in (self.at, shifted)
+    ]  # of the same type: nothing is promoted
+    return elementwise(
+        low, lambda b, x, y: b(Op.MUL, x, b(Op.SIGMOID, y)), halves, on=FLOATS, cost=20
+    )
+
+
+ELU: Final = Pointwise(
+    _elu, FLOATS, options=(("alpha", 1), ("scale", 1), ("input_scale", 1)), cost=25
+)
+LEAKY_RELU: Final = Pointwise(_leaky_relu, FLOATS, options=(("negative_slope", 0.01),), cost=2)
+
+ACTIVATIONS: Final[dict[str, Pointwise]] = {
+    "relu": Pointwise(_relu),
+    "relu6": Pointwise(_relu6),
+    "hardtanh": Pointwise(
+        _between, options=(("min_val", -1), ("max_val", 1)), cost=2, rounded=True
+    ),
+    "threshold": Pointwise(
+        _threshold, NUMBERS, options=(("threshold", 0), ("value", 0)), cost=2, rounded=True
+    ),
+    "hardshrink": Pointwise(_hardshrink, FLOATS, options=(("lambd", 0.5),), cost=4, rounded=True),
+    "softshrink": Pointwise(_softshrink, FLOATS, options=(("lambd", 0.5),), cost=6),
+    "hardsigmoid": Pointwise(_hardsigmoid, FLOATS, cost=6),
+    "hardswish": Pointwise(_hardswish, FLOATS, cost=7),
+    "leaky_relu": LEAKY_RELU,
+    "elu": ELU,
+    "softplus": Pointwise(_softplus, FLOATS, options=(("beta", 1), ("threshold", 20)), cost=45),
+    "silu": Pointwise(_silu, FLOATS, cost=25),
+    "mish": Pointwise(_mish, FLOATS, cost=65),
+    "log_sigmoid": Pointwise(_log_sigmoid, FLOATS, cost=45),
+    "_prelu_kernel": Pointwise(_leaky_relu, FLOATS, args=("self", "weight"), cost=2, alike=True),
+}
+"""`aten.name.default`."""
+
+for _name, _rule in ACTIVATIONS.items():
+    lowers(f"aten.{_name}.default")(_rule)

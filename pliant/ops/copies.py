@@ -1,0 +1,117 @@
+"""Operators that compute nothing: casts, copies, constants, and choices between elements.
+
+The one idea: what they give is what they are given, seen differently, so they cost no memory of
+their own. A copy is a tensor that isn't in memory anywhere: whoever needs it there stores it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.loop.define import Body
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import Type
+from pliant.ops.elementwise import COMPUTABLE, Promotion, check_fits, working_type
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import Lowering, NotLowered, Number, constant, lowers
+
+
+def copied(low: Lowering, x: Lazy) -> Lazy:
+    """The values, of the type of the result, without the memory that they are in."""
+    target = low.result.type
+    if target is Type.U64 and x.type.kind == "float":
+        raise NotLowered("floats below 0 as u64")
+    x = low.cast(x, target)
+    return Lazy(x.sizes, x.type, x.at, x.cost, x.reads)
+
+
+@lowers("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
+def same(low: Lowering, self: Lazy) -> Lazy:
+    return self
+
+
+@lowers("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default")
+def clone(low: Lowering, self: Lazy, *, memory_format: Any = None) -> Lazy:
+    return copied(low, self)
+
+
+@lowers(
+    "aten._to_copy.default",
+    "aten.to.dtype",
+    "aten.to.dtype_layout",
+    "aten.to.device",
+    "aten.to.other",
+    "aten.type_as.default",
+)
+def to(low: Lowering, self: Lazy, *how: Any, **more: Any) -> Lazy:
+    """The dtype is that of the result."""
+    check_usual(*how, **more)
+    return copied(low, self)
+
+
+def check_usual(*how: Any, **more: Any) -> None:
+    """What is said of devices and layouts must be what loops have anyway."""
+    for setting in (*how, *more.values()):
+        if isinstance(setting, torch.device) and setting.type != "cpu":
+            raise NotLowered(f"on {setting}")
+        if isinstance(setting, torch.layout) and setting is not torch.strided:
+            raise NotLowered(f"as {setting}")
+    if more.get("pin_memory"):
+        raise NotLowered("in pinned memory")
+
+
+@lowers("aten.copy.default")
+def copy(low: Lowering, self: Lazy, src: Lazy, non_blocking: bool = False) -> Lazy:
+    return filled(low, src)
+
+
+# --------------------------------------------------------------------------------------------------
+# Constants
+
+
+def filled(low: Lowering, value: Lazy | Number) -> Lazy:
+    """The value everywhere."""
+    sizes, t = low.result.sizes, low.result.type
+    if not isinstance(value, Lazy):
+        check_fits(value, t)
+    one = low.lazy(value, t)
+    blank = Lazy(sizes, t, lambda b, index: constant(b, 0, t), 0)
+    found = low.map(lambda b, _, v: v, t, blank, one, cost=0)
+    return Lazy(sizes, t, found.at, one.cost, one.reads)
+
+
+@lowers("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(low: Lowering, self: Lazy, value: Lazy | Number) -> Lazy:
+    return filled(low, value)
+
+
+# --------------------------------------------------------------------------------------------------
+# Choices
+
+
+def _chosen(b: Body, condition: Value, x: Value, y: Value) -> Value:
+    return b(Op.SELECT, condition, x, y)
+
+
+@lowers("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+def where(low: Lowering, condition: Lazy, self: Lazy | Number, other: Lazy | Number) -> Lazy:
+    if condition.type not in (Type.BOOL, Type.U8):
+        raise NotLowered(f"a condition of {condition.type}")
+    common = working_type(low, [self, other], Promotion.COMMON)
+    for x in (self, other):
+        if not isinstance(x, Lazy):
+            check_fits(x, common)
+    lazies = [low.lazy(x, common) for x in (self, other)]
+    result = low.map(_chosen, common, low.cast(condition, Type.BOOL), *lazies)
+    return low.cast(result, low.result.type)
+
+
+@lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(low: Lowering, self: Lazy, mask: Lazy, value: Lazy | Number) -> Lazy:
+    if mask.type is not Type.BOOL or self.type not in COMPUTABLE:
+        raise NotLowered(f"{self.type} with a mask of {mask.type}")
+    if not isinstance(value, Lazy):
+        check_fits(value, self.type)
+    return low.map(_chosen, self.type, mask, low.lazy(value, self.type), self)

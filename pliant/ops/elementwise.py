@@ -1,0 +1,252 @@
+"""How an operator on elements at the same place is computed: types first, then values.
+
+The one idea: an operator says what it computes from values of one type; which type that is follows
+from its arguments, in one of few ways (`Promotion`), exactly as in eager PyTorch. Halves are
+computed in f32 and rounded after every operator; the few that eager PyTorch rounds in between say
+so (`steps`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+import torch
+
+from pliant.loop.define import Body, Definition, Index
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import Combine, Lowering, NotLowered, Number, computed_in, type_of
+from pliant.sym.cond import Cond
+from pliant.sym.expr import ONE, Expr
+from pliant.sym.floats import FloatExpr
+
+INTS: Final = frozenset({Type.I8, Type.I16, Type.I32, Type.I64, Type.U8})
+FLOATS: Final = frozenset({Type.F16, Type.BF16, Type.F32, Type.F64})
+NUMBERS: Final = INTS | FLOATS
+BITS: Final = INTS | {Type.BOOL}
+COMPUTABLE: Final = NUMBERS | {Type.BOOL}
+"""The types for which eager PyTorch has most operators. What an operator is called with for a type
+that isn't its own is left to PyTorch, which raises."""
+
+
+class Promotion(Enum):
+    """The type that arguments are brought to before they are computed with."""
+
+    COMMON = auto()  # what the arguments promote to
+    FLOAT = auto()  # the same, but integers become the default dtype
+    FIRST = auto()  # that of the first argument
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """A rule: `compute(body, *values)`, all values of one type, or of f32 for halves. The result is
+    cast to what the call returns."""
+
+    compute: Combine
+    on: frozenset[Type] = NUMBERS
+    promotion: Promotion = Promotion.COMMON
+    args: tuple[str, ...] = ("self",)  # names in the schema
+    # Numbers that have no say in the type, with their defaults.
+    options: tuple[tuple[str, Number], ...] = ()
+    cost: int = 1
+    steps: frozenset[Type] = frozenset()
+    rounded: bool = False  # options are numbers of the type, not of the wider one that computes
+    wide: bool = False  # a number as second argument isn't rounded to the type either
+    alike: bool = False  # all arguments must have one type
+
+    def __call__(self, low: Lowering, /, *args: Any, **kwargs: Any) -> Lazy:
+        names = [*self.args, *[name for name, _ in self.options]]
+        given = dict(self.options) | dict(zip(names, args)) | kwargs
+        if self.alike and len({given[name].type for name in self.args}) > 1:
+            raise NotLowered("of several types")
+        return elementwise(
+            low,
+            self.compute,
+            [given[name] for name in self.args],
+            [given[name] for name, _ in self.options],
+            on=self.on,
+            promotion=self.promotion,
+            cost=self.cost,
+            steps=self.steps,
+            rounded=self.rounded,
+            wide=self.wide,
+        )
+
+
+def elementwise(
+    low: Lowering,
+    compute: Combine,
+    args: Sequence[Lazy | Number],
+    options: Sequence[Number] = (),
+    *,
+    on: frozenset[Type] = NUMBERS,
+    promotion: Promotion = Promotion.COMMON,
+    cost: int = 1,
+    steps: frozenset[Type] = frozenset(),
+    rounded: bool = False,
+    wide: bool = False,
+) -> Lazy:
+    """The operator on these arguments; see `Pointwise` for what is said of it."""
+    common = working_type(low, args, promotion)
+    if common not in on:
+        raise NotLowered(f"of {common}")
+    working = computed_in(common)
+    lazies = [low.lazy(low.lazy(arg, common), working) for arg in args]
+    if wide and common in HALF and _is_number(args[1]):
+        lazies[1] = low.lazy(args[1], working)
+    for number in options:
+        check_fits(number, common)
+        lazies.append(low.lazy(low.lazy(number, common if rounded else working), working))
+    result = low.result.type
+    stepwise = common if common in HALF and common in steps else None
+
+    def combine(b: Body, *values: Value) -> Value:
+        body = b if stepwise is None else RoundingBody(b, stepwise)
+        return b.cast(compute(body, *values), result)
+
+    return low.map(combine, result, *lazies, cost=cost)
+
+
+def _is_number(x: Lazy | Number) -> bool:
+    return not isinstance(x, Lazy) or all(size is ONE for size in x.sizes)
+
+
+def working_type(low: Lowering, args: Sequence[Lazy | Number], promotion: Promotion) -> Type:
+    """The type that the arguments are brought to."""
+    if promotion is Promotion.FIRST:
+        assert isinstance(args[0], Lazy)
+        return args[0].type
+    dtype = common_dtype(args, low.default_dtype)
+    if promotion is Promotion.FLOAT and not dtype.is_floating_point:
+        dtype = low.default_dtype
+    return type_of(dtype)
+
+
+def common_dtype(args: Sequence[Lazy | Number], default: torch.dtype) -> torch.dtype:
+    """What the arguments promote to: `torch.result_type` of any number of them. Tensors with
+    dimensions come first, then those without, then numbers; a later group counts only if it is of
+    a higher category (bool, integer, float) than all before."""
+    ranked: tuple[list[torch.dtype], list[torch.dtype], list[torch.dtype]] = ([], [], [])
+    for arg in args:
+        if isinstance(arg, Lazy):
+            ranked[0 if arg.sizes else 1].append(arg.type.dtype)
+        else:
+            ranked[2].append(_dtype_of_number(arg, default))
+    result: torch.dtype | None = None
+    for group in reversed(ranked):
+        for dtype in group[1:]:
+            group[0] = torch.promote_types(group[0], dtype)
+        result = _over(group[0], result) if group else result
+    assert result is not None, "nothing to promote"
+    return result
+
+
+def _over(higher: torch.dtype, lower: torch.dtype | None) -> torch.dtype:
+    """What the type of a group becomes by the groups below it."""
+    if lower is None or _category(lower) <= _category(higher):
+        return higher
+    return torch.promote_types(higher, lower)
+
+
+def _category(dtype: torch.dtype) -> int:
+    return 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1
+
+
+_KINDS: Final[tuple[tuple[tuple[type, ...], torch.dtype | None], ...]] = (
+    ((bool, Cond), torch.bool),
+    ((int, Expr), torch.int64),
+    ((float, FloatExpr), None),
+)
+
+
+def _dtype_of_number(x: Number, default: torch.dtype) -> torch.dtype:
+    for kinds, dtype in _KINDS:
+        if isinstance(x, kinds):
+            return dtype or default
+    raise NotLowered(f"a number that is a {type(x).__name__}")
+
+
+def check_fits(x: Number, t: Type) -> None:
+    """Some numbers are converted so that what doesn't fit is an error: PyTorch raises it."""
+    value = x.value if isinstance(x, Expr | FloatExpr) else x
+    if value is None or isinstance(value, bool | Cond) or t is Type.BOOL:
+        return
+    if not isinstance(value, int | float):
+        raise NotLowered(f"a number that is a {type(x).__name__}")
+    if t in INTEGER:
+        if not math.isfinite(value) or not smallest(t) <= value <= largest(t):
+            raise NotLowered(f"{value} as {t}")
+    elif math.isfinite(value) and abs(value) > torch.finfo(t.dtype).max:
+        raise NotLowered(f"{value} as {t}")
+
+
+class RoundingBody:
+    """A body in which every f32 is rounded to a half type as soon as it is computed."""
+
+    __slots__ = ("body", "half")
+
+    def __init__(self, body: Body, half: Type) -> None:
+        self.body = body
+        self.half = half
+
+    def __call__(self, op: Op, *args: Value) -> Value:
+        return self._rounded(self.body(op, *args))
+
+    def _rounded(self, value: Value) -> Value:
+        if value.type is not Type.F32:
+            return value
+        return self.body.cast(self.body.cast(value, self.half), Type.F32)
+
+    def constant(self, number: int | float | bool, type: Type) -> Value:
+        return self._rounded(self.body.constant(number, type))
+
+    def cast(self, value: Value, type: Type) -> Value:
+        return self.body.cast(value, type)
+
+    def bitcast(self, value: Value, type: Type) -> Value:
+        return self.body.bitcast(value, type)
+
+    def iota(self, index: Expr | int) -> Value:
+        return self.body.iota(index)
+
+    def as_index(self, value: Value) -> Expr:
+        return self.body.as_index(value)
+
+    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+        return self.body.read(of, place, mask)
+
+    def fault(self, when: Value) -> None:
+        self.body.fault(when)
+
+    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+        return self.body.once(key, index, make)
+
+
+# --------------------------------------------------------------------------------------------------
+# Small words for computing
+
+
+def op(op: Op) -> Combine:
+    """One operation of the loop IR."""
+    return lambda b, *values: b(op, *values)
+
+
+def like(b: Body, number: int | float | bool, value: Value) -> Value:
+    """A constant of the type of a value."""
+    t = value.type
+    if t is Type.BOOL:
+        return b.constant(bool(number), t)
+    return b.constant(int(number) if t in INTEGER else float(number), t)
+
+
+def is_float(value: Value) -> bool:
+    return value.type.kind == "float"
+
+
+def unchanged(b: Body, x: Value) -> Value:
+    return x

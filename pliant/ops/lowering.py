@@ -1,0 +1,300 @@
+"""The table of rules, and what a rule may use.
+
+A rule is given the arguments of the ATen call, with a `Lazy` for each tensor, and returns a `Lazy`
+for each result:
+
+    @lowers("aten.relu.default")
+    def relu(low, x):
+        return low.map(lambda b, v: b(Op.MAXIMUM, v, b.constant(0, v.type)), x.type, x)
+
+The one idea: a rule that meets a case it has no loops for raises `NotLowered`, and the operator is
+called in PyTorch instead. So a rule states what it knows and nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from pliant.loop.define import Body, Computed, Definition, Index, Reduced
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import BY_DTYPE, HALF, INTEGER, Type, wrapped
+from pliant.ops.lazy import At, Lazy, Memory, in_memory
+from pliant.sym.cond import Cond
+from pliant.sym.expr import ONE, ZERO, Expr, if_else, integer, symbol
+from pliant.sym.floats import FloatExpr
+
+Number = int | float | bool | Expr | FloatExpr | Cond
+Rule = Callable[..., Any]
+Combine = Callable[..., Value]  # (body, *values) -> value
+
+RULES: Final[dict[str, Rule]] = {}
+"""By name of the operator with its overload, as `aten.add.Tensor`."""
+
+
+class NotLowered(Exception):
+    """There are no loops for this call: PyTorch runs it."""
+
+
+def lowers(*names: str) -> Callable[[Rule], Rule]:
+    """Enter a rule into the table."""
+
+    def enter(rule: Rule) -> Rule:
+        for name in names:
+            assert name not in RULES, f"two rules for {name}"
+            RULES[name] = rule
+        return rule
+
+    return enter
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a result has to be."""
+
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    dtype: torch.dtype
+
+    @property
+    def type(self) -> Type:
+        return type_of(self.dtype)
+
+
+def type_of(dtype: torch.dtype) -> Type:
+    """The element type of a dtype that loops can compute with."""
+    found = BY_DTYPE.get(dtype)
+    if found is None:
+        raise NotLowered(f"{dtype}")
+    return found
+
+
+def computed_in(t: Type) -> Type:
+    """The type in which an operator on this type computes: halves in f32."""
+    return Type.F32 if t in HALF else t
+
+
+@dataclass(slots=True)
+class Lowering:
+    """What rules may use, and what they leave behind: definitions, in the order in which they were
+    made. `results` is what the call being lowered returns."""
+
+    definitions: list[Definition] = field(default_factory=list)
+    results: tuple[Meta, ...] = ()
+    known: Callable[[Cond], bool | None] = lambda cond: cond.value  # what is known of sizes
+    simplify: Callable[[Expr], Expr] = lambda expr: expr
+    default_dtype: torch.dtype = torch.float32
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def result(self) -> Meta:
+        (only,) = self.results
+        return only
+
+    # ---- values
+
+    def lazy(self, x: Lazy | Number, type: Type) -> Lazy:
+        """As a tensor of this type; numbers are tensors without dimensions."""
+        if isinstance(x, Lazy):
+            return self.cast(x, type)
+        return Lazy((), type, lambda b, index: number(b, x, type), 0)
+
+    def cast(self, x: Lazy, type: Type) -> Lazy:
+        """`Tensor.to` another type."""
+        if x.type is type:
+            return x
+        return self.map(lambda b, v: b.cast(v, type), type, x)
+
+    def map(self, combine: Combine, type: Type, *xs: Lazy, cost: int = 1) -> Lazy:
+        """Elementwise, with broadcasting; `combine(body, *values)` gives a value of `type`."""
+        sizes = self.broadcast([x.sizes for x in xs])
+        ats = [_spread(x, sizes) for x in xs]
+
+        def at(b: Body, index: Index) -> Value:
+            return b.once(at, index, lambda: combine(b, *[one(b, index) for one in ats]))
+
+        total = cost + sum([x.cost for x in xs])
+        return Lazy(sizes, type, at, total, sum([x.reads for x in xs]))
+
+    def generate(self, sizes: Sequence[Expr], type: Type, at: At, cost: int = 1) -> Lazy:
+        """Each element from its index: arange, tril, and everything that reads elsewhere. For the
+        latter say the `cost` of what is read."""
+
+        def shared(b: Body, index: Index) -> Value:
+            return b.once(shared, index, lambda: at(b, index))
+
+        return Lazy(tuple(sizes), type, shared, cost, 0)
+
+    def reduce(
+        self,
+        op: Op,
+        x: Lazy,
+        dims: Sequence[int],
+        keepdim: bool = False,
+        then: Callable[[Body, Value], Value] | None = None,
+        type: Type | None = None,
+        args: Callable[[Body, Value, Index], tuple[Value, ...]] | None = None,
+    ) -> Lazy:
+        """Over `dims` of x (not negative). `then` finishes each result, which has `type` (that of x
+        unless said otherwise). `args` are the arguments of the reduction, from the value and the
+        whole index of an element; by default the value alone."""
+        outer = [d for d in range(len(x.sizes)) if d not in dims]
+        inner = sorted(dims)
+
+        def at(b: Body, row: Index, place: Index) -> tuple[Value, ...]:
+            where = dict(zip(outer, row)) | dict(zip(inner, place))
+            index = tuple([where[d] for d in range(len(x.sizes))])
+            value = x.at(b, index)
+            return (value,) if args is None else args(b, value, index)
+
+        def finish(b: Body, value: Value, row: Index) -> Value:
+            return value if then is None else then(b, value)
+
+        body = Reduced(tuple([x.sizes[d] for d in inner]), op, at, finish)
+        found = self.define(tuple([x.sizes[d] for d in outer]), type or x.type, body)
+        kept = tuple([ONE if d in dims else x.sizes[d] for d in range(len(x.sizes))])
+        return unsqueezed(in_memory(found), kept) if keepdim else in_memory(found)
+
+    def realize(self, x: Lazy, strides: Sequence[Expr] | None = None) -> Lazy:
+        """The same tensor, in memory of its own (or the one it is in, if `strides` don't matter)."""
+        if x.memory is not None and strides is None:
+            return x
+        body = Computed(x.at)
+        return in_memory(self.define(x.sizes, x.type, body, strides))
+
+    def define(
+        self,
+        sizes: tuple[Expr, ...],
+        type: Type,
+        body: Computed | Reduced | None,
+        strides: Sequence[Expr] | None = None,
+        into: Definition | None = None,
+    ) -> Definition:
+        laid_out = contiguous(sizes) if strides is None else tuple(strides)
+        new = Definition(f"t{next(self._numbers)}", sizes, laid_out, type, body, into)
+        self.definitions.append(new)
+        return new
+
+    # ---- sizes
+
+    def broadcast(self, shapes: Sequence[tuple[Expr, ...]]) -> tuple[Expr, ...]:
+        """The sizes of the result. Sizes that differ are 1 or not broadcast: that was found out
+        when the program was captured."""
+        rank = max([len(shape) for shape in shapes], default=0)
+        padded = [(ONE,) * (rank - len(shape)) + shape for shape in shapes]
+        return tuple([self._common(sizes) for sizes in zip(*padded)])
+
+    def _common(self, sizes: Sequence[Expr]) -> Expr:
+        distinct = {self.simplify(size) for size in sizes} - {ONE}
+        if len(distinct) > 1:
+            raise NotLowered(f"broadcasting {', '.join(map(str, distinct))}")
+        return distinct.pop() if distinct else ONE
+
+    def dims(self, x: Lazy, dims: Any) -> list[int]:
+        """Dimensions as a list without negative ones; None or an empty list is all of them."""
+        rank = len(x.sizes)
+        if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+            return list(range(rank))
+        given = [dims] if isinstance(dims, int) else list(dims)
+        return [d % max(rank, 1) for d in given] if rank else []
+
+
+def _spread(x: Lazy, sizes: tuple[Expr, ...]) -> At:
+    """Read x at an index of a tensor that x is broadcast to."""
+    first = len(sizes) - len(x.sizes)
+    fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
+    if not first and not any(fixed):
+        return x.at
+
+    def at(b: Body, index: Index) -> Value:
+        mine = [ZERO if one else index[first + d] for d, one in enumerate(fixed)]
+        return x.at(b, tuple(mine))
+
+    return at
+
+
+def unsqueezed(x: Lazy, sizes: tuple[Expr, ...]) -> Lazy:
+    """With dimensions of size 1 added, so that the sizes are these."""
+    mine = [d for d, size in enumerate(sizes) if size is not ONE]
+    theirs = [d for d, size in enumerate(x.sizes) if size is not ONE]
+    assert len(mine) == len(theirs), (x.sizes, sizes)
+    where = dict(zip(theirs, mine))
+
+    def at(b: Body, index: Index) -> Value:
+        return x.at(b, tuple([index[where[d]] if d in where else ZERO for d in range(len(x.sizes))]))
+
+    memory = x.memory
+    if memory is not None:  # it stands where it stood
+        steps = dict(zip(mine, [memory.strides[d] for d in theirs]))
+        strides = tuple([steps.get(d, ONE) for d in range(len(sizes))])
+        memory = Memory(memory.of, strides, memory.offset)
+    return Lazy(sizes, x.type, at, x.cost, x.reads, memory)
+
+
+def contiguous(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The strides of a tensor whose elements stand one after the other."""
+    strides: list[Expr] = []
+    step = integer(1)
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def number(b: Body, x: Number, t: Type) -> Value:
+    """A number of the program as a value of this type, as `Tensor.fill_` converts it."""
+    if isinstance(x, Cond):
+        x = if_else(x, 1, 0)
+    if isinstance(x, FloatExpr):
+        if x.value is None:
+            return b.cast(float_value(b, x), t)
+        x = x.value
+    if isinstance(x, Expr):
+        if x.value is None:
+            return b.cast(b.iota(x), t)
+        x = x.value
+    return constant(b, x, t)
+
+
+def constant(b: Body, x: int | float | bool, t: Type) -> Value:
+    """A constant, converted to this type."""
+    if t is Type.BOOL:
+        return b.constant(bool(x), t)
+    if t in INTEGER:
+        return b.constant(wrapped(int(x), t), t)
+    return b.constant(float(x), t)
+
+
+def float_value(b: Body, x: Any) -> Value:
+    """A symbolic float as f64. The value of a symbol is passed among the sizes, as its bits."""
+    if isinstance(x, Expr):
+        return b.cast(b.iota(x), Type.F64)
+    if x.value is not None:
+        return b.constant(float(x.value), Type.F64)
+    if x.op == "to_float":
+        return float_value(b, x.args[0])
+    if x.op == "fsymbol":
+        return b.bitcast(b.iota(float_bits(x)), Type.F64)
+    op = _FLOAT_OPS.get(x.op)
+    if op is None:
+        raise NotLowered(f"the number {x}")
+    return b(op, *[float_value(b, arg) for arg in x.args])
+
+
+def float_bits(x: FloatExpr) -> Expr:
+    """The integer symbol that stands for the bits of a float symbol."""
+    return symbol(f"bits_{x.args[0]}")
+
+
+_FLOAT_OPS: Final = {
+    "fadd": Op.ADD,
+    "fsub": Op.SUB,
+    "fmul": Op.MUL,
+    "truediv": Op.DIV,
+    "fneg": Op.NEG,
+    "fabs": Op.ABS,
+}

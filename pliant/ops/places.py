@@ -1,0 +1,152 @@
+"""Reading a tensor at some places only, and at places that the data say.
+
+The one idea: elements that stand outside of a tensor are never loaded. What is read for a condition
+is read through a body that adds the condition to every load (and to every fault), so that the index
+may be anything where the condition is false. Whoever uses a value read so selects by the same
+condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pliant.loop.define import Body, Definition, Index
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import INTEGER, Type
+from pliant.ops.elementwise import check_fits
+from pliant.ops.lazy import At, Lazy
+from pliant.ops.lowering import Lowering, NotLowered, Number
+from pliant.sym.cond import ge
+from pliant.sym.expr import Expr, as_expr
+from pliant.sym.floats import FloatExpr
+
+INDEX_TYPES = frozenset({Type.I64, Type.I32})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked:
+    """A body whose loads and faults happen only where `mask` is true."""
+
+    body: Body
+    mask: Value
+
+    def __call__(self, op: Op, *args: Value) -> Value:
+        return self.body(op, *args)
+
+    def constant(self, number: int | float | bool, type: Type) -> Value:
+        return self.body.constant(number, type)
+
+    def cast(self, value: Value, type: Type) -> Value:
+        return self.body.cast(value, type)
+
+    def bitcast(self, value: Value, type: Type) -> Value:
+        return self.body.bitcast(value, type)
+
+    def iota(self, index: Expr | int) -> Value:
+        return self.body.iota(index)
+
+    def as_index(self, value: Value) -> Expr:
+        return self.body.as_index(value)
+
+    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+        both = self.mask if mask is None else self.body(Op.AND, self.mask, mask)
+        return self.body.read(of, place, both)
+
+    def fault(self, when: Value) -> None:
+        self.body.fault(self.body(Op.AND, self.mask, when))
+
+    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+        return self.body.once((key, self.mask), index, make)
+
+
+def reading(
+    low: Lowering, sizes: Sequence[Expr], t: Type, at: At, *xs: Lazy, times: int = 1
+) -> Lazy:
+    """A tensor each of whose elements needs `times` elements of each of `xs`."""
+    cost = 2 + times * sum([x.cost for x in xs])
+    return replace(low.generate(sizes, t, at, cost), reads=times * sum([x.reads for x in xs]))
+
+
+def compared(b: Body, op: Op, i: Expr | int, j: Expr | int) -> Value:
+    """A comparison of two indices."""
+    return b(op, b.iota(i), b.iota(j))
+
+
+def all_of(b: Body, conditions: Sequence[Value]) -> Value | None:
+    """Their conjunction; None if there are none, so that it always holds."""
+    found: Value | None = None
+    for condition in conditions:
+        found = condition if found is None else b(Op.AND, found, condition)
+    return found
+
+
+def read_where(
+    b: Body, x: Lazy, index: Index, inside: Value | None, otherwise: Callable[[], Value]
+) -> Value:
+    """The element where the condition holds, which is where the index has to be valid."""
+    if inside is None:
+        return x.at(b, index)
+    return b(Op.SELECT, inside, x.at(Masked(b, inside), index), otherwise())
+
+
+def zero(b: Body, t: Type) -> Value:
+    return b.constant({"bool": False, "float": 0.0}.get(t.kind, 0), t)
+
+
+def position(
+    low: Lowering, b: Body, value: Value, size: Expr, wraps: bool
+) -> tuple[Expr, Value | None]:
+    """The index that an element of an index tensor stands for, and the condition for reading there
+    (None: always). Out of range is a fault; then the index is some valid one, if there is any."""
+    chosen, n = b.cast(value, Type.I64), b.iota(size)
+    nothing = b.constant(0, Type.I64)
+    if wraps:
+        chosen = b(Op.SELECT, b(Op.LT, chosen, nothing), b(Op.ADD, chosen, n), chosen)
+    outside = b(Op.OR, b(Op.LT, chosen, nothing), b(Op.GE, chosen, n))
+    b.fault(outside)
+    if low.known(ge(size, 1)):
+        last = b.iota(size - 1)
+        return b.as_index(b(Op.MAXIMUM, nothing, b(Op.MINIMUM, chosen, last))), None
+    return b.as_index(chosen), b(Op.NOT, outside)
+
+
+def index_tensor(x: Lazy) -> Lazy:
+    """The tensor, if its elements are indices."""
+    if x.type not in INDEX_TYPES:
+        raise NotLowered(f"indices of type {x.type}")
+    return x
+
+
+def stored(low: Lowering, x: Lazy, times: int) -> Lazy:
+    """The tensor in memory, if each element is read so often that computing it would cost more."""
+    if x.memory is not None or times <= 1 or x.cost <= 2:
+        return x
+    return low.realize(x)
+
+
+def fitting(x: Number, t: Type) -> Number:
+    """The number, if `Tensor.fill_` takes it for this type: it refuses what overflows."""
+    check_fits(x, t)
+    unknown = isinstance(x, Expr | FloatExpr) and x.value is None
+    if unknown and t in INTEGER and not (isinstance(x, Expr) and t is Type.I64):
+        raise NotLowered(f"{x} as {t}")
+    return x
+
+
+def normal_dim(dim: int, rank: int) -> int:
+    """Not negative; of a tensor without dimensions, 0."""
+    return dim % max(rank, 1)
+
+
+def is_one(low: Lowering, size: Expr | int) -> bool:
+    """Surely 1."""
+    size = as_expr(size)
+    return low.simplify(size).value == 1
+
+
+def spread_index(low: Lowering, sizes: Sequence[Expr], index: Index) -> Index:
+    """The index into a tensor of these sizes that is broadcast to one with this index."""
+    first = len(index) - len(sizes)
+    zero_at = [is_one(low, size) for size in sizes]
+    return tuple([as_expr(0) if one else index[first + d] for d, one in enumerate(zero_at)])

@@ -1,0 +1,539 @@
+"""Operators that compute each element from the elements at the same place: tables.
+
+The one idea: an entry is what is computed from values of one type (`elementwise` has the rest), so
+that most operators are a line. Here are arithmetic, comparisons, bits and functions of floats;
+`activations`, `powers` and `copies` have the others.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from pliant.loop.define import Body
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import INTEGER, SIGNED, Type
+from pliant.ops import activations, copies, powers
+from pliant.ops.elementwise import (
+    BITS,
+    COMPUTABLE,
+    FLOATS,
+    INTS,
+    NUMBERS,
+    Pointwise,
+    Promotion,
+    check_fits,
+    common_dtype,
+    elementwise,
+    is_float,
+    like,
+    op,
+    unchanged,
+    working_type,
+)
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import RULES, Combine, Lowering, NotLowered, Number, lowers
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+
+BINARY: Final = ("self", "other")
+
+# --------------------------------------------------------------------------------------------------
+# Arithmetic
+
+
+def _add(b: Body, x: Value, y: Value) -> Value:
+    return b(Op.OR, x, y) if x.type is Type.BOOL else b(Op.ADD, x, y)
+
+
+def _mul(b: Body, x: Value, y: Value) -> Value:
+    return b(Op.AND, x, y) if x.type is Type.BOOL else b(Op.MUL, x, y)
+
+
+def _add_scaled(b: Body, x: Value, y: Value, alpha: Value) -> Value:
+    """x + alpha * y, which eager PyTorch rounds once."""
+    if is_float(x):
+        return b(Op.FMA, y, alpha, x)
+    return b(Op.ADD, x, b(Op.MUL, y, alpha))
+
+
+def _sub_scaled(b: Body, x: Value, y: Value, alpha: Value) -> Value:
+    return _add_scaled(b, x, y, b(Op.NEG, alpha))
+
+
+def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Lazy:
+    """x + alpha * y, or x - alpha * y. Bools can't be subtracted, whatever from."""
+    if minus and any(_is_bool(arg) for arg in (x, y)):
+        raise NotLowered("of bool")
+    if is_one(alpha):
+        plain = op(Op.SUB) if minus else _add
+        return elementwise(low, plain, [x, y], on=NUMBERS if minus else COMPUTABLE)
+    scaled = _sub_scaled if minus else _add_scaled
+    return elementwise(low, scaled, [x, y], [alpha], rounded=True)
+
+
+def _is_bool(x: Lazy | Number) -> bool:
+    return x.type is Type.BOOL if isinstance(x, Lazy) else isinstance(x, bool | Cond)
+
+
+def is_one(x: Number) -> bool:
+    value = x.value if isinstance(x, Expr | FloatExpr) else x
+    return isinstance(value, int | float) and value == 1
+
+
+@lowers("aten.add.Tensor", "aten.add.Scalar")
+def add(low: Lowering, self: Lazy, other: Lazy | Number, alpha: Number = 1) -> Lazy:
+    return _summed(low, self, other, alpha, minus=False)
+
+
+@lowers("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(low: Lowering, self: Lazy, other: Lazy | Number, alpha: Number = 1) -> Lazy:
+    return _summed(low, self, other, alpha, minus=True)
+
+
+@lowers("aten.rsub.Tensor", "aten.rsub.Scalar")
+def rsub(low: Lowering, self: Lazy, other: Lazy | Number, alpha: Number = 1) -> Lazy:
+    return _summed(low, other, self, alpha, minus=True)
+
+
+def _addcmul(b: Body, x: Value, y: Value, z: Value, value: Value) -> Value:
+    if is_float(x):
+        return b(Op.FMA, b(Op.MUL, value, y), z, x)
+    return b(Op.ADD, x, b(Op.MUL, b(Op.MUL, value, y), z))
+
+
+def _addcdiv(b: Body, x: Value, y: Value, z: Value, value: Value) -> Value:
+    return b(Op.ADD, x, b(Op.DIV, b(Op.MUL, value, y), z))
+
+
+@lowers("aten.addcdiv.default")
+def addcdiv(low: Lowering, self: Lazy, tensor1: Lazy, tensor2: Lazy, *, value: Number = 1) -> Lazy:
+    if not {tensor1.type, tensor2.type} & FLOATS:
+        raise NotLowered("division of integers")
+    return elementwise(low, _addcdiv, [self, tensor1, tensor2], [value], on=FLOATS, cost=5)
+
+
+def _lerp(b: Body, start: Value, end: Value, weight: Value) -> Value:
+    """From the end that is nearer, so that both ends are exact."""
+    distance = b(Op.SUB, end, start)
+    one = like(b, 1, start)
+    near_start = b(Op.LT, b(Op.ABS, weight), like(b, 0.5, start))
+    forwards = b(Op.FMA, weight, distance, start)
+    backwards = b(Op.FMA, distance, b(Op.SUB, weight, one), end)
+    return b(Op.SELECT, near_start, forwards, backwards)
+
+
+# --------------------------------------------------------------------------------------------------
+# Division. Integers divided by 0 are an error.
+
+
+def _checked(division: Op) -> Combine:
+    def compute(b: Body, x: Value, y: Value) -> Value:
+        if y.type in INTEGER and not (y.op is Op.CONSTANT and y.constant):
+            b.fault(b(Op.EQ, y, like(b, 0, y)))
+        return b(division, x, y)
+
+    return compute
+
+
+def _trunc_div_in_steps(b: Body, x: Value, y: Value) -> Value:
+    return b(Op.TRUNC, b(Op.DIV, x, y))
+
+
+def _floor_div_in_steps(b: Body, x: Value, y: Value) -> Value:
+    """What FLOOR_DIV does, so that each step can be rounded."""
+    zero, one = like(b, 0, x), like(b, 1, x)
+    rest = b(Op.FMOD, x, y)
+    quotient = b(Op.DIV, b(Op.SUB, x, rest), y)
+    signs_differ = b(Op.XOR, b(Op.LT, y, zero), b(Op.LT, rest, zero))
+    too_large = b(Op.AND, b(Op.NE, rest, zero), signs_differ)
+    quotient = b(Op.SELECT, too_large, b(Op.SUB, quotient, one), quotient)
+    below = b(Op.FLOOR, quotient)
+    nearer = b(Op.GT, b(Op.SUB, quotient, below), like(b, 0.5, x))
+    result = b(Op.SELECT, nearer, b(Op.ADD, below, one), below)
+    plain = b(Op.DIV, x, y)
+    result = b(Op.SELECT, b(Op.EQ, quotient, zero), b(Op.COPYSIGN, zero, plain), result)
+    return b(Op.SELECT, b(Op.EQ, y, zero), plain, result)
+
+
+_HALF_STEPS: Final = frozenset({Type.BF16, Type.F16})
+
+TRUE_DIV: Final = Pointwise(op(Op.DIV), FLOATS, Promotion.FLOAT, BINARY, cost=4, wide=True)
+_TRUNC_DIV: Final = Pointwise(_checked(Op.TRUNC_DIV), NUMBERS, args=BINARY, cost=8, wide=True)
+_FLOOR_DIV: Final = replace(_TRUNC_DIV, compute=_checked(Op.FLOOR_DIV), cost=20)
+_IN_STEPS: Final = {
+    _TRUNC_DIV: replace(_TRUNC_DIV, compute=_trunc_div_in_steps, steps=_HALF_STEPS),
+    _FLOOR_DIV: replace(_FLOOR_DIV, compute=_floor_div_in_steps, steps=_HALF_STEPS),
+}
+"""How halves are divided by halves; by a number they are divided in f32."""
+
+
+def _divided(low: Lowering, rule: Pointwise, x: Lazy | Number, y: Lazy | Number) -> Lazy:
+    both_halves = isinstance(y, Lazy) and y.sizes and working_type(low, [x, y], rule.promotion)
+    return _IN_STEPS[rule](low, x, y) if both_halves in _HALF_STEPS else rule(low, x, y)
+
+
+@lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(low: Lowering, self: Lazy, other: Lazy | Number, rounding_mode: str | None) -> Lazy:
+    if rounding_mode is None:
+        return TRUE_DIV(low, self, other)
+    return _divided(low, _FLOOR_DIV if rounding_mode == "floor" else _TRUNC_DIV, self, other)
+
+
+@lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(low: Lowering, self: Lazy, other: Lazy | Number) -> Lazy:
+    return _divided(low, _FLOOR_DIV, self, other)
+
+
+# --------------------------------------------------------------------------------------------------
+# The smaller, the larger, between
+
+
+def _best(number: Op, on_bool: Op) -> Combine:
+    return lambda b, x, y: b(on_bool if x.type is Type.BOOL else number, x, y)
+
+
+@lowers("aten.clamp.default", "aten.clamp.Tensor")
+def clamp(
+    low: Lowering, self: Lazy, min: Lazy | Number | None = None, max: Lazy | Number | None = None
+) -> Lazy:
+    """min(max(x, lower), upper), where a nan stays one. The bound comes first: of -0.0 and 0.0,
+    which are equal, MAXIMUM gives its second argument."""
+
+    def compute(b: Body, x: Value, *bounds: Value) -> Value:
+        for which, bound in zip(given, bounds):
+            x = b(which, bound, x)
+        return x
+
+    given = [best for best, bound in ((Op.MAXIMUM, min), (Op.MINIMUM, max)) if bound is not None]
+    bounds = [bound for bound in (min, max) if bound is not None]
+    check_bounds(low, [self, *bounds])
+    return elementwise(low, compute, [self, *bounds])
+
+
+def check_bounds(low: Lowering, args: list[Lazy | Number]) -> None:
+    common = working_type(low, args, Promotion.COMMON)
+    for bound in args[1:]:
+        if not isinstance(bound, Lazy):
+            check_fits(bound, common)
+
+
+@lowers("aten.clamp_min.default", "aten.clamp_min.Tensor")
+def clamp_min(low: Lowering, self: Lazy, min: Lazy | Number) -> Lazy:
+    return clamp(low, self, min, None)
+
+
+@lowers("aten.clamp_max.default", "aten.clamp_max.Tensor")
+def clamp_max(low: Lowering, self: Lazy, max: Lazy | Number) -> Lazy:
+    return clamp(low, self, None, max)
+
+
+# --------------------------------------------------------------------------------------------------
+# Questions
+
+
+def _truth(b: Body, x: Value) -> Value:
+    return b.cast(x, Type.BOOL)
+
+
+def _logical(of: Op) -> Combine:
+    return lambda b, x, y: b(of, _truth(b, x), _truth(b, y))
+
+
+def _on_floats(ask: Combine, otherwise: bool = False) -> Combine:
+    """A question whose answer is known for what isn't a float."""
+
+    def compute(b: Body, x: Value) -> Value:
+        return ask(b, x) if is_float(x) else b.constant(otherwise, Type.BOOL)
+
+    return compute
+
+
+def _isfinite(b: Body, x: Value) -> Value:
+    return b(Op.LT, b(Op.ABS, x), like(b, math.inf, x))
+
+
+def _signbit(b: Body, x: Value) -> Value:
+    if is_float(x):
+        x = b.bitcast(x, Type.I32 if x.type is Type.F32 else Type.I64)
+    return b(Op.LT, x, like(b, 0, x)) if x.type in SIGNED else b.constant(False, Type.BOOL)
+
+
+# --------------------------------------------------------------------------------------------------
+# Signs and rounding
+
+
+def _sign(b: Body, x: Value) -> Value:
+    return x if x.type is Type.BOOL else b(Op.SIGN, x)
+
+
+def _rounding(of: Op) -> Combine:
+    """Integers are rounded already."""
+    return lambda b, x: b(of, x) if is_float(x) else x
+
+
+def _frac(b: Body, x: Value) -> Value:
+    return b(Op.SUB, x, b(Op.TRUNC, x))
+
+
+@lowers("aten.round.decimals")
+def round_decimals(low: Lowering, self: Lazy, decimals: int = 0) -> Lazy:
+    """Scaled by a power of ten, rounded, and scaled back."""
+    if not isinstance(decimals, int):
+        raise NotLowered("a number of decimals that is not known")
+    scale = 10.0 ** abs(decimals)
+    before, after = (Op.MUL, Op.DIV) if decimals > 0 else (Op.DIV, Op.MUL)
+
+    def compute(b: Body, x: Value) -> Value:
+        factor = like(b, scale, x)
+        return b(after, b(Op.ROUND, b(before, x, factor)), factor)
+
+    return elementwise(low, compute if decimals else op(Op.ROUND), [self], on=FLOATS)
+
+
+def _heaviside(b: Body, x: Value, y: Value) -> Value:
+    zero = like(b, 0, x)
+    return b(Op.SELECT, b(Op.EQ, x, zero), y, b.cast(b(Op.GT, x, zero), x.type))
+
+
+@lowers("aten.nan_to_num.default")
+def nan_to_num(
+    low: Lowering,
+    self: Lazy,
+    nan: Number | None = None,
+    posinf: Number | None = None,
+    neginf: Number | None = None,
+) -> Lazy:
+    if self.type not in FLOATS:
+        return elementwise(low, unchanged, [self], on=COMPUTABLE)
+    largest = torch.finfo(self.type.dtype).max
+    given = (nan, posinf, neginf)
+    numbers = [n if n is not None else d for n, d in zip(given, (0.0, largest, -largest))]
+
+    def compute(b: Body, x: Value, if_nan: Value, if_inf: Value, if_minus_inf: Value) -> Value:
+        inf, minus_inf = like(b, math.inf, x), like(b, -math.inf, x)
+        found = b(Op.SELECT, b(Op.EQ, x, minus_inf), if_minus_inf, x)
+        found = b(Op.SELECT, b(Op.EQ, x, inf), if_inf, found)
+        return b(Op.SELECT, b(Op.ISNAN, x), if_nan, found)
+
+    return elementwise(low, compute, [self, *numbers], promotion=Promotion.FIRST)
+
+
+# --------------------------------------------------------------------------------------------------
+# Functions of floats
+
+
+def _reciprocal(b: Body, x: Value) -> Value:
+    return b(Op.DIV, like(b, 1, x), x)
+
+
+def _scaled(factor: float) -> Combine:
+    return lambda b, x: b(Op.MUL, x, like(b, factor, x))
+
+
+def _sinc(b: Body, x: Value) -> Value:
+    turned = b(Op.MUL, x, like(b, math.pi, x))
+    there = b(Op.DIV, b(Op.SIN, turned), turned)
+    return b(Op.SELECT, b(Op.EQ, x, like(b, 0, x)), like(b, 1, x), there)
+
+
+def _x_times(function: Op) -> Combine:
+    """x * f(y), where 0 times anything but a nan is 0."""
+
+    def compute(b: Body, x: Value, y: Value) -> Value:
+        zero = like(b, 0, x)
+        found = b(Op.MUL, x, b(function, y))
+        found = b(Op.SELECT, b(Op.EQ, x, zero), zero, found)
+        return b(Op.SELECT, b(Op.ISNAN, y), like(b, math.nan, x), found)
+
+    return compute
+
+
+def _log_add(exponential: Op, factor: float) -> Combine:
+    """The logarithm of the sum of two powers, from the larger one."""
+
+    def compute(b: Body, x: Value, y: Value) -> Value:
+        distance = b(Op.ABS, b(Op.SUB, x, y))
+        rest = b(Op.LOG1P, b(exponential, b(Op.NEG, distance)))
+        if factor != 1:
+            rest = b(Op.MUL, rest, like(b, factor, x))
+        found = b(Op.ADD, b(Op.MAXIMUM, x, y), rest)
+        alike = b(Op.AND, b(Op.EQ, x, y), b(Op.ISINF, x))
+        return b(Op.SELECT, alike, x, found)
+
+    return compute
+
+
+def _square(b: Body, x: Value) -> Value:
+    return b(Op.MUL, x, x)
+
+
+def _float(compute: Combine, cost: int = 20) -> Pointwise:
+    """A function of one float; integers become floats."""
+    return Pointwise(compute, FLOATS, Promotion.FLOAT, cost=cost)
+
+
+def _binary(compute: Combine, on: frozenset[Type] = NUMBERS, cost: int = 1) -> Pointwise:
+    return Pointwise(compute, on, args=BINARY, cost=cost)
+
+
+_FUNCTIONS: Final = """
+    exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sigmoid erf erfc sinh cosh asin acos atan
+    asinh acosh atanh lgamma
+"""
+"""Those that are one operation."""
+
+_COMPARISONS: Final = "eq ne lt le gt ge"
+
+UNARY: Final[dict[str, Pointwise]] = {
+    "abs": Pointwise(op(Op.ABS)),
+    "neg": Pointwise(op(Op.NEG)),
+    "sign": Pointwise(_sign, COMPUTABLE),
+    "sgn": Pointwise(_sign, COMPUTABLE),
+    "floor": Pointwise(_rounding(Op.FLOOR)),
+    "ceil": Pointwise(_rounding(Op.CEIL)),
+    "trunc": Pointwise(_rounding(Op.TRUNC)),
+    "round": Pointwise(_rounding(Op.ROUND)),
+    "frac": Pointwise(_frac, FLOATS),
+    "square": Pointwise(_square),
+    "bitwise_not": Pointwise(op(Op.NOT), BITS),
+    "logical_not": Pointwise(lambda b, x: b(Op.NOT, _truth(b, x)), COMPUTABLE),
+    "signbit": Pointwise(_signbit, COMPUTABLE),
+    "isnan": Pointwise(_on_floats(op(Op.ISNAN)), COMPUTABLE),
+    "isinf": Pointwise(_on_floats(op(Op.ISINF)), COMPUTABLE),
+    "isfinite": Pointwise(_on_floats(_isfinite, True), COMPUTABLE),
+    "isposinf": Pointwise(_on_floats(lambda b, x: b(Op.EQ, x, like(b, math.inf, x))), COMPUTABLE),
+    "isneginf": Pointwise(_on_floats(lambda b, x: b(Op.EQ, x, like(b, -math.inf, x))), COMPUTABLE),
+    "sqrt": _float(op(Op.SQRT), 5),
+    "rsqrt": _float(op(Op.RSQRT), 8),
+    "reciprocal": _float(_reciprocal, 4),
+    "sinc": _float(_sinc, 25),
+    "deg2rad": _float(_scaled(math.pi / 180), 1),
+    "rad2deg": _float(_scaled(180 / math.pi), 1),
+    **{name: _float(op(Op[name.upper()])) for name in _FUNCTIONS.split()},
+}
+"""`aten.name.default`."""
+
+_REMAINDER: Final = _binary(_checked(Op.REMAINDER), cost=15)
+_FMOD: Final = _binary(_checked(Op.FMOD), cost=15)
+_XLOGY: Final = Pointwise(_x_times(Op.LOG), FLOATS, Promotion.FLOAT, BINARY, (), 25, _HALF_STEPS)
+_XLOG1PY: Final = replace(_XLOGY, compute=_x_times(Op.LOG1P))
+_COPYSIGN: Final = Pointwise(op(Op.COPYSIGN), FLOATS, Promotion.FLOAT, BINARY)
+_MINIMUM: Final = _binary(_best(Op.MINIMUM, Op.AND), COMPUTABLE)
+_MAXIMUM: Final = _binary(_best(Op.MAXIMUM, Op.OR), COMPUTABLE)
+
+OTHERS: Final[dict[str, Pointwise]] = {
+    "mul.Tensor": Pointwise(_mul, COMPUTABLE, args=BINARY, wide=True),
+    "mul.Scalar": Pointwise(_mul, COMPUTABLE, args=BINARY, wide=True),
+    "div.Tensor": TRUE_DIV,
+    "div.Scalar": TRUE_DIV,
+    "true_divide.Tensor": TRUE_DIV,
+    "true_divide.Scalar": TRUE_DIV,
+    "remainder.Tensor": _REMAINDER,
+    "remainder.Scalar": _REMAINDER,
+    "remainder.Scalar_Tensor": _REMAINDER,
+    "fmod.Tensor": _FMOD,
+    "fmod.Scalar": _FMOD,
+    "minimum.default": _MINIMUM,
+    "maximum.default": _MAXIMUM,
+    "min.other": _MINIMUM,
+    "max.other": _MAXIMUM,
+    "fmin.default": _binary(_best(Op.FMIN, Op.AND), COMPUTABLE),
+    "fmax.default": _binary(_best(Op.FMAX, Op.OR), COMPUTABLE),
+    "heaviside.default": Pointwise(_heaviside, args=("self", "values"), alike=True),
+    "atan2.default": Pointwise(op(Op.ATAN2), FLOATS, Promotion.FLOAT, BINARY, cost=40),
+    "hypot.default": _binary(op(Op.HYPOT), FLOATS, 30),
+    "nextafter.default": _binary(op(Op.NEXTAFTER), frozenset({Type.F32, Type.F64}), 20),
+    "copysign.Tensor": _COPYSIGN,
+    "copysign.Scalar": _COPYSIGN,
+    "xlogy.Tensor": _XLOGY,
+    "xlogy.Scalar_Self": _XLOGY,
+    "xlogy.Scalar_Other": _XLOGY,
+    "special_xlog1py.default": _XLOG1PY,
+    "special_xlog1py.self_scalar": _XLOG1PY,
+    "special_xlog1py.other_scalar": _XLOG1PY,
+    "logaddexp.default": _binary(_log_add(Op.EXP, 1.0), FLOATS, 45),
+    "logaddexp2.default": _binary(_log_add(Op.EXP2, 1 / math.log(2)), FLOATS, 45),
+    "addcmul.default": Pointwise(
+        _addcmul, args=("self", "tensor1", "tensor2"), options=(("value", 1),), cost=2
+    ),
+    "lerp.Tensor": Pointwise(_lerp, FLOATS, args=("self", "end", "weight"), cost=6),
+    "lerp.Scalar": Pointwise(_lerp, FLOATS, args=("self", "end"), options=(("weight", 0),), cost=6),
+    **{
+        f"logical_{name}.default": _binary(_logical(of), COMPUTABLE)
+        for name, of in (("and", Op.AND), ("or", Op.OR), ("xor", Op.XOR))
+    },
+    **{
+        f"bitwise_{name}.{overload}": _binary(op(of), BITS)
+        for name, of in (("and", Op.AND), ("or", Op.OR), ("xor", Op.XOR))
+        for overload in ("Tensor", "Scalar", "Scalar_Tensor")
+    },
+    **{
+        f"bitwise_{name}_shift.{overload}": _binary(op(of), INTS)
+        for name, of in (("left", Op.SHL), ("right", Op.SHR))
+        for overload in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
+    **{
+        f"__{name}__.{overload}": _binary(op(of), on)
+        for name, of, on in (
+            ("and", Op.AND, BITS),
+            ("or", Op.OR, BITS),
+            ("xor", Op.XOR, BITS),
+            ("lshift", Op.SHL, INTS),
+            ("rshift", Op.SHR, INTS),
+        )
+        for overload in ("Tensor", "Scalar")
+    },
+    **{
+        f"{name}.{overload}": _binary(op(Op[name.upper()]), COMPUTABLE)
+        for name in _COMPARISONS.split()
+        for overload in ("Tensor", "Scalar")
+    },
+}
+
+ALIASES: Final = {
+    "mul": "multiply",
+    "sub": "subtract",
+    "div": "divide",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "ne": "not_equal",
+    "abs": "absolute",
+    "neg": "negative",
+    "trunc": "fix",
+    "clamp": "clip",
+    "acos": "arccos",
+    "asin": "arcsin",
+    "atan": "arctan",
+    "acosh": "arccosh",
+    "asinh": "arcsinh",
+    "atanh": "arctanh",
+    "atan2": "arctan2",
+    "sigmoid": "special_expit",
+    "logit": "special_logit",
+    "erf": "special_erf",
+    "erfc": "special_erfc",
+    "exp2": "special_exp2",
+    "expm1": "special_expm1",
+    "log1p": "special_log1p",
+    "sinc": "special_sinc",
+}
+"""Other names of the same operators, which have the same overloads."""
+
+
+for _name, _rule in (*[(f"{name}.default", rule) for name, rule in UNARY.items()], *OTHERS.items()):
+    lowers(f"aten.{_name}")(_rule)
+
+
+for _name, _rule in list(RULES.items()):
+    _, _base, _overload = _name.split(".")
+    for _alias in ALIASES.get(_base, "").split():
+        lowers(f"aten.{_alias}.{_overload}")(_rule)
+
+__all__ = ["RULES", "Pointwise", "Promotion", "activations", "common_dtype", "copies", "powers"]

@@ -1,0 +1,295 @@
+"""Windows of neighbours made one element: average and maximum.
+
+The one idea: a small window is written out, each of its elements read and combined in the order in
+which eager PyTorch takes them, so that results are equal to the last bit. Conditions stand only at
+those elements of a window that can be outside.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from pliant.loop.define import Body, Index, Reduced
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import FLOAT, NUMBER, Type, smallest
+from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.lowering import Lowering, NotLowered, computed_in, lowers
+from pliant.ops.places import all_of, compared, read_where, reading, stored, zero
+from pliant.sym.expr import ZERO, Expr, as_expr, maximum, minimum, product_of
+
+WRITTEN_OUT: Final = 36
+"""Larger windows are a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How windows lie along one dimension of a size."""
+
+    length: int
+    step: int
+    pad: int
+    apart: int
+    beyond: bool  # the last one may end outside of the padding
+    size: Expr
+
+    def first(self, i: Expr) -> Expr:
+        """Where the i-th begins, maybe below 0."""
+        return i * self.step - self.pad
+
+    def outside(self, b: Body, i: Expr, k: int) -> list[Value]:
+        """The conditions under which the k-th element of the i-th is an element."""
+        place, reach = self.first(i) + k * self.apart, k * self.apart
+        found = [compared(b, Op.GE, place, 0)] if reach < self.pad else []
+        if self.beyond or reach > (self.length - 1) * self.apart - self.pad:
+            found.append(compared(b, Op.LT, place, self.size))
+        return found
+
+
+def _windows(
+    x: Lazy, count: int, length: Any, step: Any, pad: Any, apart: Any, beyond: bool
+) -> list[Window]:
+    lengths = _each(length, count)
+    steps = _each(step, count) if step not in (None, [], ()) else lengths
+    rest = (_each(pad, count), _each(apart, count), x.sizes[-count:])
+    if len(x.sizes) not in (count + 1, count + 2):
+        raise NotLowered(f"windows over {len(x.sizes)} dimensions")
+    return [Window(n, s, p, a, beyond, size) for n, s, p, a, size in zip(lengths, steps, *rest)]
+
+
+def _each(given: Any, count: int) -> list[int]:
+    numbers = list(given) if isinstance(given, list | tuple) else [given]
+    if not all(isinstance(n, int) for n in numbers):
+        raise NotLowered("windows of a symbolic size")
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def _offsets(windows: Sequence[Window]) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*[range(window.length) for window in windows])
+
+
+def _place(windows: Sequence[Window], index: Index, offset: Sequence[int]) -> Index:
+    outer = index[: len(index) - len(windows)]
+    along = zip(windows, index[len(outer) :], offset, strict=True)
+    return (*outer, *[w.first(i) + k * w.apart for w, i, k in along])
+
+
+def _inside(
+    b: Body, windows: Sequence[Window], index: Index, offset: Sequence[int]
+) -> Value | None:
+    along = zip(windows, index[len(index) - len(windows) :], offset, strict=True)
+    return all_of(b, [cond for w, i, k in along for cond in w.outside(b, i, k)])
+
+
+# --------------------------------------------------------------------------------------------------
+# Average
+
+
+def _average(count: int) -> Callable[..., Lazy]:
+    def rule(
+        low: Lowering,
+        x: Lazy,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Lazy:
+        windows = _windows(x, count, kernel_size, stride, padding, 1, ceil_mode)
+        if divisor_override == 0:
+            raise NotLowered("a division by 0")
+
+        def divisors(index: Index) -> list[Expr]:
+            if divisor_override is not None:
+                return [as_expr(divisor_override)]
+            along = zip(windows, index[len(index) - count :], strict=True)
+            return [product_of([_counted(w, i, count_include_pad) for w, i in along])]
+
+        return _sum_over(low, x, windows, divisors)
+
+    return rule
+
+
+def _counted(window: Window, i: Expr, with_padding: bool) -> Expr:
+    """How many elements of the i-th window count."""
+    pad = window.pad if with_padding else 0
+    if not window.beyond and pad == window.pad:
+        return as_expr(window.length)
+    first = window.first(i)
+    end = minimum(first + window.length, window.size + pad)
+    # A window in the padding alone has the sum 0, whatever it is divided by.
+    return end - first if with_padding else maximum(end - maximum(first, ZERO), as_expr(1))
+
+
+def _sum_over(
+    low: Lowering,
+    x: Lazy,
+    windows: Sequence[Window],
+    divisors: Callable[[Index], list[Expr]],
+) -> Lazy:
+    t = x.type
+    working = computed_in(t)
+    if working not in FLOAT:
+        raise NotLowered(f"averages of {t}")
+    times = prod([window.length for window in windows])
+    source = stored(low, x, times)
+
+    def element(b: Body, index: Index, offset: Sequence[int]) -> Value:
+        inside = _inside(b, windows, index, offset)
+        place = _place(windows, index, offset)
+        return b.cast(read_where(b, source, place, inside, lambda: zero(b, t)), working)
+
+    def divided(b: Body, total: Value, index: Index) -> Value:
+        for number in divisors(index):
+            total = b(Op.DIV, total, b.cast(b.iota(number), working))
+        return b.cast(total, t)
+
+    def at(b: Body, index: Index) -> Value:
+        total = b.constant(0.0, working)
+        for offset in _offsets(windows):
+            total = b(Op.ADD, total, element(b, index, offset))
+        return divided(b, total, index)
+
+    sizes = low.result.sizes
+    if times <= WRITTEN_OUT:
+        return reading(low, sizes, t, at, source, times=times)
+    return _looped(low, source, windows, divided)
+
+
+def _looped(
+    low: Lowering,
+    source: Lazy,
+    windows: Sequence[Window],
+    divided: Callable[[Body, Value, Index], Value],
+) -> Lazy:
+    """A large window as a reduction."""
+    if any(w.pad or w.beyond for w in windows):
+        raise NotLowered("large windows that reach outside")
+    t = source.type
+
+    def at(b: Body, index: Index, inner: Index) -> tuple[Value, ...]:
+        outer = index[: len(index) - len(windows)]
+        along = zip(windows, index[len(outer) :], inner, strict=True)
+        place = (*outer, *[w.first(i) + k for w, i, k in along])
+        return (b.cast(source.at(b, place), computed_in(t)),)
+
+    over = tuple([as_expr(w.length) for w in windows])
+    return in_memory(low.define(low.result.sizes, t, Reduced(over, Op.SUM, at, divided)))
+
+
+lowers("aten.avg_pool1d.default")(_average(1))
+lowers("aten.avg_pool2d.default")(_average(2))
+lowers("aten.avg_pool3d.default")(_average(3))
+
+
+# Windows of an adaptive average differ in length unless one size divides the other.
+
+
+def _adaptive(count: int) -> Callable[..., Lazy]:
+    def rule(low: Lowering, x: Lazy, output_size: Any) -> Lazy:
+        windows = []
+        for size, wanted in zip(x.sizes[-count:], low.result.sizes[-count:], strict=True):
+            n, m = low.simplify(size).value, low.simplify(wanted).value
+            if n is None or not m or n % m:
+                raise NotLowered("windows of several lengths")
+            windows.append(Window(n // m, n // m, 0, 1, False, size))
+        lengths = [as_expr(window.length) for window in windows]
+        return _sum_over(low, x, windows, lambda index: lengths)
+
+    return rule
+
+
+lowers("aten.adaptive_avg_pool1d.default")(_adaptive(1))
+lowers("aten._adaptive_avg_pool2d.default")(_adaptive(2))
+lowers("aten._adaptive_avg_pool3d.default")(_adaptive(3))
+
+
+# --------------------------------------------------------------------------------------------------
+# Maximum
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Largest:
+    """The largest element of each window, the first of several; a nan is larger than all."""
+
+    low: Lowering
+    x: Lazy
+    windows: list[Window]
+
+    def at(self, b: Body, index: Index, position: bool) -> Value:
+        t = computed_in(self.x.type)
+        best = b.constant(float("-inf") if t in FLOAT else smallest(t), t)
+        where = self._first(b, index) if position else None
+        for offset in _offsets(self.windows):
+            inside = _inside(b, self.windows, index, offset)
+            place = _place(self.windows, index, offset)
+            read = read_where(b, self.x, place, inside, lambda: zero(b, self.x.type))
+            value = b.cast(read, t)
+            better = b(Op.GT, value, best)
+            if t in FLOAT:
+                better = b(Op.OR, better, b(Op.ISNAN, value))
+            if inside is not None:
+                better = b(Op.AND, better, inside)
+            best = b(Op.SELECT, better, value, best)
+            if where is not None:
+                where = b(Op.SELECT, better, b.iota(self._number(place)), where)
+        return b.cast(best, self.x.type) if where is None else where
+
+    def _number(self, place: Index) -> Expr:
+        """The position among all elements of a plane."""
+        number = ZERO
+        for i, window in zip(place[len(place) - len(self.windows) :], self.windows, strict=True):
+            number = number * window.size + i
+        return number
+
+    def _first(self, b: Body, index: Index) -> Value:
+        """The position of the first element of the window that is inside."""
+        firsts = []
+        outer = len(index) - len(self.windows)
+        for window, i in zip(self.windows, index[outer:], strict=True):
+            first, apart = window.first(i), window.apart
+            missing = (maximum(-first, ZERO) + (apart - 1)) // apart if window.pad else ZERO
+            firsts.append(first + missing * apart)
+        return b.iota(self._number((*index[:outer], *firsts)))
+
+
+def _largest(count: int, positions: bool) -> Callable[..., Any]:
+    def rule(
+        low: Lowering,
+        x: Lazy,
+        kernel_size: Any,
+        stride: Any = (),
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> Any:
+        windows = _windows(x, count, kernel_size, stride, padding, dilation, ceil_mode)
+        times = prod([window.length for window in windows])
+        if times > WRITTEN_OUT or computed_in(x.type) not in NUMBER:
+            raise NotLowered(f"the largest of {times} elements of type {x.type}")
+        source = stored(low, x, times)
+        found = _Largest(low, source, windows)
+        sizes = low.results[0].sizes
+
+        def values(b: Body, index: Index) -> Value:
+            return found.at(b, index, position=False)
+
+        best = reading(low, sizes, x.type, values, source, times=times)
+        if not positions:
+            return best
+
+        def places(b: Body, index: Index) -> Value:
+            return found.at(b, index, position=True)
+
+        return best, reading(low, sizes, Type.I64, places, source, times=times)
+
+    return rule
+
+
+for _count in (1, 2, 3):
+    lowers(f"aten.max_pool{_count}d.default")(_largest(_count, False))
+    lowers(f"aten.max_pool{_count}d_with_indices.default")(_largest(_count, True))

@@ -1,0 +1,108 @@
+"""Powers: the exponents that eager PyTorch computes in a way of their own, and all others.
+
+The one idea: a known exponent picks an entry of a table; integers to a known power are products,
+which wrap around as eager's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pliant.loop.define import Body
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import Type
+from pliant.ops.elementwise import (
+    FLOATS,
+    INTS,
+    NUMBERS,
+    Promotion,
+    check_fits,
+    elementwise,
+    like,
+    op,
+    unchanged,
+    working_type,
+)
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+
+
+def _cube(b: Body, x: Value) -> Value:
+    return b(Op.MUL, b(Op.MUL, x, x), x)
+
+
+def _inverse_square(b: Body, x: Value) -> Value:
+    return b(Op.DIV, like(b, 1, x), b(Op.MUL, x, x))
+
+
+SPECIAL: Final[dict[float, Callable[[Body, Value], Value]]] = {
+    0.0: lambda b, x: like(b, 1, x),
+    1.0: unchanged,
+    2.0: lambda b, x: b(Op.MUL, x, x),
+    3.0: _cube,
+    0.5: op(Op.SQRT),
+    -0.5: op(Op.RSQRT),
+    -1.0: lambda b, x: b(Op.DIV, like(b, 1, x), x),
+    -2.0: _inverse_square,
+}
+
+_GENERAL: Final = frozenset({(Type.F16, 0.5), (Type.F16, -0.5)})
+"""Where eager computes the power all the same: of -inf it isn't the root."""
+
+
+def known(x: Number) -> int | float | bool | None:
+    """The number, if it is known when the loops are made."""
+    value = x.value if isinstance(x, Expr | FloatExpr | Cond) else x
+    return value if isinstance(value, int | float) else None
+
+
+@lowers("aten.pow.Tensor_Scalar")
+def pow_scalar(low: Lowering, self: Lazy, exponent: Number) -> Lazy:
+    common = working_type(low, [self, exponent], Promotion.COMMON)
+    value = known(exponent)
+    if common in INTS:
+        return _integer_power(low, self, exponent, value)
+    if value is not None and float(value) in SPECIAL and (common, float(value)) not in _GENERAL:
+        # Eager rounds bfloat16 after each of the products.
+        special, steps = SPECIAL[float(value)], frozenset({Type.BF16})
+        x = low.cast(self, common)
+        return elementwise(low, special, [x], on=FLOATS, cost=4, steps=steps)
+    return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
+
+
+def _integer_power(low: Lowering, x: Lazy, exponent: Number, value: int | float | None) -> Lazy:
+    if not isinstance(value, int) or not 0 <= value < 1 << 16:
+        raise NotLowered("an integer to this power")
+    common = working_type(low, [x, exponent], Promotion.COMMON)
+    check_fits(value, common)
+
+    def compute(b: Body, base: Value) -> Value:
+        result, left = like(b, 1, base), value
+        while left:
+            result = b(Op.MUL, result, base) if left & 1 else result
+            left >>= 1
+            base = b(Op.MUL, base, base) if left else base
+        return result
+
+    return elementwise(low, compute, [low.cast(x, common)], on=INTS, cost=2 * value.bit_length())
+
+
+@lowers("aten.pow.Tensor_Tensor")
+def pow_tensor(low: Lowering, self: Lazy, exponent: Lazy) -> Lazy:
+    return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
+
+
+@lowers("aten.pow.Scalar")
+def pow_of_number(low: Lowering, self: Number, exponent: Lazy) -> Lazy:
+    value = known(self)
+    args = [self, exponent]
+    if value == 1:
+        return elementwise(low, lambda b, one, y: like(b, 1, y), args, on=NUMBERS)
+    if value == 2 and working_type(low, args, Promotion.COMMON) in INTS:
+        # Shifted by too many bits, or by less than none, it is 0, as is the power.
+        return elementwise(low, lambda b, two, y: b(Op.SHL, like(b, 1, y), y), args, on=INTS)
+    return elementwise(low, op(Op.POW), args, on=FLOATS, cost=40)

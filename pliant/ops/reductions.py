@@ -1,0 +1,503 @@
+"""Operators that make one number of many: sums, extremes, positions, variances, norms.
+
+The one idea: three types are said for each. Elements are cast to the type that eager PyTorch casts
+them to; they are accumulated in a wider one (`accumulated_in`: halves in f32, integers in i64), and
+what comes out is rounded once, to the type of the result. Variances are computed in two passes,
+mean first: the squares of small distances are summed, nothing cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from pliant.loop.define import Body, Index, address
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import HALF, INTEGER, Type
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import (
+    Lowering,
+    NotLowered,
+    Number,
+    computed_in,
+    contiguous,
+    lowers,
+    number,
+    type_of,
+    unsqueezed,
+)
+from pliant.sym.cond import ne0
+from pliant.sym.expr import ONE, Expr, product_of
+
+Then = Callable[[Body, Value], Value]
+
+COMPUTE_AGAIN_UP_TO: Final = 16
+"""What costs more operations is kept in memory where all of it is needed several times."""
+
+NOT_REDUCED: Final = frozenset({Type.U16, Type.U32, Type.U64})  # eager PyTorch has few of them
+
+
+# --------------------------------------------------------------------------------------------------
+# What all have in common
+
+
+def accumulated_in(t: Type) -> Type:
+    """The type in which sums of this type are computed."""
+    return Type.I64 if t in INTEGER else computed_in(t)
+
+
+def reduced(
+    low: Lowering,
+    op: Op,
+    x: Lazy,
+    dims: Sequence[int],
+    keepdim: bool = False,
+    then: Then | None = None,
+    type: Type | None = None,
+    args: Callable[[Body, Value, Index], tuple[Value, ...]] | None = None,
+) -> Lazy:
+    """`low.reduce`, where a tensor without dimensions is one with one element."""
+    if x.type in NOT_REDUCED:
+        raise NotLowered(f"a reduction of {x.type}")
+    if not x.sizes:
+        x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
+    return low.reduce(op, x, dims, keepdim, then, type, args)
+
+
+def rounded(type: Type) -> Then:
+    return lambda b, v: b.cast(v, type)
+
+
+def again(low: Lowering, x: Lazy) -> Lazy:
+    """A tensor that is read several times: in memory if it is costly to compute."""
+    return low.realize(x) if x.cost > COMPUTE_AGAIN_UP_TO else x
+
+
+def count(x: Lazy, dims: Sequence[int]) -> Expr:
+    """How many elements each result is of."""
+    return product_of([x.sizes[d] for d in dims])
+
+
+def with_ones(x: Lazy, sizes: Sequence[Expr], dims: Sequence[int]) -> Lazy:
+    """What was reduced over `dims` of a tensor of these sizes, so that it broadcasts with it."""
+    return unsqueezed(x, tuple([ONE if d in dims else size for d, size in enumerate(sizes)]))
+
+
+def need_elements(low: Lowering, x: Lazy, dims: Sequence[int]) -> None:
+    """There is no largest element of nothing: eager raises."""
+    for d in dims:
+        if low.known(ne0(x.sizes[d])) is not True:
+            raise NotLowered("an extreme of what may be empty")
+
+
+# --------------------------------------------------------------------------------------------------
+# Sums and products
+
+
+def _accumulate(
+    low: Lowering, op: Op, x: Lazy, dim: Any, keepdim: bool, then: Then | None = None
+) -> Lazy:
+    """Of the elements as the type of the result, or of `x` if it is in a wider one already."""
+    result = low.result.type
+    if result is Type.BOOL:
+        raise NotLowered("a sum or product as bool")
+    elements = low.cast(low.cast(x, result), accumulated_in(result))
+
+    def finish(b: Body, v: Value) -> Value:
+        return b.cast(v if then is None else then(b, v), result)
+
+    return reduced(low, op, elements, low.dims(x, dim), keepdim, finish, result)
+
+
+@lowers("aten.sum.default", "aten.sum.dim_IntList")
+def sum_(
+    low: Lowering,
+    x: Lazy,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Lazy:
+    return _accumulate(low, Op.SUM, x, dim, keepdim)
+
+
+@lowers("aten.nansum.default")
+def nansum(
+    low: Lowering,
+    x: Lazy,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Lazy:
+    if x.type.kind == "float":
+        x = low.map(_zero_if_nan, computed_in(x.type), low.cast(x, computed_in(x.type)))
+    return _accumulate(low, Op.SUM, x, dim, keepdim)
+
+
+def _zero_if_nan(b: Body, v: Value) -> Value:
+    return b(Op.SELECT, b(Op.ISNAN, v), b.constant(0.0, v.type), v)
+
+
+@lowers("aten.mean.default", "aten.mean.dim")
+def mean(
+    low: Lowering,
+    x: Lazy,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Lazy:
+    many = count(x, low.dims(x, dim))
+
+    def then(b: Body, total: Value) -> Value:
+        return b(Op.DIV, total, number(b, many, total.type))
+
+    return _accumulate(low, Op.SUM, x, dim, keepdim, then)
+
+
+@lowers("aten.prod.default", "aten.prod.dim_int")
+def prod(
+    low: Lowering,
+    x: Lazy,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Lazy:
+    return _accumulate(low, Op.PROD, x, dim, keepdim)
+
+
+@lowers("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def count_nonzero(low: Lowering, x: Lazy, dim: Any = None) -> Lazy:
+    ones = low.cast(low.cast(x, Type.BOOL), Type.I64)
+    return reduced(low, Op.SUM, ones, low.dims(x, dim))
+
+
+@lowers("aten.trace.default")
+def trace(low: Lowering, x: Lazy) -> Lazy:
+    if x.sizes[0] is not x.sizes[1]:
+        raise NotLowered("the trace of what may not be square")
+    diagonal = low.generate(x.sizes[:1], x.type, lambda b, index: x.at(b, index * 2), x.cost + 1)
+    return _accumulate(low, Op.SUM, diagonal, None, False)
+
+
+# --------------------------------------------------------------------------------------------------
+# Any and all
+
+
+@lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_(low: Lowering, x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
+    return _truth(low, Op.ANY, x, dim, keepdim)
+
+
+@lowers("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(low: Lowering, x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
+    return _truth(low, Op.ALL, x, dim, keepdim)
+
+
+def _truth(low: Lowering, op: Op, x: Lazy, dim: Any, keepdim: bool) -> Lazy:
+    result = low.result.type  # bool, but uint8 for uint8
+    truths = low.cast(x, Type.BOOL)
+    if isinstance(dim, list | tuple) and not dim:  # here no dimensions are none of them
+        return low.cast(truths, result)
+    return reduced(low, op, truths, low.dims(x, dim), keepdim, rounded(result), result)
+
+
+# --------------------------------------------------------------------------------------------------
+# Extremes and where they are
+
+_EXTREME: Final = {True: (Op.MAX, Op.ANY, Op.ARG_MAX), False: (Op.MIN, Op.ALL, Op.ARG_MIN)}
+
+
+def extreme(low: Lowering, largest: bool, x: Lazy, dims: Sequence[int], keepdim: bool) -> Lazy:
+    """The largest or smallest element, as what the elements are."""
+    need_elements(low, x, dims)
+    op, of_bools, _ = _EXTREME[largest]
+    chosen = of_bools if x.type is Type.BOOL else op
+    working = low.cast(x, computed_in(x.type))
+    return reduced(low, chosen, working, dims, keepdim, rounded(x.type), x.type)
+
+
+def position(low: Lowering, largest: bool, x: Lazy, dim: int | None, keepdim: bool) -> Lazy:
+    """Where the extreme is, the first of them: along `dim`, or counting all elements."""
+    dims = low.dims(x, dim)
+    need_elements(low, x, dims)
+    working = low.cast(x, Type.U8 if x.type is Type.BOOL else computed_in(x.type))
+    strides = contiguous(working.sizes or (ONE,))
+
+    def args(b: Body, v: Value, index: Index) -> tuple[Value, ...]:
+        at = address(index, strides) if dim is None else index[dims[0] if dims else 0]
+        return v, b.iota(at)
+
+    return reduced(low, _EXTREME[largest][2], working, dims, keepdim, None, Type.I64, args)
+
+
+@lowers("aten.amax.default")
+def amax(low: Lowering, x: Lazy, dim: Any = (), keepdim: bool = False) -> Lazy:
+    return extreme(low, True, x, low.dims(x, dim), keepdim)
+
+
+@lowers("aten.amin.default")
+def amin(low: Lowering, x: Lazy, dim: Any = (), keepdim: bool = False) -> Lazy:
+    return extreme(low, False, x, low.dims(x, dim), keepdim)
+
+
+@lowers("aten.aminmax.default", "aten._aminmax.default", "aten._aminmax.dim")
+def aminmax(
+    low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False
+) -> tuple[Lazy, Lazy]:
+    dims = low.dims(x, dim)
+    x = again(low, x)
+    return extreme(low, False, x, dims, keepdim), extreme(low, True, x, dims, keepdim)
+
+
+@lowers("aten.max.default")
+def max_of_all(low: Lowering, x: Lazy) -> Lazy:
+    return extreme(low, True, x, low.dims(x, None), False)
+
+
+@lowers("aten.min.default")
+def min_of_all(low: Lowering, x: Lazy) -> Lazy:
+    return extreme(low, False, x, low.dims(x, None), False)
+
+
+@lowers("aten.max.dim")
+def max_along(low: Lowering, x: Lazy, dim: int, keepdim: bool = False) -> tuple[Lazy, Lazy]:
+    return _along(low, True, x, dim, keepdim)
+
+
+@lowers("aten.min.dim")
+def min_along(low: Lowering, x: Lazy, dim: int, keepdim: bool = False) -> tuple[Lazy, Lazy]:
+    return _along(low, False, x, dim, keepdim)
+
+
+def _along(low: Lowering, largest: bool, x: Lazy, dim: int, keepdim: bool) -> tuple[Lazy, Lazy]:
+    x = again(low, x)
+    values = extreme(low, largest, x, low.dims(x, dim), keepdim)
+    return values, position(low, largest, x, dim, keepdim)
+
+
+@lowers("aten.argmax.default")
+def argmax(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False) -> Lazy:
+    return position(low, True, x, dim, keepdim)
+
+
+@lowers("aten.argmin.default")
+def argmin(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False) -> Lazy:
+    return position(low, False, x, dim, keepdim)
+
+
+# --------------------------------------------------------------------------------------------------
+# Variances
+
+
+def moments(
+    low: Lowering, x: Lazy, dims: Sequence[int], then: Then | None = None, type: Type | None = None
+) -> tuple[Lazy, Lazy]:
+    """The mean, and the sum of the squares of the distances to it, in the type of x, which is a
+    float that is computed with. `then` finishes the latter, giving a value of `type`."""
+    many = count(x, dims)
+
+    def divided(b: Body, total: Value) -> Value:
+        return b(Op.DIV, total, number(b, many, total.type))
+
+    x = again(low, x)
+    center = low.reduce(Op.SUM, x, dims, False, divided)
+    squares = low.map(_squared_distance, x.type, x, with_ones(center, x.sizes, dims))
+    return center, low.reduce(Op.SUM, squares, dims, False, then, type)
+
+
+def _squared_distance(b: Body, v: Value, center: Value) -> Value:
+    distance = b(Op.SUB, v, center)
+    return b(Op.MUL, distance, distance)
+
+
+def _spread(
+    low: Lowering, x: Lazy, dim: Any, correction: Number | None, keepdim: bool, root: bool = False
+) -> tuple[Lazy, Lazy]:
+    """The variance, or its square root, and the mean. As in eager PyTorch, f32 is computed in f64:
+    the squares of numbers in the range of f32 may be out of it."""
+    if x.type.kind != "float":
+        raise NotLowered(f"the variance of {x.type}")
+    result = low.results[0].type
+    x = low.cast(x, Type.F32 if x.type in HALF else Type.F64)
+    dims = low.dims(x, dim)
+    if not x.sizes:
+        x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
+    degrees = _degrees_of_freedom(count(x, dims), 1 if correction is None else correction)
+
+    def then(b: Body, squares: Value) -> Value:
+        variance = b(Op.DIV, squares, b.cast(degrees(b), squares.type))
+        return b.cast(b(Op.SQRT, variance) if root else variance, result)
+
+    center, spread = moments(low, x, dims, then, result)
+    center = low.cast(center, result)
+    if keepdim:
+        return with_ones(spread, x.sizes, dims), with_ones(center, x.sizes, dims)
+    return spread, center
+
+
+def _degrees_of_freedom(many: Expr, correction: Number) -> Callable[[Body], Value]:
+    """What the sum of squares is divided by, in f64: not less than 0."""
+    if many.value is not None and isinstance(correction, int | float):
+        known = max(float(many.value) - float(correction), 0.0)
+        return lambda b: b.constant(known, Type.F64)
+
+    def computed(b: Body) -> Value:
+        left = b(Op.SUB, number(b, many, Type.F64), number(b, correction, Type.F64))
+        return b(Op.MAXIMUM, left, b.constant(0.0, Type.F64))
+
+    return computed
+
+
+Variances = Callable[[Lowering, Lazy, Any, Number | None, bool], Any]
+
+
+def _enter_variances(name: str, rule: Variances) -> None:
+    """The overloads of var, std, var_mean and std_mean differ in how the correction is said."""
+
+    @lowers(f"aten.{name}.default")
+    def default(low: Lowering, x: Lazy, unbiased: bool = True) -> Any:
+        return rule(low, x, None, int(unbiased), False)
+
+    @lowers(f"aten.{name}.dim")
+    def along(
+        low: Lowering, x: Lazy, dim: Any, unbiased: bool = True, keepdim: bool = False
+    ) -> Any:
+        return rule(low, x, dim, int(unbiased), keepdim)
+
+    @lowers(f"aten.{name}.correction")
+    def corrected(
+        low: Lowering,
+        x: Lazy,
+        dim: Any = None,
+        *,
+        correction: Number | None = None,
+        keepdim: bool = False,
+    ) -> Any:
+        return rule(low, x, dim, correction, keepdim)
+
+
+def _first(rule: Variances) -> Variances:
+    return lambda *args: rule(*args)[0]
+
+
+_enter_variances("var", _first(_spread))
+_enter_variances("std", _first(partial(_spread, root=True)))
+_enter_variances("var_mean", _spread)
+_enter_variances("std_mean", partial(_spread, root=True))
+
+
+# --------------------------------------------------------------------------------------------------
+# Logarithms of sums
+
+
+@lowers("aten.logsumexp.default", "aten.special_logsumexp.default")
+def logsumexp(low: Lowering, x: Lazy, dim: Any, keepdim: bool = False) -> Lazy:
+    """Distances to the largest element, so that exp doesn't overflow; an infinite one is no use."""
+    result = low.result.type
+    x = again(low, low.cast(x, computed_in(result)))
+    dims = low.dims(x, dim)
+    if not x.sizes:
+        x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
+    top = low.reduce(Op.MAX, x, dims, False, _zero_if_infinite)
+    far = low.map(_exp_of_distance, x.type, x, with_ones(top, x.sizes, dims), cost=20)
+    total = low.reduce(Op.SUM, far, dims, False, lambda b, v: b(Op.LOG, v))
+    found = low.map(lambda b, v, m: b.cast(b(Op.ADD, v, m), result), result, total, top)
+    return with_ones(found, x.sizes, dims) if keepdim else found
+
+
+def _zero_if_infinite(b: Body, v: Value) -> Value:
+    return b(Op.SELECT, b(Op.ISINF, v), b.constant(0.0, v.type), v)
+
+
+def _exp_of_distance(b: Body, v: Value, top: Value) -> Value:
+    return b(Op.EXP, b(Op.SUB, v, top))
+
+
+# --------------------------------------------------------------------------------------------------
+# Norms
+
+
+@lowers("aten.linalg_vector_norm.default")
+def vector_norm(
+    low: Lowering,
+    x: Lazy,
+    ord: Number = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Lazy:
+    """(sum of |x|**ord) ** (1/ord), and what that tends to: the largest and smallest |x|, and how
+    many aren't 0."""
+    if not isinstance(ord, int | float) or math.isnan(ord):
+        raise NotLowered("a norm of a degree that is not constant")
+    if dtype is not None:
+        x = low.cast(x, type_of(dtype))
+    if x.type.kind != "float":
+        raise NotLowered(f"a norm of {x.type}")
+    result = low.result.type
+    x = low.cast(x, computed_in(x.type))
+    dims = low.dims(x, dim)
+    if math.isinf(ord) or ord < 0:
+        need_elements(low, x, dims)
+    single = ord != 0 and all(x.sizes[d] is ONE for d in dims)
+    op, each, then = _NORMS.get(1 if single else ord) or _power_norm(ord)
+    terms = low.map(each, x.type, x, cost=1 if ord in _NORMS else 40)
+    return reduced(low, op, terms, dims, keepdim, lambda b, v: b.cast(then(b, v), result), result)
+
+
+Each = Callable[[Body, Value], Value]
+
+
+def _same(b: Body, v: Value) -> Value:
+    return v
+
+
+def _absolute(b: Body, v: Value) -> Value:
+    return b(Op.ABS, v)
+
+
+def _not_zero(b: Body, v: Value) -> Value:
+    return b.cast(b(Op.NE, v, b.constant(0.0, v.type)), v.type)
+
+
+_NORMS: Final[dict[float, tuple[Op, Each, Each]]] = {
+    0: (Op.SUM, _not_zero, _same),
+    1: (Op.SUM, _absolute, _same),
+    2: (Op.SUM, lambda b, v: b(Op.MUL, v, v), lambda b, v: b(Op.SQRT, v)),
+    math.inf: (Op.MAX, _absolute, _same),
+    -math.inf: (Op.MIN, _absolute, _same),
+}
+"""By degree: the reduction, what it is of, and what is done with the result."""
+
+
+def _power_norm(degree: float) -> tuple[Op, Each, Each]:
+    def power(exponent: float) -> Each:
+        return lambda b, v: b(Op.POW, b(Op.ABS, v), b.constant(exponent, v.type))
+
+    return Op.SUM, power(float(degree)), power(1.0 / degree)
+
+
+@lowers("aten.norm.Scalar", "aten.norm.ScalarOpt_dtype")
+def norm(low: Lowering, x: Lazy, p: Number | None = 2, *, dtype: torch.dtype | None = None) -> Lazy:
+    return vector_norm(low, x, 2 if p is None else p, None, False, dtype=dtype)
+
+
+@lowers("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
+def norm_along(
+    low: Lowering,
+    x: Lazy,
+    p: Number | None,
+    dim: Any,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Lazy:
+    return vector_norm(low, x, 2 if p is None else p, dim, keepdim, dtype=dtype)

@@ -1,0 +1,270 @@
+"""Images made larger and smaller: nearest, linear and cubic interpolation.
+
+The one idea: along each dimension a rule gives, for an index of the result, a few indices of the
+input with a weight each. Places are computed in the type and in the order in which eager PyTorch
+computes them: for some sizes a place is next to the border between two elements. Where eager has
+two ways to compute it, which differ, PyTorch runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pliant.loop.define import Body, Index
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import FLOAT, Type
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
+from pliant.ops.places import compared, reading, stored
+from pliant.sym.cond import eq, ge
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+
+Tap = tuple[Expr, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension that is resampled: its sizes before and after, and the factor by which it was
+    asked to grow, if that was said."""
+
+    before: Expr
+    after: Expr
+    factor: float | None
+
+
+def _axes(low: Lowering, x: Lazy, count: int, factors: Sequence[Number | None]) -> list[Axis]:
+    first = len(x.sizes) - count
+    if first != 2:
+        raise NotLowered(f"resampling {len(x.sizes)} dimensions")
+    found = []
+    for before, after, factor in zip(
+        x.sizes[first:], low.result.sizes[first:], factors, strict=True
+    ):
+        if isinstance(factor, FloatExpr) and factor.value is not None:
+            factor = factor.value
+        if not isinstance(factor, float | int | None):
+            raise NotLowered(f"the factor {factor}")
+        if not low.known(ge(before, 1)):
+            raise NotLowered("maybe nothing to resample")
+        given = float(factor) if factor is not None and factor > 0 else None
+        found.append(Axis(low.simplify(before), low.simplify(after), given))
+    return found
+
+
+def _ratio(b: Body, axis: Axis, t: Type) -> Value:
+    """Input elements per element of the result."""
+    if axis.factor is not None:
+        return b.cast(b.constant(1.0 / axis.factor, Type.F64), t)
+    return b(Op.DIV, b.cast(b.iota(axis.before), t), b.cast(b.iota(axis.after), t))
+
+
+# --------------------------------------------------------------------------------------------------
+# Nearest
+
+Place = Callable[[Body, Expr], Expr]
+
+
+def _whole_ratio(axis: Axis, exact: bool) -> Place | None:
+    """The place as an integer expression, if one size is a power of two times the other. In floats
+    it comes out the same: nothing is rounded."""
+    for shift in range(0, 6):
+        k = 1 << shift
+        if axis.after is axis.before * k and axis.factor in (None, float(k)):
+            return lambda b, i: i // k
+        if axis.before is axis.after * k and axis.factor in (None, 1.0 / k):
+            middle = k // 2 if exact else 0
+            return lambda b, i: i * k + middle
+    return None
+
+
+def _nearest_place(low: Lowering, axis: Axis, t: Type, exact: bool) -> Place:
+    found = _whole_ratio(axis, exact)
+    if found is not None:
+        return found
+    if exact or t is Type.F64:
+        raise NotLowered("places that eager computes in two ways")
+    if axis.factor is not None and not _one_way(low, axis):
+        raise NotLowered("sizes and a factor that differ")
+
+    def place(b: Body, i: Expr) -> Expr:
+        scaled = b(Op.MUL, b.cast(b.iota(i), Type.F32), _ratio(b, axis, Type.F32))
+        below = b.cast(b(Op.FLOOR, scaled), Type.I64)
+        return b.as_index(b(Op.MINIMUM, below, b.iota(axis.before - 1)))
+
+    return place
+
+
+def _one_way(low: Lowering, axis: Axis) -> bool:
+    """Small images that stay the same or double are copied without regard to the factor."""
+    same = [eq(axis.after, axis.before), eq(axis.after, axis.before * 2)]
+    return all(low.known(cond) is False for cond in same)
+
+
+def _nearest(count: int, exact: bool) -> Callable[..., Lazy]:
+    def rule(low: Lowering, x: Lazy, output_size: Sequence[Number], *scales: Number | None) -> Lazy:
+        factors = (*scales, *[None] * (count - len(scales)))
+        axes = _axes(low, x, count, factors)
+        places = [_nearest_place(low, axis, x.type, exact) for axis in axes]
+
+        def at(b: Body, index: Index) -> Value:
+            inner = [place(b, i) for place, i in zip(places, index[2:], strict=True)]
+            return x.at(b, (*index[:2], *inner))
+
+        return reading(low, low.result.sizes, x.type, at, x)
+
+    return rule
+
+
+# --------------------------------------------------------------------------------------------------
+# Linear and cubic: sums of neighbours times weights
+
+
+def _source(b: Body, axis: Axis, i: Expr, t: Type, align_corners: bool) -> Value:
+    """Where the center of an element of the result is in the input."""
+    here = b.cast(b.iota(i), t)
+    if not align_corners:
+        half = b.constant(0.5, t)
+        scaled = b(Op.MUL, _ratio(b, axis, t), b(Op.ADD, here, half))
+        return b(Op.SUB, scaled, half)
+    steps = [b.cast(b.iota(size - 1), t) for size in (axis.before, axis.after)]
+    several = compared(b, Op.GT, axis.after, 1)
+    ratio = b(Op.SELECT, several, b(Op.DIV, *steps), b.constant(0.0, t))
+    return b(Op.MUL, ratio, here)
+
+
+def _split(b: Body, source: Value, axis: Axis) -> tuple[Value, Value]:
+    """The element below (i64) and the way from there, between 0 and 1. Doubles are rounded to
+    float before they are rounded down, as eager does."""
+    t = source.type
+    below = b.cast(b(Op.FLOOR, b.cast(source, Type.F32)), Type.I64)
+    below = b(Op.MINIMUM, below, b.iota(axis.before - 1))
+    way = b(Op.SUB, source, b.cast(below, t))
+    way = b(Op.MINIMUM, b(Op.MAXIMUM, way, b.constant(0.0, t)), b.constant(1.0, t))
+    return below, way
+
+
+def _linear(low: Lowering, b: Body, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
+    nothing, all_of_it = b.constant(0.0, t), b.constant(1.0, t)
+    same = low.known(eq(axis.before, axis.after))
+    if same:
+        return [(i, all_of_it), (i, nothing)]
+    source = _source(b, axis, i, t, corners)
+    source = b(Op.SELECT, b(Op.LT, source, nothing), nothing, source)
+    below, way = _split(b, source, axis)
+    last = b.iota(axis.before - 1)
+    above = b(Op.MINIMUM, b(Op.ADD, below, b.constant(1, Type.I64)), last)
+    if same is None:  # then an element is itself and its neighbour, again itself, times 0
+        equal = compared(b, Op.EQ, axis.before, axis.after)
+        below = b(Op.SELECT, equal, b.iota(i), below)
+        above = b(Op.SELECT, equal, b.iota(i), above)
+        way = b(Op.SELECT, equal, nothing, way)
+    weights = [b(Op.SUB, all_of_it, way), way]
+    return [(b.as_index(below), weights[0]), (b.as_index(above), weights[1])]
+
+
+CUBIC = -0.75
+
+
+def _near(b: Body, x: Value) -> Value:
+    """The weight of an element at a distance up to 1."""
+    t = x.type
+    inner = b(Op.MUL, b.constant(CUBIC + 2, t), x)
+    inner = b(Op.SUB, inner, b.constant(CUBIC + 3, t))
+    return b(Op.ADD, b(Op.MUL, b(Op.MUL, inner, x), x), b.constant(1.0, t))
+
+
+def _far(b: Body, x: Value) -> Value:
+    """The weight of an element at a distance from 1 to 2."""
+    t = x.type
+    inner = b(Op.SUB, b(Op.MUL, b.constant(CUBIC, t), x), b.constant(5 * CUBIC, t))
+    inner = b(Op.ADD, b(Op.MUL, inner, x), b.constant(8 * CUBIC, t))
+    return b(Op.SUB, b(Op.MUL, inner, x), b.constant(4 * CUBIC, t))
+
+
+def _cubic(low: Lowering, b: Body, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
+    below, way = _split(b, _source(b, axis, i, t, corners), axis)
+    one = b.constant(1.0, t)
+    rest = b(Op.SUB, one, way)
+    weights = [_far(b, b(Op.ADD, way, one)), _near(b, way), _near(b, rest)]
+    weights.append(_far(b, b(Op.ADD, rest, one)))
+    last, first = b.iota(axis.before - 1), b.constant(0, Type.I64)
+    found: list[Tap] = []
+    for k, weight in enumerate(weights):
+        place = b(Op.ADD, below, b.constant(k - 1, Type.I64))
+        place = b(Op.MAXIMUM, b(Op.MINIMUM, place, last), first)
+        found.append((b.as_index(place), weight))
+    return found
+
+
+Taps = Callable[[Lowering, Body, Axis, Expr, Type, bool], list[Tap]]
+
+
+def _weighted(count: int, taps: Taps, each: int) -> Callable[..., Lazy]:
+    def rule(
+        low: Lowering,
+        x: Lazy,
+        output_size: Sequence[Number],
+        align_corners: bool,
+        *scales: Number | None,
+    ) -> Lazy:
+        factors = (*scales, *[None] * (count - len(scales)))
+        axes, t = _axes(low, x, count, factors), x.type
+        if t not in FLOAT:
+            raise NotLowered(f"interpolation in {t}")
+        source = stored(low, x, each**count)
+
+        def value(b: Body, index: Index, rest: Sequence[list[Tap]]) -> Value:
+            """The sum over the dimensions from the first of `rest` on."""
+            if not rest:
+                return source.at(b, index)
+            total: Value | None = None
+            for place, weight in rest[0]:
+                part = b(Op.MUL, value(b, (*index, place), rest[1:]), weight)
+                total = part if total is None else b(Op.ADD, total, part)
+            assert total is not None
+            return total
+
+        def at(b: Body, index: Index) -> Value:
+            inner = zip(axes, index[2:], strict=True)
+            found = [taps(low, b, axis, i, t, align_corners) for axis, i in inner]
+            return value(b, index[:2], found)
+
+        return reading(low, low.result.sizes, t, at, source, times=each**count)
+
+    return rule
+
+
+# --------------------------------------------------------------------------------------------------
+# All of them, each also in the form that has the factors in a list
+
+SCALES = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}
+
+
+def _enter(name: str, count: int, rule: Callable[..., Lazy], corners: bool) -> None:
+    def plain(
+        low: Lowering, x: Lazy, output_size: Sequence[Number], *more: object, **named: object
+    ) -> Lazy:
+        names = ("align_corners", *SCALES[count]) if corners else SCALES[count]
+        given = {**dict(zip(names, more)), **named}
+        return rule(low, x, output_size, *[given.get(n) for n in names])
+
+    def listed(
+        low: Lowering, x: Lazy, output_size: Sequence[Number] | None, *more: object, **named: object
+    ) -> Lazy:
+        names = ("align_corners", "scale_factors") if corners else ("scale_factors",)
+        given = {**dict(zip(names, more)), **named}
+        factors = given.pop("scale_factors", None) or [None] * count
+        return rule(low, x, output_size, *given.values(), *factors)  # type: ignore[misc]
+
+    lowers(f"aten.{name}.default")(plain)
+    lowers(f"aten.{name}.vec")(listed)
+
+
+for _count in (1, 2, 3):
+    _enter(f"upsample_nearest{_count}d", _count, _nearest(_count, exact=False), False)
+    _enter(f"_upsample_nearest_exact{_count}d", _count, _nearest(_count, exact=True), False)
+for _name, _count in (("linear1d", 1), ("bilinear2d", 2), ("trilinear3d", 3)):
+    _enter(f"upsample_{_name}", _count, _weighted(_count, _linear, 2), True)
+_enter("upsample_bicubic2d", 2, _weighted(2, _cubic, 4), True)

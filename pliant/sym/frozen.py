@@ -1,0 +1,68 @@
+"""What is known of the sizes of a finished capture, and nothing more.
+
+The one idea: guards are made when a capture ends. What is found out afterwards may only use what
+they say; a question to which that is no answer is an error to those who ask, and they do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pliant.base.position import Position
+from pliant.sym.cond import Cond
+from pliant.sym.env import ShapeEnv
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+from pliant.sym.records import Guard, Question
+
+
+class Undecided(Exception):
+    """What is known leaves the question open."""
+
+
+class FrozenEnv(ShapeEnv):
+    """A ShapeEnv that answers from facts alone."""
+
+    def __init__(self, env: ShapeEnv) -> None:
+        super().__init__(env.policy, duck=False)
+        self.restore(env.snapshot())
+
+    def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
+        raise Undecided(f"{asker} asks whether {cond}")
+
+    def _assume(self, question: Question, answer: bool) -> bool:
+        raise Undecided(f"{question.asker} asks whether {question.condition}")
+
+    def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:
+        raise Undecided(f"a check of {cond}")
+
+    def add_unbacked(self, *args: Any, **more: Any) -> Expr:
+        raise Undecided("a number that is computed from data")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An input tensor: sizes and strides."""
+
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """What a capture knows of the inputs of its graph, in order: the layout of a tensor, the symbol
+    of a number (or the number)."""
+
+    env: ShapeEnv
+    inputs: tuple[Layout | Expr | FloatExpr | float, ...]
+
+
+META = "pliant"
+"""Under this key the graph of a capture has its `Shapes` in `meta`, for backends that use them."""
+
+
+def shapes_of(meta: Mapping[str, Any]) -> Shapes | None:
+    found = meta.get(META)
+    return found if isinstance(found, Shapes) else None

@@ -1,0 +1,125 @@
+"""One operator through its rule, fusion and machine code, on real tensors."""
+
+import ctypes
+
+import torch
+
+import pliant.ops.table  # noqa: F401  fills the table of rules
+from pliant.emit.jit import host
+from pliant.loop.body import FLAG
+from pliant.loop.check import check
+from pliant.loop.define import Definition
+from pliant.loop.fuse import Group, schedule
+from pliant.loop.write import write
+from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
+from pliant.sym.expr import evaluate, integer, symbol
+
+FUNCTION = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class Fault(Exception):
+    """The kernel says that somebody has to raise."""
+
+
+def exprs(numbers):
+    return tuple([integer(int(n)) for n in numbers])
+
+
+def run_op(func, *args, symbolic=False, **kwargs):
+    """What the rule for `func` computes: a tensor or a tuple of them, laid out as eager's.
+
+    With `symbolic`, the sizes of tensor arguments are symbols (equal ones the same) when the
+    kernels are made.
+    """
+    expected = func(*args, **kwargs)
+    several = isinstance(expected, (tuple, list))
+    wanted = list(expected) if several else [expected]
+    values, sizes = {}, {}
+
+    def number(n):
+        if not symbolic or n < 2:
+            return integer(int(n))
+        made = sizes.setdefault(int(n), symbol(f"s{len(sizes)}"))
+        values[made] = int(n)
+        return made
+
+    def meta(t):
+        shape = tuple([number(n) for n in t.size()])
+        strides = exprs(t.stride())
+        if symbolic and t.is_contiguous():
+            from pliant.ops.lowering import contiguous
+
+            strides = contiguous(shape)
+        return Meta(shape, strides, t.dtype)
+
+    low = Lowering(results=tuple([meta(t) for t in wanted]))
+    memory = {FLAG: torch.zeros((), dtype=torch.int64)}
+
+    def given(value):
+        if isinstance(value, torch.Tensor):
+            known = meta(value)
+            definition = Definition(
+                f"in{len(memory)}", known.sizes, known.strides, type_of(value.dtype)
+            )
+            memory[definition] = value
+            return in_memory(definition)
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(given, value))
+        return value
+
+    name = str(func)
+    if name not in RULES:
+        raise NotLowered(f"no rule for {name}")
+    lazies = RULES[name](low, *map(given, args), **{k: given(v) for k, v in kwargs.items()})
+    lazies = list(lazies) if isinstance(lazies, (tuple, list)) else [lazies]
+    stored = []
+    for lazy, known in zip(lazies, low.results, strict=True):
+        assert isinstance(lazy, Lazy)
+        assert lazy.type is known.type, (lazy.type, known.type)
+        assert tuple(lazy.sizes) == known.sizes, (lazy.sizes, known.sizes)
+        definition = low.realize(lazy, known.strides).memory.of
+        stored.append(definition)
+    run_definitions(low.definitions, stored, memory, values)
+    if memory[FLAG].item():
+        raise Fault(name)
+    found = [memory[d] for d in stored]
+    return tuple(found) if several else found[0]
+
+
+def run_definitions(definitions, stored, memory, values):
+    """Compute all definitions with compiled kernels; `memory` has tensors for those given."""
+    plan = schedule(definitions)
+    for at, group in enumerate(plan):
+        assert isinstance(group, Group)
+        kept = set(stored) | {
+            of
+            for later in plan[at + 1 :]
+            for reads in later.reads.values()
+            for of, _ in reads.places
+        }
+        done = write(group, kept, f"kernel{at}", lambda e: evaluate(e, values))
+        check(done.kernel)
+        for member in group.members:
+            if member in kept and member.into is None:
+                shape = [evaluate(s, values) for s in member.sizes]
+                strides = [evaluate(s, values) for s in member.strides]
+                memory[member] = torch.empty_strided(shape, strides, dtype=member.type.dtype)
+        launch(done, memory, values)
+
+
+def launch(done, memory, values):
+    compiled = host().compile(done.kernel)
+    pointers = [memory[d].data_ptr() for d in done.memory]
+    buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
+    numbers = [evaluate(s, values) for s in done.kernel.sizes]
+    sizes = (ctypes.c_int64 * max(1, len(numbers)))(*numbers)
+    extent = 1
+    for loop in done.kernel.grid:
+        extent *= evaluate(loop.extent, values)
+    address = FUNCTION(compiled.address)
+    cut = extent // 3  # in two parts: any part of the grid can be run alone
+    for start, stop in ((0, cut), (cut, extent)) if done.kernel.grid else ((0, 1),):
+        address(ctypes.addressof(buffers), ctypes.addressof(sizes), start, stop)
