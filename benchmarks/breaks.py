@@ -14,6 +14,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from torch._dynamo.utils import (
     set_compilation_metrics_limit,
 )
 from torch._dynamo.utils import counters as stock_counters
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pliant
 from benchmarks.library_programs import PROGRAMS, Program
@@ -36,9 +38,38 @@ Compile = Callable[[Callable[..., Any]], Any]
 
 
 FOOTER = """
-Graphs and breaks: at the first call. Compilations: of functions and of the pieces left by breaks,
-at all three shapes. Equal: the outputs of all three calls. The breaks of torch.compile: as it
-counts them, or the graphs that end at one if those are more, because it does not count them all."""
+Graphs, breaks and the share of all ATen operations that run inside graphs: at the first call.
+Compilations: of functions and of the pieces left by breaks, at all three shapes. Equal: the outputs
+of all three calls. The breaks of torch.compile: as it counts them, or the graphs that end at one if
+those are more, because it does not count them all; and the functions that it leaves to eager as a
+whole because of a break inside them (in a loop, say), which it does not count either."""
+
+
+class Counting(TorchDispatchMode):
+    """Counts ATen operations."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+inside = Counting()  # graphs
+
+
+def counted(graph: torch.fx.GraphModule) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        with inside:
+            return graph.forward(*args)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +89,11 @@ def stock_backend(graph: torch.fx.GraphModule, examples: list[Any]) -> Callable[
     reason: Any = graph.compile_subgraph_reason
     if reason.graph_break:
         broken.append(graph)
-    return graph.forward
+    return counted(graph)
+
+
+def pliant_backend(graph: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    return counted(graph)
 
 
 def stock_reset() -> None:
@@ -70,8 +105,10 @@ def stock_reset() -> None:
 
 def stock_counts() -> tuple[int, int, int]:
     graphs = stock_counters["stats"]["unique_graphs"]
-    compilations = sum(record.fail_type is None for record in get_compilation_metrics())
-    breaks = max(sum(stock_counters["graph_break"].values()), len(broken))
+    records = get_compilation_metrics()
+    given_up = sum(record.fail_type == "Unsupported" for record in records)
+    compilations = sum(record.fail_type is None for record in records)
+    breaks = max(sum(stock_counters["graph_break"].values()), len(broken)) + given_up
     return graphs, breaks, compilations
 
 
@@ -82,19 +119,25 @@ def pliant_counts() -> tuple[int, int, int]:
 
 SYSTEMS = (
     System(partial(torch.compile, backend=stock_backend), stock_reset, stock_counts),
-    System(pliant.compile, pliant.reset, pliant_counts),
+    System(partial(pliant.compile, backend=pliant_backend), pliant.reset, pliant_counts),
 )
 
 
-def outputs(program: Program, compile: Compile, after: Callable[[], None]) -> list[Any]:
-    """What the program gives at each shape; `after` each call."""
+def outputs(
+    program: Program,
+    compile: Compile,
+    after: Callable[[], None],
+    around: AbstractContextManager[Any] | None = None,
+) -> list[Any]:
+    """What the program gives at each shape; what is done `after` each call and `around` it."""
     torch.manual_seed(0)
     function = program.make(compile)
     results = []
     for number, (batch, length) in enumerate(SHAPES):
         torch.manual_seed(number)
         inputs = program.inputs(batch, length)
-        results.append(function(**inputs) if isinstance(inputs, dict) else function(*inputs))
+        with around or contextlib.nullcontext():
+            results.append(function(**inputs) if isinstance(inputs, dict) else function(*inputs))
         after()
     return results
 
@@ -115,12 +158,15 @@ def short(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}".replace("|", "/")[:70]
 
 
-def measure(program: Program, system: System, expected: list[Any]) -> list[str]:
-    """Graphs and breaks of the first call, compilations of all, and whether equal to eager."""
-    seen: list[tuple[int, int, int]] = []
+def measure(program: Program, system: System, expected: list[Any], total: int) -> list[str]:
+    """Graphs and breaks of the first call, the share of the operations in graphs, compilations of
+    all calls, and whether equal to eager."""
+    seen: list[tuple[int, ...]] = []
     system.reset()
+    inside.count = 0
     try:
-        results = outputs(program, system.compile, lambda: seen.append(system.counts()))
+        note = lambda: seen.append((*system.counts(), inside.count))  # noqa: E731
+        results = outputs(program, system.compile, note)
         equal = sum(same(got, wanted) for got, wanted in zip(results, expected, strict=True))
         verdict = "yes" if equal == len(expected) else f"{equal} of {len(expected)} calls"
     except Exception as error:
@@ -128,20 +174,26 @@ def measure(program: Program, system: System, expected: list[Any]) -> list[str]:
     finally:
         system_counts = system.counts()
         system.reset()
-    graphs, breaks, _ = seen[0] if seen else system_counts
-    return [str(graphs), str(breaks), str(system_counts[2]), verdict]
+    graphs, breaks, _, ran = seen[0] if seen else (*system_counts, 0)
+    share = f"{min(100, round(100 * ran / max(total, 1)))}%"
+    return [str(graphs), str(breaks), share, str(system_counts[2]), verdict]
 
 
 def row(program: Program) -> list[str]:
     quiet = io.StringIO()  # some libraries print
     with torch.set_grad_enabled(program.grad), contextlib.redirect_stdout(quiet):
         try:
-            expected = outputs(program, lambda function: function, lambda: None)
+            total: list[int] = []
+            eager = Counting()
+            note = lambda: total.append(eager.count)  # noqa: E731
+            expected = outputs(program, lambda function: function, note, eager)
         except ImportError as error:  # of something that the package itself needs
-            return [program.name, f"not installed: {error.name}", *[""] * 7]
+            return [program.name, f"not installed: {error.name}", *[""] * 9]
         except Exception as error:
-            return [program.name, f"eager: {short(error)}", *[""] * 7]
-        cells = [cell for system in SYSTEMS for cell in measure(program, system, expected)]
+            return [program.name, f"eager: {short(error)}", *[""] * 9]
+        cells = [
+            cell for system in SYSTEMS for cell in measure(program, system, expected, total[0])
+        ]
     return [program.name, *cells]
 
 
@@ -156,12 +208,12 @@ def main(quick: bool = False, only: str = "") -> None:
             continue
         if importlib.util.find_spec(program.package) is None:
             missing.add(program.package)
-            rows.append([program.name, "not installed", *[""] * 7])
+            rows.append([program.name, "not installed", *[""] * 9])
             continue
         rows.append(row(program))
         print("  ".join(rows[-1]), file=sys.stderr, flush=True)
-    head = ["program", *("graphs", "breaks", "compilations", "equal to eager") * 2]
-    head[1], head[5] = f"torch.compile: {head[1]}", f"pliant: {head[5]}"
+    head = ["program", *("graphs", "breaks", "in graphs", "compilations", "equal to eager") * 2]
+    head[1], head[6] = f"torch.compile: {head[1]}", f"pliant: {head[6]}"
     table(f'Three shapes each, backend="eager" ({machine()})', head, rows)
     print(FOOTER)
     if missing:

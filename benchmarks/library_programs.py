@@ -1,4 +1,4 @@
-"""Real programs of other packages, for `python -m benchmarks breaks`: random weights, toy sizes.
+"""Real programs, for `python -m benchmarks breaks`: those of other packages, and our own.
 
 A program is made for a compiler: `make(compile)` builds the model and gives what to call. That lets
 a program compile a part of itself, as `generate` does. Packages are imported when a program is
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from benchmarks.model_zoo import INPUTS, MODELS, build, text, tokens
+from benchmarks.own_programs import OWN
 
 Compile = Callable[[Callable[..., Any]], Any]
 
@@ -240,6 +241,10 @@ def yolo(compile: Compile) -> Callable[..., Any]:
     return compile(DetectionModel("yolov8n.yaml", ch=3, nc=4, verbose=False).eval())
 
 
+def own(name: str, compile: Compile) -> Callable[..., Any]:
+    return compile(OWN[name][0]())
+
+
 def ids(batch: int, length: int) -> Any:
     return (tokens(batch, length),)
 
@@ -306,4 +311,8 @@ OTHERS = [
     Program("wavelets", "pytorch_wavelets", wavelets, picture),
     Program("YOLOv8", "ultralytics", yolo, partial(picture, size=16)),
 ]
-PROGRAMS: list[Program] = [*TRANSFORMERS, *OTHERS]
+OURS = [
+    Program(name, "torch", partial(own, name), inputs, grad)
+    for name, (_, inputs, grad) in OWN.items()
+]
+PROGRAMS: list[Program] = [*TRANSFORMERS, *OTHERS, *OURS]

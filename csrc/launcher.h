@@ -31,27 +31,26 @@ struct Number {
 struct Item {
   enum Kind : uint8_t { Slot, Int, Float, Bool, Drop, IntAsFloat, Constant, List };
   Kind kind = Constant;
-  int32_t index = -1;       // the slot or value
-  c10::IValue constant;     // for an operator
-  Ref object;               // the constant for Python
-  std::vector<Item> items;  // of a list
-  c10::TypePtr item_type;   // of a list for an operator
+  int32_t index = -1;          // the slot or value
+  c10::IValue constant;        // for an operator
+  PyObject* object = nullptr;  // the constant for Python
+  std::vector<Item> items;     // of a list
+  c10::TypePtr item_type;      // of a list for an operator
 };
 
-struct Compute {
-  int32_t value;
-  StackProgram program;
-};
+struct Compute { int32_t value; StackProgram program; };
+
+struct Layout { Indices sizes, strides; };
 
 struct Allocate {
   int32_t slot;
   c10::ScalarType dtype;
-  Indices sizes, strides;
+  Layout layout;
 };
 
 struct View {
   int32_t slot, of;
-  Indices sizes, strides;
+  Layout layout;
   int32_t offset;
   std::optional<c10::ScalarType> dtype;
   int32_t root;          // what `of` is a view of, or `of` itself
@@ -65,7 +64,6 @@ struct RunKernel {
   Indices values;
   int32_t extent;  // -1: there is no grid
   double cost;     // nanoseconds for an iteration
-  Ref keep;        // the machine code
 };
 
 struct CallOperator {
@@ -74,24 +72,14 @@ struct CallOperator {
 };
 
 struct CallPython {
-  Ref function;
+  PyObject* function;
   std::vector<Item> args, results;
 };
 
-struct ReadNumber {
-  int32_t value;
-  Number number;
-};
-
+struct ReadNumber { int32_t value; Number number; };
 struct CheckErrors {};
-
-struct Wrote {
-  int32_t input;
-};
-
-struct Free {
-  Indices slots;
-};
+struct Wrote { int32_t input; };
+struct Free { Indices slots; };
 
 using Step = std::variant<Compute, Allocate, View, RunKernel, CallOperator, CallPython, ReadNumber,
                           CheckErrors, Wrote, Free>;
@@ -105,11 +93,10 @@ struct LaunchProgram {
   std::vector<Step> steps;
   std::vector<Item> outputs;
   Indices written;
-  Ref fallback;
+  PyObject* fallback;
   size_t slot_count = 0;
   size_t value_count = 0;
-
-  int traverse(visitproc visit, void* arg) const;
+  std::vector<Ref> held;  // all Python objects in here, and what keeps machine code alive
 };
 
 // From the arguments of `Launcher` in Python; throws what torch knows how to translate, or a

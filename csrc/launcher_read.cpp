@@ -53,11 +53,6 @@ c10::ScalarType dtype(py::handle object) {
   return reinterpret_cast<THPDtype*>(object.ptr())->scalar_type;
 }
 
-Ref callable(py::handle object) {
-  TORCH_CHECK_TYPE(PyCallable_Check(object.ptr()), "expected something that can be called");
-  return Ref::borrowed(object.ptr());
-}
-
 c10::TypePtr without_optional(const c10::TypePtr& type) {
   auto optional = type->cast<c10::OptionalType>();
   return optional ? optional->getElementType() : type;
@@ -94,188 +89,55 @@ class Known {
   std::vector<bool> there_;
 };
 
-class Reader {
- public:
-  explicit Reader(LaunchProgram& program) : program_(program) {}
-  void inputs(Py_ssize_t count);
-  void symbol(const py::sequence& items);
-  void step(const py::sequence& items);
-  int32_t input(py::handle object);
-  std::vector<Item> python_items(py::handle objects);
-  void finish();
+struct Reader {
+  explicit Reader(LaunchProgram& made) : program(made) {}
 
- private:
-  static const Table<Step (Reader::*)(const py::sequence&)> kSteps;
+  LaunchProgram& program;
+  Known slots{"slot"};
+  Known values{"value"};
+  Indices roots;  // by slot: what it is a view of
 
-  Step compute(const py::sequence& items);
-  Step allocate(const py::sequence& items);
-  Step view(const py::sequence& items);
-  Step kernel(const py::sequence& items);
-  Step call(const py::sequence& items);
-  Step python(const py::sequence& items);
-  Step read(const py::sequence& items);
-  Step check(const py::sequence&) { return CheckErrors{}; }
-  Step wrote(const py::sequence& items) { return Wrote{input(at(items, 1))}; }
-  Step free(const py::sequence& items);
+  bool is_input(int32_t slot) const { return slot < std::ssize(program.inputs); }
 
-  bool is_input(int32_t slot) const { return slot < std::ssize(program_.inputs); }
-  int32_t slot(py::handle object, Need need);
-  int32_t new_slot(py::handle object);
+  PyObject* hold(py::handle object) {
+    program.held.push_back(Ref::borrowed(object.ptr()));
+    return object.ptr();
+  }
+  PyObject* callable(py::handle object) {
+    TORCH_CHECK_TYPE(PyCallable_Check(object.ptr()), "expected something that can be called");
+    return hold(object);
+  }
+  int32_t slot(py::handle object, Need need) {
+    int32_t i = slots.use(object);
+    if (is_input(i)) program.inputs[i] = std::max(program.inputs[i], need);
+    return i;
+  }
+  int32_t new_slot(py::handle object) {
+    int32_t i = slots.make(object);
+    TORCH_CHECK_VALUE(!is_input(i), "slot ", i, " is an input");
+    roots.resize(slots.count());
+    return roots[i] = i;
+  }
+  int32_t input(py::handle object) {
+    int32_t i = slot(object, Need::Plain);
+    TORCH_CHECK_VALUE(is_input(i), "slot ", i, " is no input");
+    return i;
+  }
+  Number number(py::handle from, py::handle kind_name, py::handle dim) {
+    Number::Kind kind = named(kNumbers, kind_name);
+    bool of_tensor = kind <= Number::Offset;
+    return {kind, slot(from, of_tensor ? Need::Tensor : Need::Anything), dim.cast<int64_t>()};
+  }
+
+  // `type` is what an operator wants; without one the item is for Python.
   Item item(py::handle object, const c10::TypePtr& type, std::optional<int32_t> length);
   void list(Item& item, py::handle objects, const c10::TypePtr& type);
+  std::vector<Item> python_items(py::handle objects);
   std::vector<Item> results(py::handle objects);
-
-  LaunchProgram& program_;
-  Known slots_{"slot"};
-  Known values_{"value"};
-  Indices roots_;  // by slot: what it is a view of
 };
-
-const Table<Step (Reader::*)(const py::sequence&)> Reader::kSteps = {
-    {"compute", &Reader::compute}, {"empty", &Reader::allocate}, {"view", &Reader::view},
-    {"kernel", &Reader::kernel},   {"call", &Reader::call},      {"python", &Reader::python},
-    {"read", &Reader::read},       {"check", &Reader::check},    {"wrote", &Reader::wrote},
-    {"free", &Reader::free}};
-
-void Reader::inputs(Py_ssize_t count) {
-  TORCH_CHECK_VALUE(count >= 0 && count < kMost, "a wrong number of inputs: ", count);
-  program_.inputs.resize(count, Need::Anything);
-  for (Py_ssize_t i = 0; i < count; ++i) roots_.push_back(slots_.make(i));
-}
-
-void Reader::symbol(const py::sequence& items) {
-  Number::Kind kind = named(kNumbers, at(items, 1));
-  int32_t from = slot(at(items, 0), kind <= Number::Offset ? Need::Tensor : Need::Anything);
-  values_.make(std::ssize(program_.symbols));
-  program_.symbols.push_back({kind, from, at(items, 2).cast<int64_t>()});
-}
-
-void Reader::step(const py::sequence& items) {
-  try {
-    program_.steps.push_back((this->*named(kSteps, at(items, 0)))(items));
-  } catch (c10::Error& error) {
-    error.add_context("in the step " + py::repr(items).cast<std::string>());
-    throw;
-  }
-}
-
-void Reader::finish() {
-  program_.slot_count = slots_.count();
-  program_.value_count = values_.count();
-  for (Step& step : program_.steps) {
-    auto* view = std::get_if<View>(&step);
-    if (view == nullptr) continue;
-    view->tracked = is_input(view->root);
-    for (const Item& output : program_.outputs) {
-      view->tracked |= output.kind == Item::Slot && output.index == view->root;
-    }
-  }
-}
-
-int32_t Reader::slot(py::handle object, Need need) {
-  int32_t i = slots_.use(object);
-  if (is_input(i)) program_.inputs[i] = std::max(program_.inputs[i], need);
-  return i;
-}
-
-int32_t Reader::new_slot(py::handle object) {
-  int32_t i = slots_.make(object);
-  TORCH_CHECK_VALUE(!is_input(i), "slot ", i, " is an input");
-  roots_.resize(slots_.count());
-  return roots_[i] = i;
-}
-
-int32_t Reader::input(py::handle object) {
-  int32_t i = slot(object, Need::Plain);
-  TORCH_CHECK_VALUE(is_input(i), "slot ", i, " is no input");
-  return i;
-}
-
-// The steps ---------------------------------------------------------------------------------------
-
-Step Reader::compute(const py::sequence& items) {
-  StackProgram program(at(items, 2).cast<std::vector<int64_t>>());
-  bool good = program.is_valid(values_.count());
-  for (int64_t load : good ? program.loads() : std::vector<int64_t>()) good &= values_.has(load);
-  TORCH_CHECK_VALUE(good, "no program for the stack machine");
-  return Compute{values_.make(at(items, 1)), std::move(program)};
-}
-
-Step Reader::allocate(const py::sequence& items) {
-  Indices sizes = values_.use_all(at(items, 3)), strides = values_.use_all(at(items, 4));
-  TORCH_CHECK_VALUE(sizes.size() == strides.size(), "as many strides as sizes are needed");
-  return Allocate{new_slot(at(items, 1)), dtype(at(items, 2)), std::move(sizes),
-                  std::move(strides)};
-}
-
-Step Reader::view(const py::sequence& items) {
-  View step;
-  step.of = slot(at(items, 2), Need::Plain);
-  step.root = roots_[step.of];
-  step.sizes = values_.use_all(at(items, 3));
-  step.strides = values_.use_all(at(items, 4));
-  TORCH_CHECK_VALUE(step.sizes.size() == step.strides.size(),
-                    "as many strides as sizes are needed");
-  step.offset = values_.use(at(items, 5));
-  if (items.size() > 6 && !at(items, 6).is_none()) step.dtype = dtype(at(items, 6));
-  step.slot = new_slot(at(items, 1));
-  roots_[step.slot] = step.root;
-  return step;
-}
-
-Step Reader::kernel(const py::sequence& items) {
-  RunKernel step;
-  step.function = reinterpret_cast<RunKernel::Function>(at(items, 1).cast<uintptr_t>());
-  TORCH_CHECK_VALUE(step.function != nullptr, "a kernel without an address");
-  for (py::handle buffer : sequence(at(items, 2))) {
-    step.slots.push_back(buffer.cast<int64_t>() == -1 ? -1 : slot(buffer, Need::Plain));
-  }
-  step.values = values_.use_all(at(items, 3));
-  step.extent = at(items, 4).cast<int64_t>() == -1 ? -1 : values_.use(at(items, 4));
-  step.cost = at(items, 5).cast<double>();
-  step.keep = Ref::borrowed(at(items, 6).ptr());
-  return step;
-}
-
-Step Reader::call(const py::sequence& items) {
-  auto name = at(items, 1).cast<std::string>(), overload = at(items, 2).cast<std::string>();
-  if (overload == "default") overload.clear();
-  auto op = c10::Dispatcher::singleton().findSchema({name, overload});
-  TORCH_CHECK_VALUE(op.has_value(), "there is no operator ", name, ".", overload);
-  const auto& parameters = op->schema().arguments();
-  py::sequence given = sequence(at(items, 3));
-  TORCH_CHECK_VALUE(given.size() == parameters.size(), "all arguments are needed of ",
-                    op->schema());
-  CallOperator step{*op, {}, {}};
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    step.args.push_back(item(at(given, i), parameters[i].real_type(), parameters[i].N()));
-  }
-  step.results = results(at(items, 4));
-  return step;
-}
-
-Step Reader::python(const py::sequence& items) {
-  Ref function = callable(at(items, 1));
-  std::vector<Item> args = python_items(at(items, 2));
-  return CallPython{std::move(function), std::move(args), results(at(items, 3))};
-}
-
-Step Reader::read(const py::sequence& items) {
-  Number::Kind kind = named(kNumbers, at(items, 3));
-  TORCH_CHECK_VALUE(kind <= Number::Offset, "only arguments can be numbers");
-  Number number{kind, slot(at(items, 2), Need::Tensor), at(items, 4).cast<int64_t>()};
-  return ReadNumber{values_.make(at(items, 1)), number};
-}
-
-Step Reader::free(const py::sequence& items) {
-  Indices slots = slots_.use_all(at(items, 1));
-  for (int32_t i : slots) slots_.drop(i);
-  return Free{std::move(slots)};
-}
 
 // Arguments and results ---------------------------------------------------------------------------
 
-// `type` is what an operator wants; without one the item is for Python.
 Item Reader::item(py::handle object, const c10::TypePtr& type, std::optional<int32_t> length) {
   py::sequence items = sequence(object);
   Item made;
@@ -288,9 +150,9 @@ Item Reader::item(py::handle object, const c10::TypePtr& type, std::optional<int
   } else if (made.kind == Item::Constant) {
     py::handle constant = items.size() > 1 ? at(items, 1) : py::handle(Py_None);
     if (type) made.constant = torch::jit::toIValue(constant, type, length);
-    if (!type) made.object = Ref::borrowed(constant.ptr());
+    if (!type) made.object = hold(constant);
   } else {
-    made.index = values_.use(at(items, 1));
+    made.index = values.use(at(items, 1));
     bool as_float = type && without_optional(type)->kind() == c10::TypeKind::FloatType;
     if (made.kind == Item::Int && as_float) made.kind = Item::IntAsFloat;
   }
@@ -329,52 +191,145 @@ std::vector<Item> Reader::results(py::handle objects) {
   for (py::handle object : sequence(objects)) {
     Item& made = results.emplace_back();
     bool is_slot = PyLong_Check(object.ptr());
-    bool is_dropped = is_slot && object.cast<int64_t>() == -1;
-    made.kind = is_dropped ? Item::Drop
-                : is_slot  ? Item::Slot
-                           : named(kItems, at(sequence(object), 0));
+    made.kind = is_slot ? Item::Slot : named(kItems, at(sequence(object), 0));
+    if (is_slot && object.cast<int64_t>() == -1) made.kind = Item::Drop;
     TORCH_CHECK_VALUE(made.kind <= Item::Drop, "no place for a result");
     if (made.kind == Item::Drop) continue;
     py::handle index = is_slot ? object : at(sequence(object), 1);
-    made.index = made.kind == Item::Slot ? new_slot(index) : values_.make(index);
+    made.index = made.kind == Item::Slot ? new_slot(index) : values.make(index);
   }
   return results;
 }
 
-int traverse_items(const std::vector<Item>& items, visitproc visit, void* arg) {
-  for (const Item& item : items) {
-    Py_VISIT(item.object.get());
-    if (int stop = traverse_items(item.items, visit, arg)) return stop;
+// The steps ---------------------------------------------------------------------------------------
+
+Step compute(Reader& reader, const py::sequence& items) {
+  StackProgram program(at(items, 2).cast<std::vector<int64_t>>());
+  bool good = program.is_valid([&](int64_t i) { return reader.values.has(i); });
+  TORCH_CHECK_VALUE(good, "no program for the stack machine");
+  return Compute{reader.values.make(at(items, 1)), std::move(program)};
+}
+
+Layout layout(Reader& reader, const py::sequence& items) {
+  Layout made{reader.values.use_all(at(items, 3)), reader.values.use_all(at(items, 4))};
+  TORCH_CHECK_VALUE(made.sizes.size() == made.strides.size(), "not as many strides as sizes");
+  return made;
+}
+
+Step allocate(Reader& reader, const py::sequence& items) {
+  Layout made = layout(reader, items);
+  return Allocate{reader.new_slot(at(items, 1)), dtype(at(items, 2)), std::move(made)};
+}
+
+Step view(Reader& reader, const py::sequence& items) {
+  View step;
+  step.of = reader.slot(at(items, 2), Need::Plain);
+  step.root = reader.roots[step.of];
+  step.layout = layout(reader, items);
+  step.offset = reader.values.use(at(items, 5));
+  if (items.size() > 6 && !at(items, 6).is_none()) step.dtype = dtype(at(items, 6));
+  step.slot = reader.new_slot(at(items, 1));
+  reader.roots[step.slot] = step.root;
+  return step;
+}
+
+Step kernel(Reader& reader, const py::sequence& items) {
+  RunKernel step;
+  step.function = reinterpret_cast<RunKernel::Function>(at(items, 1).cast<uintptr_t>());
+  TORCH_CHECK_VALUE(step.function != nullptr, "a kernel without an address");
+  for (py::handle buffer : sequence(at(items, 2))) {
+    bool is_flag = buffer.cast<int64_t>() == -1;
+    step.slots.push_back(is_flag ? -1 : reader.slot(buffer, Need::Plain));
   }
-  return 0;
+  step.values = reader.values.use_all(at(items, 3));
+  step.extent = at(items, 4).cast<int64_t>() == -1 ? -1 : reader.values.use(at(items, 4));
+  step.cost = at(items, 5).cast<double>();
+  reader.hold(at(items, 6));
+  return step;
+}
+
+Step call(Reader& reader, const py::sequence& items) {
+  auto name = at(items, 1).cast<std::string>(), overload = at(items, 2).cast<std::string>();
+  if (overload == "default") overload.clear();
+  auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  TORCH_CHECK_VALUE(op.has_value(), "there is no operator ", name, ".", overload);
+  const auto& parameters = op->schema().arguments();
+  py::sequence given = sequence(at(items, 3));
+  TORCH_CHECK_VALUE(given.size() == parameters.size(), "not all arguments of ", op->schema());
+  CallOperator step{*op, {}, {}};
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    step.args.push_back(reader.item(at(given, i), parameters[i].real_type(), parameters[i].N()));
+  }
+  step.results = reader.results(at(items, 4));
+  return step;
+}
+
+Step python(Reader& reader, const py::sequence& items) {
+  std::vector<Item> args = reader.python_items(at(items, 2));
+  return CallPython{reader.callable(at(items, 1)), std::move(args), reader.results(at(items, 3))};
+}
+
+Step read(Reader& reader, const py::sequence& items) {
+  Number number = reader.number(at(items, 2), at(items, 3), at(items, 4));
+  TORCH_CHECK_VALUE(number.kind <= Number::Offset, "only arguments can be numbers");
+  return ReadNumber{reader.values.make(at(items, 1)), number};
+}
+
+Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
+
+Step wrote(Reader& reader, const py::sequence& items) { return Wrote{reader.input(at(items, 1))}; }
+
+Step free(Reader& reader, const py::sequence& items) {
+  Indices slots = reader.slots.use_all(at(items, 1));
+  for (int32_t i : slots) reader.slots.drop(i);
+  return Free{std::move(slots)};
+}
+
+const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
+    {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
+    {"call", call},       {"python", python},  {"read", read},   {"check", check},
+    {"wrote", wrote},     {"free", free}};
+
+Step read_step(Reader& reader, const py::sequence& items) {
+  try {
+    return named(kSteps, at(items, 0))(reader, items);
+  } catch (c10::Error& error) {
+    error.add_context("in the step " + py::repr(items).cast<std::string>());
+    throw;
+  }
 }
 
 }  // namespace
-
-int LaunchProgram::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(fallback.get());
-  for (const Step& step : steps) {
-    if (const auto* kernel = std::get_if<RunKernel>(&step)) Py_VISIT(kernel->keep.get());
-    const auto* call = std::get_if<CallPython>(&step);
-    if (call == nullptr) continue;
-    Py_VISIT(call->function.get());
-    if (int stop = traverse_items(call->args, visit, arg)) return stop;
-  }
-  return traverse_items(outputs, visit, arg);
-}
 
 std::unique_ptr<LaunchProgram> read_program(Py_ssize_t inputs, PyObject* symbols, PyObject* steps,
                                             PyObject* outputs, PyObject* written,
                                             PyObject* fallback) {
   auto program = std::make_unique<LaunchProgram>();
+  TORCH_CHECK_VALUE(inputs >= 0 && inputs < kMost, "a wrong number of inputs: ", inputs);
+  program->inputs.resize(inputs, Need::Anything);
   Reader reader(*program);
-  reader.inputs(inputs);
-  for (py::handle symbol : sequence(symbols)) reader.symbol(sequence(symbol));
+  for (Py_ssize_t i = 0; i < inputs; ++i) reader.roots.push_back(reader.slots.make(i));
+  for (py::handle object : sequence(symbols)) {
+    py::sequence items = sequence(object);
+    reader.values.make(std::ssize(program->symbols));
+    program->symbols.push_back(reader.number(at(items, 0), at(items, 1), at(items, 2)));
+  }
   for (py::handle input : sequence(written)) program->written.push_back(reader.input(input));
-  for (py::handle step : sequence(steps)) reader.step(sequence(step));
+  for (py::handle step : sequence(steps)) {
+    program->steps.push_back(read_step(reader, sequence(step)));
+  }
   program->outputs = reader.python_items(outputs);
-  program->fallback = callable(fallback);
-  reader.finish();
+  program->fallback = reader.callable(fallback);
+  program->slot_count = reader.slots.count();
+  program->value_count = reader.values.count();
+  for (Step& step : program->steps) {
+    auto* view = std::get_if<View>(&step);
+    if (view == nullptr) continue;
+    view->tracked = reader.is_input(view->root);
+    for (const Item& output : program->outputs) {
+      view->tracked |= output.kind == Item::Slot && output.index == view->root;
+    }
+  }
   return program;
 }
 

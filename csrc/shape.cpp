@@ -17,7 +17,8 @@ int64_t number_of(PyObject* value) {
 }  // namespace
 
 bool ShapeCondition::fits(size_t depth) {
-  if (!program_.is_valid(loads_.size())) return false;
+  auto has = [this](int64_t i) { return i >= 0 && i < std::ssize(loads_); };
+  if (!program_.is_valid(has)) return false;
   stack_.resize(program_.stack_size());
   return program_.depth() <= depth;
 }

@@ -70,24 +70,16 @@ int64_t compute(int64_t operation, int64_t a, int64_t b, int64_t c) {
 
 }  // namespace
 
-bool StackProgram::is_valid(size_t values) {
+bool StackProgram::is_valid(const std::function<bool(int64_t)>& has) {
   size_t height = 0;
   for (size_t i = 0; i + 1 < code_.size(); i += 2) {
     int64_t operation = code_[i];
     if (operation < 0 || operation >= kOperations || height < taken(operation)) return false;
-    if (operation == Symbol && static_cast<size_t>(code_[i + 1]) >= values) return false;
+    if (operation == Symbol && !has(code_[i + 1])) return false;
     height += 1 - taken(operation);
     depth_ = std::max(depth_, height);
   }
   return code_.size() % 2 == 0 && height == 1;
-}
-
-std::vector<int64_t> StackProgram::loads() const {
-  std::vector<int64_t> found;
-  for (size_t i = 0; i < code_.size(); i += 2) {
-    if (code_[i] == Symbol) found.push_back(code_[i + 1]);
-  }
-  return found;
 }
 
 int64_t StackProgram::run(const int64_t* values, int64_t* stack) const noexcept {

@@ -1,8 +1,9 @@
-// The stack machine of 64-bit integers of `pliant/sym/program.py`, which defines what programs mean.
+// The stack machine of 64-bit integers of `pliant/sym/program.py`, which defines what a program is.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -16,14 +17,11 @@ class StackProgram {
 
   explicit StackProgram(std::vector<int64_t>&& code) : code_(std::move(code)) {}
 
-  // Whether the program can be run on so many values. It has to be asked once, before `run`.
-  bool is_valid(size_t values);
+  // Whether the program can be run, if `has` says which values are there. To be asked before `run`.
+  bool is_valid(const std::function<bool(int64_t)>& has);
 
   size_t depth() const { return depth_; }        // of values it leaves on the stack
   size_t stack_size() const { return depth_ + 2; }  // an operation on one value is shown three
-
-  // The numbers of the values that it loads.
-  std::vector<int64_t> loads() const;
 
   int64_t run(const int64_t* values, int64_t* stack) const noexcept;
 

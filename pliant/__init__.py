@@ -2,6 +2,7 @@
 
 from torch import _check as check
 
+from pliant import cache
 from pliant.api import compile, explain, reset
 from pliant.backends.registry import list_backends, register_backend
 from pliant.base import errors
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = [
     "allow_in_graph",
     "assume_constant_result",
+    "cache",
     "check",
     "compile",
     "config",

@@ -1,6 +1,8 @@
 """What holds in every test: failures inside pliant are raised, stages are checked, random numbers
-are the same each time, and no test sees the logs, counters or options of another."""
+are the same each time, nothing is kept on disk, and no test sees the logs, counters or options of
+another."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 from pliant.base import events, logs
 from pliant.base.options import config
 
+os.environ["PLIANT_CACHE"] = "0"
 torch.set_num_threads(1)  # the tests run in several processes
 
 

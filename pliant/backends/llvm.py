@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import fx
 
 import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
+from pliant.base import events
+from pliant.base.options import config
 from pliant.emit.host import Operator, Sequencer, View, stored_by, symbols_of
 from pliant.graph.ir import Function, Window
 from pliant.graph.lower import Extern, Lowered, Place, lower
@@ -42,24 +45,40 @@ class Program:
 
 def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Compile the graph for CPU."""
-    shapes = shapes_of(gm.meta)
-    if shapes is None:
-        return gm.forward
+    name = type(gm).__name__
     try:
         program = build(gm, example_inputs)
-    except NotRecorded:
+    except NotRecorded as reason:
+        events.emit(events.NotGenerated(function=name, reason=str(reason)))
         return gm.forward
+    except Exception as error:
+        if config.raise_on_fallback:
+            raise
+        events.emit(events.FellBack(function=name, reason=repr(error), error=error))
+        return gm.forward
+    events.emit(
+        events.CodeGenerated(
+            function=name,
+            kernels=lambda: [str(kernel) for kernel in program.kernels],
+            lowered=program.lowered,
+            called=program.called,
+        )
+    )
     return program.launcher
 
 
 def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     """The program of a graph."""
     shapes = shapes_of(gm.meta)
-    assert shapes is not None
+    if shapes is None:
+        raise NotRecorded("a graph that pliant did not capture")
     env = FrozenEnv(shapes.env)
     function = record(gm, shapes, example_inputs)
     lowered = lower(function, env)
-    return assemble(function, lowered, env, gm.forward)
+    try:
+        return assemble(function, lowered, env, gm.forward)
+    except NotImplementedError as error:  # floats among the numbers of the program
+        raise NotRecorded(str(error)) from error
 
 
 def assemble(
@@ -104,6 +123,7 @@ def _operator(call: Call) -> Operator:
     extern: Extern = call.what
     schema = extern.node.func._schema
     args: list[Any] = []
+    python = None  # only Python's way of calling makes tensors of numbers
     for place, argument in enumerate(schema.arguments):
         if place < len(extern.args):
             value = extern.args[place]
@@ -112,7 +132,15 @@ def _operator(call: Call) -> Operator:
         else:
             value = argument.default_value
         args.append(_argument(value))
-    return Operator(schema.name, schema.overload_name, tuple(args))
+        if str(argument.type) == "Tensor" and isinstance(args[-1], int | float | complex | Expr):
+            python = partial(_without_grad, extern.node.func, schema)
+    return Operator(schema.name, schema.overload_name, tuple(args), python)
+
+
+def _without_grad(func: Any, schema: Any, *args: Any) -> Any:
+    named = {a.name: v for a, v in zip(schema.arguments, args) if a.kwarg_only}
+    with torch.no_grad():
+        return func(*args[: len(args) - len(named)], **named)
 
 
 def _argument(value: Any) -> Any:
@@ -131,7 +159,7 @@ def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
         window, memory = item
         offset = window.offset + memory.offset
         view = View(memory.of, window.sizes, window.strides, offset, window.dtype)
-        return ("slot", made.slot(view))
+        return ("slot", made.slot(view, window.tensor))
     if isinstance(item, Window):
         assert item.input is not None
         given = lowered.inputs[item.input]
@@ -139,7 +167,8 @@ def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
         if item.whole:
             return ("slot", item.input)
         view = View(given, item.sizes, item.strides, item.offset, item.dtype)
-        return ("slot", made.slot(view))
+        made.returned.setdefault(item.input, given)
+        return ("slot", made.slot(view, item.tensor))
     if isinstance(item, Expr):
         return ("value", made.value(item))
     if isinstance(item, FloatExpr):

@@ -171,6 +171,25 @@ class BackendCalled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CodeGenerated(Event):
+    """A graph became kernels and calls of PyTorch: the kernels as text, and how often each
+    operator was turned into loops or is called."""
+
+    counter: ClassVar[str] = "programs"
+    kernels: Callable[[], list[str]]
+    lowered: Mapping[str, int]
+    called: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotGenerated(Event):
+    """No code was generated for a graph: it runs operator by operator."""
+
+    counter: ClassVar[str] = "not_generated"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SizeEvent(Event):
     """Something about the sizes and numbers of a compilation. `line` is the user's line that the
     capture was at."""

@@ -121,6 +121,21 @@ def _backend_called(event: events.BackendCalled, details: bool) -> str:
     return f"{_which(event)}: backend {event.backend!r} took {_ms(event.seconds)}"
 
 
+def _code_generated(event: events.CodeGenerated, details: bool) -> str:
+    kernels = event.kernels()
+    called = [f"{n} x {what}" for what, n in sorted(event.called.items())]
+    if not details:
+        called = [text.split(":")[0] for text in called]
+    plural = "" if len(kernels) == 1 else "s"
+    head = f"{_which(event)}: {len(kernels)} kernel{plural}"
+    rest = ["PyTorch runs " + ", ".join(called)] if called else []
+    return "\n".join([head, *[_indented(text) for text in [*kernels, *rest]]])
+
+
+def _not_generated(event: events.NotGenerated, details: bool) -> str:
+    return f"{_which(event)}: runs operator by operator, because of {event.reason}"
+
+
 def _symbol_made(event: events.SymbolMade, details: bool) -> str:
     value = "value unknown" if event.hint is None else f"now {event.hint}"
     text = f"{event.name} is {render(event.source)}, {value}, in {event.range}: {event.why}"
@@ -218,8 +233,10 @@ CHANNELS: dict[str, Channel] = {
             events.SymbolSpecialised: _symbol_specialised,
         },
     ),
-    # A name that programs may already use; its events come with the code generators.
-    "output_code": Channel("generated code (shows nothing yet)", {}),
+    "output_code": Channel(
+        "the kernels that a graph became, and what PyTorch runs (+output_code: why it does)",
+        {events.CodeGenerated: _code_generated, events.NotGenerated: _not_generated},
+    ),
 }
 
 

@@ -30,6 +30,8 @@ def get_constant_attribute(trace: Trace, obj: Const, name: str) -> Value | None:
         return _class_attribute(trace, obj, real, name)
     if type(real) in PLAIN:
         return None
+    if isinstance(real, types.GetSetDescriptorType) and name in ("__get__", "__set__"):
+        return Const(getattr(real, name))
     return _object_attribute(trace, obj, real, name)
 
 

@@ -47,7 +47,9 @@ BREAKS: dict[str, Cause] = {
         "Register one with torch.library.register_fake if the operator is yours.",
     ),
     "tensor-kind": Cause(
-        "This kind of tensor (sparse, nested, quantized, a subclass) is not captured.", _REPLACE
+        "This kind of tensor (sparse, nested, quantized, with a `__torch_dispatch__`) is not "
+        "captured.",
+        _REPLACE,
     ),
     "tensor-method": Cause("This method does more than compute a tensor.", _REPLACE),
     "tensor-attribute": Cause("This attribute of a tensor is not known during capture.", _REPLACE),

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from pliant.capture import torch_calls
+from pliant.capture import overrides, torch_calls
 from pliant.capture.frame import Frame
 from pliant.capture.hatches import (
     handler_of,
@@ -27,7 +27,7 @@ from pliant.capture.hatches import (
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.classes import instantiate
 from pliant.capture.library.torch_functions import constant_result, opaque_call
-from pliant.capture.model import CALL, FOLDABLE, call, set_attribute
+from pliant.capture.model import CALL, FOLDABLE, call, set_attribute, type_name
 from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Raised, Value
@@ -46,7 +46,8 @@ from pliant.capture.values.tensors import TensorValue
 
 DYNAMO_DISABLED = torch._disable_dynamo(lambda: None).__code__
 GENERIC_ALIASES = (types.GenericAlias, typing._GenericAlias)  # type: ignore[attr-defined]
-COROUTINE_FLAGS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+NO_RECEIVERS = (type(None), types.ModuleType, type)
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # what a call makes, and does not run yet
 
 
 def call_function(
@@ -59,7 +60,8 @@ def call_function(
         result = inner(trace, target, args, kwargs, direct)
         if result is not None:
             return result
-    if target.real is not None:
+    overridden = target.real is not None and _is_overridden(trace, target.real, args, kwargs)
+    if target.real is not None and not overridden:
         shortcut = SHORTCUTS.get(target.real) or wrapper_of(target)
         if shortcut is not None:
             result = shortcut(trace, args, kwargs, direct)
@@ -77,15 +79,22 @@ def call_function(
             raise Break("not-followed", f"{target.real.__module__}.{target.qualname}")
         if torch_calls.is_operation(target.real):
             return torch_calls.call_operation(trace, target.real, args, kwargs)
-    if target.code.co_flags & COROUTINE_FLAGS:
+    if target.code.co_flags & inspect.CO_ASYNC_GENERATOR:
         raise Break("coroutine", target.qualname)
     if len(trace.frames) > trace.depth_limit:
         trace.throw(RecursionError("maximum recursion depth exceeded"))
     variables = bind(trace, target, args, kwargs)
     frame = Frame(target.code, target.globals, variables, target.closure(trace), target, direct)
-    if target.code.co_flags & inspect.CO_GENERATOR:
+    if target.code.co_flags & SUSPENDED:
         return Generator(frame)
     return run_frame(trace, frame)
+
+
+def _is_overridden(trace: Trace, real: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """Whether a Python function of PyTorch has somebody to ask: its own code does that."""
+    if real.__module__ not in torch_calls.PYTHON_MODULES or real.__name__ == "__torch_function__":
+        return False
+    return overrides.asked(trace, args, kwargs) is not None
 
 
 def call_marked(
@@ -239,6 +248,10 @@ def call_builtin_method(
     if isinstance(obj, Opaque):
         code = "outside-iterator" if target.name == "__next__" else "opaque-object"
         raise Break(code, f"{target.owner.__name__}.{target.name}")
+    if target.owner is overrides.TensorBase:
+        asked = overrides.call_method(trace, target.name, obj, args, kwargs)
+        if asked is not None:
+            return asked
     if handler is not None:
         return run_handler(trace, handler, target, [obj, *args], kwargs)
     if isinstance(obj, TensorValue):
@@ -274,11 +287,19 @@ def call_constant(
         return call(trace, trace.wrap_pinned(instead), args, kwargs, direct)
     handler = _handler_of(real)
     if handler is not None:
+        if torch_calls.is_operation(real) and real not in torch_calls.QUERIES:
+            asked = overrides.asked(trace, args, kwargs)
+            if asked is not None:
+                return overrides.dispatch(trace, target, asked, args, kwargs or None)
         return run_handler(trace, handler, target, args, kwargs)
     if isinstance(real, type):
         return instantiate(trace, target, args, kwargs, direct)
     if torch_calls.is_operation(real):
         return torch_calls.call_operation(trace, real, args, kwargs)
+    if overrides.is_accessor(real):
+        return torch_calls.call_accessor(trace, real, args)
+    if isinstance(real, types.MethodWrapperType):
+        return _call_bound_native(trace, target, args, kwargs, direct)
     owner = getattr(real, "__objclass__", None)
     if owner is not None and args:  # list.append(x, 1), torch.Tensor.add(x, y)
         bound = BuiltinMethod(owner, real.__name__, real, trace.read(args[0]))
@@ -288,14 +309,31 @@ def call_constant(
     marked = call_marked(trace, real, target, args, kwargs, direct)
     if marked is not None:
         return marked
+    if isinstance(real, staticmethod):
+        return call(trace, trace.wrap_pinned(real.__func__), args, kwargs, direct)
     if isinstance(real, types.MethodType):
         method = trace.wrap_pinned(real.__func__)
         return call(trace, method, [trace.wrap_pinned(real.__self__), *args], kwargs, direct)
+    if isinstance(real, types.BuiltinFunctionType) and type(real.__self__) not in NO_RECEIVERS:
+        return _call_bound_native(trace, target, args, kwargs, direct)
     if isinstance(real, GENERIC_ALIASES):
         return _call_alias(trace, target, args, kwargs)
     if not callable(real):
-        trace.throw(TypeError(f"'{type(real).__name__}' object is not callable"))
+        trace.throw(TypeError(f"'{type_name(type(real))}' object is not callable"))
     raise Break("unsupported-function", named(target))
+
+
+def _call_bound_native(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    """A method of a C class that is bound to an object: `re.compile("a").search`."""
+    real = target.value
+    descriptor = trace.lookup(type(real.__self__), real.__name__)
+    if not isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
+        raise Break("unsupported-function", named(target))
+    receiver = trace.wrap_pinned(real.__self__)
+    bound = BuiltinMethod(descriptor.__objclass__, real.__name__, descriptor, receiver)
+    return call_builtin_method(trace, bound, args, kwargs, direct)
 
 
 def _call_alias(trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -323,8 +361,13 @@ def _handler_of(real: Any) -> Any:
 
 def _class_method(owner: type, name: str) -> Any:
     handler = METHODS.get((owner, name))
-    if handler is None or name == "__new__":
+    if name == "__new__":
         return handler
+    for base in owner.__mro__:  # dict.fromkeys is a method of defaultdict too
+        if handler is None and isinstance(vars(base).get(name), types.ClassMethodDescriptorType):
+            handler = METHODS.get((base, name))
+    if handler is None:
+        return None
     return lambda trace, *args, **kwargs: handler(trace, Const(owner), *args, **kwargs)
 
 

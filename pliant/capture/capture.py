@@ -9,6 +9,8 @@ import types
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import torch
+
 import pliant.capture.attributes
 import pliant.capture.calls
 import pliant.capture.opcodes  # noqa: F401  fills the tables of handlers
@@ -20,8 +22,9 @@ from pliant.capture.breaks import BREAKS
 from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic
 from pliant.capture.interpreter import run_frame
+from pliant.capture.library.torch_function import begin_overrides
 from pliant.capture.product import Product
-from pliant.capture.trace import Restart, Trace
+from pliant.capture.trace import INLINE, Restart, StartOver, Trace
 from pliant.capture.value import Break, Raised, Unread
 from pliant.capture.values.objects import Cell
 from pliant.capture.wrap import wrap
@@ -35,8 +38,8 @@ HARMLESS = frozenset({"operation-raises", "bad-arguments"})
 
 
 def capturable(state: State) -> bool:
-    """Modes that change what PyTorch functions do are not captured: such calls run eagerly."""
-    return not (state.function_modes or state.dispatch_modes or state.functorch)
+    """Modes that change what PyTorch's operators do are not captured: such calls run eagerly."""
+    return not (state.dispatch_modes or state.functorch)
 
 
 class NotCaptured(Exception):
@@ -71,10 +74,12 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         try:
-            with without_collection(), room_for_calls():
+            with without_collection(), room_for_calls(), without_packing(), without_overrides():
                 return attempt.run()
         except Restart as restart:
             break_at[restart.step] = restart.cause
+        except StartOver:
+            break_at.clear()
         except RecursionError as error:
             raise NotCaptured(Break("too-deep", function.__qualname__)) from error
     raise NotCaptured(Break("unsupported", "a function that breaks the graph without end"))
@@ -93,6 +98,11 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
+def without_overrides() -> Any:
+    """What we ask of tensors is no business of the program's `__torch_function__`."""
+    return torch._C.DisableTorchFunction()
+
+
 @contextlib.contextmanager
 def room_for_calls() -> Iterator[None]:
     """One call of the program is several of ours."""
@@ -102,6 +112,16 @@ def room_for_calls() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+@contextlib.contextmanager
+def without_packing() -> Iterator[None]:
+    """Hooks of the program on tensors that autograd saves are not to see fakes."""
+    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        yield
+    finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
 
 
 class Attempt:
@@ -121,6 +141,7 @@ class Attempt:
         self.fullgraph = fullgraph
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
+        begin_overrides(self.trace, self.state)
 
     def run(self) -> Captured:
         frame = self._root_frame()
@@ -162,6 +183,9 @@ class Attempt:
         return Frame(code, self.function.__globals__, {**variables}, cells)
 
     def _product(self) -> Product:
+        lasting = self.trace.lasting
+        if lasting.asserted and lasting.other:  # it could not be run again where it is to raise
+            raise Restart(*lasting.asserted[0])
         return Product(self.trace, self.function.__name__, self.state)
 
     def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
@@ -175,7 +199,9 @@ class Attempt:
                     depth -= 1
                 if not depth:
                     raise NotCaptured(cause)
-                raise Restart(frames[depth - 1].step, cause.at(trace.stack()))
+                step = frames[depth - 1].step
+                inline = step in trace.inlinable
+                raise Restart(step, INLINE if inline else cause.at(trace.stack()))
         if trace.changes != frame.changes:
             # Half done: an iterator has moved, something is written. Break before it begins.
             raise Restart(frame.step, cause)

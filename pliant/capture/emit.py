@@ -14,6 +14,7 @@ import math
 import re
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ from pliant.capture.values.objects import Cell, ExceptionValue, Handled, Instanc
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqItem, Source
 
-LITERALS = (int, str, bytes, bool, type(None), type(...), complex)
+LITERALS = (int, str, bytes, bool, type(None), type(...))
 TWO_STEPS = (Instance, Function, Cell, ExceptionValue)
 
 
@@ -188,7 +189,14 @@ class Emitter:
         return self.slots[source]
 
     def tensor(self, value: TensorValue) -> str:
-        return self.result(value.node)
+        if not value.plain:
+            return self.result(value.node)
+        name = self.fresh(value.cls.__name__.lower())
+        cls = self.constant(value.cls)
+        self.line(f"{name} = {self.helper('as_subclass')}({self.result(value.node)}, {cls})")
+        self._kept.append(value)
+        self._made[id(value)] = name
+        return name
 
     def result(self, node: Node) -> str:
         """The variable that holds a result of the graph."""
@@ -202,6 +210,8 @@ class Emitter:
         cls = type(real)
         if cls in LITERALS or (cls is float and math.isfinite(real)):
             return "..." if real is ... else repr(real)
+        if cls is complex:  # as text it would lose the sign of a zero
+            return f"complex({self.constant(real.real)}, {self.constant(real.imag)})"
         if cls is tuple:
             inner = ", ".join(self.constant(item) for item in real)
             return f"({inner},)" if len(real) == 1 else f"({inner})"
@@ -276,8 +286,9 @@ class Emitter:
         if value.cls is dict:
             return f"{{{inner}}}"
         name = self.constant(value.cls)
-        if value.factory is not None:
-            return f"{name}({self.expression(value.factory)}, {{{inner}}})"
+        if value.factory is not None or value.cls is defaultdict:
+            factory = "None" if value.factory is None else self.expression(value.factory)
+            return f"{name}({factory}, {{{inner}}})"
         if value.attributes is not None:
             raise Break("cannot-rebuild", f"a {value.cls.__name__}")
         return f"{name}({{{inner}}})"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from pliant.capture.torch_state import WRITERS
+from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.tensors import TensorValue
 
@@ -32,7 +33,11 @@ class Lasting:
     memory: set[int] = field(default_factory=set)  # storages written
     random: bool = False
     other: bool = False  # something that can't be put back
+    backward: bool = False  # the engine of autograd has run
+    hooks: bool = False  # it will call functions of the program that may do anything
     guarded: bool = False  # an operation is in a part of the program that handles failures
+    # Branches on data that the graph tests: the step of each, and the break it would be.
+    asserted: list[tuple[int, Break]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.memory) or self.random or self.other
@@ -68,6 +73,11 @@ def written_inputs(trace: Trace) -> list[TensorValue]:
 def is_guarded(frames: Iterable[Frame]) -> bool:
     """Whether code of the program runs if the present instruction fails."""
     return any(_handles(frame) for frame in frames)
+
+
+def program_handles(frames: Iterable[Frame]) -> bool:
+    """The same without PyTorch's own code, which handles failures to put its state back."""
+    return is_guarded(f for f in frames if str(f.globals.get("__name__")).split(".")[0] != "torch")
 
 
 def _handles(frame: Frame) -> bool:

@@ -22,11 +22,13 @@ from pliant.guards.source import Source
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """What the graph takes: its node, where the tensor (or number) comes from, and the one seen."""
+    """What the graph takes: its node, where the tensor (or number) comes from, and the one seen.
+    `plain`: it takes a plain tensor for one of a subclass."""
 
     node: fx.Node
     source: Source
     example: torch.Tensor | float
+    plain: bool = False
 
 
 class GraphBuilder:
@@ -52,6 +54,11 @@ class GraphBuilder:
         """Mark the place from which on nodes belong to a function given to an operation."""
         return self.graph.create_node("call_function", begin_body)
 
+    @property
+    def in_body(self) -> bool:
+        """Whether a function given to an operation is being followed."""
+        return bool(self.graph.find_nodes(op="call_function", target=begin_body, sort=False))
+
     def end_body(self, mark: fx.Node) -> tuple[list[fx.Node], bool]:
         """The nodes since the mark, and whether one of them must not be lost. `drop` them."""
         nodes, node = [], mark.next
@@ -67,7 +74,7 @@ class GraphBuilder:
             self._kept.discard(node)
             self.graph.erase_node(node)
 
-    def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
+    def input(self, source: Source, example: torch.Tensor | float, plain: bool = False) -> fx.Node:
         """A placeholder for the tensor (or number) at `source`."""
         name = self._unused(placeholder_name(source))
         last = self._after_inputs
@@ -75,7 +82,7 @@ class GraphBuilder:
         with place:
             node = self.graph.placeholder(name)
         self._after_inputs = node
-        self.inputs.append(GraphInput(node, source, example))
+        self.inputs.append(GraphInput(node, source, example, plain))
         return node
 
     def _unused(self, name: str) -> str:

@@ -161,9 +161,12 @@ NOT_FOLLOWED = (
 )  # fmt: skip
 FOLLOWED = (
     "torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler",
-    "torch.autograd.function", "torch.random", "torch._functorch.functional_call",
+    "torch.autograd.function", "torch.autograd.functional", "torch.autograd.anomaly_mode",
+    "torch.autograd.forward_ad",
+    "torch.random", "torch._functorch.functional_call",
     "torch._functorch.apis", "torch._functorch.eager_transforms", "torch._functorch.vmap",
     "torch._functorch.batch_norm_replacement", "torch._higher_order_ops.associative_scan",
+    "warnings",
 )  # fmt: skip
 
 
@@ -182,6 +185,8 @@ def is_followed(fn: Any) -> bool:
         return (module, fn.__qualname__.partition(".")[0]) in FOLLOWED_FUNCTIONS
     if not module.startswith(NOT_FOLLOWED):
         return True
+    if module == "threading":
+        return str(fn.__qualname__).startswith(("Condition.", "Event."))  # made of locks
     names = (name for name in NOT_FOLLOWED if module == name or module.startswith(f"{name}."))
     return not any(names) or module in FOLLOWED
 

@@ -91,6 +91,24 @@ def raise_as_is(error: BaseException) -> NoReturn:
         error.__context__ = context
 
 
+def as_subclass(tensor: torch.Tensor, cls: Any) -> torch.Tensor:
+    """The tensor as one of a class that the program has for it."""
+    with torch._C.DisableTorchFunction():
+        return tensor.as_subclass(cls)
+
+
+def as_plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of a subclass as the graph takes it: what its class has to say has been followed."""
+    with torch._C.DisableTorchFunction():
+        return tensor.as_subclass(torch.Tensor)
+
+
+def without_modes(graph: Any, *inputs: Any) -> Any:
+    """Call a graph under a mode of the program, which has been asked about all that is in it."""
+    with torch._C.DisableTorchFunction():
+        return graph(*inputs)
+
+
 class Saved:
     """What a graph may write, as it was before: for when the graph fails half-way."""
 
@@ -98,20 +116,23 @@ class Saved:
 
     def __init__(self, *tensors: torch.Tensor, random: bool = False) -> None:
         self.tensors = tensors
-        with torch.no_grad():
+        with torch.no_grad(), torch._C.DisableTorchFunction():
             self.copies = [tensor.clone() for tensor in tensors]
         self.random = torch.get_rng_state() if random else None
         in_use = random and torch.cuda.is_available() and torch.cuda.is_initialized()
         self.cuda = torch.cuda.get_rng_state_all() if in_use else None
 
     def put_back(self) -> None:
-        with torch.no_grad():
+        with torch.no_grad(), torch._C.DisableTorchFunction():
             for tensor, copy in zip(self.tensors, self.copies, strict=True):
                 tensor.copy_(copy)
         if self.random is not None:
             torch.set_rng_state(self.random)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
+
+
+TENSOR_META: Any = torch._C._TensorMeta
 
 
 def bare_class(
@@ -122,9 +143,12 @@ def bare_class(
     make = abc.ABCMeta.__new__ if issubclass(meta, abc.ABCMeta) else type.__new__
     namespace = {**namespace, "__qualname__": qualname}
     if not has_subclass_hook(bases):
-        return make(meta, name, bases, namespace)
+        made = make(meta, name, bases, namespace)
+        if isinstance(made, TENSOR_META):  # its C code prepares the class
+            TENSOR_META.__init__(made, name, bases, namespace)
+        return made
     substitute = type.__new__(meta, name, (), {})
-    made: Any = make(meta, name, (substitute,), namespace)
+    made = make(meta, name, (substitute,), namespace)
     made.__bases__ = bases
     return made
 
@@ -150,6 +174,8 @@ HELPERS: dict[str, Any] = {
     "FunctionType": types.FunctionType,
     "MethodType": types.MethodType,
     "Saved": Saved,
+    "as_plain": as_plain,
+    "as_subclass": as_subclass,
     "clean_traceback": rewrite,
     "enter": enter,
     "finished_generator": finished_generator,
@@ -157,4 +183,5 @@ HELPERS: dict[str, Any] = {
     "merge": merge,
     "primed": primed,
     "raise_as_is": raise_as_is,
+    "without_modes": without_modes,
 }

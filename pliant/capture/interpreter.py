@@ -13,7 +13,7 @@ from typing import Any
 from pliant.bytecode import py311, py312
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.frame import Frame
-from pliant.capture.trace import Trace
+from pliant.capture.trace import INLINE, Trace
 from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import ExceptionValue
 
@@ -87,7 +87,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     handler = HANDLERS[instruction.op]
     trace.steps = frame.step = trace.steps + 1
     frame.changes = trace.changes
-    if frame.step in trace.break_at:
+    if frame.step in trace.break_at and trace.break_at[frame.step] is not INLINE:
         raise trace.break_at[frame.step]
     pops = handler.pops
     count = pops if isinstance(pops, int) else pops(instruction.arg or 0)
@@ -144,6 +144,7 @@ def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     if entry.lasti:
         frame.stack.append(Const(frame.instruction.offset))
     frame.stack.append(exception)
+    frame.keyword_names = ()  # of a call that did not return
     frame.index = entry.target
     return True
 

@@ -25,8 +25,10 @@ from pliant.capture.value import (
     is_constant,
 )
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
+from pliant.capture.values.known import known_object
 from pliant.capture.values.number import Number, has_number
-from pliant.capture.values.objects import Instance, Opaque
+from pliant.capture.values.objects import ExceptionValue, Instance, Opaque
+from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.source import Attr, ClassAttr, Fixed
 
@@ -52,6 +54,22 @@ def type_name(cls: type) -> str:
 def get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
     """`obj.name`. With `direct`, the result is what the running instruction produces."""
     obj = trace.read(obj)
+    try:
+        return _find_attribute(trace, obj, name, direct)
+    except Raised as raised:
+        _tell_what_is_missing(raised.value, obj, name)
+        raise
+
+
+def _tell_what_is_missing(error: Value, obj: Value, name: str) -> None:
+    """Python notes in an AttributeError which attribute of which object was asked for."""
+    if isinstance(error, ExceptionValue) and issubclass(error.cls, AttributeError):
+        known = obj.source is not None or isinstance(obj, Const | Instance | TensorValue)
+        if error.real is None and known and not {"name", "obj"} & error.slots.keys():
+            error.slots.update(name=Const(name), obj=obj)
+
+
+def _find_attribute(trace: Trace, obj: Value, name: str, direct: bool) -> Value:
     special = GET.get(type(obj))
     if special is not None:
         found = special(trace, obj, name)
@@ -603,9 +621,10 @@ def get_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> Valu
 
 def _class_item(trace: Trace, cls: Const, key: Value) -> Value:
     """`list[int]`: a generic alias; `Color["RED"]` goes through the metaclass before this."""
-    if is_constant(key):
-        return fold(trace, operator.getitem, cls, key)
-    raise Break("unsupported", f"{cls.value.__name__}[...]")
+    try:
+        return fold(trace, operator.getitem, cls, Const(known_object(key, trace)))
+    except NotConstant as error:
+        raise Break("unsupported", f"{cls.value.__name__}[...]") from error
 
 
 def set_item(trace: Trace, obj: Value, key: Value, value: Value) -> None:

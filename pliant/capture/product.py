@@ -281,7 +281,6 @@ class Product:
             "        raise",
         ]
 
-
     def _graph_input(self, known: GraphInput) -> str:
         slot = self.emit.slot(known.source)
         return f"{self.emit.helper('as_plain')}({slot})" if known.plain else slot

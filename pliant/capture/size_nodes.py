@@ -148,7 +148,7 @@ def input_shapes(trace: Trace) -> Shapes:
             fake = trace.world.from_real(known.example)
             found.append(Layout(_known(env, fake.size()), _known(env, fake.stride())))
         else:
-            found.append(numbers.get(known.source, known.example))
+            found.append(numbers.get(known.source))
     return Shapes(env, tuple(found))
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from types import GeneratorType
+from typing import Any
+from weakref import getweakrefcount
 
+from torch import Tensor
+from torch.nn import Module
+
+from pliant._native import is_python_class
 from pliant.bytecode.decode import decode
 from pliant.bytecode.resume import ResumePoint, StackItem, closure_names, resume_generator_code
 from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame
 from pliant.capture.value import Null, Unread, Value
 from pliant.capture.values.generators import Generator
-from pliant.capture.values.objects import Handled, Opaque
+from pliant.capture.values.objects import Handled, Instance, Opaque
 
 # Functions that see all variables of the frame that calls them.
 READ_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
@@ -53,12 +59,22 @@ def suspended(
 
 
 def closes(value: Value) -> bool:
-    """Whether giving up the object runs code: then it lives as long as its variable does."""
+    """Whether giving up the object runs code, or is noticed by who refers to it weakly: then it
+    lives as long as its variable does."""
     if isinstance(value, Unread) and value.seen is not None:
         value = value.seen
+    if isinstance(value, Instance) and value.watched:
+        return True
+    if isinstance(value, Instance | Unread) and _is_plain_object(value.real):
+        return getweakrefcount(value.real) > 0
     if isinstance(value, Unread | Opaque):
         return isinstance(value.real, GeneratorType) and value.real.gi_frame is not None
     return isinstance(value, Generator) and not value.frame.finished and value.has_cleanup()
+
+
+def _is_plain_object(real: Any) -> bool:
+    """Of modules and tensors many know without it being the program's doing."""
+    return is_python_class(type(real)) and not isinstance(real, type | Module | Tensor)
 
 
 def _stack_item(item: Value | str) -> StackItem:

@@ -17,9 +17,18 @@ import torch
 from torch import fx
 
 from pliant.base.errors import DataDependentError, PliantError
-from pliant.capture import scalars
-from pliant.capture.failures import note_operation
-from pliant.capture.model import CALL, GET, OPERATE, SET, iterate, truth
+from pliant.capture import indexing, overrides, scalars
+from pliant.capture.failures import note_operation, program_handles
+from pliant.capture.model import (
+    CALL,
+    GET,
+    OPERATE,
+    SET,
+    call_special,
+    generic_set_attribute,
+    iterate,
+    truth,
+)
 from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
 from pliant.capture.value import (
@@ -55,7 +64,7 @@ NOT_OPERATIONS = frozenset(
         "backward", "register_hook", "register_post_accumulate_grad_hook", "storage",
         "share_memory_", "module_load", "__deepcopy__", "__reduce_ex__", "__setstate__", "__dir__",
         "__repr__", "__format__", "__array__", "__dlpack__", "__hash__", "numpy",
-        "_reduce_ex_internal",
+        "_reduce_ex_internal", "__torch_function__",
         # about the memory of the tensor, which is another one on each call
         "data_ptr", "untyped_storage", "_typed_storage", "storage_type", "is_shared", "is_pinned",
         "is_set_to", "pin_memory", "const_data_ptr",
@@ -89,6 +98,10 @@ def call_operation(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Call a PyTorch function."""
+    if real not in QUERIES and (real not in WRITERS or real is torch._C._set_grad_enabled):
+        found = overrides.asked(trace, args, kwargs)
+        if found is not None:
+            return overrides.dispatch(trace, Const(real), found, args, kwargs or None)
     for change in BEFORE_CALLS:
         kwargs = change(trace, real, kwargs)
     if real in UNCOVERED:
@@ -106,6 +119,11 @@ def call_tensor_method(
     trace: Trace, name: str, obj: TensorValue, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Call a method of a tensor."""
+    special = ITEM_METHODS.get(name)
+    if special is not None and not kwargs:
+        found = OPERATORS[special](trace, obj, *args)
+        if found is not None:
+            return found
     if name in NOT_OPERATIONS:
         raise Break("tensor-method", f"Tensor.{name}")
     first = trace.read(args[0]) if args else None
@@ -123,6 +141,9 @@ def record(
 ) -> Value:
     """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
     name = target if isinstance(target, str) else named(Const(target))
+    if trace.lasting.backward and program_handles(trace.frames):
+        raise Break("tensor-method", "a handler of failures behind Tensor.backward")
+    _nobody_is_asked(trace, function, name, [*args, *kwargs.values()])
     args = scalars.as_sizes(trace, name, args)
     node_args, fake_args = _both(trace, args, name)
     pairs = [convert(trace, value, name) for value in kwargs.values()]
@@ -155,6 +176,17 @@ def record(
         scalars.note(trace, function, args, kwargs, result.value)
     trace.sizes.tell()
     return value
+
+
+def _nobody_is_asked(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
+    """Whoever overrides PyTorch's functions has been asked before: if not, Python does it."""
+    state = trace.overrides
+    never = function in QUERIES or function in WRITERS or name in overrides.NEVER_ASKED
+    if state.modes and state.level != overrides.OFF and not never:
+        raise Break("unsupported", f"{name} under a TorchFunctionMode")
+    known = [trace.read(arg) for arg in args] if writes_metadata(function) else []
+    if any(isinstance(value, TensorValue) and value.plain for value in known):
+        raise Break("tensor-kind", f"{name} of a tensor subclass")
 
 
 # Who wants to know: `(trace, function, tensors written)`, which may break the graph instead.
@@ -258,6 +290,12 @@ def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, An
     return nodes, fakes
 
 
+def _convert_tensor(trace: Trace, value: TensorValue, name: str) -> tuple[Any, Any]:
+    if value.plain and trace.overrides.level == overrides.ENABLED:
+        raise Break("tensor-kind", f"{name} of a {value.cls.__name__}")  # its class was not asked
+    return value.node, value.fake
+
+
 def _convert_slice(trace: Trace, value: SliceValue, name: str) -> tuple[Any, Any]:
     nodes, fakes = _both(trace, value.parts, name)
     return slice(*nodes), slice(*fakes)
@@ -288,7 +326,7 @@ GRAPH_CONSTANTS = (
 )  # fmt: skip
 
 CONVERT: dict[type, Callable[[Trace, Any, str], tuple[Any, Any]]] = {
-    TensorValue: lambda trace, value, name: (value.node, value.fake),
+    TensorValue: _convert_tensor,
     Const: _convert_constant,
     Number: _convert_number,
     Sequence: _convert_sequence,
@@ -367,6 +405,8 @@ def plain_result(trace: Trace, value: Any, name: str) -> Value:
 
 def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
     """Operators with a tensor among the operands. None where another operand has the say."""
+    if overrides.takes_over(trace, real, operands):
+        return overrides.operate(trace, real, operands)
     special = OPERATORS.get(real)
     if special is not None:
         return special(trace, *operands)
@@ -396,18 +436,19 @@ def _contains(trace: Trace, container: Value, item: Value) -> Value:
 def _get_item(trace: Trace, tensor: Value, key: Value) -> Value | None:
     if type(key) not in CONVERT or not isinstance(tensor, TensorValue):
         return None
-    # PyTorch asks a symbolic number for its value before it selects by it; `select` does not.
-    symbolic = isinstance(key, Number) and key.python_type() is int and tensor.fake.dim()
-    run = _select_first if symbolic else operator.getitem
+    key, selects = indexing.with_numbers(trace, key, _item)
+    run = indexing.get if selects else operator.getitem
     return record(trace, operator.getitem, run, [tensor, key], {})
 
 
-def _select_first(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    return tensor.select(0, index)
+def _item(trace: Trace, tensor: TensorValue) -> Value:
+    return record(trace, "item", torch.Tensor.item, [tensor], {})
 
 
 def _set_item(trace: Trace, tensor: Value, key: Value, value: Value) -> Value:
-    record(trace, operator.setitem, operator.setitem, [tensor, key, value], {})
+    key, selects = indexing.with_numbers(trace, trace.read(key), _item)
+    run = indexing.put if selects else operator.setitem
+    record(trace, operator.setitem, run, [tensor, key, value], {})
     return NONE
 
 
@@ -420,6 +461,12 @@ OPERATORS: dict[Any, Callable[..., Value | None]] = {
 }
 
 
+# Methods that are operators: their own C code is not what a graph calls.
+ITEM_METHODS: dict[str, Callable[..., Any]] = {
+    "__getitem__": operator.getitem,
+    "__setitem__": operator.setitem,
+}
+
 # Methods whose answer does not follow from what every tensor from outside is guarded by.
 GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})
 
@@ -430,6 +477,7 @@ def assume_method(trace: Trace, tensor: Value, name: str) -> None:
     known = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
     for value in known:
         if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
+            _guards_run_no_code(trace, value, name)
             expected = getattr(value.real, name)()
             trace.guard(Kind.PREDICATE, value.source, MethodGives(name, expected))
 
@@ -455,6 +503,14 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
     found = trace.lookup(tensor.cls, name)
     if not isinstance(found, types.GetSetDescriptorType | property):
         return None
+    return None if overrides.redefines(trace, tensor, name) else read_attribute(trace, tensor, name)
+
+
+def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
+    """An attribute of `torch.Tensor`, whatever the class of the tensor has in its place."""
+    asked = overrides.get_tensor_attribute(trace, tensor, name)
+    if asked is not None:
+        return asked
     if name in NOT_FACTS:
         raise Break("tensor-attribute", f"Tensor.{name}")
     special = ATTRIBUTES.get(name)
@@ -463,6 +519,7 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
         if value is not None:
             return value
     if name in GUARDED_FACTS and tensor.source is not None:
+        _guards_run_no_code(trace, tensor, name)
         known = getattr(tensor.real, name)
         trace.guard(Kind.EQUALS, Attr(tensor.source, name), known)
         if known is True and name == "retains_grad":
@@ -470,14 +527,43 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
     return record(trace, getattr, getattr, [tensor, Const(name)], {})
 
 
-def _grad(trace: Trace, tensor: TensorValue) -> Value | None:
+def gradient(trace: Trace, tensor: TensorValue) -> Value | None:
+    """The attribute `grad`; None where the graph has to be asked."""
     if "grad" in tensor.slots:
         return tensor.slots["grad"]
     if tensor.real is None or tensor.source is None:
         return None
-    if not tensor.real.is_leaf:  # PyTorch warns on reading it
-        return NONE
+    _guards_run_no_code(trace, tensor, "grad")
+    if not tensor.real.is_leaf and not _assume_retained(trace, tensor):
+        return NONE  # PyTorch warns on reading it
     return Unread(tensor.real.grad, Attr(tensor.source, "grad"))
+
+
+def _guards_run_no_code(trace: Trace, tensor: TensorValue, name: str) -> None:
+    """A guard that asks for an attribute would ask a class that has its own `__torch_function__`:
+    such an attribute is left to Python."""
+    own, default = (trace.lookup(c, "__torch_function__") for c in (tensor.cls, torch.Tensor))
+    if tensor.plain and tensor.source is not None and own is not default:
+        raise Break("tensor-attribute", f"{tensor.cls.__name__}.{name}")
+
+
+def _assume_retained(trace: Trace, tensor: TensorValue) -> bool:
+    """Whether a tensor from outside that is no leaf has been told to keep its gradient."""
+    assert tensor.real is not None and tensor.source is not None
+    for name in ("is_leaf", "retains_grad"):
+        trace.guard(Kind.EQUALS, Attr(tensor.source, name), getattr(tensor.real, name))
+    return tensor.real.retains_grad
+
+
+def call_accessor(trace: Trace, real: Any, args: list[Value]) -> Value:
+    """`torch.Tensor.shape.__get__(x)`: how a `__torch_function__` sees an attribute."""
+    tensor, name = trace.read(args[0]), real.__self__.__name__
+    if not isinstance(tensor, TensorValue):
+        raise Break("unsupported-function", f"Tensor.{name}.{real.__name__}")
+    if real.__name__ == "__set__":
+        set_tensor_attribute(trace, tensor, name, args[1])
+        return NONE
+    return read_attribute(trace, tensor, name)
 
 
 def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
@@ -485,6 +571,7 @@ def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
     if real.grad_fn is not None:
         raise Break("tensor-attribute", "Tensor.grad_fn")
     if tensor.source is not None:
+        _guards_run_no_code(trace, tensor, "grad_fn")
         trace.guard(Kind.IS, Attr(tensor.source, "grad_fn"), None)
     return NONE
 
@@ -496,7 +583,7 @@ def _dict(trace: Trace, tensor: TensorValue) -> Value:
 
 
 ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
-    "grad": _grad,
+    "grad": gradient,
     "grad_fn": _grad_fn,
     "__dict__": _dict,
     "__class__": lambda trace, tensor: Const(tensor.cls),
@@ -506,6 +593,11 @@ ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
 def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Value | None) -> None:
     """`tensor.name = value`."""
     found = trace.lookup(tensor.cls, name)
+    if overrides.redefines(trace, tensor, name) or _stores_itself(trace, tensor, value):
+        _follow_store(trace, tensor, name, value)
+        return
+    if value is not None and overrides.set_tensor_attribute(trace, tensor, name, value):
+        return
     if not isinstance(found, types.GetSetDescriptorType | property):
         tensor.store_attribute(trace, name, value)
     elif value is None:
@@ -516,6 +608,20 @@ def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Va
         tensor.written[name] = None
     else:
         record(trace, setattr, setattr, [tensor, Const(name), value], {})
+
+
+def _stores_itself(trace: Trace, tensor: TensorValue, value: Value | None) -> bool:
+    return overrides.redefines(trace, tensor, "__delattr__" if value is None else "__setattr__")
+
+
+def _follow_store(trace: Trace, tensor: TensorValue, name: str, value: Value | None) -> None:
+    """A class of tensors with attributes of its own making."""
+    if not _stores_itself(trace, tensor, value):
+        generic_set_attribute(trace, tensor, name, value)
+    elif value is None:
+        call_special(trace, tensor, "__delattr__", Const(name))
+    else:
+        call_special(trace, tensor, "__setattr__", Const(name), value)
 
 
 OPERATE[TensorValue] = operate

@@ -52,6 +52,11 @@ def _deterministic_state() -> Callable[[], Any]:
     )
 
 
+def _anomaly_state() -> Callable[[], Any]:
+    flags = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    return functools.partial(torch.set_anomaly_enabled, *flags)
+
+
 WRITERS: dict[Any, Undo] = {
     torch._C._set_grad_enabled: _restore(torch.is_grad_enabled, torch._C._set_grad_enabled),
     torch.set_autocast_enabled: _autocast_state,
@@ -62,6 +67,10 @@ WRITERS: dict[Any, Undo] = {
     torch.autocast_decrement_nesting: lambda: torch.autocast_increment_nesting,
     torch._C._set_default_dtype: _restore(torch.get_default_dtype, torch._C._set_default_dtype),
     torch._C._set_deterministic_algorithms: _deterministic_state,
+    torch.set_anomaly_enabled: _anomaly_state,
+    torch._C._set_multithreading_enabled: _restore(
+        torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled
+    ),
 }
 
 # Settings that are not part of the state that is always guarded, and get a guard if asked for.
@@ -74,7 +83,7 @@ SETTING_NAMES = (
 QUERY_NAMES = (
     "is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast", "_get_privateuse1",
     "_get_tracing", "_get_deterministic", "_is_torch_function", "_len_torch", "_has_torch",
-    "_is_view",
+    "_is_view", "_is_multithreading_enabled",
 )  # fmt: skip
 # Counts how deep autocast is nested. Undone as often as it was done, not put back to a value.
 NESTING = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
@@ -95,13 +104,24 @@ UNCOVERED: frozenset[Any] = frozenset(
         torch.get_autocast_dtype,
         torch.is_anomaly_enabled,
         torch.is_anomaly_check_nan_enabled,
+        torch._C._is_multithreading_enabled,
         torch._C._get_deterministic_fill_uninitialized_memory,
     }
 )
 
 
+OWN_WRITERS: dict[Any, Any] = {
+    torch.is_anomaly_enabled: torch.set_anomaly_enabled,
+    torch.is_anomaly_check_nan_enabled: torch.set_anomaly_enabled,
+    torch._C._is_multithreading_enabled: torch._C._set_multithreading_enabled,
+}
+
+
 def assume_answer(trace: Trace, query: Callable[..., Any], args: list[Value]) -> None:
     """Assume that PyTorch was in the same state when the function was called."""
+    writer = OWN_WRITERS.get(query)
+    if writer is not None and any(getattr(undo, "func", None) is writer for undo in trace.undo):
+        return  # the program has made it so
     real_args = tuple(trace.read(arg).constant() for arg in args)
     if query is torch.get_autocast_dtype:
         device = real_args[0]

@@ -25,8 +25,9 @@ from pliant.capture.graph import GraphBuilder
 from pliant.capture.inputs import Dynamic, Inputs
 from pliant.capture.sizes import Sizes
 from pliant.capture.standing import Standing
+from pliant.capture.thrown import exception_value
 from pliant.capture.value import Break, Const, Raised, Unread, Value
-from pliant.capture.values.objects import Cell, ExceptionValue
+from pliant.capture.values.objects import Cell
 from pliant.fake import World
 from pliant.guards.guard import MISSING, Guard, Kind
 from pliant.guards.predicates import Defines, Gives, is_empty_cell
@@ -54,6 +55,15 @@ class Restart(Exception):
         self.cause = cause
 
 
+class StartOver(Exception):
+    """Follow the program again from its start: an object from outside has been completed."""
+
+
+# In place of a break: the call is followed as a plain call of Python code, so that it can break in
+# its middle.
+INLINE = Break("unsupported", "a call that is followed as a plain one")
+
+
 class Trace:
     """What is known during one capture."""
 
@@ -67,6 +77,8 @@ class Trace:
     ) -> None:
         self.options = options
         self.break_at = break_at
+        # Steps of calls that stand for a plain call of Python code, should the graph break there.
+        self.inlinable: set[int] = set()
         self._wrap = wrap
         self._on_break = on_break
         self.graph = GraphBuilder()
@@ -81,6 +93,7 @@ class Trace:
         self.changes = 0  # counts what can't be taken back: writes, iterators advanced
         self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
+        self.applied: dict[Any, Any] = {}  # calls of autograd functions, by node of the history
         self.scalars: dict[int, Any] = {}  # the numbers that tensors are known to hold, by fake
         self.writes_tensors = False  # in place, so that it matters which tensors share memory
         self.fetched: list[Unread] = []  # found in a dictionary, slot or cell that may change
@@ -94,6 +107,7 @@ class Trace:
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
         self.error_on_break = get_error_on_graph_break()  # where the program is now
         self.strictness: Any = None  # what the program made of that
+        self.overrides: Any = None  # who has a say in what PyTorch's functions do
         self.printed: Any = None  # calls of print still to be made
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.stand_ins: dict[int, Value] = {}  # objects made for a while, to what they stand for
@@ -169,7 +183,7 @@ class Trace:
             if hasattr(value, "attributes"):
                 value.attributes = None
         self.standing.clear()
-        made = (self.stand_ins, self.class_writes)
+        made = (self.stand_ins, self.class_writes, self.applied)
         for table in (self._known, self.effects, self.tensors, self._lookups, *made):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
@@ -301,8 +315,7 @@ class Trace:
 
     def throw(self, error: BaseException) -> NoReturn:
         """Raise in the captured program an exception that running a part of it for real raised."""
-        value = ExceptionValue(type(error), [self.wrap_pinned(arg) for arg in error.args])
-        raise Raised(value) from error
+        raise Raised(exception_value(self, error)) from error
 
 
 def _assume_class_attribute(trace: Trace, cls: type, name: str, found: Any) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Generic
 import torch
 
 from pliant._native import Dispatcher, is_python_class
+from pliant.capture.helpers import as_plain
 from pliant.capture.inputs import Layout
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Const, Unread, Value
@@ -138,19 +139,42 @@ def _slice(trace: Trace, real: slice, source: Source) -> Value:
 
 def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, type(real))
-    if kind_without_fake(real) is not None:
+    if kind_without_fake(real) is not None or _hides_itself(type(real)):
         return Opaque(real, source)
-    layout = trace.inputs.layout(real, source)
+    plain = has_torch_function(type(real))
+    shown = as_plain(real) if plain else real
+    layout = trace.inputs.layout(shown, source)
     given = None if layout is None else (layout.sizes, layout.strides)
     fake = trace.world.from_real(real, given)
-    trace.guard(Kind.TENSOR, source, tensor_spec(real, layout))
-    node = trace.graph.input(source, real)
+    trace.guard(Kind.TENSOR, source, tensor_spec(shown, layout))
+    node = trace.graph.input(source, shown, plain)
     if layout is not None:
         trace.sizes.nodes.settle_sizes(fake, node)
         trace.sizes.nodes.settle_strides(fake, node)
     value = TensorValue(node, fake, type(real), real, source)
+    value.plain = plain
     trace.tensors[id(fake)] = value
     return value
+
+
+# What is asked of a tensor to know what it is.
+ASKED = (
+    "size", "stride", "storage_offset", "untyped_storage", "is_leaf", "requires_grad", "grad",
+    "_base", "_version", "_is_view", "is_inference", "is_conj", "is_neg", "layout",
+)  # fmt: skip
+
+
+def _hides_itself(cls: type) -> bool:
+    """Whether a class of tensors gives answers of its own to such questions."""
+    if cls is torch.Tensor or cls is torch.nn.Parameter:
+        return False
+    return any(getattr(cls, name) is not getattr(torch.Tensor, name) for name in ASKED)
+
+
+def has_torch_function(cls: type) -> bool:
+    """Whether a class of tensors has a say in what PyTorch's functions do with them."""
+    found = getattr(cls, "__torch_function__", None)
+    return cls is not torch.Tensor and found is not torch._C._disabled_torch_function_impl
 
 
 def tensor_spec(real: torch.Tensor, layout: Layout | None) -> TensorSpec:
@@ -333,7 +357,7 @@ BY_BASE: tuple[tuple[Any, Builder], ...] = (
     (type, _class),
     (enum.Enum, _same_constant),
     ((types.ModuleType, property, staticmethod, classmethod), _same_constant),
-    (torch.Tensor, _opaque),
+    (torch.Tensor, _tensor),
     (BaseException, _exception),
     ((torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace), _same_constant),
     ((list, tuple), _sequence),

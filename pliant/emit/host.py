@@ -21,7 +21,7 @@ from pliant.loop.fuse import Call, Group, users
 from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
 from pliant.loop.write import Written, write
 from pliant.sym.cond import Cond
-from pliant.sym.expr import Expr, product_of
+from pliant.sym.expr import Expr, maximum, product_of, substitute
 from pliant.sym.program import compile_program
 
 FLAG_SLOT: Final = -1
@@ -49,6 +49,7 @@ class Operator:
     name: str
     overload: str
     args: tuple[Any, ...]  # View | Expr | Cond | list of these | anything else: a constant
+    python: Callable[..., Any] | None = None  # to be called instead
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class Sequencer:
     steps: list[tuple[Any, ...]] = field(default_factory=list)
     computes: list[tuple[Any, ...]] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
+    returned: dict[int, object] = field(default_factory=dict)  # by slot
     _views: dict[Any, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -84,13 +86,15 @@ class Sequencer:
     def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
         return tuple([self.value(expr) for expr in exprs])
 
-    def slot(self, view: View) -> int:
-        """The slot of a tensor; a view is made if it is one."""
+    def slot(self, view: View, returned: object = None) -> int:
+        """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
+        as another one."""
         base = self.slots[view.of]
         whole = (view.sizes, view.strides) == (view.of.sizes, view.of.strides)
         if whole and view.offset.value == 0 and view.dtype is view.of.type.dtype:
-            return base
-        key = (view.of, view.sizes, view.strides, view.offset)
+            if returned is None or self.returned.setdefault(base, returned) is returned:
+                return base
+        key = (view.of, view.sizes, view.strides, view.offset, id(returned))
         found = self._views.get(key)
         if found is None:
             found = self._views[key] = self.new_slot()
@@ -106,7 +110,8 @@ class Sequencer:
         for member in group.members:
             if member in stored and member.into is None:
                 slot = self.slots[member] = self.new_slot()
-                layout = (self.all_values(member.sizes), self.all_values(member.strides))
+                strides = [_of_empty(stride) for stride in member.strides]
+                layout = (self.all_values(member.sizes), self.all_values(strides))
                 self.steps.append(("empty", slot, member.type.dtype, *layout))
         self._launch(done)
 
@@ -146,7 +151,11 @@ class Sequencer:
         for made in makes:
             self.slots[made] = self.new_slot()
         results = [self.slots[made] for made in makes]
-        self.steps.append(("call", operator.name, operator.overload, args, results))
+        if operator.python is not None:
+            found = [("slot", slot) for slot in results]
+            self.steps.append(("python", operator.python, args, found))
+        else:
+            self.steps.append(("call", operator.name, operator.overload, args, results))
 
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, View):
@@ -181,6 +190,12 @@ class Sequencer:
         return found
 
 
+def _of_empty(stride: Expr) -> Expr:
+    """PyTorch counts a size of 0 as 1 when it computes strides."""
+    found: Expr = substitute(stride, {s: maximum(s, 1) for s in stride.symbols})
+    return found
+
+
 def _moves(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_moves, value))
@@ -205,6 +220,9 @@ def _slots_in(step: tuple[Any, ...]) -> set[int]:
         for arg in step[3]:
             look(arg)
         found.update(step[4])
+    elif kind == "python":
+        for arg in (*step[2], *step[3]):
+            look(arg)
     elif kind in ("empty", "view"):
         found.update((step[1],) if kind == "empty" else (step[1], step[2]))
     return found

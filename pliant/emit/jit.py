@@ -1,21 +1,23 @@
 """LLVM IR to machine code, in this process.
 
 The one idea: a module becomes object code, and object code becomes an address. Object code is bytes
-that say nothing about this process, so that it can be kept elsewhere; modules with the same text
-are compiled once.
+that say nothing about this process, so that it can be kept on disk (`cache`); modules with the same
+text are compiled once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
+import pliant
+from pliant.emit.cache import from_environment, key_of
 from pliant.emit.llvm import SYMBOL, emit
 from pliant.emit.llvm_lanes import Target, target_of
 from pliant.loop.ir import Kernel
@@ -46,7 +48,7 @@ class Compiler:
         )
         self.target: Target = target_of(found)
         self._machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=self.cpu, features=self.features, opt=2, jit=True
+            cpu=self.cpu, features=self.features, opt=LEVEL, jit=True
         )
         self._jit = llvm.create_lljit_compiler(self._machine)
         self._loaded: dict[str, Compiled] = {}
@@ -58,12 +60,34 @@ class Compiler:
 
     def compile_text(self, text: str) -> Compiled:
         """The function `SYMBOL` of a module."""
-        key = hashlib.sha256(text.encode()).hexdigest()
+        key = key_of(text, *self._identity())
         with _LOCK:
             found = self._loaded.get(key)
             if found is None:
-                found = self._loaded[key] = self._load(self.object_code(text))
+                found = self._loaded[key] = self._from_disk(key) or self._make(key, text)
             return found
+
+    def _identity(self) -> tuple[str, ...]:
+        """What object code depends on beside the text."""
+        versions = (pliant.__version__, llvmlite.__version__, str(llvm.llvm_version_info))
+        return (*versions, self._machine.triple, self.cpu, self.features, str((LEVEL, PASSES)))
+
+    def _from_disk(self, key: str) -> Compiled | None:
+        cache = from_environment()
+        object_code = cache.load(key) if cache else None
+        if object_code is None:
+            return None
+        try:
+            return self._load(object_code)
+        except RuntimeError:  # it needs something that this process doesn't have
+            return None
+
+    def _make(self, key: str, text: str) -> Compiled:
+        made = self._load(self.object_code(text))
+        cache = from_environment()
+        if cache:
+            cache.store(key, made.object_code)
+        return made
 
     def object_code(self, text: str) -> bytes:
         module = llvm.parse_assembly(text)
@@ -102,6 +126,7 @@ class Compiler:
         passes.run(module, builder)
 
 
+LEVEL: Final = 2
 PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
 
 

@@ -59,6 +59,8 @@ class Memory:
 
     def store(self, place: Place, value: Reg, mask: Reg | None) -> None:
         """Of lanes that go to one place, some one stays."""
+        if mask is not None and mask.lanes > 1 and place.lanes == value.lanes == 1:
+            mask = self.code.any_lane(mask)  # one place, one value: whether any lane stores it
         lanes = max(value.lanes, mask.lanes if mask is not None else 1)
         if lanes > place.lanes:
             place = place.scatter(lanes)

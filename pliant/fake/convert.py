@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import parameter
 
 from pliant.fake.errors import Unsupported
 from pliant.fake.tensor import Fake, answered_with, make, set_memory
@@ -31,9 +32,19 @@ _KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
 
 def kind_without_fake(t: torch.Tensor) -> str | None:
     """Why `t` can have no fake, or None if it can."""
-    if type(t) not in _ORDINARY:
+    if type(t) not in _ORDINARY and not _is_only_python(type(t)):
         return f"subclass {type(t).__qualname__}"
     return next((kind for kind, holds in _KINDS if holds(t)), None)
+
+
+UNINITIALIZED: Any = parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+
+
+def _is_only_python(cls: type[torch.Tensor]) -> bool:
+    """Whether a subclass of tensors changes nothing that PyTorch's operators see."""
+    if issubclass(cls, UNINITIALIZED):
+        return False
+    return bool(cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__)
 
 
 class Converter:
@@ -59,8 +70,9 @@ class Converter:
             with torch.inference_mode(t.is_inference()):
                 made = self._make(t, layout)
         self._fakes[id(t)] = (t, made)
-        if t.is_leaf and t.grad is not None:
-            made.grad = self.fake(t.grad)
+        held = t.grad if layout is None and t.is_leaf else None
+        if held is not None and kind_without_fake(held) is None:
+            made.grad = self.fake(held)
         return made
 
     def _make(self, t: torch.Tensor, layout: tuple[Any, Any] | None) -> Fake:

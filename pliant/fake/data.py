@@ -144,7 +144,17 @@ def _unique_dim(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs)
     return Several(tuple, (unique, _dense((t.size(dim),), torch.int64, device), counts))
 
 
+def _pack(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs) -> Recipe:
+    """Sequences have one element or more. How many are still going on is counted on the CPU."""
+    t, _, batch_first = args
+    rows = new_size(env, "the sum of the lengths", least=1)
+    steps = new_size(env, "the longest length", t.size(1 if batch_first else 0), least=1)
+    counts = _dense((steps,), torch.int64, torch.device("cpu"))
+    return Several(tuple, (_dense((rows, *t.shape[2:]), t.dtype, device), counts))
+
+
 _RULES: dict[str, Rule] = {
+    "aten._pack_padded_sequence.default": _pack,
     "aten.nonzero.default": _nonzero,
     "aten.argwhere.default": _nonzero,
     "aten.masked_select.default": _masked_select,

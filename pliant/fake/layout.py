@@ -7,11 +7,22 @@ A meta kernel gives the same answers, but its first use imports a large part of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 
-from pliant.fake.order import broadcast_order, hint, is_contiguous, is_one, need, nesting, sure
+from pliant.fake.order import (
+    broadcast_order,
+    hint,
+    insertion_sorted,
+    is_contiguous,
+    is_one,
+    need,
+    nesting,
+    order_with_ones,
+    sure,
+)
 from pliant.sym import node_layout
 from pliant.sym.expr import as_expr
 
@@ -79,6 +90,8 @@ def _known_channels_last(t: Tensor) -> bool | None:
     if is_contiguous(t):
         return False
     inside = [1, *range(t.dim() - 1, 1, -1), 0]
+    if any(sure(t.stride(outer) < t.stride(inner)) for inner, outer in pairwise(inside)):
+        return False
     if nesting(t.size(), t.stride()) != inside or not sure(t.stride(1) == 1):
         return None
     return bool(t.size(1) != 1)  # one channel is ambiguous
@@ -177,6 +190,9 @@ def pointwise_strides(
         order = broadcast_order(tensors, sizes)
         if order is not None:
             return ordered_strides(sizes, order[::-1])
+        order = order_with_ones(tensors, sizes)
+        if order is not None:
+            return _strides_with_ones(tensors, sizes, order, uniform)
     if uniform and all(t.size() == sizes for t in tensors):
         if all(t.is_contiguous() for t in tensors):
             return contiguous_strides(sizes)
@@ -187,6 +203,23 @@ def pointwise_strides(
         if all(t.stride() == first and is_dense(t) for t in tensors):
             return tuple(first)
     return _permuted_strides([_spread(t, sizes) for t in tensors], sizes)
+
+
+def _strides_with_ones(
+    tensors: Sequence[Tensor], sizes: tuple[int, ...], order: list[int], uniform: bool
+) -> tuple[int, ...]:
+    """In that order, unless all operands are contiguous or lie alike: then those of dimensions of
+    size 1 are not sorted by."""
+    found = ordered_strides(sizes, order[::-1])
+    if uniform and all(t.dim() == len(sizes) for t in tensors):
+        if all(is_contiguous(t) for t in tensors):
+            return contiguous_strides(sizes)
+        first = tensors[0].stride()
+        alike = all(sure(a == b) for t in tensors for a, b in zip(t.stride(), first))
+        places = zip(sizes, first, found)
+        if alike and all(sure(size == 1) or sure(a == b) for size, a, b in places):
+            return tuple(first)
+    return found
 
 
 def like_strides(t: Tensor) -> tuple[int, ...] | None:
@@ -231,17 +264,8 @@ def _permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tupl
                 return 1
         return 0
 
-    # An insertion sort, as there: the comparison is no total order, so the algorithm matters.
-    inner = list(reversed(range(len(sizes))))
-    for start in range(1, len(inner)):
-        at = start
-        for below in range(start - 1, -1, -1):
-            verdict = goes_outside(inner[below], inner[at])
-            if verdict > 0:
-                inner[below], inner[at] = inner[at], inner[below]
-                at = below
-            elif verdict < 0:
-                break
+    inner = insertion_sorted(len(sizes), goes_outside)
+    assert inner is not None
     if inner == list(reversed(range(len(sizes)))):
         return contiguous_strides(sizes)
     strides, step = [0] * len(sizes), 1

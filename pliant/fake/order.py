@@ -9,7 +9,7 @@ dimension.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -70,18 +70,27 @@ def _spans(outer: Any, stride: Any, size: Any) -> Any:
 
 
 def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
-    order, left = [], list(dims)
-    while left:
-        for d in left:
-            if all(sure(_spans(strides[e], strides[d], sizes[d])) for e in left if e != d):
-                break
-        else:
-            return None
-        if sure(strides[d] == 0):
-            return None
-        order.append(d)
-        left.remove(d)
-    return order
+    """Each dimension spans the one before it; where no size is 0, it so spans those before that."""
+    if any(sure(strides[d] == 0) for d in dims):
+        return None
+    known: dict[tuple[int, int], bool] = {}
+
+    def fits(inner: int, outer: int) -> bool:
+        if (inner, outer) not in known:
+            known[inner, outer] = sure(_spans(strides[outer], strides[inner], sizes[inner]))
+        return known[inner, outer]
+
+    def extended(order: list[int], left: list[int]) -> list[int] | None:
+        if not left:
+            return order
+        ways = (
+            extended([*order, d], [e for e in left if e != d])
+            for d in left
+            if not order or fits(order[-1], d)
+        )
+        return next((way for way in ways if way is not None), None)
+
+    return extended([], dims)
 
 
 def _asked_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
@@ -126,6 +135,76 @@ def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int
 def _is_spread(size: Any, stride: Any, wide: Any) -> bool:
     """Whether one element serves for all."""
     return sure(stride == 0) or (sure(size == 1) and not sure(wide == 1))
+
+
+def order_with_ones(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int] | None:
+    """The same where strides of dimensions of size 1 lie among those of the others: as PyTorch
+    sorts, if the first operand has all dimensions. None where it can't be told."""
+    first = tensors[0]
+    if first.dim() != len(sizes) or any(map(_is_spread, first.size(), first.stride(), sizes)):
+        return None
+    found = nesting(first.size(), first.stride())
+    if found is None:
+        return None
+    ones = {d for d in found if sure(sizes[d] == 1)}
+    place = {d: at for at, d in enumerate(found)}
+
+    def goes_outside(a: int, b: int) -> int | None:
+        if a not in ones and b not in ones:
+            return 1 if place[a] > place[b] else -1
+        for t in tensors:
+            left, right = (_stride_within(t, d, sizes) for d in (a, b))
+            if left is None or right is None:
+                return None
+            if sure(left == 0) or sure(right == 0):
+                continue
+            if sure(left != right):
+                return 1 if sure(left > right) else -1 if sure(left < right) else None
+            if not sure(left == right):
+                return None
+            if sure(sizes[a] > sizes[b]):
+                return 1
+            if not sure(sizes[a] <= sizes[b]):
+                return None
+        return 0
+
+    return insertion_sorted(len(sizes), goes_outside)
+
+
+def _stride_within(t: Tensor, dim: int, sizes: Sequence[Any]) -> Any:
+    """The stride of a tensor that is broadcast: 0 where one element serves for all. None: that
+    depends on sizes."""
+    own = dim - (len(sizes) - t.dim())
+    if own < 0:
+        return 0
+    size, stride = t.size(own), t.stride(own)
+    if size is sizes[dim] or sure(size == sizes[dim]):
+        return stride
+    return 0 if sure(size == 1) and sure(sizes[dim] != 1) else None
+
+
+def insertion_sorted(
+    count: int, goes_outside: Callable[[int, int], int | None]
+) -> list[int] | None:
+    """The dimensions from the innermost to the outermost, beginning with row-major order.
+
+    As PyTorch does it: the comparison is no total order, so the algorithm matters. It says whether
+    its first argument goes outside (1), inside (-1), does not tell (0), or that it can't be told
+    (None).
+    """
+    inner = list(reversed(range(count)))
+    for start in range(1, count):
+        at = start
+        for below in range(start - 1, -1, -1):
+            verdict = goes_outside(inner[below], inner[at])
+            if verdict is None:
+                return None
+            if verdict > 0:
+                inner[below], inner[at] = inner[at], inner[below]
+                at = below
+            elif verdict < 0:
+                break
+    return inner
 
 
 def _agrees(t: Tensor, order: list[int]) -> bool:

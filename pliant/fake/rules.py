@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from pliant.fake import packed
 from pliant.fake.layout import (
     channels_last_strides,
     contiguous_strides,
@@ -95,6 +96,11 @@ def _ctc_loss_lengths(
 INSTEAD: dict[str, tuple[tuple[Any, ...], Callable[..., Any]]] = {
     "max_pool1d": ((torch.max_pool1d, F.max_pool1d), _max_pool1d),
     "ctc_loss": ((torch.ctc_loss, F.ctc_loss), _ctc_loss_lengths),
+    "lstm": ((torch.lstm,), packed.recurrent),
+    "gru": ((torch.gru,), packed.recurrent),
+    "rnn_tanh": ((torch.rnn_tanh,), packed.recurrent),
+    "rnn_relu": ((torch.rnn_relu,), packed.recurrent),
+    "_pad_packed_sequence": ((torch._pad_packed_sequence,), packed.pad),
 }
 
 
@@ -122,6 +128,7 @@ MIXED_DEVICES: frozenset[str] = frozenset(
         "aten._unsafe_index.Tensor",
         "aten._unsafe_index_put.default",
         "aten._ctc_loss.Tensor",
+        "aten._pack_padded_sequence.default",
         "aten._use_cudnn_ctc_loss.Tensor",
     )
 )

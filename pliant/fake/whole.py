@@ -62,6 +62,11 @@ class _Made(torch.autograd.Function):
         return None, *gradients
 
 
+def made_by_rule(node: Any) -> bool:
+    """Whether a node of autograd stands for a function that a rule has answered."""
+    return getattr(type(node), "_forward_cls", None) is _Made
+
+
 def _alike(tensors: list[Any]) -> bool:
     first = tensors[0]
     return (

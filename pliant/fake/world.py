@@ -56,6 +56,7 @@ class World(TorchDispatchMode):
         super().__init__()
         self.reads_numbers = reads_numbers  # item() gives a symbol; else it can't be answered
         self.env = ShapeEnv() if env is None else env
+        self.keeps_tangents = False  # dual numbers are in use
         self._self = weakref.ref(self)
         self._reals = convert.Converter(self._self)
         # Recipes by operator and metadata of arguments; one table per default dtype, which decides
@@ -64,6 +65,8 @@ class World(TorchDispatchMode):
         self._default_dtype = torch.get_default_dtype()
         self._notes = Notes("")
         self.scalars: dict[int, Any] = {}  # what is known of the data: numbers, by fake
+        # Numbers read from data, by place in memory: who holds it, its version, the number.
+        self._numbers: dict[Any, tuple[Any, Any, Any]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -84,7 +87,9 @@ class World(TorchDispatchMode):
         name = getattr(func, "__name__", "")
         if name in DATA_READERS and _shows_values(func, name):
             return self._show(name, args)
-        instead = composites.stand_in(name, func, args, kwargs or {})
+        # What is answered as a whole has no tangent.
+        known = None if self.keeps_tangents else composites.stand_in
+        instead = known and known(name, func, args, kwargs or {})
         if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
             func = partial(rules.INSTEAD[name][1], func)
         outer, self._notes = self._notes, Notes(name)
@@ -96,7 +101,7 @@ class World(TorchDispatchMode):
         if caching_casts:  # autocast's cache outlives this call and would keep fakes
             torch.set_autocast_cache_enabled(False)
         try:
-            value = whole.answer(func, args, kwargs)
+            value = None if self.keeps_tangents else whole.answer(func, args, kwargs)
             if value is not None:
                 return OpResult(value, (), False)
             value = self._call(instead, func, args, kwargs or {})
@@ -133,6 +138,9 @@ class World(TorchDispatchMode):
             except RuntimeError as error:
                 if not _refuses_symbols(error):
                     raise
+        if func is torch.autograd.grad or getattr(func, GOES_BACK, False):
+            raise Unsupported("with symbolic sizes, for derivatives")
+        # Other tensors, which have a history of their own.
         plain = self._specialised((args, kwargs))
         with self:
             return func(*plain[0], **plain[1])
@@ -204,6 +212,8 @@ class World(TorchDispatchMode):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer one operator."""
         op = describe(func)
+        if self.keeps_tangents and op.name == ZERO_TENSOR and not args[0]:
+            return torch.zeros((), **kwargs)  # the tangent of a Python number, which will be read
         if op.draws is not None and op.draws(args, kwargs):
             self._notes.random = True
         return _ANSWERS[op.kind](self, op, args, kwargs)
@@ -393,14 +403,25 @@ class World(TorchDispatchMode):
         if op.name == "aten._local_scalar_dense.default":
             if id(args[0]) in self.scalars:
                 return self.scalars[id(args[0])]
-            found = data.scalar(self.env, args[0].dtype, f"{self._notes.function}()")
-            if found is None or not self.reads_numbers:
-                raise DataDependent(op.name)
-            return found
+            return self._number(op, args[0])
         if check not in rules.CHECKS:
             raise DataDependent(op.name)
         self._notes.assumed = True
         return rules.CHECKS[check]
+
+    def _number(self, op: Op, t: Fake) -> Any:
+        """What an element of a tensor holds: a new symbol, or the one it was given before."""
+        offset = t.storage_offset()
+        place = (t.untyped_storage()._cdata, offset, t.dtype) if type(offset) is int else None
+        _, version, found = self._numbers.get(place, (None, None, None))
+        if found is not None and not t.is_inference() and version == t._version:
+            return found
+        found = data.scalar(self.env, t.dtype, f"{self._notes.function}()")
+        if found is None or not self.reads_numbers:
+            raise DataDependent(op.name)
+        if place is not None and not t.is_inference():
+            self._numbers[place] = (t, t._version, found)
+        return found
 
     def _note_writes(
         self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -417,6 +438,9 @@ _ANSWERS: dict[Kind, Callable[[World, Op, tuple[Any, ...], dict[str, Any]], Any]
     Kind.DATA: World._data,
 }
 
+# Marks functions that follow the history of tensors, so that no others like them will do.
+GOES_BACK = "_pliant_goes_back"
+ZERO_TENSOR = "aten._efficientzerotensor.default"
 # A view of its argument although its schema does not say so.
 UNDECLARED_VIEW = "aten._unsafe_view.default"
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd

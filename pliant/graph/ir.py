@@ -68,7 +68,8 @@ class Window:
     strides: tuple[Expr, ...]
     offset: Expr
     dtype: torch.dtype
-    whole: bool  # all of it, as it is
+    whole: bool  # the very input
+    tensor: object  # which tensor of the program it is: two are two, even if they look the same
 
 
 Returned = Window | Expr | FloatExpr | Cond

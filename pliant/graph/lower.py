@@ -137,6 +137,8 @@ class _Lowerer:
             return
         mark = len(self.low.definitions)
         try:
+            if node.effect:
+                raise NotLowered("it has an effect")
             made = self._by_rule(node)
         except NotLowered as reason:
             del self.low.definitions[mark:]

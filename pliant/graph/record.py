@@ -20,18 +20,21 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import fx
+from torch.autograd import forward_ad
 
 from pliant.base.checks import check, forbid
 from pliant.fake.calls import is_number
+from pliant.fake.composites import STAND_INS
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
 from pliant.fake.rules import needs_data
-from pliant.fake.tensor import Fake
+from pliant.fake.tensor import Fake, make
 from pliant.fake.world import World
 from pliant.graph.ir import Function, Node, Scalar, Tensor, Window
 from pliant.graph.scatter import written_back
 from pliant.ops.lowering import RULES
 from pliant.sym.expr import ZERO, Expr, integer
+from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import FrozenEnv, Layout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
@@ -69,6 +72,8 @@ def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Funct
     """The functional graph of a captured one."""
     if torch._C._is_any_autocast_enabled():
         raise NotRecorded("autocast")
+    if forward_ad._current_level >= 0:
+        raise NotRecorded("forward-mode differentiation")
     recorder = Recorder(FrozenEnv(shapes.env))
     try:
         return _Run(gm, recorder, shapes, examples).run()
@@ -184,6 +189,12 @@ class Recorder(World):
         finally:
             self._quiet -= 1
 
+    def keep_last(self) -> None:
+        """What was written down last is run whether somebody needs it or not."""
+        nodes = self.function.nodes
+        if nodes and nodes[-1].func is not None and not nodes[-1].view:
+            nodes[-1].effect = True
+
     def given(self, value: Any) -> Any:
         """An argument as it is written down."""
         if type(value) is Fake:
@@ -219,8 +230,7 @@ class Recorder(World):
             raise NotRecorded(op.name)
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             raise NotRecorded(f"{op.name} in training")
-        with self.quietly():
-            result = super().dispatch(op.func, args, kwargs)
+        result = self._answer(op, args, kwargs)
         if self._aliased(result, args):
             return self._note_views(op, args, kwargs, result)
         self.write_down(op, args, kwargs, result)
@@ -258,19 +268,34 @@ class Recorder(World):
     def record_composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
         if op.name in WHOLE or op.name in RULES:
-            result = self._answer_whole(op, args, kwargs)
+            result = self._answer(op, args, kwargs)
             if not self._shares(result, args):
                 self.write_down(op, args, kwargs, result)
                 return result
+        instead = INSTEAD.get(op.name)
         with torch._C._AutoDispatchBelowAutograd(), self:
-            return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
+            result = NotImplemented if instead is None else instead(*args, **kwargs)
+            if result is NotImplemented:
+                result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
+            return result
 
-    def _answer_whole(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _answer(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
+        returns depends on; these are answered as they were when they were captured."""
         function = WHOLE.get(op.name)
         with self.quietly():
             if function is not None:
                 return self.run(function, args, kwargs).value
             return super().dispatch(op.func, args, kwargs)
+
+    def scattered(self, func: Any, parent: Fake, args: tuple[Any, ...], more: dict[str, Any]) -> Fake:
+        """`parent` with some elements replaced: laid out as it is."""
+        made = make(
+            *(self._self, parent.size(), parent.stride(), parent.storage_offset()),
+            *(parent.dtype, parent.device),
+        )
+        self.write_down(describe(func), (parent, *args), more, made)
+        return made
 
     def _shares(self, result: Any, args: tuple[Any, ...]) -> bool:
         memory = {t.untyped_storage()._cdata for t in _fakes(args)}
@@ -300,10 +325,11 @@ class Recorder(World):
         self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Fake:
         functional = functional_of(op)
-        written = op.written[0].name
-        kept = {name: value for name, value in kwargs.items() if name != written or written == "self"}
-        if any(a.name == written for a in functional._schema.arguments):
-            kept = kwargs
+        takes = {a.name for a in functional._schema.arguments}
+        kept = {name: value for name, value in kwargs.items() if name in takes}
+        for argument in op.func._schema.arguments[len(args) :]:  # defaults are not passed
+            if argument.name in takes and argument.name not in kept:
+                kept[argument.name] = argument.default_value
         result = self.dispatch(functional, args, kept)
         if type(result) is not Fake:
             raise NotRecorded(f"{op.name} has several results")
@@ -350,7 +376,10 @@ class Recorder(World):
     def _current_fake(self, alias: Alias) -> Fake:
         return next(fake for fake, known in self._aliases.values() if known is alias)
 
-    def refuse(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Values have no history to be detached from; other changes of metadata are not followed."""
+        if op.name == "aten.detach_.default":
+            return args[0]
         raise NotRecorded(op.name)
 
     def record_data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -362,11 +391,19 @@ _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any
     Kind.VIEW: Recorder.record_view,
     Kind.COMPOSITE: Recorder.record_composite,
     Kind.WRITE: Recorder.record_write,
-    Kind.RESHAPE: Recorder.refuse,
+    Kind.RESHAPE: Recorder.record_reshape,
     Kind.DATA: Recorder.record_data,
 }
 
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+
+def _batch_norm(*args: Any) -> Any:
+    """With the operator's order of arguments."""
+    x, weight, bias, mean, variance, training, momentum, eps, *_ = args
+    in_order = (x, mean, variance, weight, bias, training, momentum, eps)
+    result = STAND_INS["batch_norm"][1](*in_order)
+    return F.batch_norm(*in_order) if result is NotImplemented else result
+
 
 # Operators that PyTorch would take apart, but that are better called as they are: what they are
 # made of asks about sizes, and has nothing in it that could be fused. With the function that tells
@@ -386,11 +423,38 @@ WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "aten.bilinear.default": torch.bilinear,
     "aten.lstm.input": torch.lstm,
     "aten.gru.input": torch.gru,
+    "aten.group_norm.default": torch.group_norm,
+    "aten.batch_norm.default": _batch_norm,
+    "aten.cdist.default": torch.cdist,
+    "aten.max_pool1d.default": torch.max_pool1d,
+    "aten.arange.default": torch.arange,
+    "aten.arange.start": torch.arange,
+    "aten.arange.start_step": torch.arange,
+    "aten.linspace.default": torch.linspace,
+}
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
+    """What PyTorch does, without asking whether there is anything to drop."""
+    if not train or p == 0:
+        return x
+    if p == 1:
+        return x * 0.0
+    return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+
+
+# What to take apart instead of what PyTorch takes apart, which asks about sizes.
+INSTEAD: Final[dict[str, Callable[..., Any]]] = {
+    "aten.dropout.default": _dropout,
+    "aten.reshape.default": STAND_INS["reshape"][1],
+    "aten.flatten.using_ints": STAND_INS["flatten"][1],
 }
 
 
 def functional_of(op: Op) -> Any:
     """The operator that computes what this one writes."""
+    if op.name in FUNCTIONAL_FORMS:
+        return FUNCTIONAL_FORMS[op.name]
     name = op.func._schema.name.split("::")[1]
     overload = op.func._overloadname
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
@@ -405,6 +469,10 @@ def functional_of(op: Op) -> Any:
 
 
 OUT_TO: Final = {"out": "Tensor"}
+FUNCTIONAL_FORMS: Final = {
+    "aten.bernoulli_.float": torch.ops.aten.bernoulli.p,
+    "aten.normal_.default": torch.ops.aten.normal_functional.default,
+}
 
 
 def _results(result: Any) -> list[Fake]:
@@ -438,12 +506,14 @@ class _Run:
         self.shapes = shapes
         self.examples = examples
         self.env: dict[fx.Node, Any] = {}
+        self.inputs: list[fx.Node] = []
+        self.switched = False  # the grad mode, somewhere
         self.grad = torch.is_grad_enabled()
         self.graded = any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples)
 
     def run(self) -> Function:
         nodes = list(self.gm.graph.nodes)
-        inputs = [node for node in nodes if node.op == "placeholder"]
+        self.inputs = inputs = [node for node in nodes if node.op == "placeholder"]
         memory: dict[int, int] = {}
         for example in self.examples:
             if isinstance(example, torch.Tensor):
@@ -455,6 +525,10 @@ class _Run:
             for node in nodes:
                 if node.op in _STEPS:
                     self.env[node] = _STEPS[node.op](self, node)
+                    if not node.users:  # it is there because it may raise
+                        self.recorder.keep_last()
+        if self.grad is not torch.is_grad_enabled():
+            raise NotRecorded("a change of the grad mode that lasts")
         (output,) = nodes[-1].args
         self.recorder.function.outputs = [self._returned(item) for item in output]
         return self.recorder.function
@@ -463,6 +537,8 @@ class _Run:
         example, known = self.examples[index], self.shapes.inputs[index]
         recorder = self.recorder
         if not isinstance(known, Layout):
+            if not isinstance(known, Expr | FloatExpr):
+                raise NotRecorded(f"an input that is a {type(example).__name__}")
             recorder.function.inputs.append(known)
             return to_torch(known, recorder.env)
         if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
@@ -488,6 +564,7 @@ class _Run:
         special = _SPECIAL.get(target)
         if special is not None:
             return special(self, node)
+        target = ON_NUMBERS.get(target, target)
         if not _is_operation(target):
             raise NotRecorded(f"{getattr(target, '__name__', target)}")
         return self._call(target, node)
@@ -506,11 +583,13 @@ class _Run:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         try:
             return target(*args, **kwargs)
-        except (RuntimeError, TypeError, NotImplementedError) as error:
+        except (NotRecorded, Undecided, DataDependent, NoMetaKernel, Unsupported):
+            raise
+        except Exception as error:  # PyTorch's code, given numbers that it does not expect
             raise NotRecorded(f"{node.name}: {error}") from error
 
     def _set_grad(self, node: fx.Node) -> None:
-        self.grad = bool(node.args[0])
+        self.grad, self.switched = bool(node.args[0]), True
 
     def _check(self, node: fx.Node) -> None:
         condition = self._args(node.args[0])
@@ -527,15 +606,16 @@ class _Run:
         layout = recorder.tensor(value)
         of = recorder.value(alias) if base.input is None else None
         start = base.value
-        whole = (layout.sizes, layout.strides, layout.offset, layout.dtype) == (
-            *(start.sizes, start.strides, start.offset, start.dtype),
-        )
+        if base.input is not None and self.graded and self.switched:
+            raise NotRecorded("a view of an input, made without grad")
+        whole = value is self.env.get(self.inputs[base.input]) if base.input is not None else False
         offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
         if layout.dtype is not start.dtype and start.offset is not ZERO:
             raise NotRecorded("a view as another dtype")
         root = base.value if of is not None else None
         return Window(
-            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole)
+            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
+            value,
         )
 
 
@@ -551,6 +631,15 @@ _SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
     forbid: _Run._check,
 }
 
+# Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
+ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
+    builtins.min: torch.sym_min,
+    builtins.max: torch.sym_max,
+    builtins.int: torch.sym_int,
+    builtins.float: torch.sym_float,
+    operator.not_: torch.sym_not,
+}
+
 # Methods that do something to a tensor that values don't have.
 REFUSED_METHODS: Final = frozenset(
     ("requires_grad_", "retain_grad", "register_hook", "backward", "detach_", "share_memory_")
@@ -558,7 +647,7 @@ REFUSED_METHODS: Final = frozenset(
 )
 _MODULES: Final = frozenset(
     ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C._special")
-    + ("torch._C._fft", "torch._C._linalg", "_operator", "math", "builtins", "torch.special")
+    + ("torch._C._fft", "torch._C._linalg", "_operator", "math", "torch.special")
     + ("torch.fft", "torch.linalg", "torch._ops")
 )
 _PLAIN: Final = frozenset(f for f in vars(operator).values() if callable(f)) | frozenset(

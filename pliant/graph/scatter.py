@@ -24,7 +24,7 @@ def written_back(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
     args = tuple([_number(recorder, arg) for arg in alias.args[1:]])
     kwargs = {k: _number(recorder, v) for k, v in (alias.kwargs or {}).items()}
     if back is not None and not alias.position:
-        return back(recorder.dispatch, parent, new, *args, **kwargs)
+        return back(recorder, parent, new, *args, **kwargs)
     return _by_strides(recorder, alias, parent, new)
 
 
@@ -39,48 +39,47 @@ def _by_strides(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
     sizes = [to_torch(size, env) for size in view.sizes]
     strides = [to_torch(stride, env) for stride in view.strides]
     offset = to_torch(view.offset, env)
-    return recorder.dispatch(
-        aten.as_strided_scatter.default, (parent, new, sizes, strides, offset), {}
-    )
+    more = (new, sizes, strides, offset)
+    return recorder.scattered(aten.as_strided_scatter.default, parent, more, {})
 
 
-def _reshape(run: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+def _reshape(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
     """The same elements in the same order: needs memory in that order."""
-    new = run(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
-    return run(aten.view.default, (new, list(parent.size())), {})
+    new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
+    return rec.dispatch(aten.view.default, (new, list(parent.size())), {})
 
 
-def _permute(run: Any, parent: Any, new: Any, dims: Any) -> Any:
+def _permute(rec: Any, parent: Any, new: Any, dims: Any) -> Any:
     rank = parent.dim()
     where = {d % rank: i for i, d in enumerate(dims)}
-    return run(aten.permute.default, (new, [where[i] for i in range(rank)]), {})
+    return rec.dispatch(aten.permute.default, (new, [where[i] for i in range(rank)]), {})
 
 
-def _transpose(run: Any, parent: Any, new: Any, a: int, b: int) -> Any:
-    return run(aten.transpose.int, (new, a, b), {})
+def _transpose(rec: Any, parent: Any, new: Any, a: int, b: int) -> Any:
+    return rec.dispatch(aten.transpose.int, (new, a, b), {})
 
 
-def _t(run: Any, parent: Any, new: Any) -> Any:
-    return run(aten.t.default, (new,), {})
+def _t(rec: Any, parent: Any, new: Any) -> Any:
+    return rec.dispatch(aten.t.default, (new,), {})
 
 
-def _slice(run: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-    return run(aten.slice_scatter.default, (parent, new, *args), kwargs)
+def _slice(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+    return rec.scattered(aten.slice_scatter.default, parent, (new, *args), kwargs)
 
 
-def _select(run: Any, parent: Any, new: Any, *args: Any) -> Any:
-    return run(aten.select_scatter.default, (parent, new, *args), {})
+def _select(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
+    return rec.scattered(aten.select_scatter.default, parent, (new, *args), {})
 
 
-def _diagonal(run: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-    return run(aten.diagonal_scatter.default, (parent, new, *args), kwargs)
+def _diagonal(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+    return rec.scattered(aten.diagonal_scatter.default, parent, (new, *args), kwargs)
 
 
-def _unsqueeze(run: Any, parent: Any, new: Any, dim: int) -> Any:
-    return run(aten.squeeze.dim, (new, dim), {})
+def _unsqueeze(rec: Any, parent: Any, new: Any, dim: int) -> Any:
+    return rec.dispatch(aten.squeeze.dim, (new, dim), {})
 
 
-def _same(run: Any, parent: Any, new: Any, *args: Any) -> Any:
+def _same(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
     return new
 
 

@@ -6,13 +6,14 @@ their own. A copy is a tensor that isn't in memory anywhere: whoever needs it th
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import torch
 
 from pliant.loop.define import Body
 from pliant.loop.ir import Op, Value
-from pliant.loop.types import Type
+from pliant.loop.types import INTEGER, Type, largest, smallest
 from pliant.ops.elementwise import COMPUTABLE, Promotion, check_fits, working_type
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number, constant, lowers
@@ -90,6 +91,12 @@ def fill(low: Lowering, self: Lazy, value: Lazy | Number) -> Lazy:
 # --------------------------------------------------------------------------------------------------
 # Choices
 
+_ALWAYS_FITS: Final = frozenset(
+    [(t, kind) for t in (Type.F32, Type.F64, Type.BF16) for kind in ("signed", "unsigned")]
+    + [(Type.F64, "float"), (Type.I64, "signed")]
+)
+"""Types, and kinds of types whose numbers are all in their range."""
+
 
 def _chosen(b: Body, condition: Value, x: Value, y: Value) -> Value:
     return b(Op.SELECT, condition, x, y)
@@ -97,14 +104,14 @@ def _chosen(b: Body, condition: Value, x: Value, y: Value) -> Value:
 
 @lowers("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
 def where(low: Lowering, condition: Lazy, self: Lazy | Number, other: Lazy | Number) -> Lazy:
-    if condition.type not in (Type.BOOL, Type.U8):
+    if condition.type is not Type.BOOL:
         raise NotLowered(f"a condition of {condition.type}")
     common = working_type(low, [self, other], Promotion.COMMON)
     for x in (self, other):
         if not isinstance(x, Lazy):
             check_fits(x, common)
     lazies = [low.lazy(x, common) for x in (self, other)]
-    result = low.map(_chosen, common, low.cast(condition, Type.BOOL), *lazies)
+    result = low.map(_chosen, common, condition, *lazies)
     return low.cast(result, low.result.type)
 
 
@@ -112,6 +119,28 @@ def where(low: Lowering, condition: Lazy, self: Lazy | Number, other: Lazy | Num
 def masked_fill(low: Lowering, self: Lazy, mask: Lazy, value: Lazy | Number) -> Lazy:
     if mask.type is not Type.BOOL or self.type not in COMPUTABLE:
         raise NotLowered(f"{self.type} with a mask of {mask.type}")
-    if not isinstance(value, Lazy):
+    if isinstance(value, Lazy):
+        value = _fitting(low, value, self.type)
+    else:
         check_fits(value, self.type)
     return low.map(_chosen, self.type, mask, low.lazy(value, self.type), self)
+
+
+def _fitting(low: Lowering, x: Lazy, t: Type) -> Lazy:
+    """As this type; what `check_fits` says of known numbers is found out when it runs."""
+    if t is Type.BOOL or x.type is t or x.type is Type.BOOL or (t, x.type.kind) in _ALWAYS_FITS:
+        return low.cast(x, t)
+
+    def compute(b: Body, value: Value) -> Value:
+        wide = b.cast(value, Type.F64)
+        if t in INTEGER:
+            above = b(Op.GE, wide, b.constant(float(smallest(t)), Type.F64))
+            below = b(Op.LE, wide, b.constant(float(largest(t)), Type.F64))
+            b.fault(b(Op.NOT, b(Op.AND, above, below)))
+        else:
+            size = b(Op.ABS, wide)
+            beyond = b(Op.GT, size, b.constant(torch.finfo(t.dtype).max, Type.F64))
+            b.fault(b(Op.AND, beyond, b(Op.LT, size, b.constant(math.inf, Type.F64))))
+        return b.cast(value, t)
+
+    return low.map(compute, t, x)

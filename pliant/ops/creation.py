@@ -15,7 +15,7 @@ from pliant.loop.types import FLOAT, INTEGER, Type
 from pliant.ops.copies import check_usual
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers, number
-from pliant.ops.places import compared, fitting, index_tensor, reading
+from pliant.ops.places import compared, fitting, index_tensor, reading, usual
 from pliant.sym.cond import and_, le
 from pliant.sym.expr import Expr, as_expr
 from pliant.sym.floats import FloatExpr
@@ -99,7 +99,7 @@ def iota(low: Lowering, length: Number, *, start: Number, step: Number, **option
 
 def counted(low: Lowering, start: Expr, step: Expr) -> Lazy:
     """start, start + step, ..."""
-    t, sizes = low.result.type, low.result.sizes
+    t, sizes = usual(low.result.type), low.result.sizes
     if t not in INTEGER and t not in FLOAT:
         limit = _EXACT.get(t)
         last = start + step * sizes[0]
@@ -127,7 +127,7 @@ def _integral(x: Number) -> Expr:
 @lowers("aten.eye.default", "aten.eye.m")
 def eye(low: Lowering, n: Number, m: Number | None = None, **options: Any) -> Lazy:
     check_usual(**options)
-    t = low.result.type
+    t = usual(low.result.type)
 
     def at(b: Body, index: Index) -> Value:
         return b.cast(compared(b, Op.EQ, *index), t)

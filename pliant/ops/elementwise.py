@@ -97,7 +97,7 @@ def elementwise(
         raise NotLowered(f"of {common}")
     working = computed_in(common)
     lazies = [low.lazy(low.lazy(arg, common), working) for arg in args]
-    if wide and common in HALF and _is_number(args[1]):
+    if wide and common in HALF and is_number(args[1]):
         lazies[1] = low.lazy(args[1], working)
     for number in options:
         check_fits(number, common)
@@ -112,7 +112,8 @@ def elementwise(
     return low.map(combine, result, *lazies, cost=cost)
 
 
-def _is_number(x: Lazy | Number) -> bool:
+def is_number(x: Lazy | Number) -> bool:
+    """Whether it is one number for all elements, of whatever rank."""
     return not isinstance(x, Lazy) or all(size is ONE for size in x.sizes)
 
 
@@ -140,7 +141,7 @@ def common_dtype(args: Sequence[Lazy | Number], default: torch.dtype) -> torch.d
     result: torch.dtype | None = None
     for group in reversed(ranked):
         for dtype in group[1:]:
-            group[0] = torch.promote_types(group[0], dtype)
+            group[0] = _promoted(group[0], dtype)
         result = _over(group[0], result) if group else result
     assert result is not None, "nothing to promote"
     return result
@@ -150,7 +151,14 @@ def _over(higher: torch.dtype, lower: torch.dtype | None) -> torch.dtype:
     """What the type of a group becomes by the groups below it."""
     if lower is None or _category(lower) <= _category(higher):
         return higher
-    return torch.promote_types(higher, lower)
+    return _promoted(higher, lower)
+
+
+def _promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    try:
+        return torch.promote_types(a, b)
+    except RuntimeError as error:  # the wider unsigned types have no common type with others
+        raise NotLowered(f"{a} with {b}") from error
 
 
 def _category(dtype: torch.dtype) -> int:

@@ -18,6 +18,7 @@ from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.ops.places import (
     all_of,
     compared,
+    divisor,
     index_tensor,
     normal_dim,
     position,
@@ -142,8 +143,8 @@ def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
     """The index of the element with this number."""
     found: list[Expr] = []
     for size in reversed(sizes[1:]):
-        found.append(flat % size)
-        flat = flat // size
+        found.append(flat % divisor(size))
+        flat = flat // divisor(size)
     return (*([flat] if sizes else []), *reversed(found))
 
 

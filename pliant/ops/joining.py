@@ -11,17 +11,20 @@ from typing import Final
 
 from pliant.loop.define import Body, Index
 from pliant.loop.ir import Op, Value
+from pliant.loop.types import Type
 from pliant.ops.indexing import as_index, unflattened
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers, number
 from pliant.ops.places import (
     all_of,
     compared,
+    divisor,
     fitting,
     is_one,
     normal_dim,
     read_where,
     reading,
+    worth_it,
     zero,
 )
 from pliant.sym.cond import and_, ge, le, lt
@@ -29,6 +32,9 @@ from pliant.sym.expr import ONE, ZERO, Expr, absolute, if_else, maximum, minimum
 
 MOST_PIECES: Final = 8
 """Each element of the result asks for each piece whether it is in it."""
+
+SHORT: Final = 8
+"""Rows up to here aren't made of pieces: a loop over one is mostly overhead."""
 
 # --------------------------------------------------------------------------------------------------
 # Put together
@@ -54,6 +60,9 @@ def _one_after_the_other(low: Lowering, tensors: Sequence[Lazy], dim: int, keeps
     """The pieces along a dimension, which they have themselves if `keeps`; else each takes 1."""
     if not 0 < len(tensors) <= MOST_PIECES:
         raise NotLowered(f"{len(tensors)} pieces")
+    length, rank = low.result.sizes[dim].value, len(low.result.sizes)
+    if low.result.strides[dim] is ONE and length is not None and length <= SHORT and rank > 1:
+        raise NotLowered("rows shorter than a vector")
     t = low.result.type
     pieces = [low.cast(x, t) for x in tensors]
     starts = [ZERO]
@@ -112,6 +121,10 @@ Edge = Callable[[Expr, Expr], Expr]
 def _padded(low: Lowering, x: Lazy, pad: Sequence[Number], edge: Edge) -> Lazy:
     """`edge(i, size)` is the index that stands for i, which may be outside."""
     sides = _sides(pad, len(x.sizes))
+    if sides and any(side is not ZERO for side in sides[-1]):
+        worth_it(low, x)
+    if x.type is Type.BOOL and edge is not _around:
+        raise NotLowered("padding with bools")
 
     def at(b: Body, place: Index) -> Value:
         index = []
@@ -148,12 +161,16 @@ def replication_pad(low: Lowering, x: Lazy, padding: Sequence[Number]) -> Lazy:
     return _padded(low, x, padding, lambda i, size: maximum(minimum(i, size - 1), ZERO))
 
 
+def _around(i: Expr, size: Expr) -> Expr:
+    return i % size
+
+
 @lowers("aten._pad_circular.default")
 def circular_pad(low: Lowering, x: Lazy, pad: Sequence[Number]) -> Lazy:
     if not all(low.known(ge(as_index(n), 0)) for n in pad):
         raise NotLowered("circular padding that cuts off")
     _wide_enough(low, x, pad, 0)
-    return _padded(low, x, pad, lambda i, size: i % size)
+    return _padded(low, x, pad, _around)
 
 
 @lowers("aten.pad.default")
@@ -181,6 +198,8 @@ def pad(
 @lowers("aten.flip.default")
 def flip(low: Lowering, x: Lazy, dims: Sequence[int]) -> Lazy:
     turned = {normal_dim(d, len(x.sizes)) for d in dims}
+    if len(x.sizes) - 1 in turned:
+        worth_it(low, x)
 
     def at(b: Body, place: Index) -> Value:
         index = [x.sizes[d] - 1 - i if d in turned else i for d, i in enumerate(place)]
@@ -217,7 +236,7 @@ def roll(low: Lowering, x: Lazy, shifts: Sequence[Number], dims: Sequence[int] =
     for d, shift in zip(dims, given, strict=True):
         d = normal_dim(d, len(x.sizes))
         by[d] = by.get(d, ZERO) + shift
-    by = {d: shift % x.sizes[d] for d, shift in by.items()}
+    by = {d: shift % divisor(x.sizes[d]) for d, shift in by.items()}
     last = len(x.sizes) - 1
 
     def at(b: Body, place: Index) -> Value:
@@ -253,14 +272,15 @@ def repeat(low: Lowering, x: Lazy, repeats: Sequence[Number]) -> Lazy:
     first = rank - len(x.sizes)
     same = [is_one(low, n) for n in times[first:]]
     fixed = [is_one(low, size) for size in x.sizes]
-    if x.sizes and not (same[-1] or fixed[-1]) and x.sizes[-1].value is None:
-        # A division by a number that isn't known for each element: PyTorch is faster.
-        raise NotLowered("repeating rows of any length")
+    if x.sizes and not (same[-1] or fixed[-1]):
+        worth_it(low, x)
+        if x.sizes[-1].value is None:  # a division by a number that isn't known, for each element
+            raise NotLowered("repeating rows of any length")
 
     def at(b: Body, place: Index) -> Value:
         index = []
         for i, size, whole, one in zip(place[first:], x.sizes, same, fixed, strict=True):
-            index.append(ZERO if one else i if whole else i % size)
+            index.append(ZERO if one else i if whole else i % divisor(size))
         return x.at(b, tuple(index))
 
     return reading(low, low.result.sizes, x.type, at, x)

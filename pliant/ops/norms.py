@@ -135,8 +135,8 @@ def _statistics(
     low: Lowering, x: Lazy, dims: Sequence[int], eps: Number, type: Type
 ) -> tuple[Lazy, Lazy]:
     """Mean and inverse deviation in the type of x, without the dimensions."""
-    if x.type not in FLOAT:
-        raise NotLowered(f"a normalisation of {x.type}")
+    if x.type not in FLOAT or ZERO in [x.sizes[d] for d in dims]:
+        raise NotLowered(f"a normalisation of {x.type} or of nothing")
     center, inverse = moments(low, x, dims, _inverse_deviation(count(x, dims), eps, type), type)
     return low.cast(center, type), inverse
 
@@ -369,21 +369,12 @@ def _by_own_statistics(
     eps: Number,
 ) -> Lazy:
     """Normalised over `dims`; as in eager PyTorch, the statistics of f32 are computed in f64."""
-    if x.type.kind != "float":
-        raise NotLowered(f"a normalisation of {x.type}")
-    working = computed_in(x.type)
-    wide = low.cast(x, Type.F64 if x.type in FLOAT else Type.F32)
-    found = _statistics(low, wide, dims, eps, working)
+    if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
+        raise NotLowered(f"a normalisation of {x.type} by its own statistics")
+    found = _statistics(low, low.cast(x, Type.F64), dims, eps, x.type)
     center, inverse = [with_ones(s, x.sizes, dims) for s in found]
     rank = len(x.sizes)
-    return _scaled(
-        low,
-        low.cast(x, working),
-        center,
-        inverse,
-        _of_channel(weight, rank),
-        _of_channel(bias, rank),
-    )
+    return _scaled(low, x, center, inverse, _of_channel(weight, rank), _of_channel(bias, rank))
 
 
 @lowers("aten.batch_norm.default")
@@ -420,6 +411,8 @@ def instance_norm(
     eps: Number,
     cudnn_enabled: bool,
 ) -> Lazy:
+    if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
+        raise NotLowered(f"an instance norm of {x.type}")
     if not use_input_stats:
         return _by_channel(low, x, weight, bias, running_mean, running_var, eps)
     if running_mean is not None or running_var is not None or len(x.sizes) < 3:

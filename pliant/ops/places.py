@@ -18,7 +18,7 @@ from pliant.ops.elementwise import check_fits
 from pliant.ops.lazy import At, Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number
 from pliant.sym.cond import ge
-from pliant.sym.expr import Expr, as_expr
+from pliant.sym.expr import ONE, ZERO, Expr, as_expr
 from pliant.sym.floats import FloatExpr
 
 INDEX_TYPES = frozenset({Type.I64, Type.I32})
@@ -60,10 +60,18 @@ class Masked:
         return self.body.once((key, self.mask), index, make)
 
 
+def usual(t: Type) -> Type:
+    """The type, unless it is one that eager has few operators for: it says which."""
+    if t in (Type.U16, Type.U32, Type.U64):
+        raise NotLowered(f"tensors of {t}")
+    return t
+
+
 def reading(
     low: Lowering, sizes: Sequence[Expr], t: Type, at: At, *xs: Lazy, times: int = 1
 ) -> Lazy:
     """A tensor each of whose elements needs `times` elements of each of `xs`."""
+    usual(t)
     cost = 2 + times * sum([x.cost for x in xs])
     return replace(low.generate(sizes, t, at, cost), reads=times * sum([x.reads for x in xs]))
 
@@ -118,6 +126,13 @@ def index_tensor(x: Lazy) -> Lazy:
     return x
 
 
+def worth_it(low: Lowering, x: Lazy) -> None:
+    """For a result whose neighbours are not neighbours in memory: gathering them costs more than
+    PyTorch's copy, unless x is computed on the way."""
+    if x.memory is not None and x.memory.strides and x.memory.strides[-1] is ONE:
+        raise NotLowered("a copy that PyTorch makes faster")
+
+
 def stored(low: Lowering, x: Lazy, times: int) -> Lazy:
     """The tensor in memory, if each element is read so often that computing it would cost more."""
     if x.memory is not None or times <= 1 or x.cost <= 2:
@@ -145,8 +160,13 @@ def is_one(low: Lowering, size: Expr | int) -> bool:
     return low.simplify(size).value == 1
 
 
+def divisor(size: Expr) -> Expr:
+    """The size, to divide by: where it is 0, nothing is computed."""
+    return ONE if size is ZERO else size
+
+
 def spread_index(low: Lowering, sizes: Sequence[Expr], index: Index) -> Index:
     """The index into a tensor of these sizes that is broadcast to one with this index."""
     first = len(index) - len(sizes)
     zero_at = [is_one(low, size) for size in sizes]
-    return tuple([as_expr(0) if one else index[first + d] for d, one in enumerate(zero_at)])
+    return tuple([ZERO if one else index[first + d] for d, one in enumerate(zero_at)])

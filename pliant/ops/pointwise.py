@@ -29,6 +29,7 @@ from pliant.ops.elementwise import (
     common_dtype,
     elementwise,
     is_float,
+    is_number,
     like,
     op,
     unchanged,
@@ -72,6 +73,9 @@ def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Lazy:
     if is_one(alpha):
         plain = op(Op.SUB) if minus else _add
         return elementwise(low, plain, [x, y], on=NUMBERS if minus else COMPUTABLE)
+    exact = working_type(low, [x, y], Promotion.COMMON) in INTS
+    if isinstance(alpha, bool | Cond) or (exact and isinstance(alpha, float | FloatExpr)):
+        raise NotLowered(f"a factor that is a {type(alpha).__name__}")
     scaled = _sub_scaled if minus else _add_scaled
     return elementwise(low, scaled, [x, y], [alpha], rounded=True)
 
@@ -81,8 +85,9 @@ def _is_bool(x: Lazy | Number) -> bool:
 
 
 def is_one(x: Number) -> bool:
+    """The factor 1. A factor must be of the category of the result; True is left to the check."""
     value = x.value if isinstance(x, Expr | FloatExpr) else x
-    return isinstance(value, int | float) and value == 1
+    return type(value) is int and value == 1
 
 
 @lowers("aten.add.Tensor", "aten.add.Scalar")
@@ -173,8 +178,8 @@ _IN_STEPS: Final = {
 
 
 def _divided(low: Lowering, rule: Pointwise, x: Lazy | Number, y: Lazy | Number) -> Lazy:
-    both_halves = isinstance(y, Lazy) and y.sizes and working_type(low, [x, y], rule.promotion)
-    return _IN_STEPS[rule](low, x, y) if both_halves in _HALF_STEPS else rule(low, x, y)
+    halves = working_type(low, [x, y], rule.promotion) in _HALF_STEPS
+    return rule(low, x, y) if not halves or is_number(y) else _IN_STEPS[rule](low, x, y)
 
 
 @lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode")
@@ -527,9 +532,11 @@ ALIASES: Final = {
 """Other names of the same operators, which have the same overloads."""
 
 
-for _name, _rule in (*[(f"{name}.default", rule) for name, rule in UNARY.items()], *OTHERS.items()):
-    lowers(f"aten.{_name}")(_rule)
-
+for _name, _table_rule in (
+    *[(f"{name}.default", rule) for name, rule in UNARY.items()],
+    *OTHERS.items(),
+):
+    lowers(f"aten.{_name}")(_table_rule)
 
 for _name, _rule in list(RULES.items()):
     _, _base, _overload = _name.split(".")

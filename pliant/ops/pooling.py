@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pliant.loop.define import Body, Index, Reduced
 from pliant.loop.ir import Op, Value
-from pliant.loop.types import FLOAT, NUMBER, Type, smallest
+from pliant.loop.types import FLOAT, HALF, NUMBER, Type, smallest
 from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, computed_in, lowers
 from pliant.ops.places import all_of, compared, read_where, reading, stored, zero
@@ -23,6 +23,11 @@ from pliant.sym.expr import ZERO, Expr, as_expr, maximum, minimum, product_of
 
 WRITTEN_OUT: Final = 36
 """Larger windows are a loop."""
+
+
+def _most(t: Type) -> int:
+    """There are no instructions to gather elements of less than 32 bits: the code gets long."""
+    return WRITTEN_OUT if t.bits >= 32 else 16 if t.bits == 16 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +105,8 @@ def _average(count: int) -> Callable[..., Lazy]:
         divisor_override: int | None = None,
     ) -> Lazy:
         windows = _windows(x, count, kernel_size, stride, padding, 1, ceil_mode)
-        if divisor_override == 0:
-            raise NotLowered("a division by 0")
+        if divisor_override == 0 or (count == 3 and x.type in HALF):
+            raise NotLowered("what eager refuses")
 
         def divisors(index: Index) -> list[Expr]:
             if divisor_override is not None:
@@ -155,7 +160,7 @@ def _sum_over(
         return divided(b, total, index)
 
     sizes = low.result.sizes
-    if times <= WRITTEN_OUT:
+    if times <= _most(t):
         return reading(low, sizes, t, at, source, times=times)
     return _looped(low, source, windows, divided)
 
@@ -167,7 +172,7 @@ def _looped(
     divided: Callable[[Body, Value, Index], Value],
 ) -> Lazy:
     """A large window as a reduction."""
-    if any(w.pad or w.beyond for w in windows):
+    if any(w.pad or w.beyond or isinstance(w, Uneven) for w in windows):
         raise NotLowered("large windows that reach outside")
     t = source.type
 
@@ -186,19 +191,46 @@ lowers("aten.avg_pool2d.default")(_average(2))
 lowers("aten.avg_pool3d.default")(_average(3))
 
 
-# Windows of an adaptive average differ in length unless one size divides the other.
+@dataclass(frozen=True, slots=True)
+class Uneven(Window):
+    """Windows that share a size out to `count`, where that doesn't divide it: they overlap, and
+    `length` is that of the longest."""
+
+    count: int = 1
+
+    def first(self, i: Expr) -> Expr:
+        return i * self.size // self.count
+
+    def end(self, i: Expr) -> Expr:
+        return ((i + 1) * self.size + (self.count - 1)) // self.count
+
+    def outside(self, b: Body, i: Expr, k: int) -> list[Value]:
+        return [compared(b, Op.LT, self.first(i) + k, self.end(i))] if k else []
+
+
+def _shared_out(low: Lowering, size: Expr, wanted: Expr) -> Window:
+    n, m = low.simplify(size).value, low.simplify(wanted).value
+    if not n or not m:
+        raise NotLowered("windows that differ in length")
+    if n % m == 0:
+        return Window(n // m, n // m, 0, 1, False, as_expr(n))
+    longest = max([-(-(i + 1) * n // m) - i * n // m for i in range(m)])
+    return Uneven(longest, 1, 0, 1, False, as_expr(n), m)
 
 
 def _adaptive(count: int) -> Callable[..., Lazy]:
     def rule(low: Lowering, x: Lazy, output_size: Any) -> Lazy:
-        windows = []
-        for size, wanted in zip(x.sizes[-count:], low.result.sizes[-count:], strict=True):
-            n, m = low.simplify(size).value, low.simplify(wanted).value
-            if n is None or not m or n % m:
-                raise NotLowered("windows of several lengths")
-            windows.append(Window(n // m, n // m, 0, 1, False, size))
-        lengths = [as_expr(window.length) for window in windows]
-        return _sum_over(low, x, windows, lambda index: lengths)
+        pairs = zip(x.sizes[-count:], low.result.sizes[-count:], strict=True)
+        windows = [_shared_out(low, size, wanted) for size, wanted in pairs]
+
+        def divisors(index: Index) -> list[Expr]:
+            along = zip(windows, index[len(index) - count :], strict=True)
+            return [
+                w.end(i) - w.first(i) if isinstance(w, Uneven) else as_expr(w.length)
+                for w, i in along
+            ]
+
+        return _sum_over(low, x, windows, divisors)
 
     return rule
 
@@ -269,7 +301,8 @@ def _largest(count: int, positions: bool) -> Callable[..., Any]:
     ) -> Any:
         windows = _windows(x, count, kernel_size, stride, padding, dilation, ceil_mode)
         times = prod([window.length for window in windows])
-        if times > WRITTEN_OUT or computed_in(x.type) not in NUMBER:
+        types = NUMBER if count > 1 else FLOAT
+        if times > _most(x.type) or computed_in(x.type) not in types:
             raise NotLowered(f"the largest of {times} elements of type {x.type}")
         source = stored(low, x, times)
         found = _Largest(low, source, windows)

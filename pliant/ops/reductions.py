@@ -101,16 +101,21 @@ def need_elements(low: Lowering, x: Lazy, dims: Sequence[int]) -> None:
 def _accumulate(
     low: Lowering, op: Op, x: Lazy, dim: Any, keepdim: bool, then: Then | None = None
 ) -> Lazy:
-    """Of the elements as the type of the result, or of `x` if it is in a wider one already."""
+    """Of elements that are in the type in which they are accumulated."""
     result = low.result.type
-    if result is Type.BOOL:
-        raise NotLowered("a sum or product as bool")
-    elements = low.cast(low.cast(x, result), accumulated_in(result))
 
     def finish(b: Body, v: Value) -> Value:
         return b.cast(v if then is None else then(b, v), result)
 
-    return reduced(low, op, elements, low.dims(x, dim), keepdim, finish, result)
+    return reduced(low, op, x, low.dims(x, dim), keepdim, finish, result)
+
+
+def _as_result(low: Lowering, x: Lazy) -> Lazy:
+    """Elements as the type of the result, to be accumulated."""
+    result = low.result.type
+    if result is Type.BOOL:
+        raise NotLowered("a sum or product as bool")
+    return low.cast(low.cast(x, result), accumulated_in(result))
 
 
 @lowers("aten.sum.default", "aten.sum.dim_IntList")
@@ -122,7 +127,7 @@ def sum_(
     *,
     dtype: torch.dtype | None = None,
 ) -> Lazy:
-    return _accumulate(low, Op.SUM, x, dim, keepdim)
+    return _accumulate(low, Op.SUM, _as_result(low, x), dim, keepdim)
 
 
 @lowers("aten.nansum.default")
@@ -135,12 +140,13 @@ def nansum(
     dtype: torch.dtype | None = None,
 ) -> Lazy:
     if x.type.kind == "float":
-        x = low.map(_zero_if_nan, computed_in(x.type), low.cast(x, computed_in(x.type)))
-    return _accumulate(low, Op.SUM, x, dim, keepdim)
+        x = low.map(_zero_if_nan, x.type, x)
+    return _accumulate(low, Op.SUM, _as_result(low, x), dim, keepdim)
 
 
 def _zero_if_nan(b: Body, v: Value) -> Value:
-    return b(Op.SELECT, b(Op.ISNAN, v), b.constant(0.0, v.type), v)
+    unknown = b(Op.ISNAN, b.cast(v, computed_in(v.type)))
+    return b(Op.SELECT, unknown, b.constant(0.0, v.type), v)
 
 
 @lowers("aten.mean.default", "aten.mean.dim")
@@ -157,7 +163,9 @@ def mean(
     def then(b: Body, total: Value) -> Value:
         return b(Op.DIV, total, number(b, many, total.type))
 
-    return _accumulate(low, Op.SUM, x, dim, keepdim, then)
+    # If the result is of halves, elements are f32 whatever they were: they aren't rounded before.
+    elements = low.cast(x, accumulated_in(low.result.type))
+    return _accumulate(low, Op.SUM, elements, dim, keepdim, then)
 
 
 @lowers("aten.prod.default", "aten.prod.dim_int")
@@ -169,7 +177,9 @@ def prod(
     *,
     dtype: torch.dtype | None = None,
 ) -> Lazy:
-    return _accumulate(low, Op.PROD, x, dim, keepdim)
+    if low.result.type is Type.F16:  # where the product of some is out of range, the order shows
+        raise NotLowered("a product of f16")
+    return _accumulate(low, Op.PROD, _as_result(low, x), dim, keepdim)
 
 
 @lowers("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
@@ -183,7 +193,7 @@ def trace(low: Lowering, x: Lazy) -> Lazy:
     if x.sizes[0] is not x.sizes[1]:
         raise NotLowered("the trace of what may not be square")
     diagonal = low.generate(x.sizes[:1], x.type, lambda b, index: x.at(b, index * 2), x.cost + 1)
-    return _accumulate(low, Op.SUM, diagonal, None, False)
+    return _accumulate(low, Op.SUM, _as_result(low, diagonal), None, False)
 
 
 # --------------------------------------------------------------------------------------------------

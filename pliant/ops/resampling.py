@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pliant.loop.define import Body, Index
 from pliant.loop.ir import Op, Value
-from pliant.loop.types import FLOAT, Type
+from pliant.loop.types import FLOAT, HALF, Type
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.ops.places import compared, reading, stored
@@ -104,6 +104,8 @@ def _one_way(low: Lowering, axis: Axis) -> bool:
 
 def _nearest(count: int, exact: bool) -> Callable[..., Lazy]:
     def rule(low: Lowering, x: Lazy, output_size: Sequence[Number], *scales: Number | None) -> Lazy:
+        if x.type not in FLOAT | HALF | {Type.U8}:
+            raise NotLowered(f"resampling {x.type}")
         factors = (*scales, *[None] * (count - len(scales)))
         axes = _axes(low, x, count, factors)
         places = [_nearest_place(low, axis, x.type, exact) for axis in axes]

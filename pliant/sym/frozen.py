@@ -53,10 +53,10 @@ class Layout:
 @dataclass(frozen=True, slots=True)
 class Shapes:
     """What a capture knows of the inputs of its graph, in order: the layout of a tensor, the symbol
-    of a number (or the number)."""
+    of a number, None for anything else."""
 
     env: ShapeEnv
-    inputs: tuple[Layout | Expr | FloatExpr | float, ...]
+    inputs: tuple[Layout | Expr | FloatExpr | None, ...]
 
 
 META = "pliant"

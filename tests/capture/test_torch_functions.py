@@ -241,15 +241,6 @@ def test_a_custom_operator_without_shape_rule_breaks_the_graph():
 # ---- what is left to Python
 
 
-def test_backward_breaks_the_graph_and_is_right():
-    def step(x):
-        y = (x * 3).sum()
-        y.backward()
-        return x.grad * 2
-
-    check(step, X.clone().requires_grad_(), breaks=1)
-
-
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 def test_training_steps_give_the_numbers_of_eager(kind):
     results = []

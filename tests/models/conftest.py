@@ -35,11 +35,11 @@ class Compared:
         self.model = model
         self.compiled = pliant.compile(model)
 
-    def __call__(self, **inputs: Any) -> tuple[Any, Any]:
+    def __call__(self, *args: Any, **inputs: Any) -> tuple[Any, Any]:
         torch.manual_seed(1)
-        got = self.compiled(**inputs)
+        got = self.compiled(*args, **inputs)
         torch.manual_seed(1)
-        expected = self.model(**inputs)
+        expected = self.model(*args, **inputs)
         assert_same_output(got, expected)
         return got, expected
 

@@ -73,6 +73,8 @@ def instantiate(
     custom = trace.lookup(meta, "__call__")
     if isinstance(custom, types.FunctionType):
         return call(trace, trace.class_value(meta, "__call__"), [cls, *args], kwargs, direct)
+    if isinstance(custom, type):  # of TypedDict it is `dict`
+        return call(trace, Const(custom), args, kwargs, direct)
     if custom is not type.__dict__["__call__"]:
         raise Break("unsupported-class", f"{real.__name__}, whose metaclass is {meta.__name__}")
     return make_object(trace, cls, args, kwargs, direct)

@@ -170,6 +170,8 @@ def _copy_partial(trace: Trace, x: Partial, memo: Memo | None) -> Value:
 def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
     """A new object without `__init__`, then its state: what `object.__reduce_ex__` prescribes."""
     cls = x.cls
+    if memo is None and isinstance(trace.lookup(cls, "__reduce__"), types.FunctionType):
+        return _reduced(trace, x)
     for name in PICKLING:
         if trace.lookup(cls, name) not in (MISSING, vars(object).get(name)):
             raise Break("unsupported", f"a copy of a {cls.__name__}, which has {name}")
@@ -191,6 +193,15 @@ def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
         if slot is not None:
             made.store_slot(trace, name, _member(trace, slot, memo))
     return made
+
+
+def _reduced(trace: Trace, x: Instance) -> Value:
+    """A shallow copy as the class itself prescribes it; the rest is Python code."""
+    parts = trace.read(call_special(trace, x, "__reduce__") or NONE)
+    if not isinstance(parts, Sequence):
+        return x
+    rest = [x, NONE, *parts.items]
+    return trace.read(call(trace, trace.wrap_pinned(copy._reconstruct), rest))  # type: ignore[attr-defined]
 
 
 def _state(trace: Trace, x: Instance) -> Value:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from pliant.bytecode.decode import decode
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
 from pliant.capture.native import FUNCTIONS, function
@@ -19,7 +20,8 @@ from pliant.capture.values.containers import Mapping
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
-DEFINING = frozenset({"MAKE_FUNCTION", "LOAD_GLOBAL", "STORE_GLOBAL", "IMPORT_NAME"})
+DEFINING = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "LOAD_BUILD_CLASS"})
+WRITING = DEFINING | {"STORE_NAME", "DELETE_NAME", "MAKE_FUNCTION"}
 
 
 @function(compile)
@@ -53,6 +55,10 @@ def _run(trace: Trace, source: Value, mode: str, space: Value, names: Value) -> 
         table = space if _is_none(names) else names
     if not isinstance(table, Mapping):
         raise Break("unsupported-function", f"{mode}() in this namespace")
+    if _is_of_module(space) and not _writes(code):
+        assert isinstance(space, Mapping)
+        variables = {} if _is_none(names) else dict(table.read_all(trace))
+        return run_frame(trace, Frame(code, space.real, variables, []))
     variables = dict(table.read_all(trace))
     frame = Frame(code, caller.globals, variables, [])
     if not _is_none(space):
@@ -75,6 +81,15 @@ def _run(trace: Trace, source: Value, mode: str, space: Value, names: Value) -> 
     return result
 
 
+def _is_of_module(space: Value) -> bool:
+    """Whether the globals given are those of some module, or another dictionary from outside."""
+    return isinstance(space, Mapping) and type(space.real) is dict and space.source is not None
+
+
+def _writes(code: types.CodeType) -> bool:
+    return any(ins.op in WRITING for ins in decode(code).instructions)
+
+
 def _add_builtins(trace: Trace, space: Mapping, caller: Frame) -> None:
     """Python puts the built-in names into a dictionary used as globals."""
     if space.get(trace, "__builtins__") is None:
@@ -86,8 +101,21 @@ def _check_own(frame: Frame, space: Value, mode: str) -> None:
     """Text with globals of its own may use its variables, but define nothing that keeps them."""
     own = isinstance(space, Mapping) and space.source is None and space.cls is dict
     defines = any(ins.op in DEFINING for ins in frame.instructions)
-    if not own or defines:
+    if not own or defines or not _needs_no_globals(frame, frame.code):
         raise Break("unsupported-function", f"{mode}() with globals of its own")
+
+
+def _needs_no_globals(frame: Frame, code: types.CodeType) -> bool:
+    """Whether the functions that the text defines use built-in names only."""
+    inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    for part in inner:
+        used = {ins.value[0] for ins in decode(part).instructions if ins.op == "LOAD_GLOBAL"}
+        known = all(name in frame.builtins and name not in frame.globals for name in used)
+        if not known or part.co_name == "<class>" or not _needs_no_globals(frame, part):
+            return False
+        if any(ins.op in DEFINING or ins.op == "LOAD_NAME" for ins in decode(part).instructions):
+            return False
+    return True
 
 
 def _code(trace: Trace, source: Value, mode: str) -> types.CodeType:
@@ -102,7 +130,7 @@ def _code(trace: Trace, source: Value, mode: str) -> types.CodeType:
     try:
         return compile(text, "<string>", mode)
     except SyntaxError as error:
-        raise Break("unsupported-function", f"{mode}() of text with a mistake") from error
+        trace.throw(error)
 
 
 def _is_none(value: Value) -> bool:

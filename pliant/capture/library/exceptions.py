@@ -16,8 +16,9 @@ from pliant.capture.library.classes import class_of
 from pliant.capture.library.objects import REPR, shown, str_of
 from pliant.capture.model import SET, drain, generic_set_attribute, get_attribute
 from pliant.capture.native import METHODS, function, method
-from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean, is_constant
+from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, boolean
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
+from pliant.capture.values.known import known_object
 from pliant.capture.values.objects import ExceptionValue
 from pliant.guards.source import Attr
 
@@ -35,12 +36,18 @@ KEYWORDS: dict[type, tuple[str, ...]] = {
     ImportError: ("name", "path"),
     NameError: ("name",),
 }
+_UNICODE = ("encoding", "object", "start", "end", "reason")
+_FIVE = [(place, 5) for place in range(5)]
+_FOUR = [(place, 4) for place in range(4)]
 # Attributes that are the argument at a position, where the number of arguments is right.
 POSITIONAL: dict[type, dict[str, tuple[int, int]]] = {
     StopIteration: {"value": (0, 1)},
     ImportError: {"msg": (0, 1)},
     OSError: {"errno": (0, 2), "strerror": (1, 2)},
     BaseExceptionGroup: {"message": (0, 2)},
+    UnicodeDecodeError: dict(zip(_UNICODE, _FIVE, strict=True)),
+    UnicodeEncodeError: dict(zip(_UNICODE, _FIVE, strict=True)),
+    UnicodeTranslateError: dict(zip(_UNICODE[1:], _FOUR, strict=True)),
 }
 
 
@@ -195,6 +202,29 @@ for _name in ("filename", "filename2"):
     method(OSError, _name)(_keyword(_name))
 
 
+SYNTAX = ("filename", "lineno", "offset", "text", "end_lineno", "end_offset")
+
+
+def _of_syntax_error(name: str) -> Any:
+    """The second argument of a SyntaxError says where it is."""
+
+    def attribute(trace: Trace, obj: ExceptionValue) -> Value:
+        if name in obj.slots or obj.real is not None:
+            return obj.slot(trace, name) or NONE
+        if name == "msg":
+            return obj.args[0] if obj.args else NONE
+        where = trace.read(obj.args[1]) if len(obj.args) > 1 else NONE
+        items = where.items if isinstance(where, Sequence) else []
+        place = SYNTAX.index(name)
+        return items[place] if place < len(items) else NONE
+
+    return attribute
+
+
+for _name in ("msg", *SYNTAX):
+    method(SyntaxError, _name)(_of_syntax_error(_name))
+
+
 @method(BaseExceptionGroup, "exceptions")
 def group_members(trace: Trace, obj: ExceptionValue) -> Value:
     return plain_tuple(drain(trace, obj.args[1]))
@@ -301,14 +331,17 @@ def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
     arguments = [trace.read(arg) for arg in obj.args]
     base = next(cls for cls in obj.cls.__mro__ if cls in CLASSES)
     slots = {name: trace.read(v) for name, v in obj.slots.items() if v is not None}
-    if not all(is_constant(value) for value in (*arguments, *slots.values())):
-        raise Break("not-constant", f"str() of a {obj.cls.__name__}")
     try:
-        example = base(*[value.constant() for value in arguments])
+        known = [known_object(value, trace) for value in arguments]
+        kept = {name: known_object(value, trace) for name, value in slots.items()}
+    except NotConstant as error:
+        raise Break("not-constant", f"str() of a {obj.cls.__name__}") from error
+    try:
+        example = base(*known)
     except TypeError:
         return exception_str(trace, obj)
-    for name, value in slots.items():
-        setattr(example, name, value.constant())
+    for name, value in kept.items():
+        setattr(example, name, value)
     return Const(str(example))
 
 
@@ -320,6 +353,8 @@ def _group_str(trace: Trace, obj: ExceptionValue) -> Value:
 
 TEXT: dict[type, Any] = {
     BaseException: exception_str,
+    AttributeError: exception_str,
+    NameError: exception_str,
     KeyError: key_error_str,
     BaseExceptionGroup: _group_str,
 }

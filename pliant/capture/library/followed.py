@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from pliant.capture.values.functions import Function
 
 
@@ -17,6 +19,21 @@ def initialised(obj: Any, init: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if result is not None:
         raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     return obj
+
+
+def applied(forward: Any, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`apply` of an `autograd.Function` where no gradients are recorded. Tensors that come back as
+    they were given are others, unless the forward has written to them."""
+    results = forward(context, *args, **kwargs)
+    several = isinstance(results, tuple)
+    written = getattr(context, "dirty_tensors", ())
+    found = []
+    for result in results if several else (results,):
+        for arg in args:
+            if result is arg and isinstance(arg, Tensor) and not any(arg is t for t in written):
+                result = arg.detach() if arg.requires_grad else arg.view_as(arg)
+        found.append(result)
+    return tuple(found) if several else found[0]
 
 
 def as_value(function: Any) -> Function:

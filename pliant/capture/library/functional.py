@@ -47,7 +47,7 @@ from pliant.capture.model import (
     truth,
     unary,
 )
-from pliant.capture.native import METHODS, function, method
+from pliant.capture.native import FUNCTIONS, METHODS, function, method
 from pliant.capture.trace import Trace, written_objects
 from pliant.capture.value import FALSE, NONE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.containers import (
@@ -409,7 +409,7 @@ class CachedFunction(Value):
     followed: what it returned before it returns again.
     """
 
-    __slots__ = ("attributes", "function", "options", "real", "results")
+    __slots__ = ("attributes", "function", "hits", "misses", "options", "real", "results")
 
     def __init__(self, function: Value, options: list[Value]) -> None:
         super().__init__()
@@ -417,6 +417,7 @@ class CachedFunction(Value):
         self.options = options  # maxsize, typed, the class of cache_info()
         self.real: Any = None
         self.results: dict[Any, Value] = {}
+        self.hits = self.misses = 0
         self.attributes: Mapping | None = None
 
     def python_type(self) -> type:
@@ -452,6 +453,8 @@ def make_cached(trace: Trace, target: Value, *options: Value) -> Value:
 def call_cached(
     trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
+    if target.real in FUNCTIONS:
+        return FUNCTIONS[target.real](trace, *args, **kwargs)
     if target.real is not None:
         remembered = _remembered(trace, target, args, kwargs)
         return remembered or call(trace, target.function, args, kwargs, direct)
@@ -459,6 +462,9 @@ def call_cached(
     key = key_of(trace, given), len(kwargs)
     if key not in target.results:
         target.results[key] = call(trace, target.function, args, kwargs)
+        target.misses += 1
+    else:
+        target.hits += 1
     return target.results[key]
 
 
@@ -512,6 +518,24 @@ def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
 
 
 FOLLOWABLE = (types.FunctionType, CACHED)
+
+
+@method(CACHED, "cache_info")
+def cache_info(trace: Trace, target: CachedFunction) -> Value:
+    if target.real is not None:
+        raise Break("unsupported-method", "cache_info() of a function from outside")
+    counts = [Const(target.hits), Const(target.misses), target.options[0]]
+    return call(trace, target.options[2], [*counts, Const(len(target.results))])
+
+
+@method(CACHED, "cache_clear")
+def cache_clear(trace: Trace, target: CachedFunction) -> Value:
+    if target.real is not None:
+        raise Break("unsupported-method", "cache_clear() of a function from outside")
+    trace.changes += 1
+    target.results.clear()
+    target.hits = target.misses = 0
+    return NONE
 
 
 CALL[CachedFunction] = call_cached

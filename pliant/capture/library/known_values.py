@@ -27,7 +27,7 @@ from pliant.capture.values.made import MadeObject
 from pliant.capture.values.objects import Opaque
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import Kind
-from pliant.guards.predicates import GivesSame
+from pliant.guards.predicates import GivesSame, LacksAttribute
 from pliant.guards.source import Attr, Fixed, Source
 
 if TYPE_CHECKING:
@@ -168,6 +168,9 @@ def _make_lock(maker: Any) -> Callable[..., Value]:
 
 def _acquire(trace: Trace, lock: MadeLock, *args: Value, **kwargs: Value) -> Value:
     if lock.held and lock.maker is not _thread.RLock:
+        waits = kwargs.get("blocking", args[0] if args else TRUE)
+        if isinstance(trace.read(waits), Const) and not trace.read(waits).constant():
+            return boolean(False)
         raise Break("unsupported-method", "waiting for a lock")
     trace.changes += 1
     lock.held += 1
@@ -219,12 +222,33 @@ BUILDERS[contextvars.ContextVar] = same_from_outside
 class ThreadLocal(Opaque):
     """A `threading.local` from outside: its attributes are those of this thread."""
 
-    __slots__ = ()
+    __slots__ = ("written",)
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(real, source)
+        self.written: dict[str, Value | None] = {}  # None: deleted
+
+    def children(self) -> list[Value]:
+        return [value for value in self.written.values() if value is not None]
+
+    def snapshot(self) -> None:
+        return None
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        name = emit.expression(self)
+        for key, value in self.written.items():
+            if value is not None:
+                emit.line(f"setattr({name}, {key!r}, {emit.expression(value)})")
+            elif hasattr(self.real, key):
+                emit.line(f"delattr({name}, {key!r})")
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         assert self.source is not None
+        if name in self.written:
+            return self.written[name]
         if not hasattr(self.real, name):
-            raise Break("opaque-object", f"an unset attribute {name!r} of a threading.local")
+            trace.guard(Kind.PREDICATE, self.source, LacksAttribute(name))
+            return None
         return Unread(getattr(self.real, name), Attr(self.source, name))
 
 

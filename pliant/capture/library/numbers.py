@@ -163,11 +163,6 @@ def make_bytes(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     return compute(trace, bytes, values, kwargs)
 
 
-@function(memoryview)
-def mutable_bytes(trace: Trace, *args: Value, **kwargs: Value) -> NoReturn:
-    raise Break("unsupported-class", "memoryview")
-
-
 @function(range)
 def make_range(trace: Trace, *args: Value) -> Value:
     if not args:

@@ -36,6 +36,7 @@ from pliant.capture.model import (
     same_object,
     set_attribute,
     truth,
+    type_name,
 )
 from pliant.capture.native import function, method
 from pliant.capture.value import (
@@ -272,7 +273,7 @@ def builtin_hash(trace: Trace, obj: Value) -> Value:
             trace.throw(error)
     result = call_special(trace, obj, "__hash__")
     if result is None:
-        trace.throw(TypeError(f"unhashable type: '{obj.python_type().__name__}'"))
+        trace.throw(TypeError(f"unhashable type: '{type_name(obj.python_type())}'"))
     result = trace.read(result)
     if not isinstance(result, Const) or not isinstance(result.value, int):
         raise Break("custom-hash", f"hash() of a {obj.python_type().__name__}")
@@ -613,10 +614,7 @@ def weakref_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     return WeakRef(real, source)
 
 
-@function(weakref.ref)
-def make_weakref(trace: Trace, obj: Value, callback: Value = NONE) -> Value:
-    if not same_object(trace, callback, NONE):
-        raise Break("unsupported-class", "a weak reference with a callback")
+def make_weakref(trace: Trace, obj: Value) -> Value:
     real = real_object(trace, obj)
     return WeakRef(_run(trace, lambda: weakref.ref(real)).value)
 

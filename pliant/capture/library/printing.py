@@ -1,4 +1,5 @@
 """`print` without a graph break: residual code makes the calls, in order, behind the graph.
+Warnings and log records use the same list.
 
 What is printed has to be what it was at the call. Texts and numbers are constants; of lists and
 dictionaries a copy is printed; a tensor that was printed is not written to in the same graph: the
@@ -16,6 +17,7 @@ import torch
 from torch import _tensor_str
 
 from pliant.capture.attributes import module_namespace
+from pliant.capture.library.buffers import Buffer
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.torch_calls import BEFORE_WRITES, METADATA_WRITERS
 from pliant.capture.trace import PLAIN, Trace, written_objects
@@ -42,7 +44,7 @@ class Printed(Value):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[list[Value], dict[str, Value]]] = []
+        self.calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         self.memory: set[int] = set()  # of tensors printed
         self.default_dtype = torch.get_default_dtype()  # other dtypes show in the text of a tensor
 
@@ -50,29 +52,64 @@ class Printed(Value):
         return Printed
 
     def children(self) -> list[Value]:
-        return [value for args, kwargs in self.calls for value in (*args, *kwargs.values())]
+        return [value for _, args, kwargs in self.calls for value in (*args, *kwargs.values())]
 
     def snapshot(self) -> None:
         return None
 
     def replay(self, emit: Emitter, before: None) -> None:
-        for args, kwargs in self.calls:
+        for target, args, kwargs in self.calls:
             parts = [emit.expression(arg) for arg in args]
             parts += [f"{name}={emit.expression(value)}" for name, value in kwargs.items()]
-            emit.line(f"{emit.constant(print)}({', '.join(parts)})")
+            emit.line(f"{emit.constant(target)}({', '.join(parts)})")
 
 
 def print_later(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    own = _own_output(trace, kwargs)
+    if own is not None:
+        return _print_into(trace, own, list(args), kwargs)
     if not trace.options.reorder_prints or not _output_is_known(trace, kwargs):
         return BREAKING(trace, *args, **kwargs)
+    shown = [as_it_is(trace, arg) for arg in args]
+    settings = {name: _setting(trace, name, value) for name, value in kwargs.items()}
+    call_later(trace, print, shown, settings)
+    return NONE
+
+
+def _own_output(trace: Trace, kwargs: dict[str, Value]) -> Buffer | None:
+    """The text buffer that the program has made, and prints to."""
+    output = trace.read(kwargs.get("file", NONE))
+    if isinstance(output, Const) and output.value is None:
+        written = module_namespace(trace, sys)
+        output = trace.read(written.get(trace, "stdout") or NONE) if written.written else NONE
+    return output if isinstance(output, Buffer) and type(output.held) is io.StringIO else None
+
+
+def _print_into(trace: Trace, output: Buffer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    texts = [trace.read(FUNCTIONS[str](trace, arg)) for arg in args]
+    settings = {k: _setting(trace, k, v).constant() for k, v in kwargs.items() if k != "file"}
+    try:
+        print(*[text.constant() for text in texts], file=output.held, **settings)
+    except NotConstant:
+        raise Break("io", "print()") from None
+    trace.changes += 1
+    return NONE
+
+
+def call_later(
+    trace: Trace, target: Any, args: list[Value], kwargs: dict[str, Value] | None = None
+) -> None:
+    """Let residual code make a call, in order with what is printed."""
+    printed = _printed(trace)
+    trace.mutate_always(printed)
+    printed.calls.append((target, args, kwargs or {}))
+
+
+def _printed(trace: Trace) -> Printed:
     if trace.printed is None:
         trace.printed = Printed()
     printed: Printed = trace.printed
-    shown = [_shown(trace, printed, arg) for arg in args]
-    settings = {name: _setting(trace, name, value) for name, value in kwargs.items()}
-    trace.mutate_always(printed)
-    printed.calls.append((shown, settings))
-    return NONE
+    return printed
 
 
 def _output_is_known(trace: Trace, kwargs: dict[str, Value]) -> bool:
@@ -92,8 +129,12 @@ def _setting(trace: Trace, name: str, value: Value) -> Value:
     raise Break("io", "print()")
 
 
-def _shown(trace: Trace, printed: Printed, value: Value) -> Value:
+def as_it_is(trace: Trace, value: Value) -> Value:
     """The argument as it is now, of which the text does not change any more."""
+    return _shown(trace, _printed(trace), value)
+
+
+def _shown(trace: Trace, printed: Printed, value: Value) -> Value:
     value = trace.read(value)
     if isinstance(value, Const) and (type(value.value) in PLAIN or _is_fixed(value.value)):
         return value

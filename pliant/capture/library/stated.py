@@ -19,6 +19,7 @@ import torch
 from pliant.base import checks
 from pliant.base.errors import DataDependentError
 from pliant.bytecode.decode import Instruction
+from pliant.capture.asserted import note_assertion, only_raises
 from pliant.capture.failures import is_guarded
 from pliant.capture.frame import Frame
 from pliant.capture.hatches import BY_NAME
@@ -154,16 +155,18 @@ def check_is_size(trace: Trace, number: Value, message: Value = NONE, **kwargs: 
 
 
 def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
-    """Whether a jump is made on the truth of `value`. Where the other way only raises
-    AssertionError, a number that nobody knows yet is checked when the code runs."""
+    """Whether a jump is made on the truth of `value`. Where the other way only raises, a number
+    that nobody knows yet is checked when the code runs."""
     cond = _condition(trace, value)
     if cond is not None:
-        fails = [frame.instructions[to].op == "LOAD_ASSERTION_ERROR" for to in _ways(frame, ins)]
+        fails = [only_raises(frame, to) for to in _ways(frame, ins)]
         env = trace.sizes.env
-        if any(fails) and env.known(cond) is None and env.hint(cond) is None:
+        if fails[0] is not fails[1] and env.known(cond) is None and env.hint(cond) is None:
             stated = cond if jump_on is fails[0] else not_(cond)
-            text = _assertion_text(frame, _ways(frame, ins)[fails.index(True)])
-            if state(trace, stated, checks.check_assertion, text):
+            way = _ways(frame, ins)[fails.index(True)]
+            if frame.instructions[way].op != "LOAD_ASSERTION_ERROR":
+                note_assertion(trace, frame, Break("data-dependent-number", str(cond)))
+            if state(trace, stated, checks.check_assertion, _assertion_text(frame, way)):
                 return fails[0]
     return truth(trace, value) is jump_on
 

@@ -25,10 +25,11 @@ class DefaultDevice(Value):
     """The devices that the program has chosen: the default one, and `with` blocks, outermost
     first."""
 
-    __slots__ = ("blocks", "default", "written")
+    __slots__ = ("blocks", "default", "outer", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, outer: torch.device | None = None) -> None:
         super().__init__()
+        self.outer = outer  # when the function is called
         self.blocks: list[torch.device] = []
         self.default: torch.device | None = None
         self.written = False
@@ -37,7 +38,9 @@ class DefaultDevice(Value):
         return DefaultDevice
 
     def current(self) -> torch.device | None:
-        return self.blocks[-1] if self.blocks else self.default
+        if self.blocks:
+            return self.blocks[-1]
+        return self.default if self.written else self.outer
 
     def snapshot(self) -> None:
         return None
@@ -86,11 +89,10 @@ def set_default_device(trace: Trace, device: Value) -> Value:
 
 @function(torch.get_default_device)
 def get_default_device(trace: Trace) -> Value:
-    """Functions called under a default device from outside are not captured."""
     device = None if trace.default_device is None else trace.default_device.current()
     if device is not None and device.index is None and device.type not in ("cpu", "meta"):
         raise Break("unsupported", "the number of the default device")
-    return Const(torch.get_default_device() if device is None else device)
+    return Const(torch.device("cpu") if device is None else device)
 
 
 def place(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]:

@@ -15,12 +15,15 @@ from torch._library.custom_ops import CustomOpDef
 from torch.autograd.function import FunctionCtx
 
 from pliant.capture.library.classes import real_object
+from pliant.capture.library.followed import applied, as_value
+from pliant.capture.library.torch_backward import note_applied
 from pliant.capture.library.torch_bodies import follow_aside, record_body_call
+from pliant.capture.library.torch_pending import assume_settled
 from pliant.capture.library.torch_targets import apply_of
 from pliant.capture.model import call, get_attribute
 from pliant.capture.native import SHORTCUTS
 from pliant.capture.torch_calls import CONVERT, convert
-from pliant.capture.trace import Trace
+from pliant.capture.trace import INLINE, Trace
 from pliant.capture.value import Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, Function, named
@@ -37,6 +40,8 @@ def opaque_call(
 ) -> Value:
     """A node that calls `real`, of which nothing is known but what it does to fakes."""
     name = getattr(real, "__qualname__", "a function")
+    given = [trace.read(value) for value in (*args, *kwargs.values())]
+    assume_settled(trace, name, [real, *(getattr(value, "real", None) for value in given)])
     pairs = [either(trace, value, name) for value in args]
     named_pairs = {key: either(trace, value, name) for key, value in kwargs.items()}
     return record_body_call(
@@ -104,34 +109,57 @@ def call_autograd_function(
     """`Cls.apply(*args)`."""
     cls = trace.read(args[0]).constant()
     given = args[1:]
-    _follow_forward(trace, Const(cls), given, kwargs)
-    return opaque_call(trace, apply_of(cls), given, kwargs)
+    step = trace.frames[-1].step
+    if trace.break_at.get(step) is INLINE:
+        forward = get_attribute(trace, Const(cls), "forward")
+        keywords = Mapping(dict, dict(kwargs))
+        inline = [forward, _context(trace, given), Sequence(tuple, given), keywords]
+        return call(trace, as_value(applied), inline, {}, direct)
+    if direct and not torch.is_grad_enabled() and _makes_context(trace, cls):
+        trace.inlinable.add(step)  # nothing is recorded, so it is a function like others
+    context = _follow_forward(trace, Const(cls), given, kwargs)
+    result = opaque_call(trace, apply_of(cls), given, kwargs)
+    note_applied(trace, cls, context, result)
+    return result
 
 
-def _follow_forward(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> None:
+def _follow_forward(
+    trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]
+) -> Instance:
     """Follow the forward as PyTorch calls it: with gradients off, on tensors without history."""
     real: Any = cls.value
-    context = Instance(FunctionCtx)
-    needs = [boolean(_needs_grad(trace, arg)) for arg in args]
-    context.store_attribute(trace, "needs_input_grad", Sequence(tuple, list(needs)))
+    context = _context(trace, args)
     forward = get_attribute(trace, cls, "forward")
     for name in ("backward", "vjp", "jvp"):
         trace.lookup(real, name)  # another one would be another function
-    setup = trace.lookup(real, "setup_context")
-    combined = setup is MISSING or setup is torch.autograd.Function.__dict__.get("setup_context")
-    combined = combined or setup is _inherited_setup()
+    combined = _makes_context(trace, real)
     before = torch.is_grad_enabled()
     torch._C._set_grad_enabled(False)
     try:
         if combined:
             follow_aside(trace, real.__name__, forward, [context, *args], kwargs, context)
-            return
+            return context
         result = follow_aside(trace, real.__name__, forward, args, kwargs)
         inputs = Sequence(tuple, list(args))
         method = get_attribute(trace, cls, "setup_context")
         follow_aside(trace, real.__name__, method, [context, inputs, result], {}, context)
+        return context
     finally:
         torch._C._set_grad_enabled(before)
+
+
+def _context(trace: Trace, args: list[Value]) -> Instance:
+    context = Instance(FunctionCtx)
+    needs = [boolean(_needs_grad(trace, arg)) for arg in args]
+    context.store_attribute(trace, "needs_input_grad", Sequence(tuple, list(needs)))
+    return context
+
+
+def _makes_context(trace: Trace, cls: Any) -> bool:
+    """Whether the forward is given the context, and no other method fills it."""
+    setup = trace.lookup(cls, "setup_context")
+    own = torch.autograd.Function.__dict__.get("setup_context")
+    return setup is MISSING or setup is own or setup is _inherited_setup()
 
 
 def _inherited_setup() -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pliant.capture.library import torch_targets as targets
+from pliant.capture.library.tensor_subclasses import new_of_class
 from pliant.capture.library.torch_bodies import record_body_call
 from pliant.capture.native import function
 from pliant.capture.trace import Trace
@@ -22,6 +23,8 @@ def make_subclass(trace: Trace, cls: Value, data: Value, require_grad: Value = F
     """What `torch.nn.Parameter(data)` comes to: the graph makes the object itself."""
     kind, tensor = trace.read(cls).constant(), trace.read(data)
     maker = MAKERS.get(kind)
+    if maker is None and isinstance(tensor, TensorValue):
+        return new_of_class(trace, kind, tensor, bool(trace.read(require_grad).constant()))
     if maker is None or not isinstance(tensor, TensorValue):
         raise Break("tensor-kind", f"a new {kind.__name__}")
     flag = trace.read(require_grad).constant()

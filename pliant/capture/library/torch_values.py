@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch.distributions import utils as distribution_utils
 
+from pliant.capture.library.tensor_subclasses import alias
 from pliant.capture.library.torch_bodies import record_body_call
-from pliant.capture.model import call, get_attribute
+from pliant.capture.model import call, drain, get_attribute
 from pliant.capture.native import function, method
 from pliant.capture.torch_calls import convert, record
 from pliant.capture.trace import Trace
@@ -148,6 +149,8 @@ def _legacy(dtype: torch.dtype | None) -> Any:
         first = trace.read(args[0]) if args else Sequence(tuple, [])
         if isinstance(first, Sequence) and first.cls in (list, tuple) and len(args) <= 1:
             return call(trace, Const(torch.tensor), [first], {"dtype": kind})
+        if isinstance(first, TensorValue) and dtype is None and len(args) == 1:
+            return alias(trace, first)
         if isinstance(first, TensorValue | Const) and not _is_size(first):
             raise Break("unsupported-class", "torch.Tensor")
         sizes = first.items if isinstance(first, Sequence) else list(args)
@@ -162,3 +165,22 @@ def _is_size(value: Value) -> bool:
 
 for _cls, _dtype in LEGACY.items():
     function(_cls)(_legacy(_dtype))
+
+
+# ---- results with names
+
+
+def _named_result(cls: Any) -> Any:
+    def make(trace: Trace, items: Value) -> Value:
+        """`torch.return_types.max((values, indices))`."""
+        values = drain(trace, items)
+        if len(values) != cls.n_sequence_fields:
+            raise Break("bad-arguments", cls.__name__)
+        return Sequence(cls, values)
+
+    return make
+
+
+for _result in {c for c in vars(torch.return_types).values() if isinstance(c, type)}:
+    if issubclass(_result, tuple):
+        function(_result)(_named_result(_result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
+from pliant.capture.asserted import followed_way
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.library.stated import branch
@@ -25,14 +26,19 @@ def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
         frame.next = ins.value
 
 
+def _jumps(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
+    found = followed_way(trace, frame, ins, value, jump_on)
+    return branch(trace, frame, ins, value, jump_on) if found is None else found
+
+
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def pop_jump_if_true(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    jump_if(frame, ins, branch(trace, frame, ins, value, True))
+    jump_if(frame, ins, _jumps(trace, frame, ins, value, True))
 
 
 @opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def pop_jump_if_false(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    jump_if(frame, ins, branch(trace, frame, ins, value, False))
+    jump_if(frame, ins, _jumps(trace, frame, ins, value, False))
 
 
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE", lazy=True)

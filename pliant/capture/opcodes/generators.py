@@ -1,16 +1,27 @@
-"""Generators: a frame that is suspended at each `yield`. Coroutines are not followed."""
+"""Generators and coroutines: frames that are suspended at each `yield`. Generators that are
+coroutines at the same time are not followed."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
-from pliant.capture.model import advance, call, get_attribute, iterate
+from pliant.capture.model import (
+    advance,
+    call,
+    call_special,
+    get_attribute,
+    iterate,
+    special,
+    type_name,
+)
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Value
 from pliant.capture.values.generators import Generator, returned_value
+from pliant.guards.guard import MISSING
 
 
 @opcode("RETURN_GENERATOR")
@@ -69,9 +80,63 @@ def cleanup_throw(
     raise Raised(exception, again=True)
 
 
-@opcode(
-    "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR",
-    "ASYNC_GEN_WRAP",
-)  # fmt: skip
+# ---- coroutines, as far as the program drives them itself
+
+
+@opcode("GET_AWAITABLE")
+def get_awaitable(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    """What `await` goes over."""
+    if isinstance(value, Generator):
+        flags = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
+        if value.frame.code.co_flags & flags:
+            return value
+    iterator = call_special(trace, value, "__await__")
+    name = type_name(value.python_type())
+    if iterator is None:
+        trace.throw(TypeError(f"object {name} can't be used in 'await' expression"))
+    return trace.read(iterator)
+
+
+@opcode("GET_AITER")
+def get_aiter(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    iterator = call_special(trace, value, "__aiter__")
+    name = type_name(value.python_type())
+    if iterator is None:
+        text = f"'async for' requires an object with __aiter__ method, got {name}"
+        trace.throw(TypeError(text))
+    return trace.read(iterator)
+
+
+@opcode("GET_ANEXT")
+def get_anext(trace: Trace, frame: Frame, ins: Instruction, iterator: Value) -> Any:
+    item = call_special(trace, iterator, "__anext__")
+    name = type_name(iterator.python_type())
+    if item is None:
+        text = f"'async for' requires an iterator with __anext__ method, got {name}"
+        trace.throw(TypeError(text))
+    return (iterator, get_awaitable(trace, frame, ins, trace.read(item)))
+
+
+@opcode("END_ASYNC_FOR")
+def end_async_for(
+    trace: Trace, frame: Frame, ins: Instruction, iterator: Value, exception: Value
+) -> Any:
+    if not issubclass(exception.python_type(), StopAsyncIteration):
+        raise Raised(exception, again=True)
+
+
+@opcode("BEFORE_ASYNC_WITH")
+def before_async_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
+    cls = manager.python_type()
+    text = f"'{cls.__name__}' object does not support the asynchronous context manager protocol"
+    if trace.lookup(cls, "__aenter__") is MISSING:
+        trace.throw(TypeError(text))
+    if trace.lookup(cls, "__aexit__") is MISSING:
+        trace.throw(TypeError(f"{text} (missed __aexit__ method)"))
+    leave = special(trace, manager, "__aexit__")
+    return (leave, call(trace, special(trace, manager, "__aenter__"), []))
+
+
+@opcode("ASYNC_GEN_WRAP")
 def coroutine_only(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     raise Break("coroutine", ins.op)

@@ -171,7 +171,7 @@ def global_value(trace: Trace, frame: Frame, name: str) -> Value:
     if found is None:
         found = namespace(trace, frame.builtins).get(trace, name)
     if found is None:
-        trace.throw(NameError(f"name '{name}' is not defined"))
+        trace.throw(NameError(f"name '{name}' is not defined", name=name))
     return found
 
 
@@ -191,7 +191,7 @@ def store_global(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> 
 def delete_global(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     table = namespace(trace, frame.globals)
     if table.get(trace, ins.value) is None:
-        trace.throw(NameError(f"name '{ins.value}' is not defined"))
+        trace.throw(NameError(f"name '{ins.value}' is not defined", name=ins.value))
     table.store(trace, ins.value, None)
 
 
@@ -225,7 +225,7 @@ def store_name(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> An
 @opcode("DELETE_NAME")
 def delete_name(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     if frame.locals.pop(ins.value, None) is None:
-        trace.throw(NameError(f"name '{ins.value}' is not defined"))
+        trace.throw(NameError(f"name '{ins.value}' is not defined", name=ins.value))
 
 
 @opcode("SETUP_ANNOTATIONS")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant._native import is_python_class
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants
 from pliant.guards.guard import Kind
@@ -272,7 +273,9 @@ def key_of(trace: Trace, value: Value) -> Any:
     if cls is types.MethodType:
         return ByMethod(trace, value)
     if trace.lookup(cls, "__hash__") is None:
-        trace.throw(TypeError(f"unhashable type: '{cls.__name__}'"))
+        known = cls.__module__ == "builtins" or is_python_class(cls)
+        name = cls.__name__ if known else f"{cls.__module__}.{cls.__qualname__}"
+        trace.throw(TypeError(f"unhashable type: '{name}'"))
     return ByHash(trace, value)
 
 

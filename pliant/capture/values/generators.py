@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,16 @@ class Generator(Value):
         self.running = False
 
     def python_type(self) -> type:
-        return types.GeneratorType
+        return types.CoroutineType if self.is_coroutine else types.GeneratorType
+
+    @property
+    def is_coroutine(self) -> bool:
+        """Whether an `async def` made it: it is driven by `await` and by `send`."""
+        return bool(self.frame.code.co_flags & inspect.CO_COROUTINE)
+
+    @property
+    def kind(self) -> str:
+        return "coroutine" if self.is_coroutine else "generator"
 
     def children(self) -> list[Value]:
         if self.frame.finished:
@@ -43,6 +53,8 @@ class Generator(Value):
         return [*values, *([] if self.frame.function is None else [self.frame.function])]
 
     def rebuild(self, emit: Emitter) -> str:
+        if self.is_coroutine:
+            raise Break("coroutine", f"the coroutine {self.frame.code.co_name} in its middle")
         return emit.generator(emit, self)
 
     # ---- going on
@@ -53,14 +65,19 @@ class Generator(Value):
     def send(self, trace: Trace, value: Value) -> Value | None:
         """Continue with `value` as the result of the `yield`; None when the generator returns."""
         if self.running:
-            trace.throw(ValueError("generator already executing"))
+            trace.throw(ValueError(f"{self.kind} already executing"))
         if self.frame.finished:
+            self._refuse_reuse(trace)
             return None
         if self.started:
             self.frame.stack.append(value)
         elif not (isinstance(value, Const) and value.value is None):
-            trace.throw(TypeError("can't send non-None value to a just-started generator"))
+            trace.throw(TypeError(f"can't send non-None value to a just-started {self.kind}"))
         return self._run(trace)
+
+    def _refuse_reuse(self, trace: Trace) -> None:
+        if self.is_coroutine:
+            trace.throw(RuntimeError("cannot reuse already awaited coroutine"))
 
     def _run(self, trace: Trace) -> Value | None:
         self.started = self.running = True
@@ -69,7 +86,7 @@ class Generator(Value):
         except Raised as raised:
             self.frame.finished = True
             if issubclass(raised.value.python_type(), StopIteration):
-                refuse_stop_iteration(trace, raised.value)
+                refuse_stop_iteration(trace, raised.value, self.kind)
             raise
         finally:
             self.running = False
@@ -85,8 +102,10 @@ class Generator(Value):
     def throw_in(self, trace: Trace, exception: Value) -> Value | None:
         """Raise `exception` at the `yield` where the generator is suspended."""
         if self.running:
-            trace.throw(ValueError("generator already executing"))
+            trace.throw(ValueError(f"{self.kind} already executing"))
         if self.frame.finished or not self.started:
+            if self.frame.finished:
+                self._refuse_reuse(trace)
             self.frame.finished = True
             raise Raised(exception)
         inner = self.delegate()
@@ -155,7 +174,7 @@ class Generator(Value):
                 return
             raise
         if item is not None:
-            trace.throw(RuntimeError("generator ignored GeneratorExit"))
+            trace.throw(RuntimeError(f"{self.kind} ignored GeneratorExit"))
 
     def has_cleanup(self) -> bool:
         """Whether closing the generator here would run code of it."""
@@ -191,13 +210,13 @@ def is_referenced(trace: Trace, wanted: Value) -> bool:
             return True
         if value is not None and id(value) not in seen:
             seen.add(id(value))
-            left += value.children()
+            left += getattr(value, "strong_children", value.children)()
     return False
 
 
-def refuse_stop_iteration(trace: Trace, stop: Value) -> None:
+def refuse_stop_iteration(trace: Trace, stop: Value, kind: str = "generator") -> None:
     """A generator must not let StopIteration out (PEP 479)."""
-    error = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+    error = ExceptionValue(RuntimeError, [Const(f"{kind} raised StopIteration")])
     error.set_link(trace, "__cause__", stop)
     error.set_link(trace, "__context__", stop)
     raised = Raised(error)
@@ -233,11 +252,19 @@ def generator_next(trace: Trace, self: Generator) -> Value:
     return _item_or_stop(trace, self, self.advance(trace))
 
 
+@method(types.CoroutineType, "__await__")
+def coroutine_await(trace: Trace, self: Generator) -> Value:
+    """Python makes a thin wrapper here, which the coroutine itself can stand for."""
+    return self
+
+
+@method(types.CoroutineType, "send")
 @method(types.GeneratorType, "send")
 def generator_send(trace: Trace, self: Generator, value: Value) -> Value:
     return _item_or_stop(trace, self, self.send(trace, trace.read(value)))
 
 
+@method(types.CoroutineType, "throw")
 @method(types.GeneratorType, "throw")
 def generator_throw(
     trace: Trace, self: Generator, exception: Value, value: Value = NONE, traceback: Value = NONE
@@ -253,27 +280,32 @@ def generator_throw(
     return _item_or_stop(trace, self, self.throw_in(trace, exception))
 
 
+@method(types.CoroutineType, "close")
 @method(types.GeneratorType, "close")
 def generator_close(trace: Trace, self: Generator) -> Value:
     self.close(trace)
     return NONE
 
 
+@method(types.CoroutineType, "__name__")
 @method(types.GeneratorType, "__name__")
 def generator_name(trace: Trace, self: Generator) -> Value:
     return Const(self.frame.code.co_name)
 
 
+@method(types.CoroutineType, "__qualname__")
 @method(types.GeneratorType, "__qualname__")
 def generator_qualname(trace: Trace, self: Generator) -> Value:
     return Const(self.frame.code.co_qualname)
 
 
+@method(types.CoroutineType, "cr_running")
 @method(types.GeneratorType, "gi_running")
 def generator_running(trace: Trace, self: Generator) -> Value:
     return boolean(self.running)
 
 
+@method(types.CoroutineType, "cr_await")
 @method(types.GeneratorType, "gi_yieldfrom")
 def generator_yieldfrom(trace: Trace, self: Generator) -> Value:
     waiting = self.started and not self.frame.finished and not self.running

@@ -99,7 +99,7 @@ _MAKERS: dict[type, Callable[[Any, Trace | None], Any]] = {
 
 def from_real(trace: Trace, obj: Any) -> Value:
     """The value of an object made during the capture, to which nothing else refers."""
-    maker = _VALUES.get(type(obj))
+    maker = FROM_REAL.get(type(obj))
     if maker is not None:
         return maker(trace, obj)
     if isinstance(obj, tuple):  # named tuples, struct sequences, sizes
@@ -121,7 +121,7 @@ def _mapping_value(trace: Trace, obj: Any) -> Value:
     return made
 
 
-_VALUES: dict[type, Callable[[Trace, Any], Value]] = {
+FROM_REAL: dict[type, Callable[[Trace, Any], Value]] = {
     list: _sequence_value,
     tuple: _sequence_value,
     deque: _sequence_value,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Instance(Value):
     """An object of class `cls`. `real` is the object itself where it came from outside."""
 
-    __slots__ = ("attributes", "cls", "real", "slots", "written")
+    __slots__ = ("attributes", "cls", "real", "slots", "watched", "written")
 
     def __init__(self, cls: type, real: Any = None, source: Source | None = None) -> None:
         super().__init__(source)
@@ -34,6 +34,7 @@ class Instance(Value):
         self.attributes: Mapping | None = None
         self.slots: dict[str, Value | None] = {}
         self.written: dict[str, None] = {}  # slots stored or deleted
+        self.watched = False  # by a weak reference that the program made
 
     def python_type(self) -> type:
         return self.cls
@@ -55,6 +56,11 @@ class Instance(Value):
             text = f"attribute {name!r} is read-only" if found else f"has no attribute {name!r}"
             trace.throw(AttributeError(f"{self.cls.__name__!r} object {text}"))
         instance_dict(trace, self).store(trace, name, value)
+
+    def dropped(self, trace: Trace) -> None:
+        for watching in trace.suspended:
+            if getattr(watching, "target", None) is self:  # a weak reference with a callback
+                watching.target_dropped(trace)  # type: ignore[attr-defined]
 
     def slot(self, trace: Trace, name: str) -> Value | None:
         """The value of a `__slots__` member, or None where it is unset."""

@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 
 class TensorValue(Value):
-    """A tensor. `real` is the tensor itself where it came from outside."""
+    """A tensor. `real` is the tensor itself where it came from outside.
 
-    __slots__ = ("attributes", "cls", "fake", "node", "real", "slots", "written")
+    `plain` says that the graph has a plain tensor in the place of one of a subclass: graphs know
+    nothing of classes that have a say in what PyTorch's functions do.
+    """
+
+    __slots__ = ("attributes", "cls", "fake", "node", "plain", "real", "slots", "written")
 
     def __init__(
         self,
@@ -35,6 +39,7 @@ class TensorValue(Value):
         self.fake = fake
         self.cls = cls
         self.real = real
+        self.plain = False
         self.attributes: Mapping | None = None
         self.slots: dict[str, Value] = {}  # attributes written that are not in the __dict__: grad
         self.written: dict[str, None] = {}

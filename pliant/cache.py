@@ -1,0 +1,46 @@
+"""`pliant.cache`: the machine code that pliant keeps on disk.
+
+It is in `PLIANT_CACHE_DIR`, by default the directory `pliant` among the user's caches, and takes
+`PLIANT_CACHE_MB` megabytes at most (512). `PLIANT_CACHE=0` turns it off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pliant.emit.cache import counts, from_environment
+
+__all__ = ["CacheInfo", "clear", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What the cache holds, and what this process has asked of it."""
+
+    directory: str | None  # None: it is turned off
+    entries: int
+    bytes: int
+    limit: int
+    hits: int
+    misses: int
+    stored: int
+
+
+def info() -> CacheInfo:
+    cache = from_environment()
+    entries = cache.entries() if cache else []
+    return CacheInfo(
+        directory=str(cache.directory) if cache else None,
+        entries=len(entries),
+        bytes=sum(entry.size for entry in entries),
+        limit=cache.limit if cache else 0,
+        hits=counts["hits"],
+        misses=counts["misses"],
+        stored=counts["stored"],
+    )
+
+
+def clear() -> int:
+    """Remove what is on disk; the number of files removed. Code that was loaded stays in use."""
+    cache = from_environment()
+    return cache.clear() if cache else 0

@@ -1,0 +1,64 @@
+"""Branches on data of which one way only raises: `assert x.all()`, `if x.isnan().any(): raise …`.
+
+The one idea: the other way is followed, and the graph tests at run time that it was the right one.
+Where it was not, the function is run again by Python, which raises what the program says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.bytecode.decode import Instruction
+from pliant.capture import scalars
+from pliant.capture.frame import Frame
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Value
+from pliant.capture.values.tensors import TensorValue
+
+LONGEST = 40  # instructions of a statement that raises
+GOES_ELSEWHERE = ("JUMP", "RETURN", "FOR_ITER", "SEND", "YIELD")
+
+
+def check_truth(condition: Any, wanted: bool, message: str) -> None:
+    """The node of the graph. Tensors without data are given to what stands for it in PyTorch."""
+    if type(condition) not in (torch.Tensor, torch.nn.Parameter):
+        torch._assert_async(condition if wanted else torch.logical_not(condition), message)
+    elif bool(condition) is not wanted:
+        raise AssertionError(message)
+
+
+def followed_way(
+    trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
+) -> bool | None:
+    """Whether to jump, where a tensor decides and the other way only raises. None: not so."""
+    if not isinstance(value, TensorValue) or scalars.scalar(trace, value) is not value:
+        return None
+    if value.fake._has_symbolic_sizes_strides or value.fake.numel() != 1 or trace.graph.in_body:
+        return None
+    stays, jumps = (only_raises(frame, to) for to in (frame.index + 1, ins.value))
+    if stays is jumps:
+        return None
+    wanted = jump_on if stays else not jump_on
+    note_assertion(trace, frame, Break("data-dependent-branch", "the truth of a tensor"))
+    args = (value.node, wanted, f"{trace.stack()[-1].line}: the way that raises")
+    trace.graph.operation(check_truth, args, {}, trace.stack(), True)
+    return stays
+
+
+def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
+    """The graph will test something here, and the function has to be run again if it fails. Where
+    that can't be, this is the break instead."""
+    trace.lasting.guarded = True
+    trace.lasting.asserted.append((frame.step, cause.at(trace.stack())))
+
+
+def only_raises(frame: Frame, index: int) -> bool:
+    """Whether the program, from this instruction on, does nothing but raise an exception."""
+    for ins in frame.instructions[index : index + LONGEST]:
+        if ins.op == "RAISE_VARARGS":
+            return True
+        if any(word in ins.op for word in GOES_ELSEWHERE):
+            return False
+    return False

@@ -1,0 +1,79 @@
+"""`sys._getframe` and what frames tell, as far as they are being followed: the code, the line, the
+variables and the globals."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING
+
+from pliant.capture.attributes import namespace
+from pliant.capture.frame import Frame
+from pliant.capture.model import GET
+from pliant.capture.native import FUNCTIONS
+from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.values.containers import Mapping
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+ZERO = Const(0)
+
+
+class FrameValue(Value):
+    """A frame that is being followed."""
+
+    __slots__ = ("frame", "outer")
+
+    def __init__(self, frame: Frame, outer: list[Frame]) -> None:
+        super().__init__()
+        self.frame = frame
+        self.outer = outer  # the frames that called it, the nearest last
+
+    def python_type(self) -> type:
+        return types.FrameType
+
+
+def get_frame(trace: Trace, depth: Value = ZERO) -> Value:
+    frames = [frame for frame in trace.frames if not frame.ours]
+    level = trace.read(depth).constant()
+    if not 0 <= level < len(frames):
+        raise Break("unsupported-function", "sys._getframe() of a caller of the compiled function")
+    place = len(frames) - 1 - level
+    return FrameValue(frames[place], frames[:place])
+
+
+def _variables(trace: Trace, obj: FrameValue) -> Value:
+    """The variables as they are now."""
+    if obj.frame is trace.frames[-1]:
+        return FUNCTIONS[locals](trace)
+    known = dict(obj.frame.locals)
+    cells = {name: cell.contents for name, cell in obj.frame.cells.items()}
+    known.update({name: value for name, value in cells.items() if value is not None})
+    return Mapping(dict, dict(known))
+
+
+def _caller(trace: Trace, obj: FrameValue) -> Value:
+    if not obj.outer:
+        raise Break("unsupported-attribute", "the caller of the compiled function")
+    return FrameValue(obj.outer[-1], obj.outer[:-1])
+
+
+ATTRIBUTES = {
+    "f_code": lambda trace, obj: Const(obj.frame.code),
+    "f_lineno": lambda trace, obj: Const(obj.frame.position().line),
+    "f_globals": lambda trace, obj: namespace(trace, obj.frame.globals),
+    "f_builtins": lambda trace, obj: namespace(trace, obj.frame.builtins),
+    "f_locals": _variables,
+    "f_back": _caller,
+    "f_trace": lambda trace, obj: NONE,
+}
+
+
+def get_frame_attribute(trace: Trace, obj: FrameValue, name: str) -> Value | None:
+    found = ATTRIBUTES.get(name)
+    return None if found is None else found(trace, obj)
+
+
+GET[FrameValue] = get_frame_attribute
+FUNCTIONS[sys._getframe] = get_frame

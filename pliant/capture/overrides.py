@@ -1,0 +1,319 @@
+"""`__torch_function__`: classes and modes of the program that take over PyTorch's functions.
+
+The one idea: graphs have plain tensors only. A tensor of a subclass is a node like any other and
+beside it the class that the program sees; whoever is asked first by PyTorch, a mode or a class, is
+asked here too, by following its `__torch_function__`. What is in the graph is what the program
+does once all of them have been asked.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._device import DeviceContext as DeviceMode
+
+from pliant.capture.model import (
+    BINARY,
+    COMPARE,
+    INPLACE,
+    UNARY,
+    call,
+    call_special,
+    get_attribute,
+)
+from pliant.capture.value import Break, Const, Unread, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.objects import Instance
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import MISSING
+from pliant.guards.source import Fixed
+
+if TYPE_CHECKING:
+    from pliant._native import State
+    from pliant.capture.emit import Emitter
+    from pliant.capture.trace import Trace
+
+TensorBase = torch._C.TensorBase
+DISABLED = torch._C._disabled_torch_function_impl
+ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+ENABLED, WITHOUT_SUBCLASSES, OFF = 0, 1, 2
+
+
+class Overrides(Value):
+    """Who is asked before PyTorch's functions do what they do: the modes that the program is in,
+    the last one first, then classes, unless the program has turned that off."""
+
+    __slots__ = ("blocks", "level", "modes", "outer_level", "outer_modes")
+
+    def __init__(self, level: int, modes: list[Value]) -> None:
+        super().__init__()
+        self.level = self.outer_level = level
+        self.modes = list(modes)
+        self.outer_modes = modes
+        self.blocks: list[Disabling] = []  # entered and not left, outermost first
+
+    def python_type(self) -> type:
+        return Overrides
+
+    def children(self) -> list[Value]:
+        return [*self.modes, *self.blocks]
+
+    def snapshot(self) -> None:
+        return None
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        """Put PyTorch's own state where the program has put it."""
+        same = [a is b for a, b in zip(self.modes, self.outer_modes, strict=False)]
+        kept = [*same, False].index(False)
+        for _ in self.outer_modes[kept:]:
+            emit.line(f"{emit.constant(torch._C._pop_torch_function_stack)}()")
+        for mode in self.modes[kept:]:
+            push = emit.constant(torch._C._push_on_torch_function_stack)
+            emit.line(f"{push}({emit.name_it(mode, 'mode')})")
+        for block in self.blocks:
+            emit.line(f"{emit.name_it(block, 'disabled')}.__enter__()")
+
+
+class Disabling(Value):
+    """`torch._C.DisableTorchFunctionSubclass()` or `DisableTorchFunction()`, made by the
+    program."""
+
+    __slots__ = ("before", "cls")
+
+    def __init__(self, cls: Any) -> None:
+        super().__init__()
+        self.cls = cls
+        self.before = ENABLED
+
+    def python_type(self) -> type:
+        found: type = self.cls
+        return found
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.constant(self.cls)}()"
+
+
+def begin(trace: Trace, state: State) -> list[Any]:
+    """What PyTorch is in when the function is called. Gives the modes that stand for a device."""
+    stack = [torch._C._get_function_stack_at(i) for i in range(state.function_modes)]
+    devices = [mode for mode in stack if type(mode) is DeviceContext]
+    modes: list[Value] = [
+        Unread(mode, Fixed(mode, type(mode).__name__)) for mode in stack if mode not in devices
+    ]
+    trace.overrides = Overrides(state.function_disabled, modes)
+    return devices
+
+
+DeviceContext: Any = DeviceMode
+
+
+# ---- who is asked
+
+
+def has_override(trace: Trace, value: Value) -> bool:
+    """Whether the class of a value has a `__torch_function__` that does something."""
+    if not isinstance(value, TensorValue | Instance):
+        return False
+    cls = value.python_type()
+    if cls in ORDINARY:
+        return False
+    found = trace.lookup(cls, "__torch_function__")
+    return found is not MISSING and found is not DISABLED
+
+
+def overriding(trace: Trace, values: list[Value]) -> list[Value]:
+    """Those whose classes are asked, one for each class, subclasses before their bases."""
+    found: list[Value] = []
+    for value in values:
+        cls = value.python_type()
+        if any(other.python_type() is cls for other in found):
+            continue
+        place = (i for i, other in enumerate(found) if issubclass(cls, other.python_type()))
+        found.insert(next(place, len(found)), value)
+    return found
+
+
+def asked(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
+    """The values whose classes are asked about a call; None if nobody is, not even a mode."""
+    state: Overrides = trace.overrides
+    if state.level == OFF:
+        return None
+    found: list[Value] = []
+    if state.level == ENABLED:
+        for value in (*args, *kwargs.values()):
+            known = trace.read(value)
+            items = known.items if isinstance(known, Sequence) else [known]
+            found += [v for item in items if has_override(trace, v := trace.read(item))]
+    if not found and not state.modes:
+        return None
+    return overriding(trace, found)
+
+
+def dispatch(
+    trace: Trace,
+    function: Value,
+    found: list[Value],
+    args: list[Value],
+    kwargs: dict[str, Value] | None,
+    kinds: tuple[type, ...] | None = None,
+) -> Value:
+    """Ask the mode, then the classes. `kwargs` is None where PyTorch's C code has none to pass."""
+    shown = kinds or tuple(value.python_type() for value in found)
+    rest: list[Value] = [
+        function,
+        Sequence(tuple, [Const(cls) for cls in shown]),
+        Sequence(tuple, list(args)),
+    ]
+    if kwargs is not None:
+        rest.append(Mapping(dict, dict(kwargs)))
+    state: Overrides = trace.overrides
+    if state.modes:
+        mode = state.modes[-1]
+        before, state.modes = state.modes, state.modes[:-1]
+        try:
+            result = call(trace, get_attribute(trace, mode, "__torch_function__"), rest)
+        finally:
+            state.modes = before
+        if not _declined(trace, result):
+            return result
+    for value in found:
+        result = call(trace, get_attribute(trace, value, "__torch_function__"), rest)
+        if not _declined(trace, result):
+            return result
+    raise Break("operation-raises", "a function that every __torch_function__ declines")
+
+
+def _declined(trace: Trace, result: Value) -> bool:
+    known = trace.read(result)
+    return isinstance(known, Const) and known.value is NotImplemented
+
+
+# ---- methods, attributes, operators
+
+# The method that PyTorch's C code names, where that is not the one called.
+NAMED: dict[str, str] = {
+    **{f"__{name}__": name for name in ("add", "mul", "sub", "matmul", "ge", "gt", "le", "lt")},
+    **{f"__i{name}__": f"{name}_" for name in ("add", "mul", "sub")},
+    "__radd__": "add", "__rmul__": "mul", "__ne__": "ne", "__truediv__": "div", "__div__": "div",
+    "__mod__": "remainder", "__itruediv__": "div_", "__idiv__": "div_", "__imod__": "remainder_",
+    "__ifloordiv__": "floor_divide_", "__rand__": "bitwise_and", "__ror__": "bitwise_or",
+    "__rxor__": "bitwise_xor", "__long__": "__int__", "__nonzero__": "__bool__",
+    "ndimension": "dim", "nelement": "numel", "to_sparse_coo": "to_sparse",
+}  # fmt: skip
+# Methods of tensors for which nobody is asked.
+NEVER_ASKED = frozenset({"as_subclass", "_make_subclass", "_make_wrapper_subclass", "__hash__"})
+# C methods that tell which class they were called on even if it is an ordinary one.
+TELL_CLASS = frozenset({"dim", "numel", "tolist", "ndimension", "nelement", "__len__"})
+
+
+def call_method(
+    trace: Trace, name: str, obj: Value, args: list[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    """A C method of a tensor, if somebody is asked about it."""
+    if name in NEVER_ASKED:
+        return None
+    found = asked(trace, [obj, *args], kwargs)
+    if found is None:
+        return None
+    function = getattr(torch.Tensor, NAMED.get(name, name))
+    kinds = (obj.python_type(),) if name in TELL_CLASS and not found else None
+    return dispatch(trace, Const(function), found, [obj, *args], kwargs or None, kinds)
+
+
+def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
+    """An attribute that C code computes, if somebody is asked about it."""
+    return _attribute(trace, tensor, name, "__get__", [tensor])
+
+
+def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Value) -> bool:
+    return _attribute(trace, tensor, name, "__set__", [tensor, value]) is not None
+
+
+def _attribute(
+    trace: Trace, tensor: TensorValue, name: str, access: str, args: list[Value]
+) -> Value | None:
+    descriptor = trace.lookup(torch.Tensor, name)
+    computed = isinstance(descriptor, types.GetSetDescriptorType)
+    if not computed or descriptor.__objclass__ is not TensorBase:
+        return None
+    found = asked(trace, [tensor], {})
+    if found is None:
+        return None
+    function = Const(getattr(descriptor, access))
+    return dispatch(trace, function, found, args, None, None if found else (tensor.cls,))
+
+
+def redefines(trace: Trace, value: Value, name: str) -> bool:
+    """Whether the class of a tensor has an attribute of its own in place of PyTorch's."""
+    if not isinstance(value, TensorValue) or value.cls in ORDINARY:
+        return False
+    return trace.lookup(value.cls, name) is not trace.lookup(torch.Tensor, name)
+
+
+# The special methods of an operator: of the left operand, and of the right one.
+METHODS_OF: dict[Any, tuple[str, str | None]] = {
+    **{real: (left, right) for left, right, real in BINARY.values()},
+    **{real: (left, right) for left, right, real in COMPARE.values()},
+    **{real: (name, None) for name, real in INPLACE.values()},
+    **{real: (name, None) for name, real in UNARY.values()},
+    iter: ("__iter__", None),
+    operator.getitem: ("__getitem__", None),
+    operator.setitem: ("__setitem__", None),
+    operator.truth: ("__bool__", None),
+    operator.contains: ("__contains__", None),
+}
+COMPARISONS = frozenset(real for _, _, real in COMPARE.values())
+IN_PLACE: dict[Any, str] = {real: symbol for symbol, (_, real) in INPLACE.items()}
+
+
+def takes_over(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...]) -> bool:
+    """Whether an operator on these operands is not simply an operation."""
+    if asked(trace, list(operands), {}) is not None:
+        return True
+    names = METHODS_OF.get(real, ())
+    return any(redefines(trace, value, name) for value in operands for name in names if name)
+
+
+def operate(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...]) -> Value | None:
+    """An operator, by the rules of Python: the special method of each operand in turn."""
+    left, right = METHODS_OF.get(real) or (f"__{real.__name__.strip('_')}__", None)
+    receiver, rest = operands[0], operands[1:]
+    attempts = [(receiver, left, rest)]
+    if right is not None and _differ(receiver, rest[0], real):
+        attempts.append((rest[0], right, (receiver,)))
+        if _right_first(trace, receiver, rest[0], right, real):
+            attempts.reverse()
+    for value, name, others in attempts:
+        if isinstance(value, Const):
+            continue  # numbers know nothing of tensors
+        result = call_special(trace, value, name, *others)
+        if result is not None and not _declined(trace, result):
+            return result
+    if real in IN_PLACE:
+        return operate(trace, BINARY[IN_PLACE[real]][2], operands)
+    raise Break("operation-raises", f"{getattr(real, '__name__', real)} of these operands")
+
+
+def _differ(left: Value, right: Value, real: Any) -> bool:
+    return real in COMPARISONS or left.python_type() is not right.python_type()
+
+
+def _right_first(trace: Trace, left: Value, right: Value, reflected: str, real: Any) -> bool:
+    """Whether the class of the right operand is asked first, being derived from the other's."""
+    classes = left.python_type(), right.python_type()
+    if classes[0] is classes[1] or not issubclass(classes[1], classes[0]):
+        return False
+    same = trace.lookup(classes[1], reflected) is trace.lookup(classes[0], reflected)
+    return real in COMPARISONS or not same
+
+
+def is_accessor(real: Any) -> bool:
+    """Whether a callable is the `__get__` or `__set__` of an attribute of tensors."""
+    if not isinstance(real, types.MethodWrapperType):
+        return False
+    owner = getattr(real.__self__, "__objclass__", None)
+    return owner is TensorBase and real.__name__ in ("__get__", "__set__")

@@ -1,0 +1,98 @@
+"""Losses that choose: the negative log-likelihood of the class that is right.
+
+The one idea: an element is read where the target says, and nowhere else. So of log_softmax only the
+elements that count are ever computed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pliant.loop.define import Body, Index
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import FLOAT, Type
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import (
+    Lowering,
+    NotLowered,
+    Number,
+    computed_in,
+    constant,
+    lowers,
+    number,
+    unsqueezed,
+)
+from pliant.sym.cond import ne0
+from pliant.sym.expr import ONE, Expr
+
+NONE: Final = 0
+MEAN: Final = 1
+COST: Final = 8
+
+
+@lowers("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def nll_loss_forward(
+    low: Lowering,
+    x: Lazy,
+    target: Lazy,
+    weight: Lazy | None,
+    reduction: int,
+    ignore_index: Number,
+) -> Any:
+    """The sum or weighted mean of -x[n, target[n], ...] * weight[target[n]], and the sum of the
+    weights; for no reduction, each and 0. A target `ignore_index` has weight 0."""
+    result = low.results[0].type
+    alone = len(x.sizes) == 1
+    if alone:
+        x, target = unsqueezed(x, (ONE, *x.sizes)), unsqueezed(target, (ONE,))
+    chosen = _Chosen(low, x, target, weight, ignore_index)
+    if reduction == NONE and not alone:
+        each = low.generate(target.sizes, chosen.type, chosen.loss, x.cost + COST)
+        return low.cast(each, result), low.lazy(0, result)
+    dims = range(len(target.sizes))
+    cost = x.cost + COST
+    loss = low.reduce(Op.SUM, low.generate(target.sizes, chosen.type, chosen.loss, cost), dims)
+    weights = low.generate(target.sizes, chosen.type, chosen.weight, COST)
+    total = low.reduce(Op.SUM, weights, dims)
+    if reduction == MEAN:
+        loss = low.map(lambda b, v, n: b(Op.DIV, v, n), chosen.type, loss, total)
+    return low.cast(loss, result), low.cast(total, result)
+
+
+class _Chosen:
+    """What the target chooses at an index."""
+
+    def __init__(
+        self, low: Lowering, x: Lazy, target: Lazy, weight: Lazy | None, ignored: Number
+    ) -> None:
+        self.type = computed_in(x.type)
+        classes = x.sizes[1]
+        if self.type not in FLOAT or low.known(ne0(classes)) is not True:
+            raise NotLowered("a loss of an unusual form")
+        self.x = low.cast(x, self.type)
+        self.target = low.cast(target, Type.I64)
+        self.weights = None if weight is None else low.cast(weight, self.type)
+        self.classes: Expr = classes
+        self.ignored = ignored
+
+    def place(self, b: Body, index: Index) -> tuple[Expr, Value]:
+        """The class, and whether it is ignored. Any other that isn't there is an error."""
+        target = self.target.at(b, index)
+        zero = constant(b, 0, Type.I64)
+        ignored = b(Op.EQ, target, number(b, self.ignored, Type.I64))
+        outside = b(Op.OR, b(Op.LT, target, zero), b(Op.GE, target, b.iota(self.classes)))
+        b.fault(b(Op.AND, outside, b(Op.NOT, ignored)))
+        return b.as_index(b(Op.SELECT, b(Op.OR, outside, ignored), zero, target)), ignored
+
+    def loss(self, b: Body, index: Index) -> Value:
+        place, ignored = self.place(b, index)
+        found = b(Op.NEG, self.x.at(b, (index[0], place, *index[1:])))
+        if self.weights is not None:
+            found = b(Op.MUL, found, self.weights.at(b, (place,)))
+        return b(Op.SELECT, ignored, constant(b, 0, self.type), found)
+
+    def weight(self, b: Body, index: Index) -> Value:
+        place, ignored = self.place(b, index)
+        one = constant(b, 1, self.type)
+        found = one if self.weights is None else self.weights.at(b, (place,))
+        return b(Op.SELECT, ignored, constant(b, 0, self.type), found)

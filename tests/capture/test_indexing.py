@@ -1,0 +1,76 @@
+"""Items of tensors chosen by numbers that are in the data: `x[best]` with `best` a tensor."""
+
+import pytest
+import torch
+
+from tests.support.against_eager import check
+
+X = torch.arange(24.0).reshape(2, 3, 4)
+KEYS = {
+    "first": lambda n: n,
+    "last": lambda n: (..., n),
+    "middle": lambda n: (slice(None), n),
+    "two": lambda n: (n, n),
+    "with_a_number": lambda n: (1, n),
+    "with_a_slice": lambda n: (slice(None), n, slice(1, 3)),
+    "with_none": lambda n: (None, n, None, ..., n),
+    "with_a_list": lambda n: (n, [0, 2]),
+    "with_a_mask": lambda n: (n, torch.tensor([True, False, True])),
+    "with_indices": lambda n: (torch.tensor([0, 1]), n),
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("number", [0, 1, -1, 5])
+def test_reading(key, number):
+    def of_tensor(x, n):
+        return x[key(n)] * 2
+
+    def of_item(x, n):
+        return x[key(n.item())] * 2
+
+    check(of_tensor, X, torch.tensor(number), graphs=1)
+    check(of_item, X, torch.tensor(number), graphs=1)
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+def test_writing(key):
+    def f(x, n):
+        x[key(n)] = -1.0
+        x[key(n)] += 1.0
+        return x.sum()
+
+    check(f, X, torch.tensor(1), graphs=1)
+
+
+def test_the_result_is_a_view():
+    def f(x, n):
+        x[n].zero_()
+        return x
+
+    check(f, X, torch.tensor(1), graphs=1)
+
+
+def test_bytes_and_flags_are_masks():
+    def f(x, n):
+        return x[n], x[n > 0]
+
+    check(f, X, torch.tensor(1, dtype=torch.uint8), breaks=None)
+
+
+def test_gradient():
+    def f(x, n):
+        return torch.autograd.grad(x[n].square().sum(), x)[0]
+
+    check(f, X.clone().requires_grad_(), torch.tensor(1), breaks=None)
+
+
+def test_of_what_was_found():
+    """The sizes are in the data too."""
+
+    def f(x):
+        found = x[torch.nonzero(x[:, 0] > 0, as_tuple=True)[0]]
+        order = found[:, 0].argsort(descending=True)
+        return found[order[0]], found[order[1:]]
+
+    check(f, torch.randn(8, 4), graphs=1)

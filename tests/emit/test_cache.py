@@ -1,0 +1,302 @@
+"""Machine code on disk: used again, and no trouble whatever has happened to it."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+import pliant
+from pliant.emit import cache as disk
+from pliant.emit.cache import Cache, from_environment, key_of
+from pliant.emit.jit import Compiler
+from pliant.loop.ir import Op
+from pliant.loop.types import Type
+from tests.emit.kernels import SIGNATURE, pointwise
+
+ROOT = Path(__file__).parents[2]
+KEY = key_of("text", "someone")
+CODE = b"machine code\nwith lines\n" * 10
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("PLIANT_CACHE", "1")
+    monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path / "cache"))
+    disk.counts.clear()
+    disk._sizes.clear()
+    return tmp_path / "cache"
+
+
+def square():
+    return pointwise([Type.F32], Type.F32, lambda build, x: build(Op.MUL, x, x))
+
+
+def run(compiled):
+    x, y = torch.arange(5.0), torch.empty(5)
+    pointers = (ctypes.c_void_p * 2)(x.data_ptr(), y.data_ptr())
+    SIGNATURE(compiled.address)(pointers, (ctypes.c_int64 * 1)(5), 0, 5)
+    return torch.equal(y, x * x)
+
+
+def compile_again(monkeypatch):
+    """The square by another compiler; whether it was compiled."""
+    made = []
+    compiler = Compiler()
+    original = compiler.object_code
+    monkeypatch.setattr(compiler, "object_code", lambda text: made.append(text) or original(text))
+    assert run(compiler.compile(square()))
+    return bool(made)
+
+
+def files(directory):
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
+# What compilers keep
+
+
+def test_a_second_compiler_compiles_nothing(monkeypatch):
+    assert compile_again(monkeypatch)
+    assert not compile_again(monkeypatch)
+    assert pliant.cache.info().hits == 1
+
+
+def test_nothing_is_kept_when_it_is_turned_off(monkeypatch, own_directory):
+    monkeypatch.setenv("PLIANT_CACHE", "0")
+    assert compile_again(monkeypatch) and compile_again(monkeypatch)
+    assert not own_directory.exists()
+    info = pliant.cache.info()
+    assert (info.directory, info.entries, info.misses) == (None, 0, 0)
+    assert pliant.cache.clear() == 0
+
+
+@pytest.mark.parametrize("what", ["version", "features", "cpu", "passes"])
+def test_code_made_otherwise_is_not_used(monkeypatch, what):
+    compile_again(monkeypatch)
+    if what == "version":
+        monkeypatch.setattr(pliant, "__version__", "0.0.test")
+    elif what == "passes":
+        monkeypatch.setattr("pliant.emit.jit.PASSES", ("instruction_combine",))
+    else:
+        identity = Compiler._identity
+        place = 4 if what == "cpu" else 5
+        changed = lambda self: tuple(
+            "other" if i == place else part for i, part in enumerate(identity(self))
+        )
+        assert getattr(Compiler(), what) == identity(Compiler())[place]
+        monkeypatch.setattr(Compiler, "_identity", changed)
+    assert compile_again(monkeypatch)
+
+
+def damage(kind, path):
+    content = path.read_bytes()
+    line, _, code = content.partition(b"\n")
+    header = json.loads(line)
+    path.write_bytes(
+        {
+            "empty": b"",
+            "cut short": content[:-1],
+            "longer": content + b"x",
+            "no header": code,
+            "a header alone": line,
+            "no JSON": b"{{{\n" + code,
+            "another JSON": b"[1]\n" + code,
+            "deep JSON": b"[" * 100_000 + b"\n" + code,
+            "no text": b"\xff\xfe\n" + code,
+            "one bit": content[:-9] + bytes([content[-9] ^ 4]) + content[-8:],
+            "another key": json.dumps({**header, "key": "0"}).encode() + b"\n" + code,
+            "something added": json.dumps({**header, "more": 1}).encode() + b"\n" + code,
+        }[kind]
+    )
+
+
+DAMAGES = [
+    "empty", "cut short", "longer", "no header", "a header alone", "no JSON", "another JSON",
+    "deep JSON", "no text", "one bit", "another key", "something added",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_file_is_a_miss_and_is_replaced(monkeypatch, own_directory, kind):
+    compile_again(monkeypatch)
+    (path,) = files(own_directory)
+    damage(kind, path)
+    assert compile_again(monkeypatch)
+    assert not compile_again(monkeypatch)
+
+
+def test_whole_files_of_code_that_cannot_be_loaded_are_a_miss(monkeypatch, own_directory):
+    compile_again(monkeypatch)
+    (path,) = files(own_directory)
+    cache = from_environment()
+    cache.store(path.stem, b"no object code")
+    assert compile_again(monkeypatch)
+    assert not compile_again(monkeypatch)
+
+
+def test_a_directory_in_the_place_of_a_file_is_a_miss(monkeypatch, own_directory):
+    compile_again(monkeypatch)
+    (path,) = files(own_directory)
+    path.unlink()
+    path.mkdir()
+    assert compile_again(monkeypatch) and compile_again(monkeypatch)
+    assert files(own_directory) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "missing", "relative", "not writable"])
+def test_a_directory_that_cannot_be_used_is_no_error(monkeypatch, tmp_path, kind):
+    place = tmp_path / "place"
+    if kind == "file":
+        place.write_text("I am a file")
+    elif kind == "missing":
+        place = Path("/proc/nothing/here")
+    elif kind == "relative":
+        place = Path("relative/place")
+    else:
+        place.mkdir()
+        monkeypatch.setattr(disk.tempfile, "mkstemp", _refuse)
+    monkeypatch.setenv("PLIANT_CACHE_DIR", str(place))
+    assert compile_again(monkeypatch) and compile_again(monkeypatch)
+    assert pliant.cache.info().entries == 0 and pliant.cache.clear() == 0
+
+
+def _refuse(*args, **kwargs):
+    raise PermissionError("not here")
+
+
+def test_a_full_disk_leaves_nothing_behind(monkeypatch, own_directory):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disk.os, "replace", full)
+    assert not from_environment().store(KEY, CODE)
+    assert files(own_directory) == []
+
+
+def test_code_of_another_user_is_not_run(monkeypatch):
+    cache = from_environment()
+    cache.store(KEY, CODE)
+    path = cache._path(KEY)
+    path.chmod(0o666)
+    assert cache.load(KEY) is None
+    path.chmod(0o600)
+    assert cache.load(KEY) == CODE
+    monkeypatch.setattr(disk.os, "getuid", lambda: os.stat(path).st_uid + 1)
+    assert (cache.load(KEY) is None) == (os.stat(path).st_uid != 0)
+
+
+# Where, and how much
+
+
+@pytest.mark.parametrize(
+    "environment, expected",
+    [
+        ({"PLIANT_CACHE_DIR": "/a/b", "XDG_CACHE_HOME": "/x"}, "/a/b"),
+        ({"PLIANT_CACHE_DIR": "~/b"}, os.path.expanduser("~/b")),
+        ({"XDG_CACHE_HOME": "/x"}, "/x/pliant"),
+        ({"XDG_CACHE_HOME": "relative"}, os.path.expanduser("~/.cache/pliant")),
+        ({"PLIANT_CACHE_DIR": ""}, os.path.expanduser("~/.cache/pliant")),
+    ],
+)
+def test_where_the_cache_is(environment, expected):
+    assert str(from_environment(environment).directory) == expected
+
+
+def test_the_limit_is_said_in_megabytes():
+    assert from_environment({}).limit == 512 * 2**20
+    assert from_environment({"PLIANT_CACHE_MB": "3"}).limit == 3 * 2**20
+    assert from_environment({"PLIANT_CACHE_MB": "much"}).limit == 512 * 2**20
+
+
+def keys(count):
+    """Names in the same part."""
+    return ["0" + key_of(str(number))[1:] for number in range(count)]
+
+
+def test_what_was_not_used_for_longest_goes_first(own_directory):
+    cache = Cache(own_directory, 16 * 12_000)
+    names = keys(12)
+    for number, key in enumerate(names[:9]):
+        cache.store(key, b"x" * 1000)
+        os.utime(cache._path(key), (number, number))
+    assert cache.load(names[0])  # is new again
+    for key in names[9:]:
+        cache.store(key, b"x" * 1000)
+    there = [number for number, key in enumerate(names) if cache.load(key)]
+    assert there[0] == 0 and 1 not in there and {9, 10, 11} <= set(there)
+    assert sum(entry.size for entry in cache.entries()) <= 12_000
+
+
+def test_another_process_is_seen_to_have_filled_a_part(own_directory):
+    cache = Cache(own_directory, 16 * 10_000)
+    for key in keys(20)[:-1]:
+        disk._sizes.clear()
+        cache.store(key, b"x" * 1000)
+    assert sum(entry.size for entry in cache.entries()) <= 10_000
+
+
+def test_info_and_clear():
+    assert pliant.cache.info().entries == 0
+    cache = from_environment()
+    for number in range(5):
+        cache.store(key_of(str(number)), CODE)
+    cache.load(KEY)
+    info = pliant.cache.info()
+    assert (info.entries, info.hits, info.misses, info.stored) == (5, 0, 1, 5)
+    assert info.bytes > 5 * len(CODE) and info.directory == str(cache.directory)
+    assert pliant.cache.clear() == 5 and pliant.cache.info().entries == 0
+    cache.store(KEY, CODE)
+    assert cache.load(KEY) == CODE
+
+
+# Processes and threads
+
+PROGRAM = """
+import pliant
+from pliant.emit.jit import host
+from pliant.loop.ir import Op
+from pliant.loop.types import Type
+from tests.emit.kernels import pointwise
+for op in (Op.ADD, Op.MUL, Op.SUB, Op.DIV):
+    host().compile(pointwise([Type.F32, Type.F32], Type.F32, lambda build, *args: build(op, *args)))
+info = pliant.cache.info()
+print(info.hits, info.misses, info.entries)
+"""
+
+
+def start():
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_second_process_compiles_nothing_and_several_share_a_directory():
+    together = [start(), start()]
+    outputs = [process.communicate()[0].split() for process in together]
+    assert all(process.returncode == 0 for process in together)
+    assert all(int(hits) + int(misses) == 4 for hits, misses, _ in outputs)
+    assert start().communicate()[0].split() == ["4", "0", "4"]
+
+
+def test_threads_write_and_read_at_the_same_time(own_directory):
+    cache = Cache(own_directory, 16 * 20_000)
+    names = keys(30)
+
+    def work(number):
+        for round in range(40):
+            key = names[(number * 7 + round) % len(names)]
+            cache.store(key, key.encode() * 20)
+            found = cache.load(names[round % len(names)])
+            if found not in (None, names[round % len(names)].encode() * 20):
+                return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(work, range(6)))
+    assert not [path for path in files(own_directory) if path.suffix != ".kernel"]

@@ -1,0 +1,86 @@
+"""Fills, ranges and the identity against eager."""
+
+import pytest
+import torch
+
+from pliant.ops.lowering import NotLowered
+from tests.ops.harness import Fault, run_op
+from tests.ops.moving import DTYPES, same, some
+
+aten = torch.ops.aten
+cpu = torch.device("cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fills(dtype):
+    same(aten.full.default, [3, 5], 1, dtype=dtype, device=cpu, pin_memory=False)
+    same(aten.zeros.default, [3, 0], dtype=dtype)
+    same(aten.ones.default, [], dtype=dtype)
+    same(aten.new_full.default, some(2, dtype=dtype), [17], 7)
+    same(aten.new_ones.default, some(2), [3, 4], dtype=dtype)
+    same(aten.scalar_tensor.default, 1, dtype=dtype)
+
+
+def test_fills_convert_as_eager_does():
+    same(aten.full.default, [3], 2.9, dtype=torch.int64)
+    same(aten.full.default, [3], -2.9, dtype=torch.int64)
+    same(aten.full.default, [3], 0.3, dtype=torch.bool)
+    same(aten.full.default, [3], 0.1, dtype=torch.bfloat16)
+    same(aten.full.default, [3], float("nan"))
+    same(aten.full.default, [3], True)
+    same(aten.full.default, [3], 2**53 + 1)
+
+
+def test_empty_has_the_sizes():
+    assert run_op(aten.empty.memory_format, [3, 5]).shape == (3, 5)
+    assert run_op(aten.new_empty.default, some(2), [0, 3]).shape == (0, 3)
+    assert run_op(aten.empty_strided.default, [3, 5], [1, 3]).stride() == (1, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32])
+@pytest.mark.parametrize("bounds", [(0, 17, 1), (3, 40, 5), (100, 3, -7), (5, 5, 1), (0, 1, 1)])
+def test_arange(dtype, bounds):
+    same(aten.arange.start_step, *bounds, dtype=dtype)
+    same(aten.arange.start, 0, bounds[1], dtype=dtype)
+    same(aten.arange.default, bounds[1], dtype=dtype)
+
+
+def test_arange_of_floats():
+    same(aten.arange.default, 40.0)
+    same(aten.arange.start_step, -3.0, 40.0, 2.0, dtype=torch.float64)
+    same(aten.arange.default, 200, dtype=torch.bfloat16, symbolic=False)
+    same(aten.arange.default, 2000, dtype=torch.float16, symbolic=False)
+    for start, step, dtype in [(0, 0.1, None), (0.5, 1, None), (0, 2, torch.bfloat16)]:
+        with pytest.raises(NotLowered):
+            run_op(aten.arange.start_step, start, 500, step, dtype=dtype)
+
+
+def test_iota():
+    same(
+        torch.ops.prims.iota.default,
+        *(7,),
+        **{"start": 3, "step": 2, "dtype": torch.int64, "device": cpu, "requires_grad": False},
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eye(dtype):
+    same(aten.eye.default, 5, dtype=dtype)
+    same(aten.eye.m, 3, 17, dtype=dtype)
+    same(aten.eye.m, 3, 0, dtype=dtype)
+
+
+def test_one_hot():
+    same(aten.one_hot.default, torch.randint(0, 5, (3, 7)), 5)
+    same(aten.one_hot.default, torch.randint(0, 5, (0,)), 5)
+    same(aten.one_hot.default, torch.tensor(2), 3)
+    with pytest.raises(NotLowered):
+        run_op(aten.one_hot.default, torch.tensor([1, 2]))
+
+
+def test_one_hot_out_of_range_is_a_fault():
+    x = torch.tensor([1, 4, 2])
+    with pytest.raises(RuntimeError):
+        aten.one_hot.default(x, 4)
+    with pytest.raises(Fault):
+        run_op(aten.one_hot.default, x, 4, expected=torch.zeros(3, 4, dtype=torch.int64))

@@ -1,0 +1,44 @@
+"""Losses through their rules, fusion and machine code, against eager PyTorch."""
+
+import pytest
+import torch
+
+from tests.ops.harness import Fault, run_op
+from tests.ops.test_reductions import same
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_negative_log_likelihood(dtype, reduction):
+    for weight in (None, torch.rand(5).to(dtype)):
+        for count in (0, 37):
+            x, target = torch.randn(count, 5).to(dtype), torch.randint(0, 5, (count,))
+            target[1:4] = -100
+            for ignored in (-100, 2):
+                if ignored == 2:
+                    target = target.clamp(min=0)
+                same(aten.nll_loss_forward.default, x, target, weight, reduction, ignored)
+        for ignored in (-100, 2):
+            one = torch.tensor(2)
+            same(aten.nll_loss_forward.default, x[0], one, weight, reduction, ignored)
+        image, target = torch.randn(2, 5, 3, 2).to(dtype), torch.randint(0, 5, (2, 3, 2))
+        same(aten.nll_loss2d_forward.default, image, target, weight, reduction, 1)
+
+
+class _WithValidTargets:
+    """So that there is an expectation of what the result looks like."""
+
+    def __call__(self, x, target, *more):
+        return aten.nll_loss_forward.default(x, target.clamp(0, 4), *more)
+
+    def __str__(self):
+        return "aten.nll_loss_forward.default"
+
+
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_a_class_that_is_not_there_is_a_fault(wrong):
+    x, target = torch.randn(3, 5), torch.tensor([0, wrong, 1])
+    with pytest.raises(Fault):
+        run_op(_WithValidTargets(), x, target, None, 1, -100)

@@ -1,0 +1,140 @@
+"""Softmax and normalisations through their rules and machine code, against eager PyTorch."""
+
+import math
+
+import pytest
+import torch
+
+from pliant.ops.lowering import NotLowered
+from tests.ops.harness import run_op
+from tests.ops.test_reductions import dims, inputs, made, same
+
+aten = torch.ops.aten
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+SHAPES = [(), (1,), (0, 3), (2, 3, 131)]
+IMAGES = [(2, 6), (3, 4, 2, 3), (0, 6, 3)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_softmax(shape, dtype):
+    for x in inputs(shape, dtype):
+        for dim in dims(x):
+            for func in (aten.softmax.int, aten.log_softmax.int, aten._safe_softmax.default):
+                same(func, x, dim)
+            for func in (aten._softmax.default, aten._log_softmax.default):
+                same(func, x, dim, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_softmax_as_another_type(dtype):
+    x = made((3, 5), dtype)
+    for asked in (torch.float32, torch.float64, torch.bfloat16):
+        same(aten.softmax.int, x, 1, asked)
+        same(aten.log_softmax.int, x, -2, asked)
+
+
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, 3e38])
+def test_softmax_of_special_numbers(special):
+    rows = torch.randn(4, 37)
+    rows[1, 5] = special
+    rows[2] = special
+    for func in (aten.softmax.int, aten.log_softmax.int, aten._safe_softmax.default):
+        same(func, rows, 1)
+        same(func, rows, 0)
+
+
+def test_softmax_of_sizes_that_are_not_known():
+    x = torch.randn(5, 77)
+    for dim in (0, 1):
+        found = run_op(aten.softmax.int, x, dim, symbolic=True)
+        torch.testing.assert_close(found, x.softmax(dim))
+
+
+def optional(shape, dtype):
+    weight, bias = made(shape, dtype), made(shape, dtype).flip(0)
+    return [(None, None), (weight, None), (None, bias), (weight, bias)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 131), (0, 3)])
+def test_layer_norm(shape, dtype):
+    for x in inputs(shape, dtype):
+        for count in range(1, len(shape) + 1):
+            normalized = list(shape[-count:])
+            if 0 in normalized:
+                continue
+            for of in {dtype, torch.float32}:
+                for weight, bias in optional(tuple(normalized), of):
+                    same(aten.native_layer_norm.default, x, normalized, weight, bias, 1e-5)
+                    same(aten.layer_norm.default, x, normalized, weight, bias)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("eps", [None, 1e-6])
+def test_rms_norm(eps, dtype):
+    for shape in ((7,), (2, 3, 131), (0, 3)):
+        for x in inputs(shape, dtype):
+            for weight in (None, made(shape[-1:], dtype)):
+                same(aten.rms_norm.default, x, list(shape[-1:]), weight, eps)
+                same(aten._fused_rms_norm.default, x, list(shape[-1:]), weight, eps)
+
+
+def layouts(shape, dtype):
+    yield made(shape, dtype)
+    if len(shape) == 4:
+        yield made(shape, dtype).to(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_group_norm(dtype):
+    for shape in ((2, 6, 5), (3, 4, 2, 3)):
+        for x in layouts(shape, dtype):
+            for groups in (1, 2, shape[1]):
+                for weight, bias in optional(shape[1:2], dtype):
+                    same(aten.group_norm.default, x, groups, weight, bias)
+                    more = (shape[0], shape[1], math.prod(shape[2:]), groups, 1e-5)
+                    same(aten.native_group_norm.default, x, weight, bias, *more)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", IMAGES)
+def test_batch_norm_with_given_statistics(shape, dtype):
+    for x in layouts(shape, dtype):
+        for of in {dtype, torch.float32}:
+            mean, var = made(shape[1:2], of), made(shape[1:2], of).abs() + 0.1
+            for weight, bias in optional(shape[1:2], of):
+                args = (x, weight, bias, mean, var)
+                same(aten.batch_norm.default, *args, False, 0.1, 1e-5, False)
+                same(aten.native_batch_norm.default, *args, False, 0.1, 1e-5)
+                same(aten._native_batch_norm_legit_no_training.default, *args, 0.1, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_by_own_statistics(dtype):
+    for shape in ((2, 6, 5), (3, 4, 2, 3)):
+        for x in layouts(shape, dtype):
+            for weight, bias in optional(shape[1:2], dtype):
+                more = (None, None, True, 0.1, 1e-5, False)
+                same(aten.batch_norm.default, x, weight, bias, *more)
+                same(aten.instance_norm.default, x, weight, bias, *more)
+
+
+def test_what_updates_statistics_is_left_to_eager():
+    x, one = torch.randn(2, 3, 4), torch.ones(3)
+    for func in (aten.batch_norm.default, aten.instance_norm.default):
+        with pytest.raises(NotLowered):
+            run_op(func, x, None, None, one, one.clone(), True, 0.1, 1e-5, False)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e3])
+def test_layer_norm_is_as_accurate_as_eager(shift):
+    x = torch.randn(8, 4099) + shift
+    args = ([4099], None, None, 1e-5)
+    exact = aten.native_layer_norm.default(x.double(), *args)
+    eager, ours = (
+        aten.native_layer_norm.default(x, *args),
+        run_op(aten.native_layer_norm.default, x, *args),
+    )
+    for right, e, o in zip(exact, eager, ours):
+        assert (o - right).abs().max() <= 2 * (e - right).abs().max() + 1e-7
