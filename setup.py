@@ -10,8 +10,9 @@ HERE = Path(__file__).parent
 # torch's headers are given as system headers, so that warnings are about our code only.
 SYSTEM = [f"-isystem{path}" for path in include_paths()]
 FLAGS = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
-# Compiled for OpenMP, but not linked with it: the threads are those of torch's own copy.
-FLAGS += ["-fopenmp"]
+# Compiled for OpenMP, but not linked with it: the threads are those of torch's own copy. Some
+# versions of GCC wrongly take torch's small vectors for uninitialised.
+FLAGS += ["-fopenmp", "-Wno-maybe-uninitialized"]
 
 native = CppExtension(
     "pliant._native",

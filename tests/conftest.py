@@ -8,11 +8,27 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
+from pliant.backends import registry
 from pliant.base import events, logs
 from pliant.base.options import config
 
 os.environ["PLIANT_CACHE"] = "0"
 torch.set_num_threads(1)  # the tests run in several processes
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        default="eager",
+        help="the backend of functions that don't say one: most tests are about capture, so graphs "
+        "are run as they are; --backend=llvm runs the same programs through generated code",
+    )
+
+
+@pytest.fixture(autouse=True)
+def default_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("own_default") is None:
+        monkeypatch.setattr(registry, "DEFAULT", request.config.getoption("--backend"))
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,8 @@ def inductor(
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Compile the graph with TorchInductor. `mode` and `options` are those of torch.compile."""
+    if any(node.target is torch.autograd.backward for node in gm.graph.nodes):
+        return gm.forward  # PyTorch's compilers have no way to write gradients of leaves
     patches = dict(list_mode_options(mode) if mode else {}) | dict(options or {})
     compiled: Callable[..., Any] = compile_fx(gm, list(example_inputs), config_patches=patches)
     return compiled

@@ -28,7 +28,7 @@ Backend = Callable[..., Any]
 
 B = TypeVar("B", bound=Backend)
 
-DEFAULT = "eager"
+DEFAULT = "llvm"
 GROUPS = ("pliant_backends", "torch_dynamo_backends")
 
 # Written as entry points too: a backend is imported when it is first asked for, not before.
@@ -36,6 +36,7 @@ _OWN = {
     name: EntryPoint(name, target, GROUPS[0])
     for name, target in {
         "eager": "pliant.backends.eager:eager",
+        "llvm": "pliant.backends.llvm:llvm",
         "inductor": "pliant.backends.inductor:inductor",
     }.items()
 }

@@ -330,6 +330,8 @@ KINDS: tuple[type[Event], ...] = (
     ResidualMade,
     BytecodeRead,
     BackendCalled,
+    CodeGenerated,
+    NotGenerated,
     SymbolMade,
     StayedConstant,
     SizeAsked,

@@ -231,11 +231,18 @@ def run_handler(
     try:
         return handler(trace, *args, **kwargs)
     except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+        if error.__traceback__ is not None and _is_refused(error.__traceback__):
             raise Break("bad-arguments", f"{named(target)}: {error}") from error
         raise
     except NotConstant as error:
         raise Break("not-constant", named(target)) from error
+
+
+def _is_refused(traceback: types.TracebackType) -> bool:
+    """Whether the handler did not even begin; some are called by a lambda."""
+    inner = traceback.tb_next
+    by_lambda = inner is not None and inner.tb_frame.f_code.co_name == "<lambda>"
+    return inner is None or (by_lambda and inner.tb_next is None)
 
 
 def call_builtin_method(
@@ -302,7 +309,10 @@ def call_constant(
         return _call_bound_native(trace, target, args, kwargs, direct)
     owner = getattr(real, "__objclass__", None)
     if owner is not None and args:  # list.append(x, 1), torch.Tensor.add(x, y)
-        bound = BuiltinMethod(owner, real.__name__, real, trace.read(args[0]))
+        first = trace.read(args[0])
+        if not issubclass(first.python_type(), owner):
+            raise Break("bad-arguments", named(target))
+        bound = BuiltinMethod(owner, real.__name__, real, first)
         return call_builtin_method(trace, bound, args[1:], kwargs, direct)
     if _is_pure(real):
         return call_pure(trace, real, args, kwargs, target)

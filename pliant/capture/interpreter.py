@@ -14,7 +14,7 @@ from pliant.bytecode import py311, py312
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.frame import Frame
 from pliant.capture.trace import INLINE, Trace
-from pliant.capture.value import Break, Const, Raised, Unread, Value
+from pliant.capture.value import Break, Const, NotConstant, Raised, Unread, Value
 from pliant.capture.values.objects import ExceptionValue
 
 Result = Value | tuple[Value, ...] | None
@@ -64,6 +64,8 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
                     raise
             except Break as cause:
                 trace.on_break(frame, cause)
+            except NotConstant:
+                trace.on_break(frame, Break("not-constant", "a value that is not known here"))
         if trace.suspended:
             _drop_variables(trace, frame)
         return frame.returned

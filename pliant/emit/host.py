@@ -94,12 +94,13 @@ class Sequencer:
         if whole and view.offset.value == 0 and view.dtype is view.of.type.dtype:
             if returned is None or self.returned.setdefault(base, returned) is returned:
                 return base
-        key = (view.of, view.sizes, view.strides, view.offset, id(returned))
+        key = (view.of, view.sizes, view.strides, view.offset, view.dtype, id(returned))
         found = self._views.get(key)
         if found is None:
             found = self._views[key] = self.new_slot()
             layout = (self.all_values(view.sizes), self.all_values(view.strides))
-            self.steps.append(("view", found, base, *layout, self.value(view.offset)))
+            start = self.value(view.offset)
+            self.steps.append(("view", found, base, *layout, start, view.dtype))
         return found
 
     # ---- kernels

@@ -54,6 +54,27 @@ def scalar(env: ShapeEnv, dtype: torch.dtype, what: str) -> Any:
     return to_torch(env.add_unbacked(what, declared=declared, why="read from data"), env)
 
 
+class Numbers:
+    """What `item()` gave. The same element of memory holds the same number until it is written."""
+
+    def __init__(self) -> None:
+        # By place: a tensor that keeps the memory alive, its version, the number.
+        self._read: dict[Any, tuple[Tensor, int, Any]] = {}
+
+    def read(self, env: ShapeEnv, t: Tensor, what: str) -> Any:
+        """A new symbol, or the one from before; None for a kind of number that has no symbols."""
+        offset = t.storage_offset()
+        if type(offset) is not int or t.is_inference():  # its place or its version is not known
+            return scalar(env, t.dtype, what)
+        place = (t.untyped_storage()._cdata, offset, t.dtype)
+        before = self._read.get(place)
+        if before is not None and before[1] == t._version:
+            return before[2]
+        found = scalar(env, t.dtype, what)
+        self._read[place] = (t, t._version, found)
+        return found
+
+
 def nested(env: ShapeEnv, t: Tensor, what: str) -> Any:
     """What `tolist()` gives. How many elements there are has to be known."""
     if not t.dim():

@@ -65,8 +65,7 @@ class World(TorchDispatchMode):
         self._default_dtype = torch.get_default_dtype()
         self._notes = Notes("")
         self.scalars: dict[int, Any] = {}  # what is known of the data: numbers, by fake
-        # Numbers read from data, by place in memory: who holds it, its version, the number.
-        self._numbers: dict[Any, tuple[Any, Any, Any]] = {}
+        self._numbers = data.Numbers()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -403,25 +402,16 @@ class World(TorchDispatchMode):
         if op.name == "aten._local_scalar_dense.default":
             if id(args[0]) in self.scalars:
                 return self.scalars[id(args[0])]
-            return self._number(op, args[0])
+            if not self.reads_numbers:
+                raise DataDependent(op.name)
+            found = self._numbers.read(self.env, args[0], f"{self._notes.function}()")
+            if found is None:
+                raise DataDependent(op.name)
+            return found
         if check not in rules.CHECKS:
             raise DataDependent(op.name)
         self._notes.assumed = True
         return rules.CHECKS[check]
-
-    def _number(self, op: Op, t: Fake) -> Any:
-        """What an element of a tensor holds: a new symbol, or the one it was given before."""
-        offset = t.storage_offset()
-        place = (t.untyped_storage()._cdata, offset, t.dtype) if type(offset) is int else None
-        _, version, found = self._numbers.get(place, (None, None, None))
-        if found is not None and not t.is_inference() and version == t._version:
-            return found
-        found = data.scalar(self.env, t.dtype, f"{self._notes.function}()")
-        if found is None or not self.reads_numbers:
-            raise DataDependent(op.name)
-        if place is not None and not t.is_inference():
-            self._numbers[place] = (t, t._version, found)
-        return found
 
     def _note_writes(
         self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -32,7 +32,7 @@ from pliant.fake.tensor import Fake, make
 from pliant.fake.world import World
 from pliant.graph.ir import Function, Node, Scalar, Tensor, Window
 from pliant.graph.scatter import written_back
-from pliant.ops.lowering import RULES
+from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.expr import ZERO, Expr, integer
 from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import FrozenEnv, Layout, Shapes, Undecided
@@ -486,6 +486,11 @@ def _results(result: Any) -> list[Fake]:
 _fakes = _results
 
 
+def _plainly_laid_out(t: Tensor) -> bool:
+    """Elements one after the other, from the start of the memory."""
+    return t.offset is ZERO and t.strides == contiguous(t.sizes)
+
+
 def _item(t: torch.Tensor) -> Any:
     with torch._C._DisableTorchDispatch():
         return t.item()
@@ -610,7 +615,7 @@ class _Run:
             raise NotRecorded("a view of an input, made without grad")
         whole = value is self.env.get(self.inputs[base.input]) if base.input is not None else False
         offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
-        if layout.dtype is not start.dtype and start.offset is not ZERO:
+        if layout.dtype is not start.dtype and not _plainly_laid_out(start):
             raise NotRecorded("a view as another dtype")
         root = base.value if of is not None else None
         return Window(

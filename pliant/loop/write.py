@@ -16,6 +16,7 @@ from pliant.loop.collapse import collapse, step
 from pliant.loop.define import Computed, Definition, Index, Reduced
 from pliant.loop.fuse import Group, owner, own_place, phases_of, placed, reduced_type, variables
 from pliant.loop.ir import Access, Kernel, Kind, Value
+from pliant.loop.tile import tile
 from pliant.sym.expr import ONE, Expr
 
 Hint = Callable[[Expr], int]
@@ -56,7 +57,7 @@ class _Writer:
                 self._store_columns(self.stored)
             else:
                 self._rounds()
-        return Written(collapse(self.body.kernel()), tuple(self.body.memory))
+        return Written(tile(collapse(self.body.kernel())), tuple(self.body.memory))
 
     def _access(self) -> dict[Definition, Access]:
         """A member that is stored is never read back, unless it overwrites something."""

@@ -1,7 +1,7 @@
-"""Losses that choose: the negative log-likelihood of the class that is right.
+"""Losses: of distances, and the negative log-likelihood of the class that is right.
 
-The one idea: an element is read where the target says, and nowhere else. So of log_softmax only the
-elements that count are ever computed.
+The one idea: of what is chosen by a target, an element is read where the target says and nowhere
+else. So of log_softmax only the elements that count are ever computed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pliant.loop.ir import Op, Value
 from pliant.loop.types import FLOAT, Type
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import (
+    Combine,
     Lowering,
     NotLowered,
     Number,
@@ -22,12 +23,77 @@ from pliant.ops.lowering import (
     number,
     unsqueezed,
 )
+from pliant.ops.reductions import count, reduced
 from pliant.sym.cond import ne0
 from pliant.sym.expr import ONE, Expr
 
 NONE: Final = 0
 MEAN: Final = 1
 COST: Final = 8
+
+# --------------------------------------------------------------------------------------------------
+# Of distances
+
+
+def _of_distances(low: Lowering, x: Lazy, y: Lazy, reduction: int, each: Combine) -> Lazy:
+    """`each` of the distances, their sum or their mean."""
+    type = low.result.type
+    if type not in FLOAT:  # eager rounds halves several times
+        raise NotLowered(f"a loss of {type}")
+    distances = low.map(lambda b, v, w: b(Op.SUB, v, w), type, low.cast(x, type), low.cast(y, type))
+    found = low.map(each, type, distances, cost=4)
+    if reduction == NONE:
+        return found
+    dims = low.dims(found, None)
+    many = count(found, dims)
+
+    def then(b: Body, total: Value) -> Value:
+        return b(Op.DIV, total, number(b, many, type)) if reduction == MEAN else total
+
+    return reduced(low, Op.SUM, found, dims, then=then)
+
+
+def _half_square(b: Body, v: Value) -> Value:
+    return b(Op.MUL, b(Op.MUL, constant(b, 0.5, v.type), v), v)
+
+
+@lowers("aten.mse_loss.default")
+def mse_loss(low: Lowering, x: Lazy, target: Lazy, reduction: int = MEAN) -> Lazy:
+    return _of_distances(low, x, target, reduction, lambda b, v: b(Op.MUL, v, v))
+
+
+@lowers("aten.smooth_l1_loss.default")
+def smooth_l1_loss(
+    low: Lowering, x: Lazy, target: Lazy, reduction: int = MEAN, beta: Number = 1.0
+) -> Lazy:
+    """d**2 / 2 / beta where |d| < beta, else |d| - beta / 2."""
+
+    def each(b: Body, v: Value) -> Value:
+        far, bound = b(Op.ABS, v), number(b, beta, v.type)
+        near = b(Op.DIV, _half_square(b, far), bound)
+        shifted = b(Op.SUB, far, b(Op.MUL, constant(b, 0.5, v.type), bound))
+        return b(Op.SELECT, b(Op.LT, far, bound), near, shifted)
+
+    return _of_distances(low, x, target, reduction, each)
+
+
+@lowers("aten.huber_loss.default")
+def huber_loss(
+    low: Lowering, x: Lazy, target: Lazy, reduction: int = MEAN, delta: Number = 1.0
+) -> Lazy:
+    """d**2 / 2 where |d| is at most delta, else delta * (|d| - delta / 2)."""
+
+    def each(b: Body, v: Value) -> Value:
+        far, bound = b(Op.ABS, v), number(b, delta, v.type)
+        shifted = b(Op.SUB, far, b(Op.MUL, constant(b, 0.5, v.type), bound))
+        linear = b(Op.MUL, bound, shifted)
+        return b(Op.SELECT, b(Op.LE, far, bound), _half_square(b, far), linear)
+
+    return _of_distances(low, x, target, reduction, each)
+
+
+# --------------------------------------------------------------------------------------------------
+# Of what is chosen
 
 
 @lowers("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")

@@ -42,6 +42,13 @@ SAMPLES = {
         function="f", position=AT, seconds=0.25, phases={"capture": 0.125}
     ),
     events.BackendCalled: events.BackendCalled(function="f", backend="eager", seconds=0.0),
+    events.CodeGenerated: events.CodeGenerated(
+        function="f",
+        kernels=lambda: ["kernel k(; b0: f32 read)"],
+        lowered={"aten.exp.default": 1},
+        called={"aten.mm.default: no rule": 2},
+    ),
+    events.NotGenerated: events.NotGenerated(function="f", reason="autograd"),
     events.FellBack: events.FellBack(
         function="f", position=AT, reason="capture failed", error=KeyError("k")
     ),
@@ -86,6 +93,8 @@ TELLS = {
     events.BytecodeRead: ["RESUME"],
     events.CompileFinished: ["250.0 ms", "capture 125.0 ms"],
     events.BackendCalled: ["'eager'"],
+    events.CodeGenerated: ["1 kernel", "kernel k(; b0: f32 read)", "2 x aten.mm.default"],
+    events.NotGenerated: ["operator by operator", "autograd"],
     events.FellBack: ["runs eagerly", "capture failed", "KeyError: 'k'"],
     events.SymbolMade: [
         "f (demo.py:5), compilation 0: s0 is L['x'].size()[0], now 8, in [0, inf]: ",

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pliant
+from tests.support.closeness import exact
 
 
 def outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[str, Any]:
@@ -24,7 +25,7 @@ def assert_same(got: Any, expected: Any) -> None:
     """Equal in type, structure and value; tensors bit for bit, objects by their attributes."""
     assert type(got) is type(expected), f"{type(got)} instead of {type(expected)}"
     if isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(got, expected, **exact(), equal_nan=True)
     elif isinstance(expected, BaseException):
         assert str(got) == str(expected)
         assert_same(got.args, expected.args)

@@ -12,8 +12,10 @@ import array, base64, binascii, bisect, builtins, calendar, cmath, codecs, colle
 import copy, dataclasses, datetime, decimal, difflib, enum, fnmatch, fractions, functools, graphlib
 import hashlib, heapq, html, importlib, inspect, io, ipaddress, itertools, json, keyword, logging
 import math, numbers, operator, os, pathlib, pickle, pprint, queue, random, re, reprlib, shlex
-import statistics, string, struct, sys, textwrap, threading, traceback, types, typing, unicodedata
+import statistics, string, struct, sys, textwrap, threading, time, traceback, types, typing
+import unicodedata
 import urllib.parse, uuid, weakref, zlib
+import numpy as np
 import torch
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 
@@ -117,6 +119,21 @@ len({id(Point()) for _ in range(1)})
 print('a', file=io.StringIO())
 traceback.format_exception_only(ValueError('a'))
 copy.copy(Point(x)).x
+copy.copy(ValueError('a', 1)).args
+copy.deepcopy(types.SimpleNamespace(a=[1])).a
+heapq.heapify({})
+heapq.heappop([])
+UnicodeDecodeError()
+types.GenericAlias(list, (int,))
+time.gmtime(0).tm_year
+list(struct.iter_unpack('<H', b'abcd'))
+hashlib.blake2b(b'a').hexdigest()
+hashlib.sha256('a')
+np.random.default_rng(0).random()
+np.random.default_rng(0).integers(0, 10, size=3)
+torch.from_numpy(np.random.default_rng(0).random((2, 3)))
+np.random.RandomState(3).randint(0, 5, 4)
+[np.random.default_rng(5), np.random.default_rng(5).normal(loc=2)][1]
 """.strip().splitlines()
 
 PROGRAM = """

@@ -10,6 +10,7 @@ from torch.nn.utils import parametrizations, parametrize
 import pliant
 from pliant.base import events
 from tests.support.against_eager import check
+from tests.support.closeness import exact
 
 
 class Mixed(nn.Module):
@@ -65,7 +66,7 @@ def test_the_first_call_is_one_graph(name):
         expected = eager(x)
         torch.manual_seed(0)
         actual = compiled(x)
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        torch.testing.assert_close(actual, expected, **exact())
         assert actual.requires_grad == expected.requires_grad
     assert [type(m) for m in lazy.modules()] == [type(m) for m in eager.modules()]
     assert events.counters["graph_breaks"] == 0
@@ -196,14 +197,14 @@ def test_modules_around_modules(name, training):
     x = torch.arange(6.0).reshape(2, 3)
     for _ in range(3):
         expected, actual = eager(x), compiled(x)
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        torch.testing.assert_close(actual, expected, **exact())
         expected.sum().backward()
         actual.sum().backward()
     for one, other in zip(eager.parameters(), module.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
     state = copy.copy(eager.state_dict())
     for key, value in module.state_dict().items():
-        torch.testing.assert_close(value, state[key], rtol=0, atol=0)
+        torch.testing.assert_close(value, state[key], **exact())
 
 
 def test_cached_parametrizations():

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pliant
 from pliant.base import events
 from tests.support.against_eager import check
+from tests.support.closeness import exact
 
 LOG: list = []
 
@@ -210,7 +211,7 @@ def around(make, function, *args, compilations=None):
             expected = function(*args)
         with make():
             actual = compiled(*args)
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+        torch.testing.assert_close(actual, expected, **exact())
     if compilations is not None:
         assert events.counters["compilations"] == compilations
 

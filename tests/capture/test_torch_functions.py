@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pliant
 from tests.support.against_eager import check
+from tests.support.closeness import exact
 
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
 Y = torch.tensor([[2.0, 1.0], [-1.0, 0.25]])
@@ -148,7 +149,7 @@ def test_gradients(function, dynamic):
             LINEAR.zero_grad()
             each(x).sum().backward()
             grads.append((x.grad, LINEAR.weight.grad))
-        torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0)
+        torch.testing.assert_close(grads[1], grads[0], **exact())
 
 
 def test_dropout_in_a_checkpoint_is_the_same_in_both_passes():
@@ -260,7 +261,7 @@ def test_training_steps_give_the_numbers_of_eager(kind):
 
         run = pliant.compile(step) if compiles else step
         results.append(([run(X) for _ in range(3)], model.weight.detach()))
-    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+    torch.testing.assert_close(results[1], results[0], **exact())
 
 
 def test_autograd_grad_of_what_came_from_outside_is_not_guessed():

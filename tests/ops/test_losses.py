@@ -27,6 +27,21 @@ def test_negative_log_likelihood(dtype, reduction):
         same(aten.nll_loss2d_forward.default, image, target, weight, reduction, 1)
 
 
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_losses_of_distances(dtype, reduction):
+    for shape in ((), (0,), (7, 5)):
+        x, y = torch.randn(shape, dtype=dtype) * 2, torch.randn(shape, dtype=dtype)
+        same(aten.mse_loss.default, x, y, reduction)
+        same(aten.mse_loss.default, x, torch.randn(5, dtype=torch.float32), reduction)
+        for limit in (1.0, 0.3):
+            same(aten.smooth_l1_loss.default, x, y, reduction, limit)
+            same(aten.huber_loss.default, x, y, reduction, limit)
+    special = torch.tensor([float("nan"), float("inf"), 1.0, -0.0], dtype=dtype)
+    for func in (aten.mse_loss, aten.smooth_l1_loss, aten.huber_loss):
+        same(func.default, special, special.flip(0), reduction)
+
+
 class _WithValidTargets:
     """So that there is an expectation of what the result looks like."""
 

@@ -17,6 +17,7 @@ import torch
 
 import pliant
 from pliant.base import events
+from tests.support.closeness import exact
 
 
 @dataclasses.dataclass
@@ -140,7 +141,7 @@ PLAIN = (int, float, bool, complex, str, bytes, type(None), torch.dtype, torch.d
 
 def _same_tensor(actual: Any, expected: Any, seen: dict, back: dict, path: str) -> None:
     torch.testing.assert_close(
-        actual, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{path}: {m}"
+        actual, expected, **exact(), equal_nan=True, msg=lambda m: f"{path}: {m}"
     )
     for name in ("shape", "dtype", "device", "requires_grad", "is_leaf"):
         assert getattr(actual, name) == getattr(expected, name), f"{path}.{name}"

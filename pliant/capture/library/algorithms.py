@@ -18,6 +18,7 @@ from pliant.capture.library.followed import as_value
 from pliant.capture.model import call
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.value import Const, Value
+from pliant.capture.values.containers import Sequence
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -63,3 +64,35 @@ def _register(module: types.ModuleType, native: str) -> None:
 
 _register(heapq, "_heapq")
 _register(bisect, "_bisect")
+
+
+def _refusing_empty(known: Callable[..., Value]) -> Callable[..., Value]:
+    """The C versions say something else of an empty heap."""
+
+    def handler(trace: Trace, heap: Value, *args: Value) -> Value:
+        given = trace.read(heap)
+        if isinstance(given, Sequence) and not given.items:
+            trace.throw(IndexError("index out of range"))
+        return known(trace, heap, *args)
+
+    return handler
+
+
+def _of_list(known: Callable[..., Value], text: str) -> Callable[..., Value]:
+    """The C versions take lists only."""
+
+    def handler(trace: Trace, heap: Value, *args: Value) -> Value:
+        kind = trace.read(heap).python_type()
+        if not issubclass(kind, list):
+            trace.throw(TypeError(f"{text} must be list, not {kind.__name__}"))
+        return known(trace, heap, *args)
+
+    return handler
+
+
+for _real in (heapq.heappop, heapq.heapreplace):
+    FUNCTIONS[_real] = _refusing_empty(FUNCTIONS[_real])
+for _name in ("heapify", "heappop", "heappush", "heapreplace", "heappushpop"):
+    _real = getattr(heapq, _name)
+    _which = "argument" if _name in ("heapify", "heappop") else "argument 1"
+    FUNCTIONS[_real] = _of_list(FUNCTIONS[_real], f"{_name}() {_which}")

@@ -121,7 +121,12 @@ def _new(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) 
     if handler is not None:
         return handler(trace, cls, *args, **kwargs)
     if real in PURE:
-        return fold(trace, real, *map(trace.read, args), **_read_all(trace, kwargs))
+        try:
+            known = [Const(known_object(arg, trace)) for arg in args]
+            named = {name: Const(known_object(arg, trace)) for name, arg in kwargs.items()}
+        except NotConstant as error:
+            raise Break("not-constant", f"{real.__module__}.{real.__qualname__}") from error
+        return fold(trace, real, *known, **named)
     raise Break("unsupported-class", f"{real.__module__}.{real.__qualname__}")
 
 
@@ -131,10 +136,6 @@ def _initialise(trace: Trace, obj: Value, args: list[Value], kwargs: dict[str, V
     if handler is None:
         raise Break("unsupported-class", f"{owner.__name__}.__init__")
     handler(trace, obj, *args, **kwargs)
-
-
-def _read_all(trace: Trace, kwargs: dict[str, Value]) -> dict[str, Value]:
-    return {name: trace.read(value) for name, value in kwargs.items()}
 
 
 def _enum_member(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -18,7 +18,9 @@ import hashlib
 import importlib
 import inspect
 import re
+import struct
 import sys
+import time
 import types
 import unicodedata
 import zlib
@@ -32,7 +34,7 @@ from pliant.capture.library.known_values import on_constants, same_from_outside
 from pliant.capture.model import fold, iterate
 from pliant.capture.native import FUNCTIONS, METHODS, function, pure
 from pliant.capture.value import NONE, Break, Const, Raised, Value
-from pliant.capture.values.containers import plain_list
+from pliant.capture.values.containers import Sequence, plain_list
 from pliant.capture.values.known import FROM_REAL, from_real
 from pliant.capture.values.objects import ExceptionValue
 from pliant.capture.wrap import BUILDERS
@@ -48,7 +50,8 @@ NATIVE = (types.MethodDescriptorType, types.WrapperDescriptorType)
 LEFT_ALONE = frozenset({"__new__", "__init__", "__getattribute__", "__setattr__", "__delattr__"})
 pure(
     _struct.Struct, zlib.crc32, zlib.adler32, zlib.compress, zlib.decompress,
-    binascii.hexlify, binascii.unhexlify, binascii.a2b_base64, binascii.b2a_base64,
+    binascii.crc32, binascii.hexlify, binascii.unhexlify, binascii.a2b_base64, binascii.b2a_base64,
+    types.GenericAlias,
 )  # fmt: skip
 METHODS[bytes, "fromhex"] = lambda trace, cls, text: fold(trace, bytes.fromhex, trace.read(text))
 # Bound methods of C classes that know the class they were found in are of a type of their own.
@@ -75,6 +78,29 @@ def _register_methods(cls: type, wrap: Callable[[Any], Callable[..., Value]]) ->
     for name, descriptor in vars(cls).items():
         if isinstance(descriptor, NATIVE) and name not in LEFT_ALONE:
             METHODS.setdefault((cls, name), wrap(descriptor))
+
+
+@function(_struct.iter_unpack)
+def iter_unpack(trace: Trace, layout: Value, data: Value) -> Value:
+    given = (known_or_held(trace, layout), known_or_held(trace, data))
+    try:
+        return iterate(trace, from_real(trace, list(_struct.iter_unpack(*given))))
+    except struct.error as error:
+        trace.throw(error)
+
+
+def _at_a_time(real: Callable[..., Any], needed: int) -> Callable[..., Value]:
+    """A function of `time` that asks for no clock if it is told the time."""
+    breaking, known = FUNCTIONS[real], on_constants(real)
+
+    def handler(trace: Trace, *args: Value) -> Value:
+        return known(trace, *args) if len(args) == needed else breaking(trace, *args)
+
+    return handler
+
+
+FUNCTIONS[time.gmtime] = _at_a_time(time.gmtime, 1)
+FUNCTIONS[time.strftime] = _at_a_time(time.strftime, 2)
 
 
 def _items_at_once(trace: Trace, obj: Value) -> Value:
@@ -147,7 +173,7 @@ METHODS[bytearray, "fromhex"] = lambda trace, cls, text: FUNCTIONS[bytearray](
 HASHES = [
     found
     for name in sorted(hashlib.algorithms_guaranteed)
-    if isinstance(found := getattr(hashlib, name, None), types.BuiltinFunctionType)
+    if (found := getattr(hashlib, name, None)) is not None and not name.startswith("shake")
 ]
 
 
@@ -175,9 +201,10 @@ def _new_hash(maker: Any) -> Callable[..., Value]:
         if options.keys() - {"usedforsecurity"} or len(given) > 1:
             raise Break("unsupported-function", f"{maker.__name__}() with options")
         try:
-            return HashValue(maker, bytes(given[0]) if given else b"")
+            maker(*given)
         except TypeError as error:
             trace.throw(error)
+        return HashValue(maker, bytes(given[0]) if given else b"")
 
     return make
 
@@ -216,7 +243,7 @@ def _hash_update(trace: Trace, obj: HashValue, data: Value) -> Value:
     return NONE
 
 
-_HASH_TYPES = {type(maker()) for maker in HASHES if maker.__name__[-9:-3] != "shake_"}
+_HASH_TYPES = {type(maker()) for maker in HASHES}
 for _hash_type in _HASH_TYPES:
     for _base in _hash_type.__mro__[:-1]:
         METHODS[_base, "update"] = _hash_update
@@ -237,6 +264,8 @@ def subclasses(cls: type) -> list[type]:
 def type_subclasses(trace: Trace, cls: Value) -> Value:
     """The classes derived from a class, as long as they stay the same."""
     real = trace.read(cls).constant()
+    if not isinstance(real, type):
+        raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error
     found = subclasses(real)
     if any(id(each) in trace.stand_ins for each in (real, *found)):
         raise Break("unsupported-method", "type.__subclasses__ of a class made here")
@@ -295,6 +324,9 @@ FUNCTIONS.pop(sys.exit, None)
 
 
 @function(sys.exit)
-def sys_exit(trace: Trace, *status: Value) -> Value:
-    known = [trace.read(value) for value in status]
-    raise Raised(ExceptionValue(SystemExit, list(known)))
+def sys_exit(trace: Trace, status: Value = NONE) -> Value:
+    known = trace.read(status)
+    given = [] if isinstance(known, Const) and known.value is None else [known]
+    if isinstance(known, Sequence) and known.cls is tuple:
+        given = list(known.items)
+    raise Raised(ExceptionValue(SystemExit, given))

@@ -80,7 +80,10 @@ def variable_from_outside(trace: Trace, real: Any, source: Source) -> Value:
 
 @function(contextvars.ContextVar)
 def make_variable(trace: Trace, name: Value, **kwargs: Value) -> Value:
-    real: Any = contextvars.ContextVar(trace.read(name).constant())
+    text = trace.read(name).constant()
+    if not isinstance(text, str) or kwargs.keys() - {"default"}:
+        raise Break("bad-arguments", "ContextVar()")  # Python makes the error
+    real: Any = contextvars.ContextVar(text)
     return ContextVariable(real, None, [trace.read(name)], dict(kwargs))
 
 

@@ -172,7 +172,9 @@ def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
     cls = x.cls
     if memo is None and isinstance(trace.lookup(cls, "__reduce__"), types.FunctionType):
         return _reduced(trace, x)
-    for name in PICKLING:
+    if isinstance(x, ExceptionValue) and getattr(cls, "__reduce__", None) is EXCEPTION_REDUCE:
+        return _copy_exception(trace, x, memo)
+    for name in PICKLING if cls is not types.SimpleNamespace else ():
         if trace.lookup(cls, name) not in (MISSING, vars(object).get(name)):
             raise Break("unsupported", f"a copy of a {cls.__name__}, which has {name}")
     if isinstance(x, ExceptionValue):
@@ -193,6 +195,16 @@ def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
         if slot is not None:
             made.store_slot(trace, name, _member(trace, slot, memo))
     return made
+
+
+EXCEPTION_REDUCE: Any = BaseException.__reduce__
+
+
+def _copy_exception(trace: Trace, x: ExceptionValue, memo: Memo | None) -> Value:
+    """The class is called with the arguments; other attributes follow."""
+    made = call(trace, Const(x.cls), [_member(trace, arg, memo) for arg in x.args])
+    _copy_attributes(trace, x, trace.read(made), memo)
+    return trace.read(made)
 
 
 def _reduced(trace: Trace, x: Instance) -> Value:

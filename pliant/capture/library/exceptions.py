@@ -80,7 +80,15 @@ def exception_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Va
         return _os_error(trace, items)
     if issubclass(real, BaseExceptionGroup):
         return _group(trace, real, items)
+    if real in UNICODE:
+        try:
+            real(*[known_object(item, trace) for item in items])  # they insist on their types
+        except TypeError as error:
+            trace.throw(error)
     return ExceptionValue(real, items)
+
+
+UNICODE = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
 
 
 def _os_error(trace: Trace, args: list[Value]) -> Value:

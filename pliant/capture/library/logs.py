@@ -42,13 +42,15 @@ Settings = dict[str, Value]
 def _log(trace: Trace, logger: Value, level: int, args: tuple[Value, ...], options: Settings,
          what: str, target: Callable[..., None] = log_at) -> Value:  # fmt: skip
     known = trace.read(logger)
+    if not args:
+        raise Break("bad-arguments", what)  # Python makes the error
     if not _ask(trace, known, "isEnabledFor", (level,), what):
         return NONE
     assert isinstance(known, Instance)
     if issubclass(known.cls, logging.LoggerAdapter):
         return _log_adapted(trace, known, level, args, options, what)
     plain = all(getattr(known.cls, name) is getattr(logging.Logger, name) for name in INNER)
-    if not plain or not trace.options.reorder_prints or not options.keys() <= OPTIONS or not args:
+    if not plain or not trace.options.reorder_prints or not options.keys() <= OPTIONS:
         raise Break("logging", what)
     if "stack_info" in options and truth(trace, options["stack_info"]):
         raise Break("logging", what)

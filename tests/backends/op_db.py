@@ -1,0 +1,370 @@
+"""PyTorch's database of operators, compiled and eagerly.
+
+The one idea: a sample of an operator is a small program of its tensors, everything else in the call
+written out in it. Two samples that differ in sizes only are then the same program, and with
+symbolic sizes the one graph has to do for both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+import pliant
+from pliant.backends.llvm import llvm
+from pliant.base import events
+from pliant.base.errors import PliantError
+from pliant.base.options import config
+
+argv, sys.argv = sys.argv, sys.argv[:1]  # which the module of samples reads
+try:
+    from torch.testing._internal import common_utils
+    from torch.testing._internal.common_device_type import toleranceOverride
+    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.opinfo import core
+finally:
+    sys.argv = argv
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
+
+UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"} | {
+    "new_empty_strided",
+    "resize_",
+    "resize_as_",
+}
+NOT_ON_CPU = "jiterator_"
+
+# PyTorch's own results differ from one call to the next, or are any of several right ones.
+ONLY_LAYOUT: dict[str, str] = dict.fromkeys(UNINITIALISED, "its memory is not initialised")
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A sample: a function of its tensors, as text."""
+
+    source: str
+    constants: dict[str, Any]
+    tensors: tuple[torch.Tensor, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Nothing but numbers in it: the text says all."""
+        return not self.constants
+
+    def function(self, op: Callable[..., Any]) -> Callable[..., Any]:
+        names = {"op": op, "torch": torch, **self.constants}
+        exec(compile(self.source, f"<{op}>", "exec"), names)
+        return names["program"]
+
+
+class _Writer:
+    """Turns arguments into text."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.constants: dict[str, Any] = {}
+
+    def text(self, value: Any) -> str:
+        if isinstance(value, torch.Tensor):
+            self.tensors.append(value)
+            return f"t{len(self.tensors) - 1}"
+        if type(value) in (int, bool, str, type(None)) or (
+            type(value) is float and value - value == 0
+        ):
+            return repr(value)
+        if isinstance(value, torch.dtype):
+            return str(value)
+        if type(value) in (list, tuple):
+            items = "".join(f"{self.text(item)}, " for item in value)
+            return f"[{items}]" if type(value) is list else f"({items})"
+        if type(value) is dict:
+            items = "".join(f"{key!r}: {self.text(item)}, " for key, item in value.items())
+            return f"{{{items}}}"
+        if type(value) is slice:
+            return f"slice({value.start!r}, {value.stop!r}, {value.step!r})"
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+
+def program(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    writer = _Writer()
+    given = [writer.text(arg) for arg in args]
+    given += [f"{name}={writer.text(value)}" for name, value in kwargs.items()]
+    names = ", ".join(f"t{i}" for i in range(len(writer.tensors)))
+    source = f"def program({names}):\n    return op({', '.join(given)})\n"
+    return Program(source, writer.constants, tuple(writer.tensors))
+
+
+def name_of(op: Any) -> str:
+    return ".".join(filter(None, (op.name, op.variant_test_name)))
+
+
+def operators() -> list[Any]:
+    """Every operator of the database that can run on CPU, one for each variant."""
+    return [op for op in op_db if op.dtypes and not op.name.startswith(NOT_ON_CPU)]
+
+
+@contextmanager
+def quick_samples() -> Iterator[None]:
+    """PyTorch reads the call stack and seeds for each sample: most of the time would go there."""
+    changed = (
+        (common_utils, "set_rng_seed"),
+        (common_utils, "extract_test_fn"),
+        (core, "extract_test_fn"),
+    )
+    before = [getattr(module, name) for module, name in changed]
+    for module, name in changed:
+        setattr(module, name, lambda *args, **kwargs: None)
+    try:
+        yield
+    finally:
+        for (module, name), old in zip(changed, before):
+            setattr(module, name, old)
+
+
+def samples(op: Any, dtype: torch.dtype, most: int | None = None) -> Iterator[Program]:
+    """The samples of an operator; the same ones each time."""
+    if dtype not in op.dtypes:
+        return
+    torch.manual_seed(0)
+    with quick_samples(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sample in itertools.islice(op.sample_inputs("cpu", dtype), most):
+            with torch.random.fork_rng(devices=()):
+                yield program((sample.input, *sample.args), sample.kwargs)
+
+
+# --------------------------------------------------------------------------------------------------
+# One sample, both ways
+
+
+class Wrong(AssertionError):
+    """The compiled program does something else than the eager one."""
+
+
+class TooSlow(Exception):
+    """The time limit for one sample."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a sample: `how` is one of
+
+    - lowered: kernels do all of it
+    - called: PyTorch runs (part of) it; `why` says which operators
+    - not recorded: the graph runs operator by operator; `why`
+    - broke: no graph has all of it; `why`
+    - broken: wrong, or an error; `why`
+    - skipped: eager PyTorch refuses it
+    """
+
+    how: str
+    why: str = ""
+    seconds: float = 0.0
+
+
+def tolerances(op: Any, dtype: torch.dtype) -> dict[str, float]:
+    """PyTorch's for this operator, or its general ones for the dtype."""
+    found = [
+        inner.d[dtype]
+        for info in op.decorators
+        for inner in getattr(info, "decorators", [info])
+        if isinstance(inner, toleranceOverride)
+        and dtype in inner.d
+        and getattr(info, "device_type", None) in (None, "cpu")
+    ]
+    if not found:
+        return {}
+    return {"atol": max(t.atol for t in found), "rtol": max(t.rtol for t in found)}
+
+
+@dataclasses.dataclass
+class Compiled:
+    """Programs that are compiled already, by text: for symbolic sizes."""
+
+    made: dict[str, Callable[..., Any]] = dataclasses.field(default_factory=dict)
+
+    def get(self, op: Any, sample: Program, dynamic: bool | None) -> Callable[..., Any]:
+        known = self.made.get(sample.source) if dynamic and sample.plain else None
+        if known is None:
+            known = pliant.compile(sample.function(op.op), backend=llvm, dynamic=dynamic)
+            self.made[sample.source] = known
+        return known
+
+
+def attempt(
+    op: Any,
+    dtype: torch.dtype,
+    sample: Program,
+    dynamic: bool | None = None,
+    known: Compiled | None = None,
+    limit: int = 60,
+) -> Outcome:
+    """A sample, eagerly and compiled."""
+    seen: list[events.Event] = []
+    eager = sample.function(op.op)
+    expected, theirs = run(eager, sample.tensors)
+    if isinstance(expected, Exception):
+        return Outcome("skipped", repr(expected))
+    try:
+        compiled = (known or Compiled()).get(op, sample, dynamic)
+        with config.patch(raise_on_fallback=True, recompile_limit=1000), _limit(limit):
+            start = time.process_time()
+            with events.listening(seen.append):
+                actual, ours = run(compiled, sample.tensors)
+            seconds = time.process_time() - start
+        if isinstance(actual, Exception):
+            raise actual
+        compare(op, dtype, (actual, ours), (expected, theirs))
+    except TooSlow:
+        return Outcome("broken", f"takes more than {limit} s")
+    except Exception as error:
+        kind = "wrong" if isinstance(error, Wrong) else type(error).__name__
+        return Outcome("broken", f"{kind}: {_first_lines(error)}")
+    return _told(seen, seconds)
+
+
+def _told(seen: list[events.Event], seconds: float) -> Outcome:
+    """From what the compiler said."""
+
+    def of(kind: type) -> list[Any]:
+        return [event for event in seen if isinstance(event, kind)]
+
+    if of(events.GraphBroke):
+        return Outcome("broke", of(events.GraphBroke)[0].what, seconds)
+    if of(events.NotGenerated):
+        return Outcome("not recorded", of(events.NotGenerated)[0].reason, seconds)
+    called = [text for event in of(events.CodeGenerated) for text in event.called]
+    if called:
+        return Outcome("called", "; ".join(sorted(set(called))), seconds)
+    return Outcome("lowered", "", seconds)
+
+
+def _first_lines(error: BaseException) -> str:
+    cause = error.__cause__
+    text = " ".join(str(error).split())[:300]
+    return f"{text} <- {cause!r}"[:600] if cause is not None else text
+
+
+def run(function: Callable[..., Any], tensors: tuple[torch.Tensor, ...]) -> tuple[Any, Any]:
+    """The result (or what was raised) and the arguments, which are copies."""
+    given = tuple(copies(tensors))
+    torch.manual_seed(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return function(*given), given
+        except (PliantError, TooSlow):
+            raise
+        except Exception as error:
+            return error, given
+
+
+def copies(tensors: tuple[torch.Tensor, ...]) -> Iterator[torch.Tensor]:
+    """Copies that are laid out as the originals, and share memory as they do."""
+    memory: dict[int, torch.UntypedStorage] = {}
+    for t in tensors:
+        if t.layout is not torch.strided or t.is_conj() or t.is_neg():
+            yield t.detach().clone()
+            continue
+        old = t.untyped_storage()
+        new = memory.setdefault(old._cdata, old.clone())
+        made = torch.empty(0, dtype=t.dtype)
+        yield made.set_(new, t.storage_offset(), t.size(), t.stride())
+
+
+@contextmanager
+def _limit(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --------------------------------------------------------------------------------------------------
+# Equal in all that can be seen
+
+
+def compare(op: Any, dtype: torch.dtype, actual: Any, expected: Any) -> None:
+    """(result, arguments) of both: values, types, layout, and which tensors share memory."""
+    mine, theirs = list(leaves(actual, "")), list(leaves(expected, ""))
+    if [where for where, _ in mine] != [where for where, _ in theirs]:
+        raise Wrong(f"the result is {_shape(actual[0])}, not {_shape(expected[0])}")
+    close = tolerances(op, dtype)
+    values = op.name not in ONLY_LAYOUT
+    for (where, a), (_, b) in zip(mine, theirs):
+        where = f"[{where}]"
+        if type(a) is not type(b):
+            raise Wrong(f"{where} is a {type(a).__name__}, not a {type(b).__name__}")
+        if isinstance(a, torch.Tensor):
+            _compare_layout(where, a, b)
+        if values:
+            try:
+                torch.testing.assert_close(a, b, equal_nan=True, **close)
+            except AssertionError as error:
+                raise Wrong(f"{where}: {error}") from None
+            except Exception:
+                if a != b:
+                    raise Wrong(f"{where}: {a}, not {b}") from None
+    _compare_sharing([t for _, t in mine], [t for _, t in theirs])
+
+
+def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """What is in a structure, each with where it is and the types on the way."""
+    if isinstance(value, (list, tuple)):
+        kind = type(value).__name__
+        for index, item in enumerate(value):
+            yield from leaves(item, f"{path}.{kind}{index}of{len(value)}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{path}.{key!r}")
+    else:
+        yield path, value
+
+
+def _shape(value: Any) -> str:
+    return str([where for where, _ in leaves(value, "")])
+
+
+def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor) -> None:
+    for name in ("dtype", "layout", "shape", "device", "requires_grad"):
+        if getattr(a, name) != getattr(b, name):
+            raise Wrong(f"{where}.{name}: {getattr(a, name)}, not {getattr(b, name)}")
+    if a.layout is not torch.strided:
+        return
+    for name in ("stride", "storage_offset", "is_conj", "is_neg"):
+        if getattr(a, name)() != getattr(b, name)():
+            raise Wrong(f"{where}.{name}: {getattr(a, name)()}, not {getattr(b, name)()}")
+
+
+def _compare_sharing(mine: list[Any], theirs: list[Any]) -> None:
+    """Which are one object, and which share memory, has to be the same on both sides."""
+    for ours, others in (
+        ([id(t) if isinstance(t, torch.Tensor) else 0 for t in side] for side in (mine, theirs)),
+        ([_memory(t) for t in side] for side in (mine, theirs)),
+    ):
+        if [ours.index(x) for x in ours] != [others.index(x) for x in others]:
+            raise Wrong("other tensors share memory, or are one object, than eagerly")
+
+
+def _memory(value: Any) -> int:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return 0
+    storage = value.untyped_storage()
+    return storage._cdata if storage.nbytes() else -1
