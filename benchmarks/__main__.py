@@ -1,11 +1,12 @@
-"""Measurements: what a call adds, what a capture costs, what breaks, what changing sizes do."""
+"""Measurements: what a call adds, what a capture costs, what breaks, what changing sizes do, how
+fast generated code is and how long it takes to make."""
 
 from __future__ import annotations
 
 import argparse
 
 import pliant
-from benchmarks import algebra, breaks, capture, overhead, shapes
+from benchmarks import algebra, breaks, capture, cold, kernels, models, overhead, shapes
 
 BENCHMARKS = {
     "overhead": overhead.main,
@@ -13,8 +14,12 @@ BENCHMARKS = {
     "algebra": algebra.main,
     "shapes": shapes.main,
     "breaks": breaks.main,
+    "kernels": kernels.main,
+    "models": models.main,
+    "cold": cold.main,
 }
 MODELS = {"overhead": overhead.models, "capture": capture.models}
+ONLY = {"breaks": breaks.main, "kernels": kernels.main, "models": models.main}
 
 
 def main() -> None:
@@ -24,15 +29,17 @@ def main() -> None:
     parser.add_argument(
         "--models", action="store_true", help="overhead, capture: of transformers models instead"
     )
-    parser.add_argument("--only", metavar="TEXT", help="breaks: programs whose name has this in it")
+    parser.add_argument(
+        "--only", metavar="TEXT", help="breaks, kernels, models: those whose name has this in it"
+    )
     arguments = parser.parse_args()
     if arguments.models and arguments.name not in MODELS:
         parser.error(f"--models is for {' and '.join(MODELS)}")
-    if arguments.only is not None and arguments.name != "breaks":
-        parser.error("--only is for breaks")
+    if arguments.only is not None and arguments.name not in ONLY:
+        parser.error(f"--only is for {', '.join(ONLY)}")
     pliant.config.raise_on_fallback = True  # eager execution must not pass for ours
     if arguments.only is not None:
-        breaks.main(arguments.quick, arguments.only)
+        ONLY[arguments.name](arguments.quick, arguments.only)
         return
     known = MODELS if arguments.models else BENCHMARKS
     names = list(known) if arguments.name == "all" else [arguments.name]

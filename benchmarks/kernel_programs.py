@@ -45,6 +45,11 @@ def two(m: int, n: int) -> Args:
     return (floats(m, n), floats(m, n))
 
 
+def two_halves(m: int, n: int) -> Args:
+    """Of what together has m rows and n columns."""
+    return (floats(m, n // 2), floats(m, n // 2))
+
+
 def three(m: int, n: int) -> Args:
     return (floats(m, n), floats(m, n), floats(m, n))
 
@@ -101,7 +106,7 @@ def heads(m: int, n: int) -> Args:
 
 
 def integers(m: int, n: int) -> Args:
-    return (torch.randint(-100, 100, (m, n)), torch.randint(1, 100, (m, n)))
+    return (torch.randint(-100, 100, (m, n // 2)), torch.randint(1, 100, (m, n // 2)))
 
 
 def add_one(x: Any) -> Any:
@@ -162,6 +167,10 @@ def rotate(x: Any, cos: Any, sin: Any) -> Any:
     return x * cos + turned * sin
 
 
+def cat_of_both(x: Any, y: Any) -> Any:
+    return torch.cat([x.relu(), y.sigmoid()], 1)
+
+
 POINTWISE = [
     Case("x + 1", add_one, one, streams=True),
     Case("relu(x*y + z)*0.5 - x", arithmetic, three, streams=True),
@@ -199,9 +208,9 @@ REDUCTIONS = [
     Case("mean((x - y)**2)", lambda x, y: ((x - y) ** 2).mean(), two),
 ]
 MOVES = [
-    Case("cat, dim 0", lambda x, y: torch.cat([x, y]), two),
-    Case("cat, dim 1", lambda x, y: torch.cat([x, y], 1), two),
-    Case("cat of relu, sigmoid", lambda x, y: torch.cat([x.relu(), y.sigmoid()], 1), two),
+    Case("cat, dim 0", lambda x, y: torch.cat([x, y]), two_halves),
+    Case("cat, dim 1", lambda x, y: torch.cat([x, y], 1), two_halves),
+    Case("cat of relu, sigmoid", cat_of_both, two_halves),
     Case("embedding", lambda i, w: F.embedding(i, w), table),
     Case("embedding * 2 + 1", lambda i, w: F.embedding(i, w) * 2 + 1, table),
     Case("gather, dim 1", lambda x, i: x.gather(1, i), places),

@@ -150,11 +150,12 @@ def transformers() -> Any:
     return library
 
 
-def build(name: str, layers: int | None = None) -> torch.nn.Module:
-    """The model of that name, in eval mode; with another number of layers than the table says."""
+def build(name: str, layers: int | None = None, **changes: Any) -> torch.nn.Module:
+    """The model of that name, in eval mode; with another number of layers than the table says, and
+    other options."""
     library = transformers()
     class_name, options = MODELS[name]
-    options = dict(options)
+    options = options | changes
     if layers is not None:
         options |= {option: layers for option in LAYERS if option in options}
     if name == "detr":

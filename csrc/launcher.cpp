@@ -2,6 +2,8 @@
 // that several threads can be in the same launcher, and a step in Python may call it again.
 #include "launcher.h"
 
+#include <algorithm>
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
@@ -135,8 +137,10 @@ class Run {
   }
 
   PyObject* fall_back() {
-    slots_.clear();
     unlocked_.reset();
+    PyErr_Clear();
+    slots_.clear();
+    TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
     return PyObject_Vectorcall(program_.fallback, args_, program_.inputs.size(), nullptr);
   }
   const at::Tensor& tensor(int32_t slot) const { return *slots_[slot]; }
@@ -157,6 +161,7 @@ class Run {
   const LaunchProgram& program_;
   PyObject* const* args_;
   bool give_up_ = false;
+  bool wrote_ = false;  // to an input
   int64_t failed_ = 0;  // the error flag
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
@@ -166,9 +171,15 @@ class Run {
 
 PyObject* Run::run() {
   if (!take_inputs() || !read_symbols() || !may_write()) return fall_back();
-  for (const Step& step : program_.steps) {
-    std::visit([this](const auto& step) { this->step(step); }, step);
-    if (give_up_) return fall_back();
+  try {
+    for (const Step& step : program_.steps) {
+      std::visit([this](const auto& step) { this->step(step); }, step);
+      if (give_up_) return fall_back();
+    }
+  } catch (...) {
+    // As long as the inputs are what they were, the graph itself can tell what is wrong, and where.
+    if (wrote_ || program_.fallback == Py_None) throw;
+    return fall_back();
   }
   unlocked_.reset();
   auto count = static_cast<Py_ssize_t>(program_.outputs.size());
@@ -251,6 +262,8 @@ void Run::step(const RunKernel& step) {
     int32_t slot = step.slots[i];
     TORCH_CHECK(slot < 0 || is_plain(tensor(slot)), "a kernel's tensor is not plain CPU memory");
     buffers[i] = slot < 0 ? &failed_ : tensor(slot).mutable_data_ptr();
+    const Indices& written = program_.written;
+    wrote_ |= std::find(written.begin(), written.end(), slot) != written.end();
   }
   for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = values_[step.values[i]];
   int64_t extent = step.extent < 0 ? 1 : values_[step.extent];

@@ -319,7 +319,7 @@ std::unique_ptr<LaunchProgram> read_program(Py_ssize_t inputs, PyObject* symbols
     program->steps.push_back(read_step(reader, sequence(step)));
   }
   program->outputs = reader.python_items(outputs);
-  program->fallback = reader.callable(fallback);
+  program->fallback = fallback == Py_None ? Py_None : reader.callable(fallback);
   program->slot_count = reader.slots.count();
   program->value_count = reader.values.count();
   for (Step& step : program->steps) {

@@ -180,8 +180,9 @@ class Launcher:
 
     The fallback is called with the arguments, and its result is that of the call, if a tensor isn't
     in plain memory of the CPU where a kernel or view needs that, if an int has more than 64 bits,
-    if one of `written` shares memory with another argument, or if a kernel failed. A program that
-    makes no sense is a ValueError or TypeError when the launcher is made.
+    if one of `written` shares memory with another argument, if a kernel set the error flag, or if a
+    step raised before an input was written. With None for it, errors come out as they are. A
+    program that makes no sense is a ValueError or TypeError when the launcher is made.
     """
 
     def __new__(

@@ -23,6 +23,7 @@ from pliant.emit.host import Operator, Sequencer, View, stored_by, symbols_of
 from pliant.graph.ir import Function, Window
 from pliant.graph.lower import Extern, Lowered, Place, lower
 from pliant.graph.record import NotRecorded, record
+from pliant.graph.whole import Whole
 from pliant.loop.fuse import Call, Group, schedule
 from pliant.loop.ir import Kernel
 from pliant.ops.lowering import float_bits
@@ -73,7 +74,8 @@ def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     if shapes is None:
         raise NotRecorded("a graph that pliant did not capture")
     env = FrozenEnv(shapes.env)
-    function = record(gm, shapes, example_inputs)
+    with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
+        function = record(gm, shapes, example_inputs)
     lowered = lower(function, env)
     try:
         return assemble(function, lowered, env, gm.forward)
@@ -104,8 +106,8 @@ def assemble(
             made.run(item, stored(at, item))
         else:
             made.call(_operator(item), item.makes)
-    for index in function.writes:
-        made.steps.append(("wrote", index))
+    for index, times in function.times.items():
+        made.steps += [("wrote", index)] * times
     outputs = [_output(made, item, lowered) for item in lowered.outputs]
     keep = {out[1] for out in outputs if out[0] == "slot"} | set(range(len(function.inputs)))
     steps = made.freed(keep)
@@ -121,6 +123,9 @@ def _clone(real: torch.Tensor) -> Operator:
 def _operator(call: Call) -> Operator:
     """The call with its arguments in the order of the schema."""
     extern: Extern = call.what
+    if isinstance(extern.node.func, Whole):
+        given = tuple(map(_argument, (*extern.args, *extern.kwargs.values())))
+        return Operator(extern.node.name, "", given, extern.node.func)
     schema = extern.node.func._schema
     args: list[Any] = []
     python = None  # only Python's way of calling makes tensors of numbers

@@ -33,18 +33,29 @@ def followed_way(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
 ) -> bool | None:
     """Whether to jump, where a tensor decides and the other way only raises. None: not so."""
-    if not isinstance(value, TensorValue) or scalars.scalar(trace, value) is not value:
-        return None
-    if value.fake._has_symbolic_sizes_strides or value.fake.numel() != 1 or trace.graph.in_body:
+    if not is_test(trace, value):
         return None
     stays, jumps = (only_raises(frame, to) for to in (frame.index + 1, ins.value))
     if stays is jumps:
         return None
     wanted = jump_on if stays else not jump_on
-    note_assertion(trace, frame, Break("data-dependent-branch", "the truth of a tensor"))
-    args = (value.node, wanted, f"{trace.stack()[-1].line}: the way that raises")
-    trace.graph.operation(check_truth, args, {}, trace.stack(), True)
+    add_test(trace, frame, value, wanted, f"{trace.stack()[-1].line}: the way that raises")
     return stays
+
+
+def is_test(trace: Trace, value: Value) -> bool:
+    """Whether this is a tensor whose truth only the graph will know, and can test."""
+    if not isinstance(value, TensorValue) or scalars.scalar(trace, value) is not value:
+        return False
+    symbolic = value.fake._has_symbolic_sizes_strides
+    return not symbolic and value.fake.numel() == 1 and not trace.graph.in_body
+
+
+def add_test(trace: Trace, frame: Frame, value: Value, wanted: bool, text: str) -> None:
+    """The graph fails, with this text, where the truth of a tensor is not what is wanted."""
+    assert isinstance(value, TensorValue)
+    note_assertion(trace, frame, Break("data-dependent-branch", "the truth of a tensor"))
+    trace.graph.operation(check_truth, (value.node, wanted, text), {}, trace.stack(), True)
 
 
 def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:

@@ -141,6 +141,8 @@ class Attempt:
         self.fullgraph = fullgraph
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
+        # A wrong prediction breaks the graph after all, when the user does not expect it any more.
+        self.trace.lasting.predicted = None if fullgraph else {}
         begin_overrides(self.trace, self.state)
 
     def run(self) -> Captured:

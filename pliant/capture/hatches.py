@@ -285,7 +285,7 @@ def handle_set_strict(trace: Trace, flag: Value) -> Value:
     return NONE
 
 
-def nothing(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def nothing(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     """What speaks to PyTorch's compiler about the next compilation, or to its runtime."""
     return NONE
 
@@ -310,7 +310,7 @@ def call_optimized_module(trace: Trace, module: Value, *args: Value, **kwargs: V
     return call(trace, original, list(args), kwargs)
 
 
-def initialise_module(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def initialise_module(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     """`torch.nn.Module.__init__` as it is once torch.compile was used: the original with a note for
     torch.compile about it."""
     patched = torch.nn.Module.__init__

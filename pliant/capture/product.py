@@ -256,6 +256,7 @@ class Product:
             notes=trace.sizes.notes,
             symbols=tuple(trace.sizes.provenance()),
             assumptions=trace.sizes.assumptions(),
+            predictions=tuple((trace.lasting.predicted or {}).items()),
             rerunnable=trace.lasting.undoable or not trace.lasting,
         )
 

@@ -20,8 +20,9 @@ from pliant.loop.define import Definition
 from pliant.loop.fuse import Call, Group, users
 from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
 from pliant.loop.write import Written, write
-from pliant.sym.cond import Cond
-from pliant.sym.expr import Expr, maximum, product_of, substitute
+from pliant.ops.lowering import contiguous
+from pliant.sym.cond import Cond, eq
+from pliant.sym.expr import Expr, if_else, maximum, product_of, substitute
 from pliant.sym.program import compile_program
 
 FLAG_SLOT: Final = -1
@@ -98,9 +99,10 @@ class Sequencer:
         found = self._views.get(key)
         if found is None:
             found = self._views[key] = self.new_slot()
-            layout = (self.all_values(view.sizes), self.all_values(view.strides))
-            start = self.value(view.offset)
-            self.steps.append(("view", found, base, *layout, start, view.dtype))
+            strides = _as_seen(view.sizes, view.strides)
+            (start,) = _as_seen(view.sizes, [view.offset])
+            layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
+            self.steps.append(("view", found, base, *layout, view.dtype))
         return found
 
     # ---- kernels
@@ -111,7 +113,7 @@ class Sequencer:
         for member in group.members:
             if member in stored and member.into is None:
                 slot = self.slots[member] = self.new_slot()
-                strides = [_of_empty(stride) for stride in member.strides]
+                strides = _as_seen(member.sizes, member.strides)
                 layout = (self.all_values(member.sizes), self.all_values(strides))
                 self.steps.append(("empty", slot, member.type.dtype, *layout))
         self._launch(done)
@@ -191,10 +193,21 @@ class Sequencer:
         return found
 
 
-def _of_empty(stride: Expr) -> Expr:
-    """PyTorch counts a size of 0 as 1 when it computes strides."""
-    found: Expr = substitute(stride, {s: maximum(s, 1) for s in stride.symbols})
-    return found
+def _as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
+    """Strides (or an offset) as PyTorch has them. When it computes those of an empty tensor, it
+    counts a size of 0 as 1; expressions don't, and it makes no difference to anything else."""
+    count = product_of(sizes)
+    if count.value or not any(step.symbols for step in steps):
+        return list(steps)
+    if tuple(steps) == contiguous(sizes):
+        empty: Sequence[Expr] = contiguous([maximum(size, 1) for size in sizes])
+    else:
+        ones = {s: maximum(s, 1) for step in steps for s in step.symbols if isinstance(s, Expr)}
+        empty = [substitute(step, ones) for step in steps]
+    return [
+        step if step is other else if_else(eq(count, 0), other, step)
+        for step, other in zip(steps, empty, strict=True)
+    ]
 
 
 def _moves(value: Any) -> bool:

@@ -55,27 +55,33 @@ class Converter:
         # The real objects are kept, so that an address cannot come to mean another tensor.
         self._fakes: dict[int, tuple[torch.Tensor, Fake]] = {}
         self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._bases: set[int] = set()  # known only because there is a view of them
 
     def fake(self, t: torch.Tensor, layout: tuple[Any, Any] | None = None) -> Fake:
         """The fake of `t`, with these sizes and strides if they are given."""
         found = self._fakes.get(id(t))
-        if found is not None:
+        if found is not None and (layout is None or id(t) not in self._bases):
             return found[1]
         kind = kind_without_fake(t)
         if kind is not None:
             raise Unsupported(kind)
+        known = found[1] if found is not None else None
         if torch.is_inference_mode_enabled() is t.is_inference():
-            made = self._make(t, layout)
+            made = self._make(t, layout, known)
         else:
             with torch.inference_mode(t.is_inference()):
-                made = self._make(t, layout)
+                made = self._make(t, layout, known)
         self._fakes[id(t)] = (t, made)
         held = t.grad if layout is None and t.is_leaf else None
         if held is not None and kind_without_fake(held) is None:
             made.grad = self.fake(held)
         return made
 
-    def _make(self, t: torch.Tensor, layout: tuple[Any, Any] | None) -> Fake:
+    def _make(
+        self, t: torch.Tensor, layout: tuple[Any, Any] | None, known: Fake | None = None
+    ) -> Fake:
+        if known is not None and layout is not None:
+            return self._once_more(t, known, layout)
         fake = self._shell(t, layout or (t.size(), t.stride()))
         if t.is_inference():  # has neither history nor version
             fake.requires_grad_(t.requires_grad)
@@ -106,9 +112,21 @@ class Converter:
             torch._C._set_neg(fake, True)
         return fake
 
+    def _once_more(self, t: torch.Tensor, known: Fake, layout: tuple[Any, Any]) -> Fake:
+        """A fake with symbolic sizes, of a base whose fake had none. A write to either counts as
+        one to the other."""
+        self._bases.discard(id(t))
+        with torch.no_grad(), answered_with(self._shell(t, layout)):
+            made = torch.as_strided(known, t.size(), t.stride(), t.storage_offset())
+        return made.requires_grad_(t.requires_grad)  # type: ignore[return-value]
+
     def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
         """`shell` as a view of the fake of `t`'s base, made as `t` was: with or without grad."""
-        base = self.fake(t._base)  # type: ignore[arg-type]
+        real = t._base
+        assert real is not None
+        if id(real) not in self._fakes:
+            self._bases.add(id(real))
+        base = self.fake(real)
         tracked = t.requires_grad and not t.is_leaf
         with torch.set_grad_enabled(tracked), answered_with(shell):
             if t.dtype is base.dtype:

@@ -387,6 +387,13 @@ class World(TorchDispatchMode):
             twins = Twins()
             op.func(*twins.swap(args), **twins.swap_kwargs(kwargs))
             resize(args[0], twins.of(args[0]))
+        elif op.name in SQUEEZES and views.is_symbolic_call(args):
+            # PyTorch hands symbolic sizes that stay as they are to the tensor that owns them, which
+            # frees them first.
+            rule: Any = views.rule_for(op.name.replace("_.", "."))
+            found = rule(*args, **kwargs)
+            layout = (list(found.sizes), list(found.strides), found.offset)
+            as_plain(torch.ops.aten.as_strided_.default, (args[0], *layout), {})
         else:
             as_plain(op.func, args, kwargs)
         self._notes.reshaped.append(args[0])
@@ -437,6 +444,7 @@ COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 # Operators that may need more memory than a tensor has.
 RESIZES = frozenset(("aten.resize_.default", "aten.resize_as_.default"))
+SQUEEZES = frozenset(f"aten.squeeze_.{overload}" for overload in ("default", "dim", "dims"))
 
 # What PyTorch says when C++ asks for the memory of a tensor that has none.
 NO_DATA = (

@@ -78,12 +78,14 @@ Returned = Window | Expr | FloatExpr | Cond
 @dataclass(slots=True, eq=False)
 class Function:
     """A graph. `inputs` has a tensor, a symbol or a number for each argument; `writes` the inputs
-    that are overwritten, and with what; `constants` the tensors that are part of the program."""
+    that are overwritten, and with what, `times` how often; `constants` the tensors that are part of
+    the program."""
 
     inputs: list[Any] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     writes: dict[int, Tensor] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
     constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
 
 

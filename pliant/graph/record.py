@@ -15,6 +15,7 @@ import operator
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -32,6 +33,7 @@ from pliant.fake.tensor import Fake, make
 from pliant.fake.world import World
 from pliant.graph.ir import Function, Node, Scalar, Tensor, Window
 from pliant.graph.scatter import written_back
+from pliant.graph.whole import write_whole
 from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.expr import ZERO, Expr, integer
 from pliant.sym.floats import FloatExpr
@@ -41,6 +43,10 @@ from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 class NotRecorded(Exception):
     """The graph has something in it that has no functional form here: it runs as it is."""
+
+
+# What is not known of sizes, of data, or of how a result looks.
+_OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +83,7 @@ def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Funct
     recorder = Recorder(FrozenEnv(shapes.env))
     try:
         return _Run(gm, recorder, shapes, examples).run()
-    except (Undecided, DataDependent, NoMetaKernel, Unsupported) as error:
+    except _OPEN as error:
         raise NotRecorded(f"{type(error).__name__}: {error}") from error
     finally:
         recorder.forget()
@@ -89,6 +95,7 @@ class Recorder(World):
     def __init__(self, env: FrozenEnv) -> None:
         super().__init__(env)
         self.function = Function()
+        self.above: Any = None  # the dispatch keys of the caller
         self._aliases: dict[int, tuple[Fake, Alias]] = {}
         self._quiet = 0
 
@@ -181,6 +188,22 @@ class Recorder(World):
             self._name(fake, Alias(Base(made), made, 0))
         return fake
 
+    def mark(self) -> tuple[int, int]:
+        """To take back what is written down from now on."""
+        return len(self.function.nodes), len(self._aliases)
+
+    def take_back(self, mark: tuple[int, int]) -> bool:
+        """Whether that was possible: not if memory that was there before was written to."""
+        gone = set(self.function.nodes[mark[0] :])
+        known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
+        if any(alias.base.value.node in gone for alias in known):
+            return False
+        for alias in known:
+            if alias.value.node in gone:
+                alias.version = -1  # looked at meanwhile
+        del self.function.nodes[mark[0] :]
+        return True
+
     @contextmanager
     def quietly(self) -> Any:
         self._quiet += 1
@@ -215,9 +238,12 @@ class Recorder(World):
         draws = op.draws is not None and op.draws(args, kwargs)
         taken = tuple(map(self.given, args))
         named = {name: self.given(value) for name, value in kwargs.items()}
-        node = Node(op.name, op.func, taken, named, effect=draws)
+        return self.add(Node(op.name, op.func, taken, named, effect=draws), _results(result))
+
+    def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
+        """A call that makes what these fakes stand for."""
         made: list[Tensor] = []
-        for fake in _results(result):
+        for fake in fakes:
             value = self.tensor(fake, node)
             made.append(value)
             self._name(fake, Alias(Base(value), value, 0))
@@ -283,6 +309,9 @@ class Recorder(World):
         """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
         returns depends on; these are answered as they were when they were captured."""
         function = WHOLE.get(op.name)
+        if torch.Tag.pointwise in op.func.tags:
+            # Which number it is does not matter, and PyTorch takes a symbolic one for a float.
+            args = tuple([v.node.pytype(1) if isinstance(v, SYMBOLIC) else v for v in args])
         with self.quietly():
             if function is not None:
                 return self.run(function, args, kwargs).value
@@ -372,6 +401,7 @@ class Recorder(World):
         base.version += 1
         if base.input is not None:
             self.function.writes[base.input] = base.value
+            self.function.times[base.input] = base.version
 
     def _current_fake(self, alias: Alias) -> Fake:
         return next(fake for fake, known in self._aliases.values() if known is alias)
@@ -405,6 +435,24 @@ def _batch_norm(*args: Any) -> Any:
     return F.batch_norm(*in_order) if result is NotImplemented else result
 
 
+def _resampled(original: Any, x: Any, size: Any, *rest: Any) -> Any:
+    """An operator that resamples, given sizes or factors: what its result looks like."""
+    found = NotImplemented
+    if x._has_symbolic_sizes_strides:
+        found = STAND_INS["interpolate"][1](x, size, None if size is not None else rest[-1])
+    return original(x, size, *rest) if found is NotImplemented else found
+
+
+_RESAMPLING: Final = [
+    getattr(torch.ops.aten, name).vec
+    for name in (
+        *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+        *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
+        *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
+    )
+]
+
+
 # Operators that PyTorch would take apart, but that are better called as they are: what they are
 # made of asks about sizes, and has nothing in it that could be fused. With the function that tells
 # their results.
@@ -431,6 +479,7 @@ WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "aten.arange.start": torch.arange,
     "aten.arange.start_step": torch.arange,
     "aten.linspace.default": torch.linspace,
+    **{str(op): partial(_resampled, op) for op in _RESAMPLING},
 }
 
 
@@ -472,6 +521,10 @@ OUT_TO: Final = {"out": "Tensor"}
 FUNCTIONAL_FORMS: Final = {
     "aten.bernoulli_.float": torch.ops.aten.bernoulli.p,
     "aten.normal_.default": torch.ops.aten.normal_functional.default,
+    "aten.pow_.Scalar": torch.ops.aten.pow.Tensor_Scalar,
+    "aten.pow_.Tensor": torch.ops.aten.pow.Tensor_Tensor,
+    "aten.floor_divide_.Tensor": torch.ops.aten.floor_divide.default,
+    "aten.ldexp_.default": torch.ops.aten.ldexp.Tensor,
 }
 
 
@@ -526,7 +579,9 @@ class _Run:
                 memory[key] = memory.get(key, 0) + 1
         for index, node in enumerate(inputs):
             self.env[node] = self._input(index, memory)
+        above = torch._C._dispatch_tls_local_exclude_set()
         with torch._C._AutoDispatchBelowAutograd(), self.recorder:
+            self.recorder.above = (torch._C._dispatch_tls_local_include_set(), above)
             for node in nodes:
                 if node.op in _STEPS:
                     self.env[node] = _STEPS[node.op](self, node)
@@ -586,12 +641,29 @@ class _Run:
         if self.grad and self.graded and node.target not in ("size", "stride", "dim"):
             raise NotRecorded("autograd")
         args, kwargs = self._args(node.args), self._args(node.kwargs)
+        mark = self.recorder.mark()
         try:
             return target(*args, **kwargs)
-        except (NotRecorded, Undecided, DataDependent, NoMetaKernel, Unsupported):
-            raise
-        except Exception as error:  # PyTorch's code, given numbers that it does not expect
+        except Exception as error:
+            if self.recorder.take_back(mark):
+                found = self._whole(target, args, kwargs)
+                if found is not NotImplemented:
+                    return found
+            if isinstance(error, (NotRecorded, *_OPEN)):
+                raise
+            # PyTorch's code, given numbers that it does not expect.
             raise NotRecorded(f"{node.name}: {error}") from error
+
+    def _whole(self, target: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return write_whole(self.recorder, target, tuple(args), dict(kwargs))
+        except Exception:  # what was wrong first is the better reason
+            return NotImplemented
+
+    def _getattr(self, node: fx.Node) -> Any:
+        if node.args[1] not in VIEW_ATTRIBUTES:
+            raise NotRecorded(f"Tensor.{node.args[1]}")
+        return self._call(getattr, node)
 
     def _set_grad(self, node: fx.Node) -> None:
         self.grad, self.switched = bool(node.args[0]), True
@@ -632,6 +704,7 @@ _STEPS: Final[dict[str, Callable[[_Run, fx.Node], Any]]] = {
 
 _SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
     torch._C._set_grad_enabled: _Run._set_grad,
+    builtins.getattr: _Run._getattr,
     check: _Run._check,
     forbid: _Run._check,
 }
@@ -644,6 +717,8 @@ ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.float: torch.sym_float,
     operator.not_: torch.sym_not,
 }
+
+VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
 
 # Methods that do something to a tensor that values don't have.
 REFUSED_METHODS: Final = frozenset(

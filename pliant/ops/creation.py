@@ -42,6 +42,11 @@ def new_full(low: Lowering, x: Lazy, size: Any, fill_value: Number, **options: A
     return filled(low, fill_value, options)
 
 
+@lowers("aten.full_like.default")
+def full_like(low: Lowering, x: Lazy, fill_value: Number, **options: Any) -> Lazy:
+    return filled(low, fill_value, options)
+
+
 @lowers("aten.scalar_tensor.default")
 def scalar_tensor(low: Lowering, s: Number, **options: Any) -> Lazy:
     return filled(low, s, options)
@@ -50,6 +55,7 @@ def scalar_tensor(low: Lowering, s: Number, **options: Any) -> Lazy:
 @lowers(
     "aten.zeros.default",
     "aten.new_zeros.default",
+    "aten.zeros_like.default",
     "aten.empty.memory_format",
     "aten.empty_strided.default",
     "aten.empty_permuted.default",
@@ -61,7 +67,7 @@ def zeros(low: Lowering, *args: Any, **options: Any) -> Lazy:
     return filled(low, 0, options)
 
 
-@lowers("aten.ones.default", "aten.new_ones.default")
+@lowers("aten.ones.default", "aten.new_ones.default", "aten.ones_like.default")
 def ones(low: Lowering, *args: Any, **options: Any) -> Lazy:
     return filled(low, 1, options)
 

@@ -186,6 +186,9 @@ class Facts(Known):
         self.holes.setdefault(form, set()).add(-c // g)
         self._changed()
         self._narrow(form, self.range(form), depth)
+        if c == 0 and len(form.factors) > 1:  # then none of the factors is 0
+            for factor, _ in form.factors:
+                self._learn(ne(factor, 0), depth)
 
     def _narrow(self, form: Expr, to: Range, depth: int) -> None:
         """form is in `to`: keep it, without holes at its ends, and follow what that says."""

@@ -28,6 +28,14 @@ class FrozenEnv(ShapeEnv):
     def __init__(self, env: ShapeEnv) -> None:
         super().__init__(env.policy, duck=False)
         self.restore(env.snapshot())
+        self._rule_out()
+
+    def _rule_out(self) -> None:
+        """Of several possibilities all but one may have been excluded later."""
+        for truth in [truth for truth in self.facts.truths if truth.op == "or"]:
+            left = [case for case in truth.args if self.known(case) is not False]
+            if len(left) == 1:
+                self.facts.learn(left[0])
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
         raise Undecided(f"{asker} asks whether {cond}")

@@ -60,3 +60,22 @@ def test_what_was_given_comes_back():
         return y is x, y
 
     check(f, torch.randn(3), breaks=None)
+
+
+class Counting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, seen):
+        seen.append(x.shape[0])
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2, None
+
+
+@torch.no_grad()
+def test_side_effects():
+    def f(x, seen):
+        return Counting.apply(x + 1, seen) + 1, len(seen)
+
+    check(f, torch.randn(3), [], graphs=1)

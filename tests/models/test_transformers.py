@@ -10,7 +10,7 @@ from benchmarks.model_zoo import INPUTS, MODELS, SHAPES, build, padding, text, t
 pytestmark = pytest.mark.models
 
 # Where the data decide the way: how many breaks there are at the first call.
-BREAKS = {"longformer": 1, "reformer": 1, "switch": 5}
+BREAKS = {"longformer": 1, "switch": 5}
 DECODERS = ["gpt2", "gpt_neox", "llama", "mistral", "qwen2", "gemma", "phi", "mixtral"]
 ENCODERS = ["bert", "roberta", "distilbert"]
 

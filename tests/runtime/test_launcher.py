@@ -28,7 +28,8 @@ def fallback(*args):
     return "fallback", args
 
 
-def launcher(inputs=1, symbols=(), steps=(), outputs=(), written=(), fallback=fallback):
+def launcher(inputs=1, symbols=(), steps=(), outputs=(), written=(), fallback=None):
+    """Without a fallback: errors come out as they are."""
     return Launcher(inputs, symbols, steps, outputs, written, fallback)
 
 
@@ -139,7 +140,8 @@ def test_symbols_are_read_from_the_arguments():
 
 @pytest.mark.parametrize("number", [2**63, -(2**63), 10**30])
 def test_an_int_beyond_64_bits_falls_back(number):
-    assert launcher(1, [(0, "int", 0)], [], [("value", 0)])(number) == ("fallback", (number,))
+    made = launcher(1, [(0, "int", 0)], [], [("value", 0)], fallback=fallback)
+    assert made(number) == ("fallback", (number,))
 
 
 def test_compute_runs_programs_on_the_values():
@@ -480,7 +482,7 @@ def test_the_error_flag_leads_to_the_fallback():
         ("check",),
         ("python", lambda: ran.append(1), [], [-1]),
     ]
-    made = launcher(1, SIZE, steps, [("slot", 0)])
+    made = launcher(1, SIZE, steps, [("slot", 0)], fallback=fallback)
     good, bad = torch.ones(100), torch.ones(100)
     bad[77] = -1
     assert made(good)[0] is good and ran == [1]
@@ -490,7 +492,8 @@ def test_the_error_flag_leads_to_the_fallback():
 
 def written_in_place(inputs=1, needs=()):
     read = [("call", "aten::clone", "", [("slot", i), ("none",)], [-1]) for i in needs]
-    return launcher(inputs, SIZE, [*read, add_step(0, 0), ("wrote", 0)], [("slot", 0)], [0])
+    steps = [*read, add_step(0, 0), ("wrote", 0)]
+    return launcher(inputs, SIZE, steps, [("slot", 0)], [0], fallback)
 
 
 def test_an_input_is_written_and_its_version_counted():
@@ -553,7 +556,7 @@ class Special(torch.Tensor):
 )
 def test_a_tensor_that_a_kernel_cannot_read_falls_back(x):
     steps = [constant(0, 4), constant(1, 1), ("empty", 1, F32, (0,), (1,)), add_step(0, 1)]
-    found = launcher(1, [], steps, [("slot", 1)])(x)
+    found = launcher(1, [], steps, [("slot", 1)], fallback=fallback)(x)
     assert found[0] == "fallback" and found[1][0] is x
 
 
@@ -567,6 +570,14 @@ def test_a_kernel_refuses_what_a_step_made_of_it():
     ]
     with pytest.raises(RuntimeError, match="plain"):
         launcher(1, SIZE, steps, [("slot", 3)])(x)
+
+
+def test_an_error_leads_to_the_fallback_unless_an_input_is_written():
+    x, fail = torch.zeros(5), ("python", lambda: 1 / 0, [], [-1])
+    assert launcher(1, SIZE, [fail], [], fallback=fallback)(x) == ("fallback", (x,))
+    made = launcher(1, SIZE, [add_step(0, 0), fail], [], [0], fallback)
+    with pytest.raises(ZeroDivisionError):
+        made(x)
 
 
 def test_an_error_of_the_fallback_is_raised():

@@ -46,7 +46,7 @@ def _followed(function: types.FunctionType) -> Callable[..., Value]:
     defaults = [Const(item) for item in function.__defaults__ or ()]
     keywords = {name: Const(item) for name, item in (function.__kwdefaults__ or {}).items()}
 
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         target = as_value(function)
         target.defaults, target.kwdefaults = list(defaults), dict(keywords)
         return call(trace, target, list(args), kwargs)

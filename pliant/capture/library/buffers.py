@@ -57,7 +57,7 @@ def _made(trace: Trace, result: Any, own: Buffer | None) -> Value:
 
 
 def _new(cls: Any) -> Callable[..., Value]:
-    def make(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def make(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         real_args = [known_or_held(trace, arg) for arg in args]
         try:
             return Buffer(
@@ -70,7 +70,7 @@ def _new(cls: Any) -> Callable[..., Value]:
 
 
 def _method(descriptor: Any, reading: bool) -> Callable[..., Value]:
-    def handler(trace: Trace, obj: Value, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, obj: Value, /, *args: Value, **kwargs: Value) -> Value:
         assert isinstance(obj, Buffer)
         real_args = [known_or_held(trace, arg) for arg in args]
         real_kwargs = {name: known_or_held(trace, arg) for name, arg in kwargs.items()}

@@ -76,7 +76,7 @@ def builtin_import(trace: Trace, name: Value, *args: Value, **kwargs: Value) -> 
 
 
 def _breaks(code: str, what: str) -> Callable[..., NoReturn]:
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> NoReturn:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> NoReturn:
         raise Break(code, what)
 
     return handler
@@ -137,7 +137,7 @@ pure(
 def _on_constants(real: Callable[..., Any]) -> Callable[..., Value]:
     """A handler that runs `real` if everything it is given is known."""
 
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         try:
             real_args = [known_object(arg, trace) for arg in args]
             real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
@@ -174,7 +174,7 @@ def _all_matches(pattern: Any, *args: Any, **kwargs: Any) -> list[Any]:
 
 
 @function(re.finditer)
-def re_finditer(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def re_finditer(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     """All matches are made at once: an iterator over constants has nothing to wait for."""
     return iterate(trace, _on_constants(_all_matches)(trace, *args, **kwargs))
 

@@ -207,12 +207,12 @@ def _subclass_hook(
 
 
 @method(type, "__prepare__")
-def type_prepare(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def type_prepare(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return Mapping(dict)
 
 
 @method(type, "__init__")
-def type_init(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def type_init(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return NONE
 
 
@@ -413,7 +413,7 @@ SHORTCUTS[collections.namedtuple] = _made_by_call(collections.namedtuple, ("defa
 
 
 def _new_descriptor(cls: type) -> Callable[..., Value]:
-    def make(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def make(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         real_args = [stand_in(trace, arg) for arg in args]
         real = cls(*real_args, **{name: stand_in(trace, arg) for name, arg in kwargs.items()})
         trace.stand_ins[id(real)] = MadeObject(real, Const(cls), list(args), kwargs)

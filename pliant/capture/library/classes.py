@@ -102,7 +102,7 @@ def make_object(
 
 
 @method(type, "__call__")
-def type_call(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def type_call(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     cls = trace.read(cls)
     assert isinstance(cls, Const)
     if cls.value in FUNCTIONS:
@@ -152,7 +152,7 @@ def _enum_member(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, 
 
 
 @method(object, "__new__")
-def object_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def object_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     """A new instance. Excess arguments are errors unless the class does something with them."""
     real = class_of(trace, cls)
     custom_new = trace.lookup(real, "__new__") is not object.__new__
@@ -190,7 +190,7 @@ def _is_native(cls: type) -> bool:
 
 
 @method(object, "__init__")
-def object_init(trace: Trace, obj: Value, *args: Value, **kwargs: Value) -> Value:
+def object_init(trace: Trace, obj: Value, /, *args: Value, **kwargs: Value) -> Value:
     if args or kwargs:
         cls = trace.read(obj).python_type()
         if trace.lookup(cls, "__init__") is not object.__init__:
@@ -202,7 +202,7 @@ def object_init(trace: Trace, obj: Value, *args: Value, **kwargs: Value) -> Valu
 
 
 @function(object)
-def new_object(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def new_object(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if args or kwargs:
         trace.throw(TypeError("object() takes no arguments"))
     return Instance(object)
@@ -232,7 +232,7 @@ def real_object(trace: Trace, value: Value) -> Any:
 
 
 @method(list, "__new__")
-def list_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def list_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return Sequence(class_of(trace, cls), [])
 
 
@@ -260,24 +260,24 @@ DESCRIPTORS[type(_Example.field)] = _bind_field
 
 
 @method(dict, "__new__")
-def dict_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def dict_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return Mapping(class_of(trace, cls))
 
 
 @method(dict, "__init__")
-def dict_init(trace: Trace, obj: Mapping, *args: Value, **kwargs: Value) -> Value:
+def dict_init(trace: Trace, obj: Mapping, /, *args: Value, **kwargs: Value) -> Value:
     if len(args) > 1:
         trace.throw(TypeError(f"dict expected at most 1 argument, got {len(args)}"))
     return METHODS[dict, "update"](trace, obj, *args, **kwargs)
 
 
 @method(OrderedDict, "__init__")
-def ordered_dict_init(trace: Trace, obj: Mapping, *args: Value, **kwargs: Value) -> Value:
+def ordered_dict_init(trace: Trace, obj: Mapping, /, *args: Value, **kwargs: Value) -> Value:
     return dict_init(trace, obj, *args, **kwargs)
 
 
 @method(defaultdict, "__init__")
-def defaultdict_init(trace: Trace, obj: Mapping, *args: Value, **kwargs: Value) -> Value:
+def defaultdict_init(trace: Trace, obj: Mapping, /, *args: Value, **kwargs: Value) -> Value:
     factory = trace.read(args[0]) if args else NONE
     if isinstance(factory, Const) and factory.value is None:
         obj.factory = None
@@ -289,7 +289,7 @@ def defaultdict_init(trace: Trace, obj: Mapping, *args: Value, **kwargs: Value) 
 
 
 @method(set, "__new__")
-def set_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def set_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return SetValue(class_of(trace, cls), [])
 
 
@@ -320,7 +320,7 @@ def _elements(trace: Trace, iterable: Value | None) -> Iterable[Any]:
 
 
 @method(deque, "__new__")
-def deque_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def deque_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return Sequence(class_of(trace, cls), [])
 
 
@@ -366,21 +366,21 @@ def make_frozenset(trace: Trace, iterable: Value | None = None) -> Value:
 
 
 @function(dict)
-def make_dict(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_dict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     made = Mapping(dict)
     dict_init(trace, made, *args, **kwargs)
     return made
 
 
 @function(OrderedDict)
-def make_ordered_dict(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_ordered_dict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     made = Mapping(OrderedDict)
     dict_init(trace, made, *args, **kwargs)
     return made
 
 
 @function(defaultdict)
-def make_defaultdict(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_defaultdict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     made = Mapping(defaultdict)
     defaultdict_init(trace, made, *args, **kwargs)
     return made
@@ -408,7 +408,7 @@ def new_slice(trace: Trace, *args: Value) -> Value:
 
 
 def _scalar_new(base: type) -> Any:
-    def scalar_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    def scalar_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
         real = class_of(trace, cls)
         arguments = [trace.read(arg) for arg in args]
         if real is base or not all(is_constant(arg) for arg in arguments) or kwargs:
@@ -434,7 +434,7 @@ for _base in (int, float, complex, str, bytes):
 
 
 @function(type)
-def type_of(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def type_of(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     """`type(x)`; with three arguments it makes a class."""
     if len(args) == 3:
         return METHODS[type, "__new__"](trace, Const(type), *args, **kwargs)

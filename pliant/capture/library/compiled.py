@@ -11,7 +11,7 @@ from pliant.capture.values.objects import Instance
 from pliant.module import CompiledModule
 
 
-def call_original(trace: Trace, self: Value, *args: Value, **kwargs: Value) -> Value:
+def call_original(trace: Trace, self: Value, /, *args: Value, **kwargs: Value) -> Value:
     module = trace.read(self)
     found = (
         instance_dict(trace, module).get(trace, "_orig_mod")

@@ -135,7 +135,7 @@ def decimal_context() -> str:
 def _in_context(real: Any) -> Callable[..., Value]:
     run = on_constants(real)
 
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         same = Gives((), decimal_context())
         trace.guard(Kind.PREDICATE, Fixed(decimal_context, "decimal_context"), same)
         return run(trace, *args, **kwargs)
@@ -151,7 +151,7 @@ _register_methods(decimal.Decimal, _in_context)
 
 
 def _made_by_class(name: str) -> Callable[..., Value]:
-    def handler(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
         return on_constants(getattr(trace.read(cls).constant(), name))(trace, *args, **kwargs)
 
     return handler

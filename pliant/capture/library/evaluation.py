@@ -25,7 +25,7 @@ WRITING = DEFINING | {"STORE_NAME", "DELETE_NAME", "MAKE_FUNCTION"}
 
 
 @function(compile)
-def builtin_compile(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def builtin_compile(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     real_args = [trace.read(arg).constant() for arg in args]
     real_kwargs = {name: trace.read(arg).constant() for name, arg in kwargs.items()}
     try:

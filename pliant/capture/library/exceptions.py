@@ -73,7 +73,7 @@ class Traceback(Value):
 # ---- construction
 
 
-def exception_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def exception_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     real = class_of(trace, cls)
     items = list(args)
     if real is OSError and len(items) >= 2:
@@ -114,7 +114,7 @@ def _group(trace: Trace, real: type, args: list[Value]) -> Value:
     return ExceptionValue(real, args)
 
 
-def exception_init(trace: Trace, obj: ExceptionValue, *args: Value, **kwargs: Value) -> Value:
+def exception_init(trace: Trace, obj: ExceptionValue, /, *args: Value, **kwargs: Value) -> Value:
     accepted = {name for cls in obj.cls.__mro__ for name in KEYWORDS.get(cls, ())}
     unknown = kwargs.keys() - accepted
     if unknown:

@@ -182,7 +182,7 @@ def operator_length_hint(trace: Trace, obj: Value, default: Value = Const(0)) ->
 
 
 @function(operator.call)
-def operator_call(trace: Trace, target: Value, *args: Value, **kwargs: Value) -> Value:
+def operator_call(trace: Trace, target: Value, /, *args: Value, **kwargs: Value) -> Value:
     return call(trace, target, list(args), kwargs)
 
 
@@ -245,7 +245,7 @@ def make_attrgetter(trace: Trace, *args: Value) -> Value:
 
 
 @function(operator.methodcaller)
-def make_methodcaller(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_methodcaller(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if not args:
         trace.throw(TypeError("methodcaller needs at least one argument, the method name"))
     if not issubclass(trace.read(args[0]).python_type(), str):
@@ -300,7 +300,7 @@ BUILDERS.update(dict.fromkeys(GETTERS, getter_from_outside))
 
 
 @method(functools.partial, "__new__")
-def partial_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def partial_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     if not args:
         trace.throw(TypeError("type 'partial' takes at least one argument"))
     target = trace.read(args[0])
@@ -314,7 +314,7 @@ def partial_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Valu
 
 
 @function(functools.partial)
-def make_partial(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_partial(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     return partial_new(trace, Const(functools.partial), *args, **kwargs)
 
 
@@ -334,7 +334,7 @@ def partial_keywords(trace: Trace, obj: Partial) -> Value:
 
 
 @method(functools.partial, "__call__")
-def partial_call(trace: Trace, obj: Partial, *args: Value, **kwargs: Value) -> Value:
+def partial_call(trace: Trace, obj: Partial, /, *args: Value, **kwargs: Value) -> Value:
     return CALL[Partial](trace, obj, list(args), kwargs, False)
 
 

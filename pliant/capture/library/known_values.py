@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def on_constants(real: Callable[..., Any]) -> Callable[..., Value]:
     """A handler that runs `real` if everything it is given is known."""
 
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         real_args = [known_object(arg, trace) for arg in args]
         real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
         try:
@@ -117,7 +117,7 @@ FUNCTIONS[re.sub] = _with_function(FUNCTIONS[re.sub], compiled=False)
 
 
 @function(typing.TypeVar)
-def make_type_variable(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_type_variable(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     real_args = [known_object(arg, trace) for arg in args]
     make: Any = typing.TypeVar
     real = make(*real_args, **{k: known_object(v, trace) for k, v in kwargs.items()})

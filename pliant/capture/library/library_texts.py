@@ -94,7 +94,7 @@ def _plain(real: Any) -> bool:
 
 
 def _on_plain_data(real: Callable[..., Any]) -> Callable[..., Value]:
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         given = [known_object(arg, trace) for arg in args]
         named = {name: known_object(arg, trace) for name, arg in kwargs.items()}
         if not all(map(_plain, (*given, *named.values()))):

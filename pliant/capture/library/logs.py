@@ -201,7 +201,7 @@ def _question(name: str) -> Callable[..., Value]:
 
 
 def _root_log_at(name: str, level: int) -> Callable[..., Value]:
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         if name == "exception":
             kwargs.setdefault("exc_info", boolean(True))
         root = trace.wrap(logging.root, Fixed(logging.root, "logging.root"))

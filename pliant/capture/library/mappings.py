@@ -272,7 +272,7 @@ def ordered_move_to_end(trace: Trace, self: Mapping, key: Value, last: Value = T
 
 @method(dict, "update")
 @method(OrderedDict, "update")
-def dict_update(trace: Trace, self: Mapping, *args: Value, **kwargs: Value) -> Value:
+def dict_update(trace: Trace, self: Mapping, /, *args: Value, **kwargs: Value) -> Value:
     if len(args) > 1:
         trace.throw(TypeError(f"update expected at most 1 argument, got {len(args)}"))
     for other in args:

@@ -87,7 +87,7 @@ def make_bool(trace: Trace, *args: Value) -> Value:
 
 
 @function(int)
-def make_int(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_int(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) != 1 or kwargs or isinstance(values[0], Const):
         return compute(trace, int, values, kwargs)
@@ -140,7 +140,7 @@ def _wrong_result(value: Value, name: str, expected: type, kind: str) -> str:
 
 
 @function(complex)
-def make_complex(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_complex(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) == 1 and isinstance(values[0], TensorValue):
         values = [read_number(trace, values[0])]
@@ -152,7 +152,7 @@ def make_complex(trace: Trace, *args: Value, **kwargs: Value) -> Value:
 
 
 @function(bytes)
-def make_bytes(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_bytes(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     values = [trace.read(arg) for arg in args]
     if len(values) == 1 and not isinstance(values[0], Const | Number):
         result = call_special(trace, values[0], "__bytes__")
@@ -407,7 +407,7 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
     """A function of numbers: objects that are no numbers are converted by their own methods."""
     own = {math.floor: "__floor__", math.ceil: "__ceil__", math.trunc: "__trunc__"}.get(real)
 
-    def mathematical(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def mathematical(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         values = [trace.read(arg) for arg in args]
         if real not in INTEGER_FUNCTIONS:
             values = [make_float(trace, v) if isinstance(v, TensorValue) else v for v in values]
@@ -483,7 +483,7 @@ pure(float.fromhex, int.from_bytes)
 # ---- random numbers: drawing them is in `randomness`, the state itself is known to Python alone
 
 
-def random_state(trace: Trace, *args: Value, **kwargs: Value) -> NoReturn:
+def random_state(trace: Trace, /, *args: Value, **kwargs: Value) -> NoReturn:
     raise Break("random-state", "the random module")
 
 

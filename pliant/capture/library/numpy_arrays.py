@@ -199,7 +199,7 @@ def _result(trace: Trace, node: Any, result: Any, name: str) -> Value:
 def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[..., Value]:
     name = real.__name__
 
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
         if not any(arrays) and on_numbers is not None:
             try:

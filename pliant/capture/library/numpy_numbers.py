@@ -56,7 +56,7 @@ def _is_plain(value: Any) -> bool:
 def _on_numbers(real: Callable[..., Any]) -> Callable[..., Value]:
     name = f"numpy.{real.__name__}"
 
-    def handler(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         try:
             given = [known_object(arg, trace) for arg in args]
             named = {key: known_object(arg, trace) for key, arg in kwargs.items()}

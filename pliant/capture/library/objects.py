@@ -325,7 +325,7 @@ def builtin_repr(trace: Trace, obj: Value) -> Value:
 
 
 @function(str)
-def builtin_str(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def builtin_str(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if not args and not kwargs:
         return Const("")
     if len(args) > 1 or kwargs.keys() - {"object"}:  # decoding bytes
@@ -563,7 +563,7 @@ GET[Namespace] = instance_namespace
 
 
 @method(types.SimpleNamespace, "__new__")
-def namespace_new(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def namespace_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return Namespace(class_of(trace, cls))
 
 

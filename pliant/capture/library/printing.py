@@ -64,7 +64,7 @@ class Printed(Value):
             emit.line(f"{emit.constant(target)}({', '.join(parts)})")
 
 
-def print_later(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def print_later(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     own = _own_output(trace, kwargs)
     if own is not None:
         return _print_into(trace, own, list(args), kwargs)

@@ -154,7 +154,7 @@ for _name, _own in vars(random.Random).items():
         SHORTCUTS.setdefault(_own, _no_number)
 
 
-def make_generator(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def make_generator(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     """`random.Random(seed)`: made where its numbers are drawn."""
     if not args and not kwargs:
         raise Break("random-state", "a generator that is seeded by the system")
@@ -186,7 +186,7 @@ def _numpy_draw(name: str) -> Callable[..., Value]:
     return handler
 
 
-def _numpy_seed(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+def _numpy_seed(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     text, _, _ = _written(trace, list(args), kwargs)
     owner = Const(numpy.random)
     return drawn(trace, owner, "seed", lambda: None, text, NUMPY_STATE)

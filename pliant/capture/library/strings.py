@@ -83,7 +83,7 @@ def join(trace: Trace, self: Const, iterable: Value) -> Value:
 
 
 @method(str, "format")
-def format_method(trace: Trace, self: Const, *args: Value, **kwargs: Value) -> Value:
+def format_method(trace: Trace, self: Const, /, *args: Value, **kwargs: Value) -> Value:
     try:
         real_args = [known_object(arg, trace) for arg in args]
         real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}

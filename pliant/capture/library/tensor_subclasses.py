@@ -70,7 +70,7 @@ for _name, _descriptor in vars(TensorBase).items():
 
 
 @method(TensorBase, "__new__")
-def new_tensor(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+def new_tensor(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     """`Sub(data)` of a class that leaves it to `torch.Tensor`."""
     real = trace.read(cls).constant()
     first = trace.read(args[0]) if args else None

@@ -23,7 +23,7 @@ from pliant.capture.library.torch_targets import apply_of
 from pliant.capture.model import call, get_attribute
 from pliant.capture.native import SHORTCUTS
 from pliant.capture.torch_calls import CONVERT, convert
-from pliant.capture.trace import INLINE, Trace
+from pliant.capture.trace import INLINE, Restart, Trace
 from pliant.capture.value import Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, Function, named
@@ -117,8 +117,13 @@ def call_autograd_function(
         return call(trace, as_value(applied), inline, {}, direct)
     if direct and not torch.is_grad_enabled() and _makes_context(trace, cls):
         trace.inlinable.add(step)  # nothing is recorded, so it is a function like others
-    context = _follow_forward(trace, Const(cls), given, kwargs)
-    result = opaque_call(trace, apply_of(cls), given, kwargs)
+    try:
+        context = _follow_forward(trace, Const(cls), given, kwargs)
+        result = opaque_call(trace, apply_of(cls), given, kwargs)
+    except Break:  # it does something that a node of the graph can't
+        if step in trace.inlinable:
+            raise Restart(step, INLINE) from None
+        raise
     note_applied(trace, cls, context, result)
     return result
 

@@ -120,7 +120,7 @@ def autograd_grad(
 
 
 def _refuse(name: str) -> Any:
-    def refuse(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    def refuse(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         raise Break("tensor-method", f"Tensor.{name}")
 
     return refuse

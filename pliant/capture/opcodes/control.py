@@ -10,6 +10,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.library.stated import branch
 from pliant.capture.model import advance, is_none, iterate, truth
+from pliant.capture.predicted import predicted_way
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Const, Value
 
@@ -28,6 +29,8 @@ def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
 
 def _jumps(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
     found = followed_way(trace, frame, ins, value, jump_on)
+    if found is None:
+        found = predicted_way(trace, frame, ins, value, jump_on)
     return branch(trace, frame, ins, value, jump_on) if found is None else found
 
 
