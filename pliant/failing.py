@@ -15,6 +15,7 @@ from pliant._native import Dispatcher, Entry
 from pliant.base import tracebacks
 from pliant.base.checks import AssumptionFailed
 from pliant.base.errors import PliantError
+from pliant.capture.capture import NotCaptured
 from pliant.runtime import recovery
 from pliant.stages import Captured
 
@@ -33,14 +34,24 @@ def handle(
     graph, code = captured.graph, entry.residual.__code__
     if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
         recovery.restore(captured.undo, graph, error)
-        if isinstance(error, AssumptionFailed):
-            return _run_other_case(dispatcher, entry, values, error.condition, compile_case)
+        failed = _wrong_answer(captured, error)
+        if failed is not None:
+            return _run_other_case(dispatcher, entry, values, failed, compile_case)
         if captured.rerunnable and not isinstance(error, PliantError):
             try:  # the program may handle it, and nothing has been changed yet
                 return recovery.call(dispatcher.fn, values)
             except BaseException as again:
                 error = again
     return recovery.raising(error)
+
+
+def _wrong_answer(captured: Captured, error: BaseException) -> str | None:
+    """The question about data that was answered wrongly when the code was made, if that is why it
+    failed. What tests a prediction depends on the backend: its error has the question in it."""
+    if isinstance(error, AssumptionFailed):
+        return error.condition
+    text = str(error) if captured.predictions else ""
+    return next((about for about, made in captured.predictions if made and about in text), None)
 
 
 def _run_other_case(
@@ -51,7 +62,10 @@ def _run_other_case(
     compile_case: CompileCase,
 ) -> Any:
     answers = _answers_instead(entry, failed)
-    other = _entry_with(dispatcher, values, answers) or compile_case(answers)
+    try:
+        other = _entry_with(dispatcher, values, answers) or compile_case(answers)
+    except NotCaptured:  # where the graph would have to end
+        other = None
     if other is None:
         return recovery.call(dispatcher.fn, values)
     dispatcher.install(other)  # to be tried first
@@ -61,7 +75,8 @@ def _run_other_case(
 def _answers_instead(entry: Entry, failed: str) -> dict[str, bool]:
     """The answers that were assumed up to the one that failed, and the other one to that."""
     answers = {}
-    for key, answer in entry.info.captured.assumptions:
+    captured: Captured = entry.info.captured
+    for key, answer in (*captured.predictions, *captured.assumptions):
         answers[key] = answer if key != failed else not answer
         if key == failed:
             break
@@ -73,7 +88,8 @@ def _entry_with(
 ) -> Entry | None:
     """An entry that fits the call and was compiled with these answers."""
     for entry in dispatcher.entries:
-        assumed = dict(entry.info.captured.assumptions)
+        captured: Captured = entry.info.captured
+        assumed = dict((*captured.predictions, *captured.assumptions))
         if answers.items() <= assumed.items() and entry.tree.check(values) is None:
             return entry
     return None

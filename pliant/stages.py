@@ -74,6 +74,7 @@ class Captured:
     notes: Teller = field(default_factory=Teller)  # what happened to sizes, for the log
     symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
     assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
+    predictions: tuple[tuple[str, bool], ...] = ()  # branches on data: whether predicted
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
 
 

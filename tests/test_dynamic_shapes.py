@@ -109,7 +109,8 @@ def test_many_small_tensors_of_any_size() -> None:
     draw = random.Random(0)
 
     def features() -> list[torch.Tensor]:
-        return [randn(draw.choice([0, 1, 2, draw.randint(3, 50)]), 4) for _ in range(100)]
+        sizes = [draw.choice([0, 1, 2, draw.randint(3, 50)]) for _ in range(100)]
+        return [randn(size, 4).double() for size in sizes]
 
     def pooled(tensors):
         together = torch.cat(tensors)

@@ -19,7 +19,7 @@ import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
 from pliant.base import events
 from pliant.base.options import config
-from pliant.emit.host import Operator, Sequencer, View, stored_by, symbols_of
+from pliant.emit.host import Float, Operator, Sequencer, View, stored_by, symbols_of
 from pliant.graph.ir import Function, Window
 from pliant.graph.lower import Extern, Lowered, Place, lower
 from pliant.graph.record import NotRecorded, record
@@ -105,7 +105,7 @@ def assemble(
         if isinstance(item, Group):
             made.run(item, stored(at, item))
         else:
-            made.call(_operator(item), item.makes)
+            made.call(_operator(item), item.makes, item.what.node.defines)
     for index, times in function.times.items():
         made.steps += [("wrote", index)] * times
     outputs = [_output(made, item, lowered) for item in lowered.outputs]
@@ -123,7 +123,7 @@ def _clone(real: torch.Tensor) -> Operator:
 def _operator(call: Call) -> Operator:
     """The call with its arguments in the order of the schema."""
     extern: Extern = call.what
-    if isinstance(extern.node.func, Whole):
+    if not isinstance(extern.node.func, torch._ops.OpOverload):
         given = tuple(map(_argument, (*extern.args, *extern.kwargs.values())))
         return Operator(extern.node.name, "", given, extern.node.func)
     schema = extern.node.func._schema
@@ -153,10 +153,16 @@ def _argument(value: Any) -> Any:
         memory = value.memory
         return View(memory.of, value.sizes, memory.strides, memory.offset, value.dtype)
     if isinstance(value, FloatExpr):
-        raise NotRecorded("a symbolic float as an argument of an operator")
+        return _float(value)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_argument, value))
     return value
+
+
+def _float(value: FloatExpr) -> Float:
+    if value.op != "fsymbol":
+        raise NotRecorded("a float that is computed from others")
+    return Float(float_bits(value))
 
 
 def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
@@ -177,7 +183,7 @@ def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
     if isinstance(item, Expr):
         return ("value", made.value(item))
     if isinstance(item, FloatExpr):
-        raise NotRecorded("a symbolic float as a result")
+        return ("float", made.values[_float(item).bits])
     if hasattr(item, "symbols"):
         return ("bool", made.value(item))
     return ("object", item)

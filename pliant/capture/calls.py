@@ -36,7 +36,6 @@ from pliant.capture.values.functions import (
     BuiltinMethod,
     CompiledFunction,
     Function,
-    Partial,
     named,
 )
 from pliant.capture.values.generators import Generator
@@ -391,13 +390,6 @@ def _is_pure(real: Any) -> bool:
     return isinstance(real, types.BuiltinFunctionType) and type(receiver) in FOLDABLE
 
 
-def call_partial(
-    trace: Trace, target: Partial, args: list[Value], kwargs: dict[str, Value], direct: bool
-) -> Value:
-    merged = {**target.keywords, **kwargs}
-    return call(trace, target.function, [*target.args, *args], merged, direct)
-
-
 def call_compiled(
     trace: Trace,
     target: CompiledFunction,
@@ -412,4 +404,3 @@ CALL[Function] = call_function
 CALL[CompiledFunction] = call_compiled
 CALL[BuiltinMethod] = call_builtin_method
 CALL[Const] = call_constant
-CALL[Partial] = call_partial

@@ -38,7 +38,7 @@ class Lasting:
     guarded: bool = False  # an operation is in a part of the program that handles failures
     # Branches on data that the graph tests: the step of each, and the break it would be.
     asserted: list[tuple[int, Break]] = field(default_factory=list)
-    # Those of them whose outcome was told in advance; None: that is not to be done.
+    # Branches on data, and whether they were told in advance; None: that is not to be done.
     predicted: dict[str, bool] | None = None
 
     def __bool__(self) -> bool:

@@ -2,7 +2,8 @@
 
 Nodes call the very functions and methods that the user called. Placeholders are named after where
 their tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and,
-for PyTorch's own printers, the same as text (`meta["stack_trace"]`).
+for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result has numbers
+in it that are in the data has their symbols (`meta["symbols"]`), in the order in which they came.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import fx
 
 from pliant.base.position import Position
 from pliant.guards.source import Source
+from pliant.sym.frozen import SYMBOLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class GraphBuilder:
         self._kept: set[fx.Node] = set()
         self._after_inputs: fx.Node | None = None
         self.root = torch.nn.Module()  # holds what nodes refer to by name
+        self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
 
     def attribute(self, wish: str, real: Any) -> fx.Node:
         """An object that is neither tensor nor plain data, kept by the graph's module."""
@@ -106,6 +109,9 @@ class GraphBuilder:
         kind = "call_method" if isinstance(target, str) else "call_function"
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["stack"] = stack
+        made = self.new_symbols()
+        if made:
+            node.meta[SYMBOLS] = made
         if effect:
             self._effectful.add(node)
         return node

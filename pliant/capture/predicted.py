@@ -57,20 +57,19 @@ def predicted_way(
         jumps = bool(value.real) is jump_on
     if jumps is None:
         return None
-    about = f"the branch on data at {trace.stack()[-1]}"
-    answer = jumps is jump_on
-    if about in trace.sizes.env.answers:
-        trace.lasting.predicted[about] = trace.sizes.env.answers[about]
+    position = trace.stack()[-1]
+    about = f"the truth of a tensor at {position.file}:{position.line}"
+    good = trace.lasting.predicted[about] = trace.sizes.env.answers.get(about, True)
+    if not good:
         return None
-    trace.lasting.predicted[about] = answer
-    add_test(trace, frame, value, answer, about)
+    add_test(trace, frame, value, jumps is jump_on, about)
     return jumps
 
 
 def _stays_in_loop(frame: Frame, ins: Instruction) -> bool | None:
     """Whether the jump is the way that goes on with a loop of few rounds, where the other one
     leaves it at once. None: neither does."""
-    if not frame.stack or remaining(frame.stack[-1]) > ROUNDS:
+    if len(frame.stack) < 2 or remaining(frame.stack[-2]) > ROUNDS:  # below what decides
         return None
     # The first thing that `break` does is to drop the iterator.
     stays, jumps = (frame.instructions[to].op == "POP_TOP" for to in (frame.index + 1, ins.value))

@@ -145,11 +145,22 @@ def input_shapes(trace: Trace) -> Shapes:
     found: list[Any] = []
     for known in trace.graph.inputs:
         if isinstance(known.example, torch.Tensor):
-            fake = trace.world.from_real(known.example)
-            found.append(Layout(_known(env, fake.size()), _known(env, fake.stride())))
+            found.append(_layout(trace, known.example))
         else:
             found.append(numbers.get(known.source))
     return Shapes(env, tuple(found))
+
+
+def _layout(trace: Trace, example: torch.Tensor) -> Layout | None:
+    """None for a tensor that the program gave another shape: how it looked before is forgotten."""
+    env = trace.sizes.env
+    fake = trace.world.from_real(example)
+    layout = Layout(_known(env, fake.size()), _known(env, fake.stride()))
+    for now, before in ((layout.sizes, example.size()), (layout.strides, example.stride())):
+        hints = [env.hint_or(n, b) for n, b in zip(now, before)]
+        if len(now) != len(before) or hints != list(before):
+            return None
+    return layout
 
 
 def _known(env: ShapeEnv, numbers: Sequence[Any]) -> tuple[Expr, ...]:

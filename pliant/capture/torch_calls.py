@@ -78,6 +78,10 @@ NOT_FACTS = frozenset(
 GUARDED_FACTS = frozenset({"is_leaf", "retains_grad", "name", "names"})
 
 
+# Functions that look at data, or call one of the program's functions: they are followed.
+PYTHON_CODE = frozenset({"gaussian_nll_loss", "triplet_margin_with_distance_loss"})
+
+
 def is_operation(real: Any) -> bool:
     """Whether a callable is one of PyTorch's operations on tensors."""
     if isinstance(real, types.BuiltinFunctionType):
@@ -86,7 +90,9 @@ def is_operation(real: Any) -> bool:
         module = getattr(real.__self__, "__name__", None)
         return module in C_MODULES or (real.__self__ is None and real.__module__ == "torch")
     if isinstance(real, types.FunctionType):
-        return real.__module__ in PYTHON_MODULES and real.__name__ not in NOT_OPERATIONS
+        name = real.__name__
+        known = name in NOT_OPERATIONS or name in PYTHON_CODE
+        return real.__module__ in PYTHON_MODULES and not known
     return isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
 
 
@@ -156,6 +162,8 @@ def record(
     if writes:
         about_to_write(trace, function, result.mutated)
     trace.writes_tensors |= writes
+    if name in OFFSET_AT and (len(args) > OFFSET_AT[name] or "storage_offset" in kwargs):
+        assume_method(trace, trace.read(args[0]), "storage_offset")
     effect = writes or result.random
     trace.changes += effect
     if not effect and not reads_data and not _has_tensor(result.value):
@@ -466,6 +474,9 @@ ITEM_METHODS: dict[str, Callable[..., Any]] = {
     "__getitem__": operator.getitem,
     "__setitem__": operator.setitem,
 }
+
+# Functions that count from the start of the memory, if they are given this argument.
+OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_scatter": 4}
 
 # Methods whose answer does not follow from what every tensor from outside is guarded by.
 GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})

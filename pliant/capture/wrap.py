@@ -22,7 +22,7 @@ from pliant._native import Dispatcher, is_python_class
 from pliant.capture.helpers import as_plain
 from pliant.capture.inputs import Layout
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import Const, Unread, Value
+from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.functions import (
     BoundMethod,
@@ -274,14 +274,20 @@ def _compiled(trace: Trace, real: Dispatcher, source: Source) -> Value:
 
 def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, type(real))
+    called, given, named = (
+        functools.partial.__dict__[name].__get__(real) for name in ("func", "args", "keywords")
+    )
+    if real.func is not called or real.args is not given or real.keywords is not named:
+        raise Break("unsupported", f"a {type(real).__name__} with attributes of its own")
     args, keywords = Attr(source, "args"), Attr(source, "keywords")
-    trace.guard(Kind.LENGTH, args, len(real.args))
-    trace.guard(Kind.KEYS, keywords, tuple(real.keywords))
+    trace.guard(Kind.LENGTH, args, len(given))
+    trace.guard(Kind.KEYS, keywords, tuple(named))
     return Partial(
         type(real),
-        Unread(real.func, Attr(source, "func")),
-        [Unread(item, SeqItem(args, i)) for i, item in enumerate(real.args)],
-        {key: Unread(item, DictItem(keywords, key)) for key, item in real.keywords.items()},
+        Unread(called, Attr(source, "func")),
+        [Unread(item, SeqItem(args, i)) for i, item in enumerate(given)],
+        {key: Unread(item, DictItem(keywords, key)) for key, item in named.items()},
+        real,
         source,
     )
 
@@ -362,5 +368,6 @@ BY_BASE: tuple[tuple[Any, Builder], ...] = (
     ((torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace), _same_constant),
     ((list, tuple), _sequence),
     (dict, _mapping),
+    (functools.partial, _partial),
     (PLAIN_BASES, _subclass_constant),
 )

@@ -42,6 +42,13 @@ class View:
     dtype: torch.dtype
 
 
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A float whose bits are the value of a symbol."""
+
+    bits: Expr
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """An operator of PyTorch: its schema's arguments in order, as the launcher reads them once
@@ -64,6 +71,7 @@ class Sequencer:
     computes: list[tuple[Any, ...]] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     returned: dict[int, object] = field(default_factory=dict)  # by slot
+    late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
     _views: dict[Any, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -81,7 +89,14 @@ class Sequencer:
             order = [s for s, _ in sorted(self.values.items(), key=lambda item: item[1])]
             program = compile_program(expr, order)
             found = self.values[expr] = len(self.values)
-            self.computes.append(("compute", found, program.numbers()))
+            steps = self.computes if self.late.isdisjoint(expr.symbols) else self.steps
+            steps.append(("compute", found, program.numbers()))
+        return found
+
+    def find(self, symbol: Expr) -> int:
+        """The place of a number that a step will tell."""
+        self.late.add(symbol)
+        found = self.values[symbol] = len(self.values)
         return found
 
     def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
@@ -149,16 +164,27 @@ class Sequencer:
 
     # ---- calls
 
-    def call(self, operator: Operator, makes: Sequence[Definition]) -> None:
+    def call(
+        self, operator: Operator, makes: Sequence[Definition], finds: Sequence[Any] = ()
+    ) -> None:
+        """`finds`: the numbers that come out, as `graph.ir.Found`."""
         args = [self._argument(arg) for arg in operator.args]
         for made in makes:
             self.slots[made] = self.new_slot()
-        results = [self.slots[made] for made in makes]
+        results = [("slot", self.slots[made]) for made in makes]
+        sizes = [found for found in finds if found.what in ("size", "stride")]
+        for found in finds:
+            place = self.find(found.symbol)
+            if found not in sizes:
+                results.append(("value" if found.what == "int" else found.what, place))
         if operator.python is not None:
-            found = [("slot", slot) for slot in results]
-            self.steps.append(("python", operator.python, args, found))
+            self.steps.append(("python", operator.python, args, results or [("drop",)]))
         else:
             self.steps.append(("call", operator.name, operator.overload, args, results))
+        for found in sizes:
+            slot = self.slots[makes[found.result]]
+            read = ("read", self.values[found.symbol], slot, found.what, found.dim)
+            self.steps.append(read)
 
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, View):
@@ -167,6 +193,8 @@ class Sequencer:
             return ("value", self.value(value))
         if isinstance(value, Cond):
             return ("bool", self.value(value))
+        if isinstance(value, Float):
+            return ("float", self.values[value.bits])
         if isinstance(value, (list, tuple)) and any(map(_moves, value)):
             return ("list", [self._argument(item) for item in value])
         return ("none",) if value is None else ("const", value)
@@ -213,7 +241,7 @@ def _as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
 def _moves(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_moves, value))
-    return isinstance(value, (View, Expr, Cond))
+    return isinstance(value, (View, Expr, Cond, Float))
 
 
 def _slots_in(step: tuple[Any, ...]) -> set[int]:
@@ -231,9 +259,10 @@ def _slots_in(step: tuple[Any, ...]) -> set[int]:
     if kind == "kernel":
         found.update(slot for slot in step[2] if slot >= 0)
     elif kind == "call":
-        for arg in step[3]:
+        for arg in (*step[3], *step[4]):
             look(arg)
-        found.update(step[4])
+    elif kind == "read":
+        found.add(step[2])
     elif kind == "python":
         for arg in (*step[2], *step[3]):
             look(arg)

@@ -48,7 +48,7 @@ class Compiler:
         )
         self.target: Target = target_of(found)
         self._machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=self.cpu, features=self.features, opt=LEVEL, jit=True
+            cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
         )
         self._jit = llvm.create_lljit_compiler(self._machine)
         self._loaded: dict[str, Compiled] = {}
@@ -70,7 +70,8 @@ class Compiler:
     def _identity(self) -> tuple[str, ...]:
         """What object code depends on beside the text."""
         versions = (pliant.__version__, llvmlite.__version__, str(llvm.llvm_version_info))
-        return (*versions, self._machine.triple, self.cpu, self.features, str((LEVEL, PASSES)))
+        settings = str((LEVEL, MODEL, PASSES))
+        return (*versions, self._machine.triple, self.cpu, self.features, settings)
 
     def _from_disk(self, key: str) -> Compiled | None:
         cache = from_environment()
@@ -127,6 +128,9 @@ class Compiler:
 
 
 LEVEL: Final = 2
+MODEL: Final = {"reloc": "pic", "codemodel": "small"}
+"""Constants are found relative to the code, which is loaded together with them. With addresses of
+64 bits (the default here) each needs a register of its own, and loops run out of them."""
 PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
 
 

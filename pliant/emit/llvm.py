@@ -21,7 +21,7 @@ from typing import Final
 
 from pliant.emit import llvm_reduce as reduce
 from pliant.emit.llvm_index import IndexWriter
-from pliant.emit.llvm_lanes import Target, plan, stride
+from pliant.emit.llvm_lanes import Target, near, plan, stride
 from pliant.emit.llvm_memory import Memory, Place
 from pliant.emit.llvm_ops import OPS, REGISTER, bitcast, cast
 from pliant.emit.llvm_text import Code, Reg, literal
@@ -100,44 +100,68 @@ class _Writer:
         last = self.code.binary("udiv", end, safe)
         last = self.code.select(start.compare("lt", stop), last, first)
 
-        def row(number: Reg) -> None:
+        outer = grid[:-1]
+        extents = [self.extent(loop) for loop in outer]
+
+        def row(number: Reg, *place: Reg) -> Sequence[Reg]:
             before = number * width
             low = self.code.intrinsic("smax", start - before, 0)
             high = self.code.intrinsic("smin", stop - before, width)
-            self._place(grid[:-1], number)
+            for loop, at in zip(outer, place):
+                self._bind(loop.var, at)
             self.loop(grid[-1], low, high)
+            return self._next(extents, place)
 
-        self.count(first, last, 1, row)
+        self.count(first, last, 1, row, self._place(extents, first))
 
-    def _place(self, outer: Sequence[Loop], number: Reg) -> None:
+    def _place(self, extents: Sequence[Reg], number: Reg) -> list[Reg]:
         """The variables of the outer loops, from the number of the row."""
-        for loop in reversed(outer[1:]):
-            width = self.extent(loop)
-            width = self.code.select(width.compare("eq", 0), 1, width)
-            self._bind(loop.var, self.code.binary("urem", number, width))
-            number = self.code.binary("udiv", number, width)
-        self._bind(outer[0].var, number)
+        found: list[Reg] = []
+        for extent in reversed(extents[1:]):
+            safe = self.code.select(extent.compare("eq", 0), 1, extent)
+            found.append(self.code.binary("urem", number, safe))
+            number = self.code.binary("udiv", number, safe)
+        return [number, *reversed(found)]
+
+    def _next(self, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
+        """The variables in the row after that: divisions take longer than a short row."""
+        found: list[Reg] = []
+        one: Reg | int = 1
+        for extent, at in zip(reversed(extents[1:]), reversed(place[1:])):
+            after = at + one
+            wraps = after.compare("eq", extent)
+            found.append(self.code.select(wraps, 0, after))
+            one = self.code.convert("zext", wraps, "i64")
+        return [place[0] + one, *reversed(found)]
 
     # Loops
 
-    def count(self, low: Reg, high: Reg, by: int | Reg, body: Callable[[Reg], None]) -> None:
-        """A loop; the states of reductions go round in it."""
+    def count(
+        self,
+        low: Reg,
+        high: Reg,
+        by: int | Reg,
+        body: Callable[..., Sequence[Reg] | None],
+        also: Sequence[Reg] = (),
+    ) -> None:
+        """A loop; the states of reductions go round in it, and what else is given: the body is
+        called with that and returns what the next iteration gets."""
         code = self.code
         head, inside, after, before = code.label(), code.label(), code.label(), code.block
         carried = list(self.states.items())
         code.do(f"br label %{head}")
         code.start(head)
         place = len(code.lines)
-        entering = [low] + [reg for _, state in carried for reg in state]
+        entering = [low, *also] + [reg for _, state in carried for reg in state]
         at, *looped = [code.define("", reg.type, reg.lanes) for reg in entering]
-        rest = iter(looped)
+        rest = iter(looped[len(also) :])
         self.states = {value: tuple([next(rest) for _ in state]) for value, state in carried}
         inner = dict(self.states)
         code.do(f"br {at.compare('lt', high)}, label %{inside}, label %{after}")
         code.start(inside)
         with self.scope():
-            body(at)
-        leaving = [at + by] + [reg for value, _ in carried for reg in self.states[value]]
+            then = body(at, *looped[: len(also)]) or ()
+        leaving = [at + by, *then] + [reg for value, _ in carried for reg in self.states[value]]
         end = code.block
         code.do(f"br label %{head}")
         for i, (reg, first, again) in enumerate(zip([at, *looped], entering, leaving)):
@@ -317,6 +341,8 @@ class _Writer:
             return Place(value.buffer, at, at.lanes)
         if step is ZERO or step is ONE:
             return Place(value.buffer, self.index(index), 1 if step is ZERO else self.lanes)
+        if near(step):
+            return Place(value.buffer, self.index(index), self.lanes, step.value or 1)
         at = self.index(index) + self.code.numbers(self.lanes) * self.index(step)
         return Place(value.buffer, at, self.lanes)
 

@@ -81,7 +81,15 @@ def _cost(loop: Loop) -> tuple[int, int]:
         if value.op in MEMORY and value.index is not None
     ]
     close = len([s for s in strides if s is ONE])
-    return len([s for s in strides if s is not ONE and s is not ZERO]), close
+    return len([s for s in strides if s not in (ONE, ZERO) and not near(s)]), close
+
+
+# Steps other than 1 with which a vector is loaded whole and its lanes picked out.
+STEPS: Final = frozenset({-1, 2, 3, 4})
+
+
+def near(step: Expr | None) -> bool:
+    return step is not None and step.value in STEPS
 
 
 # Roughly how many instructions an operation needs, where it is not one.
@@ -98,13 +106,29 @@ def _lanes(loop: Loop, target: Target) -> int:
     short and has reductions: over lanes, because each addition waits for the one before it; over
     rows, because a row should be read in long pieces."""
     body = list(values(loop.body))
-    widths = {v.type.bits // 8 for v in body if v.op is not Op.IOTA}
+    differ = _differing(loop, body)
+    widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
     reduces = any(v.op in REDUCTIONS for v in body)
     if reduces and sum([_weight(v) for v in body]) <= CHEAP:
         lanes *= 4 if loop.kind is Kind.REDUCTION else 8
     return lanes
+
+
+def _differing(loop: Loop, body: list[Value]) -> set[Value]:
+    """The values that are not the same in all lanes: only these need vectors."""
+    variables, found = {loop.var}, set()
+    for value in body:
+        index = value.index
+        if value.op is Op.AS_INDEX:
+            if value.args[0] in found and index is not None:
+                variables.add(index)
+        elif (index is not None and not variables.isdisjoint(index.symbols)) or any(
+            arg in found for arg in value.args
+        ):
+            found.add(value)
+    return found
 
 
 def _weight(value: Value) -> int:

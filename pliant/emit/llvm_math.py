@@ -18,6 +18,7 @@ from typing import Final
 from pliant.emit.llvm_text import Code, Reg, rounded, vector
 
 INF: Final = math.inf
+NAN: Final = math.nan
 LN2: Final = math.log(2)
 LOG2_E: Final = math.log2(math.e)
 

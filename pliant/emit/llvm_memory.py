@@ -1,7 +1,8 @@
 """Loads and stores in lanes.
 
 The one idea: an access is uniform (one place for all lanes), close (a vector in memory) or
-scattered (a place for each lane), and each may be masked. Accesses to different buffers are marked
+scattered (a place for each lane), and each may be masked. Places that are a few elements apart are
+loaded with what is between them, and picked out. Accesses to different buffers are marked
 as not overlapping, so that LLVM may move what stays the same out of loops.
 """
 
@@ -18,15 +19,22 @@ from pliant.loop.types import Type
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access is: `index` has a lane for each place; `lanes` are those of the value."""
+    """Where an access is: `index` has a lane for each place; `lanes` are those of the value. If it
+    has one lane only, the others follow in steps of `step`."""
 
     buffer: Buffer
     index: Reg
     lanes: int
+    step: int = 1
 
     @property
     def scattered(self) -> bool:
         return self.index.lanes > 1
+
+    def spelled_out(self) -> Place:
+        """With an index for each lane."""
+        code = self.index.code
+        return Place(self.buffer, self.index + code.numbers(self.lanes) * self.step, self.lanes)
 
     def scatter(self, lanes: int) -> Place:
         return Place(self.buffer, self.index.code.spread(self.index, lanes), lanes)
@@ -45,8 +53,12 @@ class Memory:
         """Where the mask is false, 0."""
         if mask is not None and mask.lanes > place.lanes:
             place = place.scatter(mask.lanes)
+        if place.step != 1 and mask is not None:
+            place = place.spelled_out()
         t = place.buffer.type
-        if mask is None and not place.scattered:
+        if place.step != 1:
+            found = self._picked_load(place)
+        elif mask is None and not place.scattered:
             found = self._plain_load(place, self._pointer(place))
         elif place.lanes == 1:
             assert mask is not None
@@ -59,6 +71,8 @@ class Memory:
 
     def store(self, place: Place, value: Reg, mask: Reg | None) -> None:
         """Of lanes that go to one place, some one stays."""
+        if place.step != 1:
+            place = place.spelled_out()
         if mask is not None and mask.lanes > 1 and place.lanes == value.lanes == 1:
             mask = self.code.any_lane(mask)  # one place, one value: whether any lane stores it
         lanes = max(value.lanes, mask.lanes if mask is not None else 1)
@@ -87,6 +101,21 @@ class Memory:
         return self.code.define(
             f"load {vector(type, place.lanes)}, {pointer}, {rest}", type, place.lanes
         )
+
+    def _picked_load(self, place: Place) -> Reg:
+        """All from the first element to the last one, and nothing beyond, in as many vectors as the
+        step is long; then those that are wanted."""
+        lanes, step = place.lanes, abs(place.step)
+        span = step * (lanes - 1) + 1
+        first = place.index if place.step > 0 else place.index - (span - 1)
+        starts = [*range(0, lanes * (step - 1), lanes), span - lanes]
+        parts = [
+            self._plain_load(part, self._pointer(part))
+            for part in [Place(place.buffer, first + start, lanes) for start in starts]
+        ]
+        found = [min(at // lanes, step - 1) for at in range(0, span, step)]
+        picked = [p * lanes + step * i - starts[p] for i, p in enumerate(found)]
+        return self.code.picked(parts, picked if place.step > 0 else picked[::-1])
 
     def _masked_load(self, place: Place, mask: Reg | None) -> Reg:
         type = MEMORY[place.buffer.type]

@@ -215,7 +215,10 @@ def best(sign: int, skip_nan: bool = False) -> Emit:
             )
         a, b = code.together(a, b)
         found = code.select(a.compare("gt" if sign > 0 else "lt", b), a, b)
-        return code.select(b.is_nan() if skip_nan else a.is_nan(), a, found)
+        if skip_nan:
+            return code.select(b.is_nan(), a, found)
+        # Not `a`, which is nan too: LLVM would join the two choices and lose the instruction.
+        return code.select(a.is_nan(), math.NAN, found)
 
     return emit
 

@@ -223,6 +223,24 @@ class Code:
             return found
         return self.define(f"extractelement <1 x {a.type}> {found.text}, i64 0", a.type, 1)
 
+    def picked(self, regs: Sequence[Reg], lanes: Sequence[int]) -> Reg:
+        """Lanes of the registers, counted through all of them."""
+        first, *others = regs
+        for other in others:
+            more = other if other.lanes == first.lanes else self._longer(other, first.lanes)
+            first = self._shuffled(first, more, range(first.lanes + other.lanes))
+        return self._shuffled(first, None, lanes)
+
+    def _longer(self, a: Reg, lanes: int) -> Reg:
+        """With lanes at the end that are anything."""
+        return self._shuffled(a, None, [*range(a.lanes), *[0] * (lanes - a.lanes)])
+
+    def _shuffled(self, a: Reg, b: Reg | None, lanes: Sequence[int]) -> Reg:
+        other = b.text if b is not None else "poison"
+        picked = ", ".join([f"i32 {lane}" for lane in lanes])
+        text = f"shufflevector {a}, {a.full_type} {other}, <{len(lanes)} x i32> <{picked}>"
+        return self.define(text, a.type, len(lanes))
+
     def numbers(self, lanes: int) -> Reg:
         """0, 1, 2, ... in the lanes, as i64."""
         listed = ", ".join([f"i64 {i}" for i in range(lanes)])

@@ -357,6 +357,17 @@ def _picks(t: Fake, dim: int, index: Fake) -> bool:
     return all(a <= b for d, (a, b) in pairs if d != dim % t.dim())
 
 
+def _grid_sampler_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """PyTorch has this as a long list of other operators, which takes seconds."""
+    t, grid = args[:2]
+    usual = t.dim() == grid.dim() == 4 and t.dtype is grid.dtype and t.is_floating_point()
+    if not usual or not (t.is_cpu and grid.is_cpu and is_contiguous(t)):
+        return None
+    if t.size(0) != grid.size(0) or grid.size(3) != 2 or t.size(2) == 0 or t.size(3) == 0:
+        return None
+    return dense((t.size(0), t.size(1), grid.size(1), grid.size(2)), t.dtype, device)
+
+
 def _pixel_shuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, factor = args
     if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
@@ -585,6 +596,7 @@ def _fill_table() -> None:
     _add(_scatter, "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
     _add(_scatter, "scatter_.src", "scatter_.value", "scatter_add_", "scatter_reduce_.two")
     _add(_pixel_shuffle, "pixel_shuffle")
+    _add(_grid_sampler_cpu, "grid_sampler_2d")
     _add(_pixel_unshuffle, "pixel_unshuffle")
     _add(_index, "index.Tensor")
     _add(_triangle, "tril", "triu")

@@ -37,6 +37,17 @@ class Scalar:
     tensor: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A number that is in the data: the symbol (of a float, its bits), and what tells it: the size
+    or stride of a result, or the result itself ("int", "float", "bool")."""
+
+    symbol: Expr
+    what: str
+    result: int = 0
+    dim: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """A call of an operator; in its arguments a `Tensor` for each tensor, an expression for each
@@ -49,6 +60,7 @@ class Node:
     results: tuple[Tensor, ...] = ()
     view: bool = False
     effect: bool = False  # it has to be called even if nobody needs the result
+    defines: tuple[Found, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -236,7 +236,8 @@ class _Lowerer:
         self._take()
         makes = tuple([self._given(t, f"r{len(self.steps)}_{i}") for i, t in enumerate(node.results)])
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
-        self.steps.append(Call(reads, makes, Extern(node, args, kwargs)))
+        finds = tuple([found.symbol for found in node.defines])
+        self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds))
         self.done.called[f"{node.name}: {why}"] += 1
 
     def _place(self, value: Any) -> Any:

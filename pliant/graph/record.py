@@ -12,32 +12,32 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import fx
 from torch.autograd import forward_ad
 
-from pliant.base.checks import check, forbid
+from pliant.base.checks import assume, check, forbid
 from pliant.fake.calls import is_number
-from pliant.fake.composites import STAND_INS
+from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
-from pliant.fake.rules import needs_data
 from pliant.fake.tensor import Fake, make
 from pliant.fake.world import World
-from pliant.graph.ir import Function, Node, Scalar, Tensor, Window
-from pliant.graph.scatter import written_back
-from pliant.graph.whole import write_whole
-from pliant.ops.lowering import RULES, contiguous
+from pliant.graph.forms import FUNCTIONAL_FORMS, INSTEAD, OUT_TO, WHOLE
+from pliant.graph.ir import Found, Function, Node, Scalar, Tensor, Window
+from pliant.graph.scatter import memory_of, written_back
+from pliant.graph.whole import Whole, on_new_memory, write_whole
+from pliant.ops.lowering import RULES, contiguous, float_bits
+from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr, integer
 from pliant.sym.floats import FloatExpr
-from pliant.sym.frozen import FrozenEnv, Layout, Shapes, Undecided
+from pliant.sym.frozen import SYMBOLS, FrozenEnv, Layout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 
@@ -92,12 +92,15 @@ def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Funct
 class Recorder(World):
     """A world that writes down what is run in it."""
 
+    env: FrozenEnv
+
     def __init__(self, env: FrozenEnv) -> None:
         super().__init__(env)
         self.function = Function()
         self.above: Any = None  # the dispatch keys of the caller
         self._aliases: dict[int, tuple[Fake, Alias]] = {}
         self._quiet = 0
+        self.known: set[Any] = set()  # the symbols whose value is there when the code runs
 
     def forget(self) -> None:
         self._aliases.clear()
@@ -125,6 +128,7 @@ class Recorder(World):
 
     def add_input(self, fake: Fake, index: int, shared: bool) -> None:
         value = self.tensor(fake)
+        self.known.update(n for n in (*value.sizes, *value.strides) if n.op == "symbol")
         self.function.inputs.append(value)
         self._name(fake, Alias(Base(value, index, shared=shared), value, 0))
 
@@ -248,12 +252,21 @@ class Recorder(World):
             made.append(value)
             self._name(fake, Alias(Base(value), value, 0))
         node.results = tuple(made)
+        node.defines = tuple(self._found(made))
+        node.effect |= bool(node.defines)
         self.function.nodes.append(node)
         return node
 
+    def _found(self, results: Sequence[Tensor]) -> Iterator[Found]:
+        """Sizes and strides that nobody knew before."""
+        for at, tensor in enumerate(results):
+            for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
+                for dim, number in enumerate(numbers):
+                    if number.op == "symbol" and number not in self.known:
+                        self.known.add(number)
+                        yield Found(number, what, at, dim)
+
     def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if needs_data(op.name, args, kwargs):
-            raise NotRecorded(op.name)
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             raise NotRecorded(f"{op.name} in training")
         result = self._answer(op, args, kwargs)
@@ -277,6 +290,8 @@ class Recorder(World):
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
         parent = self.alias(args[0])
+        if op.name == "aten.as_strided.default":
+            parent = memory_of(self, parent, result)
         given = (None, *map(self.given, args[1:]))
         named = {name: self.given(value) for name, value in kwargs.items()}
         source = self.value(parent)
@@ -341,6 +356,8 @@ class Recorder(World):
         before = (target.size(), target.stride())
         if op.name == "aten.copy_.default":
             new = self._copied(target, args[1])
+        elif op.draws is not None and not self._dense(target) and op.draws(args, kwargs):
+            new = self._drawn(op, target, args, kwargs)
         else:
             new = self._computed(op, target, args, kwargs)
         self.store(target, new)
@@ -363,6 +380,22 @@ class Recorder(World):
         if type(result) is not Fake:
             raise NotRecorded(f"{op.name} has several results")
         return self._as(result, target)
+
+    def _dense(self, fake: Fake) -> bool:
+        return self.numbers(fake.stride()) == contiguous(self.numbers(fake.size()))
+
+    def _drawn(self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fake:
+        """Which element gets which random number depends on the layout: new memory with the same
+        one is written to."""
+        if target is not args[0]:
+            raise NotRecorded(f"{op.name} writes to a tensor that is not its first argument")
+        layout = (target.size(), target.stride(), 0, target.dtype, target.device)
+        made = make(self._self, *layout)
+        taken = tuple(map(self.given, args))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        whole = Whole(partial(on_new_memory, op.func), tuple(named))
+        self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [made])
+        return made
 
     def _copied(self, target: Fake, source: Any) -> Fake:
         if type(source) is not Fake:
@@ -413,7 +446,24 @@ class Recorder(World):
         raise NotRecorded(op.name)
 
     def record_data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise NotRecorded(op.name)
+        """`item()`: a number that is in the data."""
+        if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
+            raise NotRecorded(op.name)
+        number = scalar(self.env, args[0].dtype, op.name)
+        if number is None:
+            raise NotRecorded("a complex number")
+        expr = from_torch(number)
+        kind = "int"
+        if isinstance(expr, FloatExpr):
+            expr, kind = float_bits(expr), "float"
+        elif isinstance(expr, Cond):
+            expr, kind = expr.args[0], "bool"
+        self.known.add(expr)
+        func = torch.ops.aten._local_scalar_dense.default
+        node = Node("aten._local_scalar_dense.default", func, (self.given(args[0]),), {})
+        node.effect, node.defines = True, (Found(expr, kind),)
+        self.function.nodes.append(node)
+        return number
 
 
 _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any]], Any]]] = {
@@ -426,78 +476,6 @@ _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any
 }
 
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
-
-def _batch_norm(*args: Any) -> Any:
-    """With the operator's order of arguments."""
-    x, weight, bias, mean, variance, training, momentum, eps, *_ = args
-    in_order = (x, mean, variance, weight, bias, training, momentum, eps)
-    result = STAND_INS["batch_norm"][1](*in_order)
-    return F.batch_norm(*in_order) if result is NotImplemented else result
-
-
-def _resampled(original: Any, x: Any, size: Any, *rest: Any) -> Any:
-    """An operator that resamples, given sizes or factors: what its result looks like."""
-    found = NotImplemented
-    if x._has_symbolic_sizes_strides:
-        found = STAND_INS["interpolate"][1](x, size, None if size is not None else rest[-1])
-    return original(x, size, *rest) if found is NotImplemented else found
-
-
-_RESAMPLING: Final = [
-    getattr(torch.ops.aten, name).vec
-    for name in (
-        *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
-        *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
-        *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
-    )
-]
-
-
-# Operators that PyTorch would take apart, but that are better called as they are: what they are
-# made of asks about sizes, and has nothing in it that could be fused. With the function that tells
-# their results.
-WHOLE: Final[dict[str, Callable[..., Any]]] = {
-    "aten.linear.default": F.linear,
-    "aten.matmul.default": torch.matmul,
-    "aten.scaled_dot_product_attention.default": F.scaled_dot_product_attention,
-    "aten.conv1d.default": torch.conv1d,
-    "aten.conv2d.default": torch.conv2d,
-    "aten.conv3d.default": torch.conv3d,
-    "aten.conv1d.padding": torch.conv1d,
-    "aten.conv2d.padding": torch.conv2d,
-    "aten.conv_transpose1d.default": torch.conv_transpose1d,
-    "aten.conv_transpose2d.input": torch.conv_transpose2d,
-    "aten.einsum.default": torch.einsum,
-    "aten.bilinear.default": torch.bilinear,
-    "aten.lstm.input": torch.lstm,
-    "aten.gru.input": torch.gru,
-    "aten.group_norm.default": torch.group_norm,
-    "aten.batch_norm.default": _batch_norm,
-    "aten.cdist.default": torch.cdist,
-    "aten.max_pool1d.default": torch.max_pool1d,
-    "aten.arange.default": torch.arange,
-    "aten.arange.start": torch.arange,
-    "aten.arange.start_step": torch.arange,
-    "aten.linspace.default": torch.linspace,
-    **{str(op): partial(_resampled, op) for op in _RESAMPLING},
-}
-
-
-def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
-    """What PyTorch does, without asking whether there is anything to drop."""
-    if not train or p == 0:
-        return x
-    if p == 1:
-        return x * 0.0
-    return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
-
-
-# What to take apart instead of what PyTorch takes apart, which asks about sizes.
-INSTEAD: Final[dict[str, Callable[..., Any]]] = {
-    "aten.dropout.default": _dropout,
-    "aten.reshape.default": STAND_INS["reshape"][1],
-    "aten.flatten.using_ints": STAND_INS["flatten"][1],
-}
 
 
 def functional_of(op: Op) -> Any:
@@ -515,17 +493,6 @@ def functional_of(op: Op) -> Any:
         if found is not None and describe(found).kind in (Kind.FUNCTIONAL, Kind.COMPOSITE):
             return found
     raise NotRecorded(f"{op.name} has no functional form")
-
-
-OUT_TO: Final = {"out": "Tensor"}
-FUNCTIONAL_FORMS: Final = {
-    "aten.bernoulli_.float": torch.ops.aten.bernoulli.p,
-    "aten.normal_.default": torch.ops.aten.normal_functional.default,
-    "aten.pow_.Scalar": torch.ops.aten.pow.Tensor_Scalar,
-    "aten.pow_.Tensor": torch.ops.aten.pow.Tensor_Tensor,
-    "aten.floor_divide_.Tensor": torch.ops.aten.floor_divide.default,
-    "aten.ldexp_.default": torch.ops.aten.ldexp.Tensor,
-}
 
 
 def _results(result: Any) -> list[Fake]:
@@ -584,6 +551,7 @@ class _Run:
             self.recorder.above = (torch._C._dispatch_tls_local_include_set(), above)
             for node in nodes:
                 if node.op in _STEPS:
+                    self.recorder.env.expected = list(node.meta.get(SYMBOLS, ()))
                     self.env[node] = _STEPS[node.op](self, node)
                     if not node.users:  # it is there because it may raise
                         self.recorder.keep_last()
@@ -600,6 +568,7 @@ class _Run:
             if not isinstance(known, Expr | FloatExpr):
                 raise NotRecorded(f"an input that is a {type(example).__name__}")
             recorder.function.inputs.append(known)
+            recorder.known.add(float_bits(known) if isinstance(known, FloatExpr) else known)
             return to_torch(known, recorder.env)
         if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise NotRecorded(f"a tensor of type {type(example).__name__}")
@@ -669,9 +638,18 @@ class _Run:
         self.grad, self.switched = bool(node.args[0]), True
 
     def _check(self, node: fx.Node) -> None:
-        condition = self._args(node.args[0])
-        if condition is not True:
-            raise NotRecorded("a check of data")
+        """Something about data that has to hold, or else an exception."""
+        condition, text = self._args(node.args)
+        if condition is True:
+            return
+        if not isinstance(condition, torch.SymBool):
+            raise NotRecorded("a check that fails")
+        name = f"pliant.{node.target.__name__}"
+        expr = self.recorder.number(condition)
+        if expr.value is not True:
+            made = Node(name, node.target, (expr, text), {}, effect=True)
+            self.recorder.function.nodes.append(made)
+            self.recorder.env.checked(expr)
 
     def _returned(self, node: Any) -> Any:
         value = self.env[node]
@@ -707,6 +685,7 @@ _SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
     builtins.getattr: _Run._getattr,
     check: _Run._check,
     forbid: _Run._check,
+    assume: _Run._check,
 }
 
 # Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
@@ -723,7 +702,7 @@ VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
 # Methods that do something to a tensor that values don't have.
 REFUSED_METHODS: Final = frozenset(
     ("requires_grad_", "retain_grad", "register_hook", "backward", "detach_", "share_memory_")
-    + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "item", "__setstate__")
+    + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "__setstate__")
 )
 _MODULES: Final = frozenset(
     ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C._special")

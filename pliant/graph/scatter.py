@@ -12,6 +12,9 @@ from typing import Any, Final
 
 import torch
 
+from pliant.sym.cond import eq, ge, le
+from pliant.sym.expr import Expr, mul, product_of, sum_of
+from pliant.sym.frozen import Undecided
 from pliant.sym.node import to_torch
 
 aten = torch.ops.aten
@@ -23,7 +26,9 @@ def written_back(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
     back = _BACK.get(name)
     args = tuple([_number(recorder, arg) for arg in alias.args[1:]])
     kwargs = {k: _number(recorder, v) for k, v in (alias.kwargs or {}).items()}
-    if back is not None and not alias.position:
+    if name in _PARTS:
+        return _PARTS[name](recorder, parent, new, alias.position, *args, **kwargs)
+    if back is not None:
         return back(recorder, parent, new, *args, **kwargs)
     return _by_strides(recorder, alias, parent, new)
 
@@ -34,13 +39,50 @@ def _number(recorder: Any, value: Any) -> Any:
     return to_torch(value, recorder.env) if hasattr(value, "symbols") else value
 
 
-def _by_strides(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
-    env, view = recorder.env, alias.value
-    sizes = [to_torch(size, env) for size in view.sizes]
-    strides = [to_torch(stride, env) for stride in view.strides]
-    offset = to_torch(view.offset, env)
-    more = (new, sizes, strides, offset)
-    return recorder.scattered(aten.as_strided_scatter.default, parent, more, {})
+def memory_of(recorder: Any, alias: Any, view: Any) -> Any:
+    """What `as_strided` makes a view of: the memory as a whole, whatever tensor it was called on."""
+    while alias.parent is not None:
+        alias = alias.parent
+    base, window = alias.base.value, recorder.tensor(view)
+    if base.dtype is not window.dtype:
+        raise Undecided("as_strided, of another dtype")
+    first = window.offset - base.offset
+    known = recorder.env.known
+    if not (known(ge(first, 0)) and known(le(first + _reach(window), _reach(base)))):
+        raise Undecided("as_strided, maybe beyond the tensor")
+    return alias
+
+
+def _reach(t: Any) -> Expr:
+    """From the first element to the last."""
+    return sum_of([mul(size - 1, stride) for size, stride in zip(t.sizes, t.strides)])
+
+
+def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
+    """Elements are replaced where they are in memory, which must have no gaps."""
+    env, view = rec.env, alias.value
+    base = rec.tensor(parent)
+    count = product_of(base.sizes)
+    if view.dtype is not base.dtype or env.known(eq(count - 1, _reach(base))) is not True:
+        raise Undecided(f"a write through {alias.op.name}")
+    offset, total = to_torch(base.offset, env), to_torch(count, env)
+    line = rec.dispatch(aten.as_strided.default, (parent, [total], [1], offset), {})
+    at = rec.dispatch(aten.full.default, ([], to_torch(view.offset - base.offset, env)), _INDEX)
+    for dim, (size, stride) in enumerate(zip(view.sizes, view.strides)):
+        steps = rec.dispatch(aten.arange.default, (to_torch(size, env),), _INDEX)
+        steps = rec.dispatch(aten.mul.Tensor, (steps, to_torch(stride, env)), {})
+        shape = [-1 if d == dim else 1 for d in range(len(view.sizes))]
+        steps = rec.dispatch(aten.view.default, (steps, shape), {})
+        at = rec.dispatch(aten.add.Tensor, (at, steps), {})
+    at = rec.dispatch(aten.view.default, (at, [-1]), {})
+    new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
+    new = rec.dispatch(aten.view.default, (new, [-1]), {})
+    made = rec.dispatch(aten.scatter.src, (line, 0, at, new), {})
+    layout = (list(parent.size()), list(parent.stride()), 0)
+    return rec.dispatch(aten.as_strided.default, (made, *layout), {})
+
+
+_INDEX: Final = {"dtype": torch.int64, "device": torch.device("cpu")}
 
 
 def _reshape(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
@@ -83,6 +125,39 @@ def _same(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
     return new
 
 
+def _other_type(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
+    """The same bits: elements of other sizes need memory in the order of the indices."""
+    if new.dtype.itemsize != parent.dtype.itemsize:
+        new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
+    return rec.dispatch(aten.view.dtype, (new, parent.dtype), {})
+
+
+def _unbind(rec: Any, parent: Any, new: Any, at: int, dim: int = 0) -> Any:
+    return rec.scattered(aten.select_scatter.default, parent, (new, dim, at), {})
+
+
+def _split(rec: Any, parent: Any, new: Any, at: int, size: Any, dim: int = 0) -> Any:
+    start = at * size
+    return rec.scattered(
+        aten.slice_scatter.default, parent, (new, dim, start, start + new.size(dim)), {}
+    )
+
+
+def _split_sizes(rec: Any, parent: Any, new: Any, at: int, sizes: Any, dim: int = 0) -> Any:
+    start = sum(sizes[:at])
+    return rec.scattered(
+        aten.slice_scatter.default, parent, (new, dim, start, start + sizes[at]), {}
+    )
+
+
+# Views that are one of several.
+_PARTS: Final[dict[str, Callable[..., Any]]] = {
+    "aten.unbind.int": _unbind,
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split_sizes,
+}
+
+
 _BACK: Final[dict[str, Callable[..., Any]]] = {
     "aten.view.default": _reshape,
     "aten._unsafe_view.default": _reshape,
@@ -99,4 +174,5 @@ _BACK: Final[dict[str, Callable[..., Any]]] = {
     "aten.unsqueeze.default": _unsqueeze,
     "aten.alias.default": _same,
     "aten.detach.default": _same,
+    "aten.view.dtype": _other_type,
 }

@@ -31,6 +31,13 @@ class Whole:
             return self.function(*args[:count], **dict(zip(self.names, args[count:])))
 
 
+def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What an operator that writes to a tensor would write to this one."""
+    made = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+    write(made, *args, **kwargs)
+    return made
+
+
 def write_whole(
     recorder: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:

@@ -32,6 +32,7 @@ class Call:
     reads: tuple[Definition, ...]
     makes: tuple[Definition, ...]
     what: Any = None
+    finds: tuple[Expr, ...] = ()  # symbols whose value it tells
 
 
 Step = Definition | Call
@@ -45,6 +46,7 @@ class Reads:
     places: tuple[tuple[Definition, Expr], ...]
     cost: int  # operations
     faults: bool  # it may find that somebody has to raise
+    symbols: frozenset[Any] = frozenset()  # in sizes and numbers
 
     @property
     def definitions(self) -> set[Definition]:
@@ -110,12 +112,14 @@ class _Scheduler:
         self.made_at: dict[Definition, int] = {}
         self.read_at: dict[Definition, int] = {}  # the last to read its memory
         self.written_at: dict[Definition, int] = {}
+        self.found_at: dict[Any, int] = {}  # symbols
         self.last_fault = -1
 
     def run(self, steps: Sequence[Step]) -> list[Group | Call]:
         for step in steps:
             if isinstance(step, Call):
                 self._note(len(self.plan), step.makes, {owner(d) for d in step.reads})
+                self.found_at.update(dict.fromkeys(step.finds, len(self.plan)))
                 self.plan.append(step)
             elif step.body is not None:
                 self._place(step)
@@ -134,6 +138,7 @@ class _Scheduler:
         reads = alone.reads[new]
         needed = [self.made_at.get(d, -1) for d in {of for of, _ in reads.places}]
         needed += [self.written_at.get(d, -1) for d in reads.definitions]
+        needed += [self.found_at[s] for s in reads.symbols if s in self.found_at]
         if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
             needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
         first = max(needed, default=-1)
@@ -239,8 +244,10 @@ class _Probe(Builder):
         self._shared: dict[Any, Value] = {}
         self.cost = 0
         self.faults = False
+        self.symbols: set[Any] = set()
 
     def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+        self.symbols |= place.symbols
         if (of, place) not in self.places:
             self.places.append((of, place))
         return self.once(("read", of), (place,), lambda: Value(Op.CONSTANT, of.type, constant=0))
@@ -261,6 +268,8 @@ class _Probe(Builder):
 
     def add(self, value: Value) -> Value:
         self.cost += 1
+        if value.index is not None:
+            self.symbols |= value.index.symbols
         return value
 
 
@@ -275,7 +284,9 @@ def probe(of: Definition) -> Reads:
         columns = variables(len(sized(of.body.over)), len(rows))
         args = of.body.at(body, index, placed(of.body.over, columns))
         of.body.then(body, Value(of.body.op, reduced_type(of.body.op, args), args), index)
-    return Reads(tuple(body.places), body.cost, body.faults)
+    numbers = (*of.sizes, *of.strides, *getattr(of.body, "over", ()))
+    symbols = body.symbols.union(*[number.symbols for number in numbers])
+    return Reads(tuple(body.places), body.cost, body.faults, frozenset(symbols))
 
 
 def reduced_type(op: Op, args: tuple[Value, ...]) -> Type:

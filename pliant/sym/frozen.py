@@ -14,8 +14,10 @@ from pliant.base.position import Position
 from pliant.sym.cond import Cond
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
+from pliant.sym.facts import Facts
 from pliant.sym.floats import FloatExpr
 from pliant.sym.records import Guard, Question
+from pliant.sym.symbols import range_conditions
 
 
 class Undecided(Exception):
@@ -23,11 +25,27 @@ class Undecided(Exception):
 
 
 class FrozenEnv(ShapeEnv):
-    """A ShapeEnv that answers from facts alone."""
+    """A ShapeEnv that answers from facts alone: what guards say, and what was `checked` so far.
+    What is computed from data has the symbol that it had in the capture: `expected` are those that
+    come next."""
 
     def __init__(self, env: ShapeEnv) -> None:
         super().__init__(env.policy, duck=False)
         self.restore(env.snapshot())
+        self.expected: list[Any] = []
+        self.facts = Facts(self._rank)
+        for s, info in self.symbols.items():
+            if isinstance(s, Expr):
+                for cond in range_conditions(s, info.declared):
+                    self.facts.learn(cond)
+        inputs = {binding.expr for binding in self.bindings}
+        assumed = [a for a in self.assumptions if a.enforced and a.condition.symbols <= inputs]
+        for guard in (*self.recorded, *assumed):
+            self.facts.learn(guard.condition)
+
+    def checked(self, cond: Cond) -> None:
+        """From here on it holds, or the program has raised."""
+        self.facts.learn(cond)
         self._rule_out()
 
     def _rule_out(self) -> None:
@@ -44,10 +62,20 @@ class FrozenEnv(ShapeEnv):
         raise Undecided(f"{question.asker} asks whether {question.condition}")
 
     def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:
-        raise Undecided(f"a check of {cond}")
+        if self.known(cond) is not True:
+            raise Undecided(f"a check of {cond}")
+        return Question("check", cond, True, "known", None, position)
 
-    def add_unbacked(self, *args: Any, **more: Any) -> Expr:
-        raise Undecided("a number that is computed from data")
+    def add_unbacked(self, source: object, **more: Any) -> Expr:
+        return self._expected(Expr, source)
+
+    def add_float(self, source: object, hint: float | None, **more: Any) -> FloatExpr:
+        return self._expected(FloatExpr, source)
+
+    def _expected(self, kind: type, source: object) -> Any:
+        if not self.expected or type(self.expected[0]) is not kind:
+            raise Undecided(f"a number that the capture did not see: {source}")
+        return self.expected.pop(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +97,10 @@ class Shapes:
 
 META = "pliant"
 """Under this key the graph of a capture has its `Shapes` in `meta`, for backends that use them."""
+
+
+SYMBOLS = "symbols"
+"""Under this key a node of the graph has the symbols that were made for its result, in order."""
 
 
 def shapes_of(meta: Mapping[str, Any]) -> Shapes | None:

@@ -187,17 +187,17 @@ REDUCTIONS = """
 {f}.var({d}) | {f}.std({d}, keepdim=True) | {f}.var({d}, correction=0) | torch.var_mean({f}, {d})[1] | {f}.norm() | {f}.norm(dim={d}) | {f}.logsumexp({d}) | {f}.tanh().prod({d}) | {b}.sum({d}) | {x}.count_nonzero({d}) | {x}.sum(dtype=torch.float64) | {x}.sum({d}, dtype=torch.float32)
 {f}.softmax({d}) | {f}.log_softmax({d}) | {f}.softmax(-1, dtype=torch.float64) | F.layer_norm({f}, {f}.shape[-1:]) | F.layer_norm({f}, {f}.shape[-2:]) | F.normalize({f}, dim={d}) | {x}.cumsum({d}) | {i}.cumsum(-1) | {f}.tanh().cumprod({d}) | {f}.logcumsumexp({d}) | {x}.cummax({d})[0]
 {x}.sort({d})[0] | {i}.sort({d}, stable=True)[1] | {x}.sort({d}, descending=True)[0] | {x}.topk(1, {d})[0] | {f}.topk(1)[1] | {f}.median() | {f}.median({d})[0] | {x}.aminmax(dim={d})[1] | {f}.nansum({d}) | {x}.sum([]) | {x}.mean(dtype=torch.float32) | {i}.prod() % 7
-{f}.kthvalue(1, {d})[0] | {i}.mode({d})[0] | {f}.cummin({d})[1] | torch.std_mean({f}, {d}, keepdim=True)[0] | F.rms_norm({f}, {f}.shape[-1:]) | {x}.argsort({d}, stable=True) | {x}.diff(dim={d}) if {x}.dtype is not torch.bool else {x}
+{f}.kthvalue(1, {d})[0] | {i}.mode({d})[0] | {f}.cummin({d})[1] | torch.std_mean({f}, {d}, keepdim=True)[0] | F.rms_norm({f}, {f}.shape[-1:]) | {x}.argsort(dim={d}, stable=True) | {x}.diff(dim={d}) if {x}.dtype is not torch.bool else {x}
 """
 
 MOVES = """
 torch.cat([{x}, {s}], {d}) | torch.cat([{x}, {x}, {s}.to({x}.dtype)], {d}) | torch.stack([{x}, {s}]) | torch.stack([{x}, {s}], -1) | F.pad({x}, (1, 2)) | F.pad({x}, (0, 1, 2, 0), value=3) | F.pad({x}, (-1, 1)) | {x}.roll(1, {d}) | {x}.roll(-2) | {x}.flip({d}) | {x}.flip(tuple(range({x}.dim())))
 {x}.repeat(2, *[1] * ({x}.dim() - 1)) if {x}.dim() else {x}.repeat(3) | {x}.repeat_interleave(2, {d}) | {x}.tile(2) | {x}.tril() | {x}.triu(1) | torch.meshgrid({x}.flatten()[:3], {x}.flatten()[:2], indexing='ij')[0] | {x}.rot90() | torch.hstack([{x}, {x}]) | torch.vstack([{x}, {s}])
-{x}.gather({d}, {x}.argsort({d}, stable=True)) | {x}.gather({d}, {i}.reshape(-1)[:1].abs().remainder({x}.shape[{d}]).reshape([1] * {x}.dim())) | {x}[{i}.remainder({x}.shape[0])] | {x}[{i}.flatten().remainder({x}.shape[0]), None] | {x}.index_select({d}, {i}.flatten().remainder({x}.shape[{d}]))
-{x}[torch.arange({x}.shape[0])] | {x}[..., torch.tensor([0, -1])] | {x}[torch.tensor([0])] | F.embedding({i}.remainder({f}.shape[0]), {f}) if {f}.dim() == 2 else {f} * 1 | torch.take({x}, {i}.remainder({x}.numel())) | {x}.take_along_dim({x}.argsort({d}, stable=True), {d})
+{x}.gather({d}, {x}.argsort(dim={d}, stable=True)) | {x}.gather({d}, {i}.reshape(-1)[:1].abs().remainder({x}.shape[{d}]).reshape([1] * {x}.dim())) | {x}[{i}.remainder({x}.shape[0])] | {x}[{i}.flatten().remainder({x}.shape[0]), None] | {x}.index_select({d}, {i}.flatten().remainder({x}.shape[{d}]))
+{x}[torch.arange({x}.shape[0])] | {x}[..., torch.tensor([0, -1])] | {x}[torch.tensor([0])] | F.embedding({i}.remainder({f}.shape[0]), {f}) if {f}.dim() == 2 else {f} * 1 | torch.take({x}, {i}.remainder({x}.numel())) | {x}.take_along_dim({x}.argsort(dim={d}, stable=True), {d})
 {f} @ {f}.mT | torch.matmul({f}, {s}.to({f}.dtype).mT) | {f} @ {f}.flatten()[:{f}.shape[-1]] | F.linear({f}, {f}.reshape(-1, {f}.shape[-1])) | torch.bmm({f}, {f}.mT) if {f}.dim() == 3 else {f} + 1 | torch.einsum('...i,...i->...', {f}, {s}.to({f}.dtype)) | torch.outer({f}.flatten()[:3], {f}.flatten()) | torch.mm({f}, {f}.t()) if {f}.dim() == 2 else {f} - 1
 torch.zeros({x}.shape) + {x} | torch.ones_like({x}) | torch.full_like({x}, 2) | torch.arange({x}.shape[-1]) + {x} | torch.full({x}.shape, {n}) | torch.eye({x}.shape[-1]) | torch.zeros(2, 3) | torch.arange(0, 5, 2) | torch.linspace(0, 1, {x}.shape[-1] + 1) | {x}.new_zeros({x}.shape[:1]) | torch.tensor([1.0, 2.0]) | torch.empty({x}.shape).fill_(1.5) | {x}.new_full((2,), 1) | torch.zeros_like({x}, dtype=torch.float64) | torch.tensor(3) | torch.scalar_tensor(2.5)
-{x}.scatter({d}, {x}.argsort({d}, stable=True), {x}) | {f}.scatter_add({d}, torch.zeros_like({f}, dtype=torch.int64), {f}) | {x}.index_fill({d}, torch.tensor([0]), 1) | {x}.index_add({d}, torch.tensor([0]), {x}.narrow({d}, 0, 1)) if {x}.dtype is not torch.bool else {x} | {x}.masked_scatter({x} > 0, {x}.flatten()) if {x}.is_contiguous() else {x} | {f}.index_copy({d}, torch.tensor([0]), {f}.narrow({d}, 0, 1)) | torch.select_scatter({x}, {x}.select({d}, 0), {d}, -1) | torch.slice_scatter({x}, {x}[:1], 0, 0, 1) | torch.bucketize({f}, torch.tensor([-1.0, 0.0, 1.0])) | F.one_hot({i}.remainder(5), 5) | {x}.index_put((torch.tensor([0, -1]),), {x}[:1])
+{x}.scatter({d}, {x}.argsort(dim={d}, stable=True), {x}) | {f}.scatter_add({d}, torch.zeros_like({f}, dtype=torch.int64), {f}) | {x}.index_fill({d}, torch.tensor([0]), 1) | {x}.index_add({d}, torch.tensor([0]), {x}.narrow({d}, 0, 1)) if {x}.dtype is not torch.bool else {x} | {x}.masked_scatter({x} > 0, {x}.flatten()) if {x}.is_contiguous() else {x} | {f}.index_copy({d}, torch.tensor([0]), {f}.narrow({d}, 0, 1)) | torch.select_scatter({x}, {x}.select({d}, 0), {d}, -1) | torch.slice_scatter({x}, {x}[:1], 0, 0, 1) | torch.bucketize({f}, torch.tensor([-1.0, 0.0, 1.0])) | F.one_hot({i}.remainder(5), 5) | {x}.index_put((torch.tensor([0, -1]),), {x}[:1])
 """
 
 RANDOM = """
@@ -422,12 +422,14 @@ def _raise_somewhere(writer: Writer) -> None:
     text = writer.line("raises", writer.rng.choice(RAISING))
     if text is not None:
         writer.lines.append(text)
+        writer.names.append(text.split(" = ")[0])  # what nobody uses may not be computed
 
 
 def _returned(writer: Writer) -> str:
     rng = writer.rng
     made = [n for n in writer.names if n.startswith("v")]
     chosen = rng.sample(writer.names, min(len(writer.names), rng.randint(1, 4)))
+    chosen += [name for name in writer.names if name not in writer.scope]
     if made and made[-1] not in chosen:
         chosen.append(made[-1])
     if rng.random() < 0.15:

@@ -142,7 +142,7 @@ def test_only_what_was_asked_for(capsys):
     set_logs(guards=True, output_code=logging.DEBUG, residual=False)
     for event in SAMPLES.values():
         send(event)
-    assert capsys.readouterr().err.count("[pliant ") == 1
+    assert capsys.readouterr().err.count("[pliant ") == 3  # of output_code two
 
 
 def test_each_call_states_the_whole_choice(capsys):

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import pliant
+from tests.support.against_eager import check
 
 X = torch.arange(6.0).reshape(2, 3)
 PROGRAMS = []
@@ -284,3 +285,90 @@ def test_getter_from_outside_is_assumed_to_be_the_same():
     compiled = pliant.compile(lambda x, get: x + get([10, 20]), backend="eager", fullgraph=True)
     assert compiled(torch.zeros(()), operator.itemgetter(0)) == 10
     assert compiled(torch.zeros(()), operator.itemgetter(1)) == 20
+
+
+# ---- objects derived from functools.partial
+
+
+class Slotted(functools.partial):
+    __slots__ = "func"
+
+    def __init__(self, func):
+        self.func = func
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self.func, instance)
+
+
+class Counted(functools.partial):
+    def __init__(self, *args, **kwargs):
+        self.calls = 0
+
+    def __call__(self, *args):
+        self.calls += 1
+        return super().__call__(*args)
+
+
+def scaled(factor, x):
+    """Multiply."""
+    return x * factor
+
+
+def test_partial_subclass_with_a_slot():
+    def f(x):
+        twice = functools.update_wrapper(Slotted(functools.partial(scaled, 2)), scaled, updated=())
+        return twice(x), twice.__name__, twice.__doc__, twice.__wrapped__ is scaled, twice
+
+    check(f, torch.ones(2))
+
+
+def test_partial_subclass_with_a_call_of_its_own():
+    def f(x):
+        counted = Counted(scaled, 3)
+        y = counted(x) + counted(x)
+        return y, counted.calls, counted, functools.partial(counted, x).func is counted
+
+    check(f, torch.ones(2))
+
+
+def test_partial_of_a_partial():
+    class Plain(functools.partial):
+        pass
+
+    def f(x):
+        inner = Plain(scaled, 3)
+        outer = functools.partial(inner, x)
+        inner.note = 1
+        kept = functools.partial(inner, x)
+        return outer(), outer.func is scaled, kept.func is inner, inner.note, kept()
+
+    check(f, torch.ones(2))
+
+
+def test_partials_from_outside_have_attributes():
+    made = functools.partial(scaled, 2)
+    made.label = "twice"
+    counted = Counted(scaled, 3)
+    slotted = Slotted(scaled)
+
+    def f(x):
+        return made(x), made.label, counted(x), counted.calls, slotted(5, x), slotted.func is scaled
+
+    compiled = pliant.compile(f, fullgraph=True)
+    for calls in (1, 2, 3):
+        assert str(compiled(torch.ones(2))) == str(
+            (torch.full((2,), 2.0), made.label, torch.full((2,), 3.0), calls, torch.full((2,), 5.0), True)
+        )
+    assert counted.calls == 3
+    made.label = "double"
+    assert compiled(torch.ones(2))[1] == "double"
+
+
+def test_slot_of_a_partial_that_is_not_its_function():
+    odd = Slotted(scaled)
+    odd.func = torch.relu
+
+    def f(x):
+        return odd(2, x)
+
+    check(f, torch.ones(2), breaks=None)

@@ -147,7 +147,8 @@ def _same_tensor(actual: Any, expected: Any, seen: dict, back: dict, path: str) 
         assert getattr(actual, name) == getattr(expected, name), f"{path}.{name}"
     if actual.layout is torch.strided:
         assert actual.stride() == expected.stride(), f"{path}.stride()"
-        assert actual.storage_offset() == expected.storage_offset(), f"{path}.storage_offset()"
+        if actual.numel() or exact():  # where nothing begins, only eager's own operators know
+            assert actual.storage_offset() == expected.storage_offset(), f"{path}.storage_offset()"
         pair = [t.untyped_storage()._cdata for t in (actual, expected)]
         if pair[0] in seen or pair[1] in back:
             assert seen.get(pair[0]) == pair[1], f"{path}: tensors share memory on one side only"

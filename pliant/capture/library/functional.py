@@ -44,6 +44,7 @@ from pliant.capture.model import (
     negation,
     same_object,
     set_item,
+    special,
     truth,
     unary,
 )
@@ -308,9 +309,17 @@ def partial_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> V
         trace.throw(TypeError("the first argument must be callable"))
     rest = list(args[1:])
     real = class_of(trace, cls)
-    if type(target) is Partial and target.cls is functools.partial and real is functools.partial:
+    if isinstance(target, Partial) and _is_plain_partial(trace, target):
         return Partial(real, target.function, [*target.args, *rest], {**target.keywords, **kwargs})
     return Partial(real, target, rest, kwargs)
+
+
+def _is_plain_partial(trace: Trace, value: Partial) -> bool:
+    """Whether it is nothing but a call: Python then takes the function out of it."""
+    called = functools.partial.__dict__["__call__"]
+    if trace.lookup(value.cls, "__call__") is not called or value.attributes is not None:
+        return False
+    return value.real is None or value.real.__reduce__()[2][3] is None
 
 
 @function(functools.partial)
@@ -333,9 +342,29 @@ def partial_keywords(trace: Trace, obj: Partial) -> Value:
     return Mapping(dict, dict(obj.keywords))
 
 
+def call_partial(
+    trace: Trace, target: Partial, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    own = trace.lookup(target.cls, "__call__")
+    if own is not functools.partial.__dict__["__call__"]:  # of a subclass
+        return call(trace, special(trace, target, "__call__"), args, kwargs, direct)
+    return apply_partial(trace, target, args, kwargs, direct)
+
+
+def apply_partial(
+    trace: Trace, target: Partial, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    """What the call of a partial application does unless its class says otherwise."""
+    merged = {**target.keywords, **kwargs}
+    return call(trace, target.function, [*target.args, *args], merged, direct)
+
+
+CALL[Partial] = call_partial
+
+
 @method(functools.partial, "__call__")
 def partial_call(trace: Trace, obj: Partial, /, *args: Value, **kwargs: Value) -> Value:
-    return CALL[Partial](trace, obj, list(args), kwargs, False)
+    return apply_partial(trace, obj, list(args), kwargs, False)
 
 
 @function(functools.reduce)

@@ -115,6 +115,9 @@ FUNCTIONS[re.sub] = _with_function(FUNCTIONS[re.sub], compiled=False)
 
 # ---- type variables
 
+for _cls in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple):
+    BUILDERS[_cls] = same_from_outside
+
 
 @function(typing.TypeVar)
 def make_type_variable(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:

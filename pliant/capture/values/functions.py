@@ -7,13 +7,14 @@ capture holds values for its defaults and closure.
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import TYPE_CHECKING, Any
 
 from pliant._native import Dispatcher
 from pliant.capture.value import Const, Unread, Value
-from pliant.capture.values.containers import Mapping, instance_dict, plain_tuple
-from pliant.capture.values.objects import Cell
+from pliant.capture.values.containers import Mapping, instance_dict
+from pliant.capture.values.objects import Cell, Instance
 from pliant.guards.guard import Kind
 from pliant.guards.source import Attr, ClosureCell, DictItem, SeqItem, Source
 
@@ -189,10 +190,10 @@ class CompiledFunction(Value):
         return Dispatcher
 
 
-class Partial(Value):
-    """`functools.partial(function, *args, **keywords)`."""
+class Partial(Instance):
+    """`functools.partial(function, *args, **keywords)`, or of a subclass. May have attributes."""
 
-    __slots__ = ("args", "cls", "function", "keywords")
+    __slots__ = ("args", "function", "keywords")
 
     def __init__(
         self,
@@ -200,29 +201,25 @@ class Partial(Value):
         function: Value,
         args: list[Value],
         keywords: dict[str, Value],
+        real: functools.partial[Any] | None = None,
         source: Source | None = None,
     ) -> None:
-        super().__init__(source)
-        self.cls = cls
+        super().__init__(cls, real, source)
         self.function = function
         self.args = args
         self.keywords = keywords
 
-    def python_type(self) -> type:
-        return self.cls
-
-    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
-        table = {"func": self.function, "args": plain_tuple(self.args)}
-        table["keywords"] = Mapping(dict, dict(self.keywords))
-        return table.get(name)
-
     def children(self) -> list[Value]:
-        return [self.function, *self.args, *self.keywords.values()]
+        return [self.function, *self.args, *self.keywords.values(), *super().children()]
 
     def rebuild(self, emit: Emitter) -> str:
         parts = [emit.expression(self.function), *map(emit.expression, self.args)]
         parts += [f"{key}={emit.expression(value)}" for key, value in self.keywords.items()]
-        return f"{emit.constant(self.cls)}({', '.join(parts)})"
+        if self.cls is functools.partial:
+            return f"{emit.constant(self.cls)}({', '.join(parts)})"
+        # without what its `__init__` does, which has been followed
+        maker = emit.constant(functools.partial)
+        return f"{maker}.__new__({', '.join([emit.constant(self.cls), *parts])})"
 
 
 def called(trace: Trace, value: Value) -> str:

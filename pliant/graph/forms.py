@@ -1,0 +1,100 @@
+"""What is written down for some operators, and in what form.
+
+Three tables: operators that stay whole, what others are taken apart into, and the functional forms
+of those that write to their arguments where the name doesn't tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+
+from pliant.fake.composites import STAND_INS
+
+
+def _batch_norm(*args: Any) -> Any:
+    """With the operator's order of arguments."""
+    x, weight, bias, mean, variance, training, momentum, eps, *_ = args
+    in_order = (x, mean, variance, weight, bias, training, momentum, eps)
+    result = STAND_INS["batch_norm"][1](*in_order)
+    return F.batch_norm(*in_order) if result is NotImplemented else result
+
+
+def _resampled(original: Any, x: Any, size: Any, *rest: Any) -> Any:
+    """An operator that resamples, given sizes or factors: what its result looks like."""
+    found = NotImplemented
+    if x._has_symbolic_sizes_strides:
+        found = STAND_INS["interpolate"][1](x, size, None if size is not None else rest[-1])
+    return original(x, size, *rest) if found is NotImplemented else found
+
+
+_RESAMPLING: Final = [
+    getattr(torch.ops.aten, name).vec
+    for name in (
+        *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+        *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
+        *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
+    )
+]
+
+
+# Operators that PyTorch would take apart, but that are better called as they are: what they are
+# made of asks about sizes, and has nothing in it that could be fused. With the function that tells
+# their results.
+WHOLE: Final[dict[str, Callable[..., Any]]] = {
+    "aten.linear.default": F.linear,
+    "aten.matmul.default": torch.matmul,
+    "aten.scaled_dot_product_attention.default": F.scaled_dot_product_attention,
+    "aten.conv1d.default": torch.conv1d,
+    "aten.conv2d.default": torch.conv2d,
+    "aten.conv3d.default": torch.conv3d,
+    "aten.conv1d.padding": torch.conv1d,
+    "aten.conv2d.padding": torch.conv2d,
+    "aten.conv_transpose1d.default": torch.conv_transpose1d,
+    "aten.conv_transpose2d.input": torch.conv_transpose2d,
+    "aten.einsum.default": torch.einsum,
+    "aten.bilinear.default": torch.bilinear,
+    "aten.lstm.input": torch.lstm,
+    "aten.gru.input": torch.gru,
+    "aten.group_norm.default": torch.group_norm,
+    "aten.batch_norm.default": _batch_norm,
+    "aten.cdist.default": torch.cdist,
+    "aten.max_pool1d.default": torch.max_pool1d,
+    "aten.arange.default": torch.arange,
+    "aten.arange.start": torch.arange,
+    "aten.arange.start_step": torch.arange,
+    "aten.linspace.default": torch.linspace,
+    **{str(op): partial(_resampled, op) for op in _RESAMPLING},
+}
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
+    """What PyTorch does, without asking whether there is anything to drop."""
+    if not train or p == 0:
+        return x
+    if p == 1:
+        return x * 0.0
+    return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+
+
+# What to take apart instead of what PyTorch takes apart, which asks about sizes.
+INSTEAD: Final[dict[str, Callable[..., Any]]] = {
+    "aten.dropout.default": _dropout,
+    "aten.reshape.default": STAND_INS["reshape"][1],
+    "aten.flatten.using_ints": STAND_INS["flatten"][1],
+}
+
+
+OUT_TO: Final = {"out": "Tensor"}
+FUNCTIONAL_FORMS: Final = {
+    "aten.bernoulli_.float": torch.ops.aten.bernoulli.p,
+    "aten.normal_.default": torch.ops.aten.normal_functional.default,
+    "aten.pow_.Scalar": torch.ops.aten.pow.Tensor_Scalar,
+    "aten.pow_.Tensor": torch.ops.aten.pow.Tensor_Tensor,
+    "aten.floor_divide_.Tensor": torch.ops.aten.floor_divide.default,
+    "aten.ldexp_.default": torch.ops.aten.ldexp.Tensor,
+}

@@ -1,0 +1,157 @@
+"""Branches on data that are told in advance: loops of few rounds, flags in buffers of modules."""
+
+import pytest
+import torch
+
+import pliant
+from pliant.base import events
+from tests.support.against_eager import check
+
+BACKENDS = ["eager", "llvm"]
+
+
+def calls(function, compiled, *inputs):
+    """Compare on each input; gives how many breaks and compilations there were after each call."""
+    events.counters.reset()
+    found = []
+    for x in inputs:
+        torch.testing.assert_close(compiled(x.clone()), function(x.clone()))
+        found.append((events.counters["graph_breaks"], events.counters["compilations"]))
+    return found
+
+
+def doubled(x):
+    for i in range(4):
+        x = x * 2
+        if (x > 10).all():
+            break
+    else:
+        x = x - 1
+    return x + i
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_short_loop_that_is_not_left(backend):
+    compiled = pliant.compile(doubled, backend=backend)
+    assert calls(doubled, compiled, torch.full((3,), 0.1), torch.full((3,), 0.2)) == [(0, 1)] * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_once_left_it_is_not_predicted_any_more(backend):
+    compiled = pliant.compile(doubled, backend=backend)
+    values = (0.1, 1.0, 3.0, 9.0, 0.1, 1.0, 3.0, 9.0)
+    found = calls(doubled, compiled, *[torch.full((3,), value) for value in values])
+    assert found[0] == (0, 1)
+    assert found[1][0] > 0
+    assert found[-1] == found[4]  # all is compiled by then
+
+
+def test_left_at_the_first_call():
+    compiled = pliant.compile(doubled, backend="eager")
+    calls(doubled, compiled, torch.full((3,), 9.0), torch.full((3,), 0.1))
+
+
+def test_what_is_done_after_the_wrong_turn_leaves_nothing_behind():
+    def f(x, seen):
+        for i in range(3):
+            x.add_(1)
+            noise = torch.rand(2)
+            seen.append(i)
+            if (x > 5).all():
+                break
+        return x * noise
+
+    compiled = pliant.compile(f, backend="eager")
+    for start in (0.0, 3.5, 4.5, 0.0):
+        results = []
+        for function in (f, compiled):
+            torch.manual_seed(7)
+            x, seen = torch.full((2,), start), []
+            results.append((function(x, seen), x, seen, torch.rand(1)))
+        assert torch.equal(results[0][0], results[1][0])
+        assert torch.equal(results[0][1], results[1][1])
+        assert results[0][2] == results[1][2]
+        assert torch.equal(results[0][3], results[1][3])
+
+
+def test_loops_over_lists_and_enumerate():
+    def f(x, weights):
+        for i, w in enumerate(weights):
+            if x.sum() > 100:
+                break
+            for v in reversed(weights):
+                x = x + w * v
+                if x.max() > 50:
+                    break
+        return x + i
+
+    for start in (0.0, 49.0, 200.0):
+        check(f, torch.full((3,), start), [1.0, 2.0, 3.0], breaks=None)
+
+
+def test_a_long_loop_breaks_as_before():
+    def f(x):
+        for _ in range(1000):
+            x = x * 2
+            if (x > 10).all():
+                break
+        return x
+
+    events.counters.reset()
+    assert pliant.compile(f, backend="eager")(torch.ones(2)).tolist() == [16.0, 16.0]
+    assert events.counters["graph_breaks"] > 0
+
+
+def test_with_fullgraph_nothing_is_predicted():
+    with pytest.raises(pliant.errors.GraphBreakError, match="truth of a tensor"):
+        pliant.compile(doubled, fullgraph=True)(torch.ones(2))
+
+
+class Initialised(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ready", torch.tensor([False]))
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        if not self.ready:
+            self.mean.copy_(x.mean())
+            self.ready.fill_(True)
+        return x - self.mean
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_flag_in_a_buffer(backend):
+    model, same = Initialised(), Initialised()
+    compiled = pliant.compile(model, backend=backend)
+    inputs = torch.arange(15.0).reshape(5, 3)
+    found = calls(same, compiled, *inputs)
+    assert found[0] == (0, 1)
+    assert found[-1] == found[1]
+    for flag in (False, True, False):
+        model.ready.fill_(flag)
+        same.ready.fill_(flag)
+        calls(same, compiled, inputs[2], inputs[3])
+    assert torch.equal(model.mean, same.mean)
+
+
+def test_a_flag_that_stays_never_breaks():
+    model, same = Initialised(), Initialised()
+    for one in (model, same):
+        one.ready.fill_(True)
+    compiled = pliant.compile(model, backend="eager")
+    assert calls(same, compiled, *torch.rand(3, 3)) == [(0, 1)] * 3
+
+
+def test_a_flag_that_the_function_has_written_is_not_predicted():
+    model, same = Initialised(), Initialised()
+
+    def of(module):
+        def f(x):
+            module.ready.logical_not_()
+            return x + 1 if module.ready else x - 1
+
+        return f
+
+    compiled = pliant.compile(of(model), backend="eager")
+    calls(of(same), compiled, *torch.rand(3, 3))
