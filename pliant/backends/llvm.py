@@ -23,10 +23,9 @@ from pliant.emit.host import Float, Operator, Sequencer, View, stored_by, symbol
 from pliant.graph.ir import Function, Window
 from pliant.graph.lower import Extern, Lowered, Place, lower
 from pliant.graph.record import NotRecorded, record
-from pliant.graph.whole import Whole
 from pliant.loop.fuse import Call, Group, schedule
 from pliant.loop.ir import Kernel
-from pliant.ops.lowering import float_bits
+from pliant.ops.lowering import NotLowered, float_bits
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
@@ -76,9 +75,10 @@ def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     env = FrozenEnv(shapes.env)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         function = record(gm, shapes, example_inputs)
-    lowered = lower(function, env)
     try:
-        return assemble(function, lowered, env, gm.forward)
+        return assemble(function, lower(function, env), env, gm.forward)
+    except NotLowered as error:  # a tensor whose dtype loops can't copy
+        raise NotRecorded(str(error)) from error
     except NotImplementedError as error:  # floats among the numbers of the program
         raise NotRecorded(str(error)) from error
 

@@ -2,8 +2,9 @@
 
 Nodes call the very functions and methods that the user called. Placeholders are named after where
 their tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and,
-for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result has numbers
-in it that are in the data has their symbols (`meta["symbols"]`), in the order in which they came.
+for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result has
+numbers in it that are in the data has their symbols (`meta["symbols"]`), in the order in which they
+came.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Sizes:
         self.nodes = SizeNodes(trace, self.env)
         self._strides: list[tuple[Load, Expr]] = []  # of inputs, that have to be so
         bridge_of(self.env).asker = self._asker
-        self._seen = 0  # how many symbols there were when the last node was made
+        self._symbols_before = 0  # how many symbols there were when the last node was made
         trace.graph.new_symbols = self._new_symbols
         self._told = 0  # how many of the environment's assertions are in the graph
         self._assumed = 0  # how many of its assumptions are
@@ -60,8 +60,9 @@ class Sizes:
 
     def _new_symbols(self) -> tuple[Any, ...]:
         """Those made from data since this was last asked."""
-        before, self._seen = min(self._seen, len(self.env.symbols)), len(self.env.symbols)
-        if before == self._seen:
+        count = len(self.env.symbols)
+        before, self._symbols_before = min(self._symbols_before, count), count
+        if before == count:
             return ()
         new = list(self.env.symbols.items())[before:]
         return tuple([s for s, info in new if info.origin == "computed"])

@@ -7,7 +7,7 @@ computed before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
 from pliant.loop.write import Written, write
 from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond, eq
-from pliant.sym.expr import Expr, if_else, maximum, product_of, substitute
+from pliant.sym.expr import Expr, if_else, integer, maximum, product_of
 from pliant.sym.program import compile_program
 
 FLAG_SLOT: Final = -1
@@ -107,9 +107,9 @@ class Sequencer:
         as another one."""
         base = self.slots[view.of]
         whole = (view.sizes, view.strides) == (view.of.sizes, view.of.strides)
-        if whole and view.offset.value == 0 and view.dtype is view.of.type.dtype:
-            if returned is None or self.returned.setdefault(base, returned) is returned:
-                return base
+        whole = whole and view.offset.value == 0 and view.dtype is view.of.type.dtype
+        if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
+            return base
         key = (view.of, view.sizes, view.strides, view.offset, view.dtype, id(returned))
         found = self._views.get(key)
         if found is None:
@@ -202,13 +202,9 @@ class Sequencer:
     def freed(self, kept: Iterable[int]) -> list[tuple[Any, ...]]:
         """The steps, with tensors dropped behind their last use."""
         last: dict[int, int] = {}
-        base: dict[int, int] = {}
         for at, step in enumerate(self.steps):
-            if step[0] == "view":
-                base[step[1]] = step[2]
             for slot in _slots_in(step):
                 last[slot] = at
-        del base
         gone: dict[int, list[int]] = {}
         for slot, at in last.items():
             if slot not in kept:
@@ -230,12 +226,25 @@ def _as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
     if tuple(steps) == contiguous(sizes):
         empty: Sequence[Expr] = contiguous([maximum(size, 1) for size in sizes])
     else:
-        ones = {s: maximum(s, 1) for step in steps for s in step.symbols if isinstance(s, Expr)}
-        empty = [substitute(step, ones) for step in steps]
+        empty = [_with_ones(step) for step in steps]
     return [
         step if step is other else if_else(eq(count, 0), other, step)
         for step, other in zip(steps, empty, strict=True)
     ]
+
+
+def _with_ones(step: Expr) -> Expr:
+    """With sizes of 0 counted as 1. (What is not a size itself, as the start of a slice, is as it
+    is.)"""
+    total = integer(step.const)
+    for product, times in step.terms:
+        factors = [
+            maximum(atom, 1) if atom.op == "symbol" else atom
+            for atom, exponent in product.factors
+            for _ in range(exponent)
+        ]
+        total = total + product_of(factors) * times
+    return total
 
 
 def _moves(value: Any) -> bool:
@@ -246,29 +255,25 @@ def _moves(value: Any) -> bool:
 
 def _slots_in(step: tuple[Any, ...]) -> set[int]:
     """The slots that a step reads or makes."""
-    found: set[int] = set()
+    return {slot for slot in _SLOTS.get(step[0], lambda step: ())(step) if slot >= 0}
 
-    def look(arg: Any) -> None:
-        if isinstance(arg, tuple) and len(arg) == 2 and arg[0] == "slot":
-            found.add(arg[1])
-        elif isinstance(arg, tuple) and arg and arg[0] == "list":
-            for item in arg[1]:
-                look(item)
 
-    kind = step[0]
-    if kind == "kernel":
-        found.update(slot for slot in step[2] if slot >= 0)
-    elif kind == "call":
-        for arg in (*step[3], *step[4]):
-            look(arg)
-    elif kind == "read":
-        found.add(step[2])
-    elif kind == "python":
-        for arg in (*step[2], *step[3]):
-            look(arg)
-    elif kind in ("empty", "view"):
-        found.update((step[1],) if kind == "empty" else (step[1], step[2]))
-    return found
+def _in_items(items: Iterable[Any]) -> Iterator[int]:
+    for item in items:
+        if isinstance(item, tuple) and item[0] == "slot":
+            yield item[1]
+        elif isinstance(item, tuple) and item[0] == "list":
+            yield from _in_items(item[1])
+
+
+_SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
+    "empty": lambda step: (step[1],),
+    "view": lambda step: (step[1], step[2]),
+    "read": lambda step: (step[2],),
+    "kernel": lambda step: step[2],
+    "call": lambda step: _in_items((*step[3], *step[4])),
+    "python": lambda step: _in_items((*step[2], *step[3])),
+}
 
 
 def stored_by(

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from pliant.emit import llvm_reduce as reduce
+from pliant.emit.llvm_halves import Halves
 from pliant.emit.llvm_index import IndexWriter
 from pliant.emit.llvm_lanes import Target, near, plan, stride
 from pliant.emit.llvm_memory import Memory, Place
@@ -55,6 +56,7 @@ class _Writer:
         self.natural: set[Expr] = set(kernel.sizes)
         self.ended: dict[Value, reduce.State] = {}
         self.memory = Memory(self.code, kernel)
+        self.halves = Halves()
         # The loop that runs in lanes, if we are in one: its variable, also in lanes, where it ends
         # if that is within the lanes, and which lanes are before that.
         self.lane_var: Expr | None = None
@@ -274,6 +276,7 @@ class _Writer:
     # Values
 
     def statement(self, value: Value) -> None:
+        self.halves.note(value)
         if value.op in REDUCTIONS:
             self._accumulate(value)
             return
@@ -319,6 +322,13 @@ class _Writer:
 
     def cast(self, value: Value) -> None:
         (arg,) = value.args
+        if value.type is Type.BF16 and arg.type is Type.F32:
+            self.regs[value] = self.halves.rounded(self.code, arg, self.regs[arg])
+            return
+        same = self.halves.before_rounding(arg)
+        if same is not None and value.type is Type.F32:
+            self.regs[value] = self.regs[same]
+            return
         self.regs[value] = cast(self.code, arg.type, value.type, self.regs[arg])
 
     def bitcast(self, value: Value) -> None:

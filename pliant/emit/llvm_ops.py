@@ -40,11 +40,14 @@ def widened(code: Code, x: Reg, t: Type) -> Reg:
     return code.convert("bitcast", shifted, "float")
 
 
-def to_bfloat16(code: Code, x: Reg) -> Reg:
-    """To the nearest, halves to even; the instruction for it would make subnormals 0."""
+def to_bfloat16(code: Code, x: Reg, plain_nan: bool = False) -> Reg:
+    """To the nearest, halves to even; the instruction for it would make subnormals 0. With
+    `plain_nan`, the lower half of a nan is 0."""
     bits = code.bits(x)
     lowest = code.binary("lshr", bits, 16) & 1
     nearest = code.binary("lshr", bits + lowest + 0x7FFF, 16)
+    if plain_nan:
+        return code.convert("trunc", nearest, "i16")
     return code.convert("trunc", code.select(x.is_nan(), 0x7FC0, nearest), "i16")
 
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from pliant.fake.composites import STAND_INS
+from pliant.fake.order import sure
 
 
 def _batch_norm(*args: Any) -> Any:
@@ -81,8 +82,38 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
     return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
 
 
-# What to take apart instead of what PyTorch takes apart, which asks about sizes.
+def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
+    return {0: lambda: loss, 1: loss.mean, 2: loss.sum}[reduction]()
+
+
+def _bce_with_logits(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    log_sigmoid = torch.nn.functional.logsigmoid(x)
+    if pos_weight is not None:
+        log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
+    loss = (1 - target) * x - log_sigmoid
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _soft_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> torch.Tensor:
+    return _reduced((-target * x).exp().log1p(), reduction)
+
+
+def _ldexp(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return x * torch.pow(2.0, other)
+
+
+# What to take apart instead of what PyTorch takes apart, which asks about sizes; and what PyTorch
+# runs in these very steps.
 INSTEAD: Final[dict[str, Callable[..., Any]]] = {
+    "aten.binary_cross_entropy_with_logits.default": _bce_with_logits,
+    "aten.soft_margin_loss.default": _soft_margin_loss,
+    "aten.ldexp.Tensor": _ldexp,
     "aten.dropout.default": _dropout,
     "aten.reshape.default": STAND_INS["reshape"][1],
     "aten.flatten.using_ints": STAND_INS["flatten"][1],
@@ -97,4 +128,34 @@ FUNCTIONAL_FORMS: Final = {
     "aten.pow_.Tensor": torch.ops.aten.pow.Tensor_Tensor,
     "aten.floor_divide_.Tensor": torch.ops.aten.floor_divide.default,
     "aten.ldexp_.default": torch.ops.aten.ldexp.Tensor,
+}
+
+
+def _loss(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """A loss of two tensors of the same shape, and a number: PyTorch would broadcast them first."""
+
+    def general(*args: Any, reduction: str = "mean", **more: Any) -> Any:
+        others = [value for name, value in more.items() if name not in _NUMBERS]
+        numbers = [value for name, value in more.items() if name in _NUMBERS]
+        usual = len(args) == 2 and reduction in _REDUCTIONS and others.count(None) == len(others)
+        if not usual or not all(isinstance(n, int | float) and n > 0 for n in numbers):
+            return NotImplemented
+        x, target = args
+        same = all(a is b or sure(a == b) for a, b in zip(x.size(), target.size()))
+        if x.dim() != target.dim() or not same:
+            return NotImplemented
+        return inner(x, target, _REDUCTIONS[reduction], *numbers)
+
+    return general
+
+
+_REDUCTIONS: Final = {"none": 0, "mean": 1, "sum": 2}
+_NUMBERS: Final = ("beta", "delta")
+
+# What to call instead of functions of PyTorch that ask about sizes.
+GENERAL: Final[dict[Any, Callable[..., Any]]] = {
+    F.mse_loss: _loss(torch._C._nn.mse_loss),
+    F.l1_loss: _loss(torch._C._nn.l1_loss),
+    F.smooth_l1_loss: _loss(torch._C._nn.smooth_l1_loss),
+    F.huber_loss: _loss(torch._C._nn.huber_loss),
 }

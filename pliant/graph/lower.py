@@ -215,7 +215,7 @@ class _Lowerer:
         try:
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
-            args = tuple([value for value in node.args[1:]])
+            args = tuple(node.args[1:])
             self.lazies[result] = view_of(node.name, lazy, result.sizes, *args, **node.kwargs)
         except NotLowered:
             if memory is None or memory.strides != source.strides:
@@ -234,7 +234,8 @@ class _Lowerer:
         args = tuple(map(self._place, node.args))
         kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
         self._take()
-        makes = tuple([self._given(t, f"r{len(self.steps)}_{i}") for i, t in enumerate(node.results)])
+        prefix = f"r{len(self.steps)}"
+        makes = tuple([self._given(t, f"{prefix}_{i}") for i, t in enumerate(node.results)])
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
         finds = tuple([found.symbol for found in node.defines])
         self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds))

@@ -29,7 +29,7 @@ from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
 from pliant.fake.tensor import Fake, make
 from pliant.fake.world import World
-from pliant.graph.forms import FUNCTIONAL_FORMS, INSTEAD, OUT_TO, WHOLE
+from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Found, Function, Node, Scalar, Tensor, Window
 from pliant.graph.scatter import memory_of, written_back
 from pliant.graph.whole import Whole, on_new_memory, write_whole
@@ -100,6 +100,7 @@ class Recorder(World):
         self.above: Any = None  # the dispatch keys of the caller
         self._aliases: dict[int, tuple[Fake, Alias]] = {}
         self._quiet = 0
+        self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
 
     def forget(self) -> None:
@@ -216,11 +217,10 @@ class Recorder(World):
         finally:
             self._quiet -= 1
 
-    def keep_last(self) -> None:
-        """What was written down last is run whether somebody needs it or not."""
-        nodes = self.function.nodes
-        if nodes and nodes[-1].func is not None and not nodes[-1].view:
-            nodes[-1].effect = True
+    def keep_from(self, first: int) -> None:
+        """What was written down since then is run whether somebody needs it or not."""
+        for node in self.function.nodes[first:][-1:]:
+            node.effect |= node.func is not None and not node.view
 
     def given(self, value: Any) -> Any:
         """An argument as it is written down."""
@@ -267,6 +267,10 @@ class Recorder(World):
                         yield Found(number, what, at, dim)
 
     def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        instead = INSTEAD.get(op.name)
+        if instead is not None:
+            with torch._C._AutoDispatchBelowAutograd(), self:
+                return instead(*args, **kwargs)
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             raise NotRecorded(f"{op.name} in training")
         result = self._answer(op, args, kwargs)
@@ -332,7 +336,9 @@ class Recorder(World):
                 return self.run(function, args, kwargs).value
             return super().dispatch(op.func, args, kwargs)
 
-    def scattered(self, func: Any, parent: Fake, args: tuple[Any, ...], more: dict[str, Any]) -> Fake:
+    def scattered(
+        self, func: Any, parent: Fake, args: tuple[Any, ...], more: dict[str, Any]
+    ) -> Fake:
         """`parent` with some elements replaced: laid out as it is."""
         made = make(
             *(self._self, parent.size(), parent.stride(), parent.storage_offset()),
@@ -440,7 +446,7 @@ class Recorder(World):
         return next(fake for fake, known in self._aliases.values() if known is alias)
 
     def record_reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Values have no history to be detached from; other changes of metadata are not followed."""
+        """Values have no history to be detached from; no other change of metadata is followed."""
         if op.name == "aten.detach_.default":
             return args[0]
         raise NotRecorded(op.name)
@@ -449,7 +455,11 @@ class Recorder(World):
         """`item()`: a number that is in the data."""
         if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
             raise NotRecorded(op.name)
-        number = scalar(self.env, args[0].dtype, op.name)
+        base = self.alias(args[0]).base
+        place = (base, base.version, self.number(args[0].storage_offset()), args[0].dtype)
+        if place in self._items and not self.env.expected:
+            return self._items[place]
+        number = self._items[place] = scalar(self.env, args[0].dtype, op.name)
         if number is None:
             raise NotRecorded("a complex number")
         expr = from_torch(number)
@@ -552,9 +562,10 @@ class _Run:
             for node in nodes:
                 if node.op in _STEPS:
                     self.recorder.env.expected = list(node.meta.get(SYMBOLS, ()))
+                    first = len(self.recorder.function.nodes)
                     self.env[node] = _STEPS[node.op](self, node)
                     if not node.users:  # it is there because it may raise
-                        self.recorder.keep_last()
+                        self.recorder.keep_from(first)
         if self.grad is not torch.is_grad_enabled():
             raise NotRecorded("a change of the grad mode that lasts")
         (output,) = nodes[-1].args
@@ -594,7 +605,7 @@ class _Run:
         if special is not None:
             return special(self, node)
         target = ON_NUMBERS.get(target, target)
-        if not _is_operation(target):
+        if target not in INSTEAD_OF_PYTHON and not _is_operation(target):
             raise NotRecorded(f"{getattr(target, '__name__', target)}")
         return self._call(target, node)
 
@@ -612,7 +623,9 @@ class _Run:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         mark = self.recorder.mark()
         try:
-            return target(*args, **kwargs)
+            general = GENERAL.get(target) if callable(target) else None
+            found = NotImplemented if general is None else general(*args, **kwargs)
+            return target(*args, **kwargs) if found is NotImplemented else found
         except Exception as error:
             if self.recorder.take_back(mark):
                 found = self._whole(target, args, kwargs)
@@ -644,7 +657,7 @@ class _Run:
             return
         if not isinstance(condition, torch.SymBool):
             raise NotRecorded("a check that fails")
-        name = f"pliant.{node.target.__name__}"
+        name = f"pliant.{getattr(node.target, '__name__', 'check')}"
         expr = self.recorder.number(condition)
         if expr.value is not True:
             made = Node(name, node.target, (expr, text), {}, effect=True)
@@ -688,16 +701,22 @@ _SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
     assume: _Run._check,
 }
 
+def _as_int(x: Any) -> Any:
+    return torch.sym_ite(x, 1, 0) if isinstance(x, torch.SymBool) else torch.sym_int(x)
+
+
 # Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
 ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.min: torch.sym_min,
     builtins.max: torch.sym_max,
-    builtins.int: torch.sym_int,
+    builtins.int: _as_int,
     builtins.float: torch.sym_float,
     operator.not_: torch.sym_not,
 }
 
 VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
+
+INSTEAD_OF_PYTHON: Final = frozenset(ON_NUMBERS.values())
 
 # Methods that do something to a tensor that values don't have.
 REFUSED_METHODS: Final = frozenset(
@@ -726,7 +745,10 @@ def _is_operation(target: Any) -> bool:
         return False
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", None)
-    if module is None and type(target).__name__ in ("builtin_function_or_method", "method_descriptor"):
+    if module is None and type(target).__name__ in _NATIVE:
         return isinstance(getattr(target, "__objclass__", None), type)
-    changes = name.startswith(("set_", "_set", "manual_seed", "seed", "clear_", "autocast", "_enter"))
-    return module in _MODULES and not changes
+    return module in _MODULES and not name.startswith(_CHANGES)
+
+
+_NATIVE: Final = ("builtin_function_or_method", "method_descriptor")
+_CHANGES: Final = ("set_", "_set", "manual_seed", "seed", "clear_", "autocast", "_enter")

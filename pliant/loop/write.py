@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pliant.loop.body import KernelBody
 from pliant.loop.collapse import collapse, step
 from pliant.loop.define import Computed, Definition, Index, Reduced
-from pliant.loop.fuse import Group, owner, own_place, phases_of, placed, reduced_type, variables
+from pliant.loop.fuse import Group, own_place, owner, phases_of, placed, reduced_type, variables
 from pliant.loop.ir import Access, Kernel, Kind, Value
 from pliant.loop.tile import tile
 from pliant.sym.expr import ONE, Expr

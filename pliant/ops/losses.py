@@ -42,8 +42,12 @@ def _of_distances(low: Lowering, x: Lazy, y: Lazy, reduction: int, each: Combine
         raise NotLowered(f"a loss of {type}")
     distances = low.map(lambda b, v, w: b(Op.SUB, v, w), type, low.cast(x, type), low.cast(y, type))
     found = low.map(each, type, distances, cost=4)
-    if reduction == NONE:
-        return found
+    return found if reduction == NONE else _summed_up(low, found, reduction)
+
+
+def _summed_up(low: Lowering, found: Lazy, reduction: int) -> Lazy:
+    """The sum or the mean."""
+    type = found.type
     dims = low.dims(found, None)
     many = count(found, dims)
 
@@ -90,6 +94,29 @@ def huber_loss(
         return b(Op.SELECT, b(Op.LE, far, bound), _half_square(b, far), linear)
 
     return _of_distances(low, x, target, reduction, each)
+
+
+@lowers("aten.binary_cross_entropy.default")
+def binary_cross_entropy(
+    low: Lowering, x: Lazy, target: Lazy, weight: Lazy | None = None, reduction: int = MEAN
+) -> Lazy:
+    """(t - 1) * log(1 - x) - t * log(x), the logarithms at least -100. An x that is no probability
+    is an error."""
+    type = low.result.type
+    given = [t for t in (x, target, weight) if t is not None]
+    if type not in FLOAT or any(t.type is not type for t in given):
+        raise NotLowered(f"a loss of {type}")
+
+    def each(b: Body, v: Value, t: Value, *weights: Value) -> Value:
+        zero, one, least = (constant(b, n, type) for n in (0, 1, -100))
+        b.fault(b(Op.NOT, b(Op.AND, b(Op.GE, v, zero), b(Op.LE, v, one))))
+        no = b(Op.MAXIMUM, b(Op.LOG1P, b(Op.NEG, v)), least)
+        yes = b(Op.MAXIMUM, b(Op.LOG, v), least)
+        loss = b(Op.SUB, b(Op.MUL, b(Op.SUB, t, one), no), b(Op.MUL, t, yes))
+        return b(Op.MUL, loss, weights[0]) if weights else loss
+
+    found = low.map(each, type, *given, cost=30)
+    return found if reduction == NONE else _summed_up(low, found, reduction)
 
 
 # --------------------------------------------------------------------------------------------------

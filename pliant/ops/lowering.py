@@ -160,7 +160,7 @@ class Lowering:
         return unsqueezed(in_memory(found), kept) if keepdim else in_memory(found)
 
     def realize(self, x: Lazy, strides: Sequence[Expr] | None = None) -> Lazy:
-        """The same tensor, in memory of its own (or the one it is in, if `strides` don't matter)."""
+        """The same tensor, in memory of its own (or where it is, if `strides` don't matter)."""
         if x.memory is not None and strides is None:
             return x
         body = Computed(x.at)
@@ -225,7 +225,8 @@ def unsqueezed(x: Lazy, sizes: tuple[Expr, ...]) -> Lazy:
     where = dict(zip(theirs, mine))
 
     def at(b: Body, index: Index) -> Value:
-        return x.at(b, tuple([index[where[d]] if d in where else ZERO for d in range(len(x.sizes))]))
+        mine = [index[where[d]] if d in where else ZERO for d in range(len(x.sizes))]
+        return x.at(b, tuple(mine))
 
     memory = x.memory
     if memory is not None:  # it stands where it stood

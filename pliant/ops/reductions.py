@@ -182,8 +182,18 @@ def prod(
     return _accumulate(low, Op.PROD, _as_result(low, x), dim, keepdim)
 
 
+WIDE_UNSIGNED: Final = (Type.U16, Type.U32, Type.U64)
+
+
+def _refuse(x: Lazy, types: Sequence[Type]) -> None:
+    """PyTorch has no kernel for these: it is asked, so that the error is its own."""
+    if x.type in types:
+        raise NotLowered(f"PyTorch does not compute it of {x.type.name}")
+
+
 @lowers("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(low: Lowering, x: Lazy, dim: Any = None) -> Lazy:
+    _refuse(x, WIDE_UNSIGNED)
     ones = low.cast(low.cast(x, Type.BOOL), Type.I64)
     return reduced(low, Op.SUM, ones, low.dims(x, dim))
 
@@ -192,6 +202,7 @@ def count_nonzero(low: Lowering, x: Lazy, dim: Any = None) -> Lazy:
 def trace(low: Lowering, x: Lazy) -> Lazy:
     if x.sizes[0] is not x.sizes[1]:
         raise NotLowered("the trace of what may not be square")
+    _refuse(x, (Type.BOOL, *WIDE_UNSIGNED))
     diagonal = low.generate(x.sizes[:1], x.type, lambda b, index: x.at(b, index * 2), x.cost + 1)
     return _accumulate(low, Op.SUM, _as_result(low, diagonal), None, False)
 
@@ -294,11 +305,13 @@ def _along(low: Lowering, largest: bool, x: Lazy, dim: int, keepdim: bool) -> tu
 
 @lowers("aten.argmax.default")
 def argmax(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False) -> Lazy:
+    _refuse(x, (Type.BOOL,))
     return position(low, True, x, dim, keepdim)
 
 
 @lowers("aten.argmin.default")
 def argmin(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False) -> Lazy:
+    _refuse(x, (Type.BOOL,))
     return position(low, False, x, dim, keepdim)
 
 

@@ -90,7 +90,12 @@ def _select(x: Lazy, sizes: tuple[Expr, ...], dim: int, at: Any) -> Map:
 
 
 def _slice(
-    x: Lazy, sizes: tuple[Expr, ...], dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+    x: Lazy,
+    sizes: tuple[Expr, ...],
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
 ) -> Map:
     dim %= len(x.sizes)
     first = as_expr(0 if start is None else start)

@@ -40,8 +40,9 @@ class FrozenEnv(ShapeEnv):
                     self.facts.learn(cond)
         inputs = {binding.expr for binding in self.bindings}
         assumed = [a for a in self.assumptions if a.enforced and a.condition.symbols <= inputs]
-        for guard in (*self.recorded, *assumed):
-            self.facts.learn(guard.condition)
+        conditions = [made.condition for made in self.recorded]
+        for condition in [*conditions, *[made.condition for made in assumed]]:
+            self.facts.learn(condition)
 
     def checked(self, cond: Cond) -> None:
         """From here on it holds, or the program has raised."""

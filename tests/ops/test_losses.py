@@ -57,3 +57,17 @@ def test_a_class_that_is_not_there_is_a_fault(wrong):
     x, target = torch.randn(3, 5), torch.tensor([0, wrong, 1])
     with pytest.raises(Fault):
         run_op(_WithValidTargets(), x, target, None, 1, -100)
+
+
+def test_binary_cross_entropy_refuses_what_is_no_probability():
+    target = torch.rand(6)
+    for bad in (-0.1, 1.5, float("nan")):
+        x = torch.tensor([0.0, 0.2, 0.5, 0.9, 1.0, bad])
+        like = torch.zeros(())
+        with pytest.raises(Fault):
+            run_op(torch.ops.aten.binary_cross_entropy.default, x, target, expected=like)
+    x = torch.tensor([0.0, 0.2, 0.5, 0.9, 1.0, 1e-30])
+    for reduction in (0, 1, 2):
+        args = (x, target, torch.rand(6), reduction)
+        found = run_op(torch.ops.aten.binary_cross_entropy.default, *args)
+        torch.testing.assert_close(found, torch.ops.aten.binary_cross_entropy.default(*args))

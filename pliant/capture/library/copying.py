@@ -7,6 +7,7 @@ in Python is followed, containers and plain instances are copied member by membe
 from __future__ import annotations
 
 import copy
+import functools
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,11 @@ def _copy_bound(trace: Trace, x: BoundMethod, memo: Memo | None) -> Value:
 def _copy_partial(trace: Trace, x: Partial, memo: Memo | None) -> Value:
     args = [_member(trace, arg, memo) for arg in x.args]
     keywords = {name: _member(trace, arg, memo) for name, arg in x.keywords.items()}
-    return Partial(x.cls, _member(trace, x.function, memo), args, keywords)
+    made = Partial(x.cls, _member(trace, x.function, memo), args, keywords)
+    if x.cls is not functools.partial:
+        raise Break("unsupported", f"a copy of a {x.cls.__name__}")
+    _copy_attributes(trace, x, made, memo)
+    return made
 
 
 def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
