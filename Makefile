@@ -14,6 +14,9 @@ BIN := $(VENV)/bin
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 WORKERS ?= 2
+# Tests that compare programs with eager PyTorch: they are run once more, through generated code.
+PROGRAMS := tests/capture tests/dynamic $(addprefix tests/test_,dynamic_shapes.py module.py seeds.py \
+    soundness.py random_programs.py recompile.py threads.py)
 
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
 TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))
@@ -31,6 +34,7 @@ demo: setup  ## set up, then a tour of what pliant does
 
 test: setup-dev check  ## set up, then everything that CI checks
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) --backend=llvm $(PROGRAMS)
 
 test-long: setup-dev  ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m long || test $$? = 5  # 5: there are none

@@ -10,6 +10,7 @@ import pytest
 import pliant
 from pliant.guards.guard import Kind
 
+pytestmark = pytest.mark.own_default
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     str(page.relative_to(ROOT)) for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))

@@ -256,6 +256,8 @@ def _added_product(rank: int) -> Rule:
 
 def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim, to_float = args
+    if t.dim():
+        t.size(dim)  # raises what the kernel would; the meta kernel does not look at the dimension
     if to_float or not t.is_floating_point() or not -max(t.dim(), 1) <= dim < max(t.dim(), 1):
         return None
     return dense(t.size(), t.dtype, device)

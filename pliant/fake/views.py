@@ -54,6 +54,11 @@ def is_symbolic_call(args: tuple[Any, ...]) -> bool:
 
 
 def _dim(rank: int, dim: int) -> int:
+    rank = max(rank, 1)
+    if not -rank <= dim < rank:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+        )
     return dim if dim >= 0 else dim + rank
 
 
@@ -117,6 +122,12 @@ def _permute(t: torch.Tensor, dims: Sequence[int]) -> Window:
     return Window(
         tuple(sizes[d] for d in order), tuple(strides[d] for d in order), t.storage_offset()
     )
+
+
+def _reordered(t: torch.Tensor, dims: Sequence[int]) -> Window | None:
+    """None unless each dimension is named once."""
+    order = sorted(_dim(t.dim(), d) for d in dims)
+    return _permute(t, dims) if order == list(range(t.dim())) else None
 
 
 def _transpose(t: torch.Tensor, a: int, b: int) -> Window:
@@ -313,7 +324,7 @@ def _unfold(t: torch.Tensor, dim: int, size: Any, step: Any) -> Window | None:
 _RULES: dict[str, Rule] = {
     "aten.view.default": _view,
     "aten._unsafe_view.default": _view,
-    "aten.permute.default": _permute,
+    "aten.permute.default": _reordered,
     "aten.transpose.int": _transpose,
     "aten.t.default": _t,
     "aten.expand.default": _expand,

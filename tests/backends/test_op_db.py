@@ -11,10 +11,8 @@ from tests.backends import op_db
 
 PARTS = 16  # of the operators, for the processes that share the work
 FIRST = 1  # samples in `make test`
-LONGEST = 60  # samples in other layouts
-
-# With symbolic sizes, and none of them 0 when it was captured.
-KNOWN: dict[str, str] = {}
+MOST = 200  # samples: a few operators have thousands that differ little
+FEWER = 40  # samples in other layouts
 
 
 def broken(part: int, dtype: torch.dtype, dynamic: bool | None, most: int | None, **more) -> list:
@@ -45,7 +43,7 @@ def test_first_samples(part: int) -> None:
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("dtype", op_db.DTYPES)
 def test_all_samples(dtype: torch.dtype, dynamic: bool | None, part: int) -> None:
-    assert broken(part, dtype, dynamic, None) == []
+    assert broken(part, dtype, dynamic, MOST) == []
 
 
 @pytest.mark.long
@@ -53,7 +51,7 @@ def test_all_samples(dtype: torch.dtype, dynamic: bool | None, part: int) -> Non
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("layout", ["flipped", "spread"])
 def test_other_layouts(layout: str, dynamic: bool | None, part: int) -> None:
-    assert broken(part, torch.float32, dynamic, LONGEST, layout=layout) == []
+    assert broken(part, torch.float32, dynamic, FEWER, layout=layout) == []
 
 
 @pytest.mark.long
@@ -61,4 +59,4 @@ def test_other_layouts(layout: str, dynamic: bool | None, part: int) -> None:
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("dtype", op_db.DTYPES)
 def test_in_place(dtype: torch.dtype, dynamic: bool | None, part: int) -> None:
-    assert broken(part, dtype, dynamic, None, in_place=True) == []
+    assert broken(part, dtype, dynamic, FEWER, in_place=True) == []
