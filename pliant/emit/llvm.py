@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from pliant.emit import llvm_blocks as blocks
 from pliant.emit import llvm_reduce as reduce
 from pliant.emit.llvm_halves import Halves
 from pliant.emit.llvm_index import IndexWriter
@@ -41,10 +42,10 @@ SYMBOL: Final = "kernel"
 
 def emit(kernel: Kernel, target: Target) -> str:
     """The module with the kernel's function."""
-    return _Writer(kernel, target).module()
+    return Writer(kernel, target).module()
 
 
-class _Writer:
+class Writer:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel = kernel
         self.target = target
@@ -110,7 +111,7 @@ class _Writer:
             low = self.code.intrinsic("smax", start - before, 0)
             high = self.code.intrinsic("smin", stop - before, width)
             for loop, at in zip(outer, place):
-                self._bind(loop.var, at)
+                self.bind(loop.var, at)
             self.loop(grid[-1], low, high)
             return self._next(extents, place)
 
@@ -205,6 +206,14 @@ class _Writer:
             self.ended[value] = state
 
     def loop(self, loop: Loop, low: Reg, high: Reg) -> None:
+        """A loop, or a block of a transposed access."""
+        turned = blocks.across(self, loop)
+        if turned:
+            blocks.write(self, loop, turned, low, high)
+        else:
+            self.plain_loop(loop, low, high)
+
+    def plain_loop(self, loop: Loop, low: Reg, high: Reg) -> None:
         """The iterations in lanes as far as they go, then the rest."""
         lanes = self.plan.get(loop, 1)
         sums = [v for v in loop.body if isinstance(v, Value) and v.op is Op.SUM and v.type in FLOAT]
@@ -263,13 +272,13 @@ class _Writer:
         self.in_lanes = None
 
     def iteration(self, loop: Loop, at: Reg) -> None:
-        self._bind(loop.var, at)
+        self.bind(loop.var, at)
         if loop.var is self.lane_var:
             self.in_lanes = at + self.code.numbers(self.lanes)
             self.mask = None if self.stop is None else self.in_lanes.compare("lt", self.stop)
         self.block(loop.body, loop.kind)
 
-    def _bind(self, var: Expr, at: Reg) -> None:
+    def bind(self, var: Expr, at: Reg) -> None:
         self.symbols[var] = at
         self.natural.add(var)
 
@@ -386,13 +395,13 @@ def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[Valu
     return found
 
 
-_SPECIAL: Final[dict[Op, Callable[[_Writer, Value], None]]] = {
-    Op.LOAD: _Writer.load,
-    Op.STORE: _Writer.store,
-    Op.CONSTANT: _Writer.constant,
-    Op.IOTA: _Writer.iota,
-    Op.AS_INDEX: _Writer.as_index,
-    Op.CAST: _Writer.cast,
-    Op.BITCAST: _Writer.bitcast,
-    Op.WELFORD_M2: _Writer.second_moment,
+_SPECIAL: Final[dict[Op, Callable[[Writer, Value], None]]] = {
+    Op.LOAD: Writer.load,
+    Op.STORE: Writer.store,
+    Op.CONSTANT: Writer.constant,
+    Op.IOTA: Writer.iota,
+    Op.AS_INDEX: Writer.as_index,
+    Op.CAST: Writer.cast,
+    Op.BITCAST: Writer.bitcast,
+    Op.WELFORD_M2: Writer.second_moment,
 }

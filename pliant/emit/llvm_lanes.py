@@ -102,18 +102,24 @@ CHEAP: Final = 8
 
 
 def _lanes(loop: Loop, target: Target) -> int:
-    """As many as fill a register with elements of the usual width, several registers if the body is
-    short and has reductions: over lanes, because each addition waits for the one before it; over
-    rows, because a row should be read in long pieces."""
+    """As many as fill a register with elements of the usual width, several registers if the body has
+    reductions: over lanes, if it is short, because each addition waits for the one before it; over
+    rows, because a row should be read in long pieces, as long as there are registers for it."""
     body = list(values(loop.body))
     differ = _differing(loop, body)
     widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
-    reduces = any(v.op in REDUCTIONS for v in body)
-    if reduces and sum([_weight(v) for v in body]) <= CHEAP:
-        lanes *= 4 if loop.kind is Kind.REDUCTION else 8
-    return lanes
+    if not any(v.op in REDUCTIONS for v in body):
+        return lanes
+    cheap = sum([_weight(v) for v in body]) <= CHEAP
+    if loop.kind is Kind.REDUCTION:
+        return lanes * 4 if cheap else lanes
+    registers = 8 if cheap else 4 if target.masks else 2
+    extent = loop.extent.value
+    while extent is not None and registers > 1 and lanes * registers > extent:
+        registers //= 2
+    return lanes * registers
 
 
 def _differing(loop: Loop, body: list[Value]) -> set[Value]:

@@ -199,7 +199,9 @@ def _reduction(result_dtype: TypeRule, *, empty: bool = True) -> Rule:
     def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, dim, keep = (*args, None, False)[:3] if len(args) == 1 else (*args, False)[:3]
         sizes = _reduced(t, dim, keep)
-        dtype = kwargs.get("dtype") or result_dtype(t.dtype)
+        wanted = kwargs.get("dtype")
+        dtype = result_dtype(wanted or t.dtype)
+        dtype = wanted if wanted is not None and dtype is not None else dtype
         unusual = kwargs.keys() - {"dtype"} or len(args) > 3
         unusual = unusual or (not empty and sizes is not None and _over_nothing(t, dim))
         return None if sizes is None or dtype is None or unusual else dense(sizes, dtype, device)
@@ -266,7 +268,7 @@ def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
 def _layer_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, shape, weight, bias = args[:4]
     inner = len(shape)
-    fits = list(t.shape[t.dim() - inner :]) == list(shape) and t.dtype is torch.float32
+    fits = list(t.shape[t.dim() - inner :]) == list(shape) and t.dtype is torch.float32 and inner
     params = [p for p in (weight, bias) if p is not None]
     if not fits or any(p.dtype is not t.dtype or list(p.shape) != list(shape) for p in params):
         return None

@@ -239,10 +239,11 @@ class Recorder(World):
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Node:
         """A functional call; the fakes in its result become its values."""
-        draws = op.draws is not None and op.draws(args, kwargs)
+        acts = not op.func._schema.returns  # it is there to raise an error
+        acts = acts or (op.draws is not None and op.draws(args, kwargs))
         taken = tuple(map(self.given, args))
         named = {name: self.given(value) for name, value in kwargs.items()}
-        return self.add(Node(op.name, op.func, taken, named, effect=draws), _results(result))
+        return self.add(Node(op.name, op.func, taken, named, effect=acts), _results(result))
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
         """A call that makes what these fakes stand for."""
@@ -312,6 +313,8 @@ class Recorder(World):
 
     def record_composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
+        if op.name in NORMS_IN_TRAINING and args[5] and args[3] is not None:
+            return self._with_statistics(op, args)
         if op.name in WHOLE or op.name in RULES:
             result = self._answer(op, args, kwargs)
             if not self._shares(result, args):
@@ -323,6 +326,17 @@ class Recorder(World):
             if result is NotImplemented:
                 result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
             return result
+
+    def _with_statistics(self, op: Op, args: tuple[Any, ...]) -> Any:
+        """A norm that also writes to the running statistics among its arguments."""
+        if op.name != "aten.batch_norm.default":
+            raise NotRecorded(f"{op.name} in training")
+        mean, variance = args[3:5]
+        with torch._C._AutoDispatchBelowAutograd(), self:
+            result, _, _, *new = aten._native_batch_norm_legit_functional.default(*args[:8])
+        self.store(mean, self._as(new[0], mean))
+        self.store(variance, self._as(new[1], variance))
+        return result
 
     def _answer(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
@@ -485,7 +499,10 @@ _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any
     Kind.DATA: Recorder.record_data,
 }
 
+aten = torch.ops.aten
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+# With running statistics in places 3 and 4, and whether they are written to in place 5.
+NORMS_IN_TRAINING: Final = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
 
 
 def functional_of(op: Op) -> Any:

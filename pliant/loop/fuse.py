@@ -72,7 +72,7 @@ class Group:
         return self.rows + (self.columns or ())
 
     def level(self, member: Definition) -> str:
-        """"row", "column" for an element of both, or "reduction"."""
+        """ "row", "column" for an element of both, or "reduction"."""
         if isinstance(member.body, Reduced):
             return "reduction"
         if self.columns is None or sized(member.sizes) == self.space:

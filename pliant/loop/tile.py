@@ -13,8 +13,8 @@ from pliant.loop.collapse import step
 from pliant.loop.ir import MEMORY, Kernel, Kind, Loop, Op, Statement, Value, values
 from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum, substitute, symbol
 
-SIDE: Final = 32
-"""Elements on each side of a block: a few lines of the cache."""
+SIDE: Final = 16
+"""Elements on each side of a block: the lanes of the widest registers."""
 
 
 def tile(kernel: Kernel) -> Kernel:

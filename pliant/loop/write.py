@@ -36,9 +36,7 @@ def write(group: Group, stored: Collection[Definition], name: str, hint: Hint) -
 
 
 class _Writer:
-    def __init__(
-        self, group: Group, stored: Collection[Definition], name: str, hint: Hint
-    ) -> None:
+    def __init__(self, group: Group, stored: Collection[Definition], name: str, hint: Hint) -> None:
         self.group = group
         self.stored = [member for member in group.members if member in stored]
         self.hint = hint
@@ -166,5 +164,3 @@ class _Writer:
         self.results[member] = value
         if member in self.stored:
             self.body.write(member, member.place(self._index(member)), value)
-
-

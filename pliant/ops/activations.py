@@ -123,6 +123,8 @@ _GELU: Final = {"none": _gelu, "tanh": _gelu_tanh}
 
 @lowers("aten.gelu.default")
 def gelu(low: Lowering, self: Lazy, *, approximate: str = "none") -> Lazy:
+    if approximate not in _GELU:
+        raise NotLowered("PyTorch refuses it")
     return elementwise(low, _GELU[approximate], [self], on=FLOATS, cost=30)
 
 

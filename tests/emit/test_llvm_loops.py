@@ -358,3 +358,41 @@ def test_sixty_four_bit_indices():
     call(build.kernel(), [x, out], [far])
     assert out.item() == 42
     assert apply(Op.NEG, [out], Type.I8).item() == -42
+
+
+@targets
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("step", [-4, -2, -1, 2, 3, 4, 5])
+def test_steps_in_memory(step, n, target):
+    """Loads and stores; nothing beside the elements is touched."""
+    first = 0 if step > 0 else -step * max(n - 1, 0)
+    x = torch.randn(abs(step) * max(n - 1, 0) + 1)
+    loaded, stored = torch.full((n + 1,), 7.0), torch.full((len(x),), 7.0)
+    build = Builder("steps")
+    s = build.size("s0")
+    a = build.buffer("x", Type.F32, base=first)
+    b = build.buffer("loaded", Type.F32, Access.WRITE)
+    c = build.buffer("stored", Type.F32, Access.WRITE, base=first)
+    with build.loop(s) as i:
+        value = build.load(a, i * step)
+        build.store(b, i, value)
+        build.store(c, i * step, value)
+    call(build.kernel(), [x, loaded, stored], [n], target)
+    wanted = x[:: abs(step)][:n] if step > 0 else x[:: abs(step)][:n].flip(0)
+    assert torch.equal(loaded[:n], wanted) and loaded[n] == 7
+    expected = torch.full((len(x),), 7.0)
+    if n:
+        expected[:: abs(step)] = x[:: abs(step)]
+    assert torch.equal(stored, expected)
+
+
+def test_a_value_that_is_the_same_in_all_lanes_does_not_count_for_them():
+    """Rows of bytes picked by 64-bit numbers."""
+    build = Builder("rows")
+    m, n = build.size("s0"), build.size("s1")
+    which, x = build.buffer("which", Type.I64), build.buffer("x", Type.U8)
+    y = build.buffer("y", Type.U8, Access.WRITE)
+    with build.loop(m) as i, build.loop(n) as j:
+        row = build.as_index(build.load(which, i))
+        build.store(y, i * n + j, build.load(x, row * n + j))
+    assert list(plan(build.kernel(), Target(64, True)).values()) == [64]
