@@ -41,6 +41,7 @@ test-long: setup-dev  ## the tests that take minutes
 
 test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random weights)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models --backend=llvm
 
 check: setup-dev  ## style, types, imports, budgets
 	$(BIN)/ruff check --quiet .

@@ -120,6 +120,7 @@ class Run {
                                               numbers(step.layout.strides), step.dtype);
     set(step.slot, at::Tensor(std::move(made)));
   }
+  void step(const LaidOut& step);
   void step(const View& step);
   void step(const RunKernel& step);
   void step(const CallOperator& step);
@@ -241,6 +242,23 @@ bool Run::may_write() const {
 }
 
 // Steps -------------------------------------------------------------------------------------------
+
+void Run::step(const LaidOut& step) {
+  const at::Tensor& made = tensor(step.slot);
+  if (!made.defined()) return;
+  c10::DimVector sizes = numbers(step.layout.sizes), strides = numbers(step.layout.strides);
+  TORCH_CHECK(made.scalar_type() == step.dtype && made.sizes() == c10::IntArrayRef(sizes),
+              "an operator gave something else than was foreseen");
+  bool alike = made.numel() == 0;
+  for (size_t i = 0; !alike && i < sizes.size(); ++i) {
+    if (sizes[i] != 1 && made.stride(i) != strides[i]) break;
+    alike = i + 1 == sizes.size();
+  }
+  if (alike || sizes.empty()) return;
+  at::AutoDispatchBelowADInplaceOrView below;
+  at::Tensor copy = at::detail::empty_strided_cpu(sizes, strides, step.dtype);
+  set(step.slot, std::move(copy.copy_(made)));
+}
 
 void Run::step(const View& step) {
   const at::Tensor& of = tensor(step.of);

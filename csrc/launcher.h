@@ -48,6 +48,13 @@ struct Allocate {
   Layout layout;
 };
 
+// What a call must have given: other strides are made these, anything else is a failure.
+struct LaidOut {
+  int32_t slot;
+  c10::ScalarType dtype;
+  Layout layout;
+};
+
 struct View {
   int32_t slot, of;
   Layout layout;
@@ -81,8 +88,8 @@ struct CheckErrors {};
 struct Wrote { int32_t input; };
 struct Free { Indices slots; };
 
-using Step = std::variant<Compute, Allocate, View, RunKernel, CallOperator, CallPython, ReadNumber,
-                          CheckErrors, Wrote, Free>;
+using Step = std::variant<Compute, Allocate, LaidOut, View, RunKernel, CallOperator, CallPython,
+                          ReadNumber, CheckErrors, Wrote, Free>;
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.

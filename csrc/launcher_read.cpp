@@ -221,6 +221,12 @@ Step allocate(Reader& reader, const py::sequence& items) {
   return Allocate{reader.new_slot(at(items, 1)), dtype(at(items, 2)), std::move(made)};
 }
 
+Step laid_out(Reader& reader, const py::sequence& items) {
+  Layout wanted = layout(reader, items);
+  int32_t slot = reader.slots.use(at(items, 1));
+  return LaidOut{slot, dtype(at(items, 2)), std::move(wanted)};
+}
+
 Step view(Reader& reader, const py::sequence& items) {
   View step;
   step.of = reader.slot(at(items, 2), Need::Plain);
@@ -288,7 +294,7 @@ Step free(Reader& reader, const py::sequence& items) {
 const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
     {"call", call},       {"python", python},  {"read", read},   {"check", check},
-    {"wrote", wrote},     {"free", free}};
+    {"wrote", wrote},     {"free", free},      {"laid_out", laid_out}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

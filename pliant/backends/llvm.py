@@ -98,14 +98,16 @@ def assemble(
         if definition is not None:
             made.slots[definition] = slot
     for definition, real in lowered.constants:
-        made.call(_clone(real), [definition])
+        made.call(_clone(real), [definition], [real.dtype])
     kept = {memory.of for item in lowered.outputs if isinstance(item, tuple) for memory in item[1:]}
     stored = stored_by(plan, kept)
     for at, item in enumerate(plan):
         if isinstance(item, Group):
             made.run(item, stored(at, item))
         else:
-            made.call(_operator(item), item.makes, item.what.node.defines)
+            node = item.what.node
+            dtypes = [tensor.dtype for tensor in node.results]
+            made.call(_operator(item), item.makes, dtypes, node.defines)
     for index, times in function.times.items():
         made.steps += [("wrote", index)] * times
     outputs = [_output(made, item, lowered) for item in lowered.outputs]

@@ -158,7 +158,9 @@ def _layout(trace: Trace, example: torch.Tensor) -> Layout | None:
     layout = Layout(_known(env, fake.size()), _known(env, fake.stride()))
     for now, before in ((layout.sizes, example.size()), (layout.strides, example.stride())):
         hints = [env.hint_or(n, b) for n, b in zip(now, before)]
-        if len(now) != len(before) or hints != list(before):
+        # (Symbolic strides are those of a tensor that has elements.)
+        alike = hints == list(before) or (now is layout.strides and not example.numel())
+        if len(now) != len(before) or not alike:
             return None
     return layout
 

@@ -134,7 +134,7 @@ def call_tensor_method(
         raise Break("tensor-method", f"Tensor.{name}")
     first = trace.read(args[0]) if args else None
     if name == "new" and isinstance(first, Sequence) and first.cls is torch.Size:
-        args = first.items  # a tuple in its place would be data
+        name = "new_empty"  # where a tuple in its place is no data
     return record(trace, name, getattr(torch.Tensor, name), [obj, *args], kwargs)
 
 

@@ -16,11 +16,10 @@ import torch
 from pliant.emit.jit import host
 from pliant.emit.llvm_lanes import WEIGHT
 from pliant.loop.body import FLAG
-from pliant.loop.define import Definition
+from pliant.loop.define import Definition, contiguous
 from pliant.loop.fuse import Call, Group, users
 from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
 from pliant.loop.write import Written, write
-from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond, eq
 from pliant.sym.expr import Expr, if_else, integer, maximum, product_of
 from pliant.sym.program import compile_program
@@ -165,7 +164,11 @@ class Sequencer:
     # ---- calls
 
     def call(
-        self, operator: Operator, makes: Sequence[Definition], finds: Sequence[Any] = ()
+        self,
+        operator: Operator,
+        makes: Sequence[Definition],
+        dtypes: Sequence[torch.dtype],
+        finds: Sequence[Any] = (),
     ) -> None:
         """`finds`: the numbers that come out, as `graph.ir.Found`."""
         args = [self._argument(arg) for arg in operator.args]
@@ -185,6 +188,9 @@ class Sequencer:
             slot = self.slots[makes[found.result]]
             read = ("read", self.values[found.symbol], slot, found.what, found.dim)
             self.steps.append(read)
+        for made, dtype in zip(makes, dtypes, strict=True):
+            layout = (self.all_values(made.sizes), self.all_values(made.strides))
+            # LAID_OUT self.steps.append(("laid_out", self.slots[made], dtype, *layout))
 
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, View):
@@ -268,6 +274,7 @@ def _in_items(items: Iterable[Any]) -> Iterator[int]:
 
 _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
     "empty": lambda step: (step[1],),
+    "laid_out": lambda step: (step[1],),
     "view": lambda step: (step[1], step[2]),
     "read": lambda step: (step[2],),
     "kernel": lambda step: step[2],

@@ -102,9 +102,9 @@ CHEAP: Final = 8
 
 
 def _lanes(loop: Loop, target: Target) -> int:
-    """As many as fill a register with elements of the usual width, several registers if the body has
-    reductions: over lanes, if it is short, because each addition waits for the one before it; over
-    rows, because a row should be read in long pieces, as long as there are registers for it."""
+    """As many as fill a register with elements of the usual width, several registers if the body
+    has reductions: over lanes, if it is short, because each addition waits for the one before it;
+    over rows, because a row should be read in long pieces, as long as there are registers."""
     body = list(values(loop.body))
     differ = _differing(loop, body)
     widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}

@@ -229,7 +229,22 @@ def _like_sum(func: Any, a: Tensor, b: Any, *args: Any, **kwargs: Any) -> Tensor
     return told.new_empty_strided(told.size(), torch.add(a, b).stride())
 
 
+def _new_contiguous(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return t.new_empty(t.size())
+
+
+def _with_mask(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The tensor with other values, and which of them are within bounds."""
+    return torch.empty_like(t), torch.empty_like(t, dtype=torch.bool)
+
+
 _ANYWHERE: dict[str, Rule] = {
+    "aten._sample_dirichlet.default": _new_contiguous,
+    "aten._dirichlet_grad.default": _new_contiguous,
+    "aten.binomial.default": _new_contiguous,
+    "aten.fake_quantize_per_tensor_affine_cachemask.default": _with_mask,
+    "aten.fake_quantize_per_channel_affine_cachemask.default": _with_mask,
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": _with_mask,
     "aten.view_copy.default": _view_copy,
     "aten.geqrf.default": _geqrf,
     "aten.histogram.bin_ct": _histogram_count,

@@ -83,7 +83,9 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
 
 
 def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
-    return {0: lambda: loss, 1: loss.mean, 2: loss.sum}[reduction]()
+    if reduction == 0:
+        return loss
+    return loss.mean() if reduction == 1 else loss.sum()
 
 
 def _bce_with_logits(

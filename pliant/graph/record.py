@@ -12,9 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,55 +21,24 @@ from torch import fx
 from torch.autograd import forward_ad
 
 from pliant.base.checks import assume, check, forbid
-from pliant.fake.calls import is_number
 from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
 from pliant.fake.tensor import Fake, make
-from pliant.fake.world import World
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
-from pliant.graph.ir import Found, Function, Node, Scalar, Tensor, Window
+from pliant.graph.ir import Found, Function, Node, Tensor, Window
 from pliant.graph.scatter import memory_of, written_back
+from pliant.graph.values import Alias, NotRecorded, Values, item_of, results_in
 from pliant.graph.whole import Whole, on_new_memory, write_whole
 from pliant.ops.lowering import RULES, contiguous, float_bits
 from pliant.sym.cond import Cond
-from pliant.sym.expr import ZERO, Expr, integer
+from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import SYMBOLS, FrozenEnv, Layout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
-
-class NotRecorded(Exception):
-    """The graph has something in it that has no functional form here: it runs as it is."""
-
-
 # What is not known of sizes, of data, or of how a result looks.
 _OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
-
-
-@dataclass(slots=True, eq=False)
-class Base:
-    """Memory: its value now. `version` counts the writes."""
-
-    value: Tensor
-    input: int | None = None
-    version: int = 0
-    shared: bool = False  # with another input
-
-
-@dataclass(slots=True, eq=False)
-class Alias:
-    """What a fake stands for: a base, or a view (`op` with `args`, the result at `position`) of
-    another alias. `value` is right as long as `version` is that of the base."""
-
-    base: Base
-    value: Tensor
-    version: int
-    parent: Alias | None = None
-    op: Op | None = None
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] | None = None
-    position: int = 0
 
 
 def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Function:
@@ -89,85 +56,8 @@ def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Funct
         recorder.forget()
 
 
-class Recorder(World):
+class Recorder(Values):
     """A world that writes down what is run in it."""
-
-    env: FrozenEnv
-
-    def __init__(self, env: FrozenEnv) -> None:
-        super().__init__(env)
-        self.function = Function()
-        self.above: Any = None  # the dispatch keys of the caller
-        self._aliases: dict[int, tuple[Fake, Alias]] = {}
-        self._quiet = 0
-        self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
-        self.known: set[Any] = set()  # the symbols whose value is there when the code runs
-
-    def forget(self) -> None:
-        self._aliases.clear()
-
-    # ---- tensors
-
-    def tensor(self, fake: Fake, node: Node | None = None, base: Fake | None = None) -> Tensor:
-        """A value with the layout of the fake."""
-        if fake.is_conj() or fake.is_neg():
-            raise NotRecorded("a conjugate or negative view")
-        if fake.device.type != "cpu":
-            raise NotRecorded(f"a tensor on {fake.device}")
-        offset = self.number(fake.storage_offset())
-        return Tensor(
-            self.numbers(fake.size()), self.numbers(fake.stride()), offset, fake.dtype, node
-        )
-
-    def numbers(self, values: Sequence[Any]) -> tuple[Expr, ...]:
-        return tuple([self.number(value) for value in values])
-
-    def number(self, value: Any) -> Any:
-        if type(value) is int:
-            return integer(value)
-        return self.env.simplify(from_torch(value))
-
-    def add_input(self, fake: Fake, index: int, shared: bool) -> None:
-        value = self.tensor(fake)
-        self.known.update(n for n in (*value.sizes, *value.strides) if n.op == "symbol")
-        self.function.inputs.append(value)
-        self._name(fake, Alias(Base(value, index, shared=shared), value, 0))
-
-    def _name(self, fake: Fake, alias: Alias) -> None:
-        self._aliases[id(fake)] = (fake, alias)
-
-    def alias(self, fake: Fake) -> Alias:
-        found = self._aliases.get(id(fake))
-        if found is None:
-            raise NotRecorded("a tensor of unknown origin")
-        return found[1]
-
-    def value(self, alias: Alias) -> Tensor:
-        """The tensor as it is now."""
-        if alias.version == alias.base.version:
-            return alias.value
-        if alias.parent is None:
-            alias.value = alias.base.value
-        else:
-            assert alias.op is not None
-            parent = self.value(alias.parent)
-            old = alias.value
-            new = Tensor(old.sizes, old.strides, old.offset, old.dtype)
-            self._view_node(alias, parent, new)
-            alias.value = new
-        alias.version = alias.base.version
-        return alias.value
-
-    def _view_node(self, alias: Alias, parent: Tensor, result: Tensor) -> None:
-        """One result of a view, as a node of its own."""
-        assert alias.op is not None
-        args = (parent, *alias.args[1:])
-        node = Node(alias.op.name, alias.op.func, args, alias.kwargs or {}, (result,), view=True)
-        node.kwargs = {**node.kwargs}
-        result.node = node
-        if alias.position:
-            node.name = f"{node.name}[{alias.position}]"
-        self.function.nodes.append(node)
 
     # ---- operators
 
@@ -179,93 +69,6 @@ class Recorder(World):
         }
         op = describe(func)
         return _RECORD[op.kind](self, op, args, kwargs)
-
-    def _owned_one(self, value: Any) -> Any:
-        """Real tensors are constants of the program."""
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(self._owned_one, value))
-        if not isinstance(value, torch.Tensor) or type(value) is Fake or is_number(value):
-            return value
-        fake = self._reals.fake(value)
-        if id(fake) not in self._aliases:
-            made = self.tensor(fake)
-            self.function.constants[made] = value
-            self._name(fake, Alias(Base(made), made, 0))
-        return fake
-
-    def mark(self) -> tuple[int, int]:
-        """To take back what is written down from now on."""
-        return len(self.function.nodes), len(self._aliases)
-
-    def take_back(self, mark: tuple[int, int]) -> bool:
-        """Whether that was possible: not if memory that was there before was written to."""
-        gone = set(self.function.nodes[mark[0] :])
-        known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
-        if any(alias.base.value.node in gone for alias in known):
-            return False
-        for alias in known:
-            if alias.value.node in gone:
-                alias.version = -1  # looked at meanwhile
-        del self.function.nodes[mark[0] :]
-        return True
-
-    @contextmanager
-    def quietly(self) -> Any:
-        self._quiet += 1
-        try:
-            yield
-        finally:
-            self._quiet -= 1
-
-    def keep_from(self, first: int) -> None:
-        """What was written down since then is run whether somebody needs it or not."""
-        for node in self.function.nodes[first:][-1:]:
-            node.effect |= node.func is not None and not node.view
-
-    def given(self, value: Any) -> Any:
-        """An argument as it is written down."""
-        if type(value) is Fake:
-            return self.value(self.alias(value))
-        if isinstance(value, torch.Tensor):
-            return Scalar(_item(value), value)
-        if isinstance(value, SYMBOLIC):
-            expr = self.number(value)
-            return expr if expr.value is None else expr.value
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(self.given, value))
-        return value
-
-    def write_down(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> Node:
-        """A functional call; the fakes in its result become its values."""
-        acts = not op.func._schema.returns  # it is there to raise an error
-        acts = acts or (op.draws is not None and op.draws(args, kwargs))
-        taken = tuple(map(self.given, args))
-        named = {name: self.given(value) for name, value in kwargs.items()}
-        return self.add(Node(op.name, op.func, taken, named, effect=acts), _results(result))
-
-    def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
-        """A call that makes what these fakes stand for."""
-        made: list[Tensor] = []
-        for fake in fakes:
-            value = self.tensor(fake, node)
-            made.append(value)
-            self._name(fake, Alias(Base(value), value, 0))
-        node.results = tuple(made)
-        node.defines = tuple(self._found(made))
-        node.effect |= bool(node.defines)
-        self.function.nodes.append(node)
-        return node
-
-    def _found(self, results: Sequence[Tensor]) -> Iterator[Found]:
-        """Sizes and strides that nobody knew before."""
-        for at, tensor in enumerate(results):
-            for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
-                for dim, number in enumerate(numbers):
-                    if number.op == "symbol" and number not in self.known:
-                        self.known.add(number)
-                        yield Found(number, what, at, dim)
 
     def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         instead = INSTEAD.get(op.name)
@@ -300,7 +103,7 @@ class Recorder(World):
         given = (None, *map(self.given, args[1:]))
         named = {name: self.given(value) for name, value in kwargs.items()}
         source = self.value(parent)
-        for position, fake in enumerate(_results(result)):
+        for position, fake in enumerate(results_in(result)):
             if fake is args[0]:
                 continue
             value = self.tensor(fake)
@@ -329,9 +132,10 @@ class Recorder(World):
 
     def _with_statistics(self, op: Op, args: tuple[Any, ...]) -> Any:
         """A norm that also writes to the running statistics among its arguments."""
-        if op.name != "aten.batch_norm.default":
-            raise NotRecorded(f"{op.name} in training")
         mean, variance = args[3:5]
+        usual = args[0].dtype is mean.dtype is variance.dtype and mean.dtype in _STATISTICS
+        if op.name != "aten.batch_norm.default" or not usual:
+            raise NotRecorded(f"{op.name} in training")
         with torch._C._AutoDispatchBelowAutograd(), self:
             result, _, _, *new = aten._native_batch_norm_legit_functional.default(*args[:8])
         self.store(mean, self._as(new[0], mean))
@@ -362,8 +166,8 @@ class Recorder(World):
         return made
 
     def _shares(self, result: Any, args: tuple[Any, ...]) -> bool:
-        memory = {t.untyped_storage()._cdata for t in _fakes(args)}
-        return any(t.untyped_storage()._cdata in memory for t in _results(result))
+        memory = {t.untyped_storage()._cdata for t in results_in(args)}
+        return any(t.untyped_storage()._cdata in memory for t in results_in(result))
 
     # ---- writes
 
@@ -421,7 +225,7 @@ class Recorder(World):
         if type(source) is not Fake:
             source = self.dispatch(
                 torch.ops.aten.full.default,
-                ([], _item(source)),
+                ([], item_of(source)),
                 {"dtype": target.dtype, "device": target.device},
             )
         return self._as(source, target)
@@ -500,6 +304,7 @@ _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any
 }
 
 aten = torch.ops.aten
+_STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 # With running statistics in places 3 and 4, and whether they are written to in place 5.
 NORMS_IN_TRAINING: Final = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
@@ -518,29 +323,19 @@ def functional_of(op: Op) -> Any:
     for candidate in wanted if not name.endswith("_") else [overload]:
         found = getattr(packet, candidate, None) if candidate in packet.overloads() else None
         if found is not None and describe(found).kind in (Kind.FUNCTIONAL, Kind.COMPOSITE):
-            return found
+            if _types(found) == _types(op.func):
+                return found
     raise NotRecorded(f"{op.name} has no functional form")
 
 
-def _results(result: Any) -> list[Fake]:
-    if type(result) is Fake:
-        return [result]
-    if isinstance(result, (list, tuple)):
-        return [fake for item in result for fake in _results(item)]
-    return []
-
-
-_fakes = _results
+def _types(func: Any) -> list[str]:
+    """Of what it is called with, where to write the result aside."""
+    return [str(a.type) for a in func._schema.arguments if not a.is_out]
 
 
 def _plainly_laid_out(t: Tensor) -> bool:
     """Elements one after the other, from the start of the memory."""
     return t.offset is ZERO and t.strides == contiguous(t.sizes)
-
-
-def _item(t: torch.Tensor) -> Any:
-    with torch._C._DisableTorchDispatch():
-        return t.item()
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import Type
-from pliant.sym.expr import ZERO, Expr
+from pliant.sym.expr import ONE, ZERO, Expr
 
 Index = tuple[Expr, ...]
 
@@ -77,3 +77,13 @@ def address(index: Sequence[Expr], strides: Sequence[Expr], offset: Expr = ZERO)
     for i, stride in zip(index, strides, strict=True):
         offset = offset + i * stride
     return offset
+
+
+def contiguous(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
+    """The strides of a tensor whose elements stand one after the other."""
+    strides: list[Expr] = []
+    step = ONE
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.loop.define import Body, Computed, Definition, Index, Reduced
+from pliant.loop.define import Body, Computed, Definition, Index, Reduced, contiguous
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import BY_DTYPE, HALF, INTEGER, Type, wrapped
 from pliant.ops.lazy import At, Lazy, Memory, in_memory
@@ -234,16 +234,6 @@ def unsqueezed(x: Lazy, sizes: tuple[Expr, ...]) -> Lazy:
         strides = tuple([steps.get(d, ONE) for d in range(len(sizes))])
         memory = Memory(memory.of, strides, memory.offset)
     return Lazy(sizes, x.type, at, x.cost, x.reads, memory)
-
-
-def contiguous(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The strides of a tensor whose elements stand one after the other."""
-    strides: list[Expr] = []
-    step = integer(1)
-    for size in reversed(sizes):
-        strides.append(step)
-        step = step * size
-    return tuple(reversed(strides))
 
 
 def number(b: Body, x: Number, t: Type) -> Value:

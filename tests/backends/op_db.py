@@ -420,7 +420,7 @@ def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor) -> None:
         strides = [[n for n, m in zip(t.stride(), t.shape) if m != 1] for t in (a, b)]
         if strides[0] == strides[1]:
             return
-    for name in ("stride", "storage_offset", "is_conj", "is_neg"):
+    for name in ("stride", "is_conj", "is_neg"):
         if getattr(a, name)() != getattr(b, name)():
             raise Wrong(f"{where}.{name}: {getattr(a, name)()}, not {getattr(b, name)()}")
 
@@ -433,10 +433,18 @@ def _compare_sharing(mine: list[Any], theirs: list[Any]) -> None:
     ):
         if [ours.index(x) for x in ours] != [others.index(x) for x in others]:
             raise Wrong("other tensors share memory, or are one object, than eagerly")
+    for a, b in zip(mine, theirs):
+        memory = _memory(a)
+        shared = memory != NO_MEMORY and sum(_memory(t) == memory for t in mine) > 1
+        if shared and a.storage_offset() != b.storage_offset():
+            raise Wrong(f"a view from {a.storage_offset()} on, not {b.storage_offset()}")
+
+
+NO_MEMORY = 0
 
 
 def _memory(value: Any) -> int:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return 0
+        return NO_MEMORY
     storage = value.untyped_storage()
-    return storage._cdata if storage.nbytes() else -1
+    return storage._cdata if storage.nbytes() else NO_MEMORY

@@ -114,3 +114,17 @@ def test_powers_in_place():
     agree(lambda x: x.clone().pow_(3), (x,))
     agree(lambda x: x.clone().pow_(x), (x,))
     agree(lambda x: x.clone().floor_divide_(x * 0.3), (x,))
+
+
+@pytest.mark.parametrize("norm", [F.batch_norm, F.instance_norm])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_running_statistics_are_read_before_and_after_they_are_written(norm, dynamic):
+    def function(x, mean, variance):
+        before = mean + 1
+        result = norm(x, mean, variance, **{training: True})
+        return before, result, mean * 2
+
+    training = "training" if norm is F.batch_norm else "use_input_stats"
+    generated = norm is F.batch_norm and dynamic is None
+    args = (torch.randn(3, 4, 5), torch.zeros(4), torch.ones(4))
+    agree(function, args, dynamic=dynamic, generated=generated)

@@ -115,8 +115,8 @@ FUNCTIONS[re.sub] = _with_function(FUNCTIONS[re.sub], compiled=False)
 
 # ---- type variables
 
-for _cls in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple):
-    BUILDERS[_cls] = same_from_outside
+for _variable in (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple):
+    BUILDERS[_variable] = same_from_outside
 
 
 @function(typing.TypeVar)

@@ -1,0 +1,241 @@
+"""The values that tensors stand for while a graph is recorded, and what is written down of them.
+
+The one idea: every fake is a chain of views on some memory. Memory has a value, a write gives it
+another one, and whoever looks at a view of it afterwards is given the view of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pliant.fake.calls import is_number
+from pliant.fake.op import Op
+from pliant.fake.tensor import Fake
+from pliant.fake.world import World
+from pliant.graph.ir import Found, Function, Node, Scalar, Tensor
+from pliant.sym.expr import Expr, integer
+from pliant.sym.frozen import FrozenEnv
+from pliant.sym.node import SYMBOLIC, from_torch
+
+
+class NotRecorded(Exception):
+    """The graph has something in it that has no functional form here: it runs as it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """Memory: its value now. `version` counts the writes."""
+
+    value: Tensor
+    input: int | None = None
+    version: int = 0
+    shared: bool = False  # with another input
+
+
+@dataclass(slots=True, eq=False)
+class Alias:
+    """What a fake stands for: a base, or a view (`op` with `args`, the result at `position`) of
+    another alias. `value` is right as long as `version` is that of the base."""
+
+    base: Base
+    value: Tensor
+    version: int
+    parent: Alias | None = None
+    op: Op | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    position: int = 0
+
+
+class Values(World):
+    """A world in which each tensor has a value of the functional graph."""
+
+    env: FrozenEnv
+
+    def __init__(self, env: FrozenEnv) -> None:
+        super().__init__(env)
+        self.function = Function()
+        self.above: Any = None  # the dispatch keys of the caller
+        self._aliases: dict[int, tuple[Fake, Alias]] = {}
+        self._quiet = 0
+        self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
+        self.known: set[Any] = set()  # the symbols whose value is there when the code runs
+
+    def forget(self) -> None:
+        self._aliases.clear()
+
+    # ---- tensors
+
+    def tensor(self, fake: Fake, node: Node | None = None, base: Fake | None = None) -> Tensor:
+        """A value with the layout of the fake."""
+        if fake.is_conj() or fake.is_neg():
+            raise NotRecorded("a conjugate or negative view")
+        if fake.device.type != "cpu":
+            raise NotRecorded(f"a tensor on {fake.device}")
+        offset = self.number(fake.storage_offset())
+        return Tensor(
+            self.numbers(fake.size()), self.numbers(fake.stride()), offset, fake.dtype, node
+        )
+
+    def numbers(self, values: Sequence[Any]) -> tuple[Expr, ...]:
+        return tuple([self.number(value) for value in values])
+
+    def number(self, value: Any) -> Any:
+        if type(value) is int:
+            return integer(value)
+        return self.env.simplify(from_torch(value))
+
+    def add_input(self, fake: Fake, index: int, shared: bool) -> None:
+        value = self.tensor(fake)
+        self.known.update(n for n in (*value.sizes, *value.strides) if n.op == "symbol")
+        self.function.inputs.append(value)
+        self._name(fake, Alias(Base(value, index, shared=shared), value, 0))
+
+    def _name(self, fake: Fake, alias: Alias) -> None:
+        self._aliases[id(fake)] = (fake, alias)
+
+    def alias(self, fake: Fake) -> Alias:
+        found = self._aliases.get(id(fake))
+        if found is None:
+            raise NotRecorded("a tensor of unknown origin")
+        return found[1]
+
+    def value(self, alias: Alias) -> Tensor:
+        """The tensor as it is now."""
+        if alias.version == alias.base.version:
+            return alias.value
+        if alias.parent is None:
+            alias.value = alias.base.value
+        else:
+            assert alias.op is not None
+            parent = self.value(alias.parent)
+            old = alias.value
+            new = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+            self._view_node(alias, parent, new)
+            alias.value = new
+        alias.version = alias.base.version
+        return alias.value
+
+    def _view_node(self, alias: Alias, parent: Tensor, result: Tensor) -> None:
+        """One result of a view, as a node of its own."""
+        assert alias.op is not None
+        args = (parent, *alias.args[1:])
+        node = Node(alias.op.name, alias.op.func, args, alias.kwargs or {}, (result,), view=True)
+        node.kwargs = {**node.kwargs}
+        result.node = node
+        if alias.position:
+            node.name = f"{node.name}[{alias.position}]"
+        self.function.nodes.append(node)
+
+    # ---- what is written down
+
+    def _owned_one(self, value: Any) -> Any:
+        """Real tensors are constants of the program."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._owned_one, value))
+        if not isinstance(value, torch.Tensor) or type(value) is Fake or is_number(value):
+            return value
+        fake = self._reals.fake(value)
+        if id(fake) not in self._aliases:
+            made = self.tensor(fake)
+            self.function.constants[made] = value
+            self._name(fake, Alias(Base(made), made, 0))
+        return fake
+
+    def mark(self) -> tuple[int, int, int]:
+        """To take back what is written down from now on."""
+        return len(self.function.nodes), len(self._aliases), len(self._items)
+
+    def take_back(self, mark: tuple[int, int, int]) -> bool:
+        """Whether that was possible: not if memory that was there before was written to."""
+        gone = set(self.function.nodes[mark[0] :])
+        known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
+        if any(alias.base.value.node in gone for alias in known):
+            return False
+        for alias in known:
+            if alias.value.node in gone:
+                alias.version = -1  # looked at meanwhile
+        for node in gone:
+            self.known.difference_update(found.symbol for found in node.defines)
+        for key in list(self._items)[mark[2] :]:
+            del self._items[key]
+        del self.function.nodes[mark[0] :]
+        return True
+
+    @contextmanager
+    def quietly(self) -> Any:
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
+    def keep_from(self, first: int) -> None:
+        """What was written down since then is run whether somebody needs it or not."""
+        for node in self.function.nodes[first:][-1:]:
+            node.effect |= node.func is not None and not node.view
+
+    def given(self, value: Any) -> Any:
+        """An argument as it is written down."""
+        if type(value) is Fake:
+            return self.value(self.alias(value))
+        if isinstance(value, torch.Tensor):
+            return Scalar(item_of(value), value)
+        if isinstance(value, SYMBOLIC):
+            expr = self.number(value)
+            return expr if expr.value is None else expr.value
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.given, value))
+        return value
+
+    def write_down(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Node:
+        """A functional call; the fakes in its result become its values."""
+        acts = not op.func._schema.returns  # it is there to raise an error
+        acts = acts or (op.draws is not None and op.draws(args, kwargs))
+        taken = tuple(map(self.given, args))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        return self.add(Node(op.name, op.func, taken, named, effect=acts), results_in(result))
+
+    def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
+        """A call that makes what these fakes stand for."""
+        made: list[Tensor] = []
+        for fake in fakes:
+            value = self.tensor(fake, node)
+            made.append(value)
+            self._name(fake, Alias(Base(value), value, 0))
+        node.results = tuple(made)
+        node.defines = tuple(self._found(made))
+        node.effect |= bool(node.defines)
+        self.function.nodes.append(node)
+        return node
+
+    def _found(self, results: Sequence[Tensor]) -> Iterator[Found]:
+        """Sizes and strides that nobody knew before."""
+        for at, tensor in enumerate(results):
+            for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
+                for dim, number in enumerate(numbers):
+                    if number.op == "symbol" and number not in self.known:
+                        self.known.add(number)
+                        yield Found(number, what, at, dim)
+
+
+def results_in(result: Any) -> list[Fake]:
+    """The fakes in a structure, in order."""
+    if type(result) is Fake:
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [fake for item in result for fake in results_in(item)]
+    return []
+
+
+def item_of(t: torch.Tensor) -> Any:
+    """The number in a tensor of PyTorch's own."""
+    with torch._C._DisableTorchDispatch():
+        return t.item()
