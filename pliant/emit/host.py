@@ -26,8 +26,8 @@ from pliant.sym.program import compile_program
 
 FLAG_SLOT: Final = -1
 ONCE: Final = -1  # the extent of a kernel without a grid
-WEIGHT_NS: Final = 0.06  # what an operation takes, roughly: vectors of 8 at 2 GHz
-ACCESS_NS: Final = 0.25
+WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
+ACCESS_NS: Final = 0.08
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +190,7 @@ class Sequencer:
             self.steps.append(read)
         for made, dtype in zip(makes, dtypes, strict=True):
             layout = (self.all_values(made.sizes), self.all_values(made.strides))
-            # LAID_OUT self.steps.append(("laid_out", self.slots[made], dtype, *layout))
+            self.steps.append(("laid_out", self.slots[made], dtype, *layout))
 
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, View):

@@ -113,7 +113,7 @@ class Writer:
             for loop, at in zip(outer, place):
                 self.bind(loop.var, at)
             self.loop(grid[-1], low, high)
-            return self._next(extents, place)
+            return _next_row(self.code, extents, place)
 
         self.count(first, last, 1, row, self._place(extents, first))
 
@@ -125,17 +125,6 @@ class Writer:
             found.append(self.code.binary("urem", number, safe))
             number = self.code.binary("udiv", number, safe)
         return [number, *reversed(found)]
-
-    def _next(self, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
-        """The variables in the row after that: divisions take longer than a short row."""
-        found: list[Reg] = []
-        one: Reg | int = 1
-        for extent, at in zip(reversed(extents[1:]), reversed(place[1:])):
-            after = at + one
-            wraps = after.compare("eq", extent)
-            found.append(self.code.select(wraps, 0, after))
-            one = self.code.convert("zext", wraps, "i64")
-        return [place[0] + one, *reversed(found)]
 
     # Loops
 
@@ -381,6 +370,19 @@ class Writer:
         if stored.lanes > place.lanes:
             place = place.scatter(stored.lanes)
         self.memory.store(place, stored, self._mask(place, value.args[1:]))
+
+
+def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
+    """The variables of the outer loops in the row after that: divisions take longer than a short
+    row."""
+    found: list[Reg] = []
+    one: Reg | int = 1
+    for extent, at in zip(reversed(extents[1:]), reversed(place[1:])):
+        after = at + one
+        wraps = after.compare("eq", extent)
+        found.append(code.select(wraps, 0, after))
+        one = code.convert("zext", wraps, "i64")
+    return [place[0] + one, *reversed(found)]
 
 
 def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[Value, int]:

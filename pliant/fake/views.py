@@ -56,8 +56,9 @@ def is_symbolic_call(args: tuple[Any, ...]) -> bool:
 def _dim(rank: int, dim: int) -> int:
     rank = max(rank, 1)
     if not -rank <= dim < rank:
+        allowed = f"[{-rank}, {rank - 1}]"
         raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})"
+            f"Dimension out of range (expected to be in range of {allowed}, but got {dim})"
         )
     return dim if dim >= 0 else dim + rank
 

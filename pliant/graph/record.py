@@ -27,7 +27,7 @@ from pliant.fake.op import Kind, Op, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Found, Function, Node, Tensor, Window
-from pliant.graph.scatter import memory_of, written_back
+from pliant.graph.scatter import memory_of, overlap, overlaps_itself, written_back
 from pliant.graph.values import Alias, NotRecorded, Values, item_of, results_in
 from pliant.graph.whole import Whole, on_new_memory, write_whole
 from pliant.ops.lowering import RULES, contiguous, float_bits
@@ -177,6 +177,10 @@ class Recorder(Values):
         if len(targets) != 1 or type(targets[0]) is not Fake:
             raise NotRecorded(f"{op.name} writes to several tensors")
         target = targets[0]
+        if overlaps_itself(target.size(), target.stride()):
+            raise NotRecorded(f"{op.name} writes to one place several times")
+        if any(self._shares(t, (target,)) and overlap(t, target) for t in results_in(args)):
+            raise NotRecorded(f"{op.name} reads what it writes")
         before = (target.size(), target.stride())
         if op.name == "aten.copy_.default":
             new = self._copied(target, args[1])

@@ -7,11 +7,13 @@ operator of ATen. For everything else PyTorch has one that takes strides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
+from pliant.fake.order import hint
 from pliant.sym.cond import eq, ge, le
 from pliant.sym.expr import Expr, mul, product_of, sum_of
 from pliant.sym.frozen import Undecided
@@ -33,6 +35,45 @@ def written_back(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
     return _by_strides(recorder, alias, parent, new)
 
 
+def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether several elements may be in one place, as far as numbers tell. Eager PyTorch refuses
+    most writes to such a tensor, and does the others one after the other."""
+    pairs = [
+        (stride, size)
+        for stride, size in zip(strides, sizes, strict=True)
+        if not (type(size) is int and size == 1)
+    ]
+    if not all(type(number) is int for pair in pairs for number in pair):
+        return any(type(stride) is int and stride == 0 for stride, _ in pairs)
+    span = 0
+    for stride, size in sorted(pairs):
+        if stride <= span and size:
+            return True
+        span += (size - 1) * stride
+    return False
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two views of the same memory share a part of it, at the sizes that they have now, but
+    are not the same; eager PyTorch refuses to compute one from the other."""
+    one, other = _extent(a), _extent(b)
+    if one is None or other is None or one == other:
+        return False
+    return bool(one[0] <= other[1] and other[0] <= one[1])
+
+
+def _extent(t: torch.Tensor) -> tuple[Any, ...] | None:
+    """The places of the first and the last element, and the strides, of a tensor without gaps."""
+    sizes, strides = [hint(n) for n in t.size()], [hint(n) for n in t.stride()]
+    first = hint(t.storage_offset())
+    if None in (*sizes, *strides, first) or 0 in sizes:
+        return None
+    reach = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    if reach + 1 != math.prod(sizes):
+        return None
+    return (first, first + reach, *strides)
+
+
 def _number(recorder: Any, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([_number(recorder, v) for v in value])
@@ -40,7 +81,7 @@ def _number(recorder: Any, value: Any) -> Any:
 
 
 def memory_of(recorder: Any, alias: Any, view: Any) -> Any:
-    """What `as_strided` makes a view of: the memory as a whole, whatever tensor it was called on."""
+    """What `as_strided` makes a view of: all the memory, whatever tensor it was called on."""
     while alias.parent is not None:
         alias = alias.parent
     base, window = alias.base.value, recorder.tensor(view)
@@ -62,6 +103,8 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     """Elements are replaced where they are in memory, which must have no gaps."""
     env, view = rec.env, alias.value
     base = rec.tensor(parent)
+    if overlaps_itself(_plain(view.sizes), _plain(view.strides)):
+        raise Undecided("a write to one of several views of the same place")
     count = product_of(base.sizes)
     if view.dtype is not base.dtype or env.known(eq(count - 1, _reach(base))) is not True:
         raise Undecided(f"a write through {alias.op.name}")
@@ -80,6 +123,10 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     made = rec.dispatch(aten.scatter.src, (line, 0, at, new), {})
     layout = (list(parent.size()), list(parent.stride()), 0)
     return rec.dispatch(aten.as_strided.default, (made, *layout), {})
+
+
+def _plain(numbers: Sequence[Expr]) -> list[Any]:
+    return [number if number.value is None else number.value for number in numbers]
 
 
 _INDEX: Final = {"dtype": torch.int64, "device": torch.device("cpu")}

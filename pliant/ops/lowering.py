@@ -25,7 +25,7 @@ from pliant.loop.ir import Op, Value
 from pliant.loop.types import BY_DTYPE, HALF, INTEGER, Type, wrapped
 from pliant.ops.lazy import At, Lazy, Memory, in_memory
 from pliant.sym.cond import Cond
-from pliant.sym.expr import ONE, ZERO, Expr, if_else, integer, symbol
+from pliant.sym.expr import ONE, ZERO, Expr, if_else, symbol
 from pliant.sym.floats import FloatExpr
 
 Number = int | float | bool | Expr | FloatExpr | Cond
