@@ -208,16 +208,26 @@ def _aligned(group: Group, new: Definition) -> bool:
                 return False
             if group.level(of) == "column" and group.level(new) == "row":
                 return False
-    return new.into is None or _overwrites_last(group, new, new.into)
+    return all(m.into is None or _overwrites_last(group, m, m.into) for m in group.members)
 
 
 def _overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
-    phases = phases_of(group)
+    phase, last = phases_of(group)[new], _last_uses(group)
     for member in group.members:
         for of, place in group.reads[member].places:
-            if of is memory and (place is not own_place(new) or phases[member] > phases[new]):
+            if of is memory and (place is not own_place(new) or last[member] > phase):
                 return False
     return group.columns is None or group.level(new) == "column"
+
+
+def _last_uses(group: Group) -> dict[Definition, int]:
+    """The last loop in which a member reads: elements are computed again where they are used."""
+    last = phases_of(group)
+    for member in reversed(group.members):
+        for of, _ in group.reads[member].places:
+            if of in last and group.level(of) == "column":
+                last[of] = max(last[of], last[member])
+    return last
 
 
 def phases_of(group: Group) -> dict[Definition, int]:

@@ -198,8 +198,6 @@ def pad(
 @lowers("aten.flip.default")
 def flip(low: Lowering, x: Lazy, dims: Sequence[int]) -> Lazy:
     turned = {normal_dim(d, len(x.sizes)) for d in dims}
-    if len(x.sizes) - 1 in turned:
-        worth_it(low, x)
 
     def at(b: Body, place: Index) -> Value:
         index = [x.sizes[d] - 1 - i if d in turned else i for d, i in enumerate(place)]

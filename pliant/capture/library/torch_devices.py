@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import _device_constructors
 
-from pliant.capture.native import function, method
+from pliant.capture.native import PURE, function, method
 from pliant.capture.torch_calls import BEFORE_CALLS
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value
@@ -107,3 +107,7 @@ def place(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]
 
 
 BEFORE_CALLS.append(place)
+
+
+# How many devices there are does not change while a program runs.
+PURE.update(filter(None, [getattr(torch._C, "_cuda_getDeviceCount", None)]))
