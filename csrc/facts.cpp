@@ -1,5 +1,7 @@
 #include "facts.h"
 
+#include <structmember.h>
+
 #include <cstring>
 
 namespace pliant {
@@ -116,6 +118,29 @@ bool ordered_keys_are(PyObject* dict, PyObject* keys) {
   return static_cast<bool>(iterator);
 }
 
+// The defaults of a function are a place, although reading them is a function of Python's.
+Py_ssize_t function_offset(PyTypeObject* type, PyObject* name) {
+  static PyObject* defaults = PyUnicode_InternFromString("__defaults__");
+  static PyObject* keyword_defaults = PyUnicode_InternFromString("__kwdefaults__");
+  if (type != &PyFunction_Type) return 0;
+  if (name == defaults) return offsetof(PyFunctionObject, func_defaults);
+  return name == keyword_defaults ? offsetof(PyFunctionObject, func_kwdefaults) : 0;
+}
+
+Place find_place(PyTypeObject* type, PyObject* name) {
+  // A bound method looks at its class first, as other objects do.
+  bool usual = type->tp_getattro == PyObject_GenericGetAttr || type == &PyMethod_Type;
+  PyObject* found = usual ? _PyType_Lookup(type, name) : nullptr;
+  uint64_t version = type_version(reinterpret_cast<PyObject*>(type));
+  Py_ssize_t offset = function_offset(type, name);
+  if (found != nullptr && offset != 0) return {type, version, offset, true};
+  if (found == nullptr || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return {};
+  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(found)->d_member;
+  bool plain = (member->type == T_OBJECT || member->type == T_OBJECT_EX) &&
+               (member->flags & ~READONLY) == 0 && PyType_IsSubtype(type, PyDescr_TYPE(found));
+  return plain ? Place{type, version, member->offset, member->type == T_OBJECT} : Place{};
+}
+
 }  // namespace
 
 PyObject* make_instance_dict(PyObject* object) {
@@ -126,6 +151,16 @@ PyObject* make_instance_dict(PyObject* object) {
   PyErr_Clear();
   slot = _PyObject_GetDictPtr(object);
   return slot == nullptr ? nullptr : *slot;
+}
+
+PyObject* plain_member(PyObject* object, PyObject* name, Place& place) {
+  PyTypeObject* type = Py_TYPE(object);
+  bool known = place.type == type && place.version != 0 &&
+               place.version == type_version(reinterpret_cast<PyObject*>(type));
+  if (!known) place = find_place(type, name);
+  if (place.type == nullptr) return nullptr;
+  PyObject* held = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + place.offset);
+  return held == nullptr && place.none_if_empty ? Py_None : held;
 }
 
 bool type_is_permanent(PyTypeObject* type) {

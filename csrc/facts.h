@@ -36,6 +36,18 @@ inline PyObject* instance_dict(PyObject* object) {
   return make_instance_dict(object);
 }
 
+// Where in instances of a class an attribute is kept, as long as the class has this version.
+struct Place {
+  PyTypeObject* type = nullptr;
+  uint64_t version = 0;
+  Py_ssize_t offset = 0;
+  bool none_if_empty = false;
+};
+
+// `object.name` where that is a place in the object itself, as of `__slots__`, or the defaults of a
+// function; borrowed; null if it is something else, or empty. The place is remembered.
+PyObject* plain_member(PyObject* object, PyObject* name, Place& place);
+
 // An instance of `type` stays one: its `__class__` cannot be assigned.
 bool type_is_permanent(PyTypeObject* type);
 

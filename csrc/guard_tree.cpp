@@ -57,7 +57,7 @@ PyObject* add_child(PyObject* self, PyObject* args, Access access, const char* f
 template <Access access>
 PyObject* add_child(PyObject* self, PyObject* args) {
   bool indexed = access == Access::SeqItem || access == Access::ClosureCell;
-  bool named = access == Access::Attr || access == Access::ClassAttr;
+  bool named = access == Access::Attr || access == Access::Member || access == Access::ClassAttr;
   const char* second = access == Access::DictItem ? "nO" : "n";
   return add_child(self, args, access, indexed ? "nn" : named ? "nU" : second);
 }
@@ -283,6 +283,7 @@ PyMethodDef tree_methods[] = {
     NODE("dict_item", add_child<Access::DictItem>, "parent[key], of a dictionary"),
     NODE("seq_item", add_child<Access::SeqItem>, "parent[i], of a list or tuple"),
     NODE("attr", add_child<Access::Attr>, "getattr(parent, name)"),
+    NODE("member", add_child<Access::Member>, "parent.name, a place in the object itself"),
     NODE("type_of", add_child<Access::TypeOf>, "type(parent)"),
     NODE("cell_contents", add_child<Access::CellContents>, "parent.cell_contents"),
     NODE("closure_cell", add_child<Access::ClosureCell>, "parent.__closure__[i]"),

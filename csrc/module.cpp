@@ -1,4 +1,5 @@
 // The extension module `pliant._native`.
+#include "facts.h"
 #include "launcher.h"
 #include "objects.h"
 #include "state.h"
@@ -17,7 +18,16 @@ PyObject* is_python_class(PyObject*, PyObject* arg) {
   return PyBool_FromLong(reinterpret_cast<PyTypeObject*>(arg)->tp_dealloc == dealloc);
 }
 
+PyObject* is_member(PyObject*, PyObject* args) {
+  PyObject *object = nullptr, *name = nullptr;
+  if (!PyArg_ParseTuple(args, "OU", &object, &name)) return nullptr;
+  pliant::Place place;
+  return PyBool_FromLong(pliant::plain_member(object, name, place) != nullptr);
+}
+
 PyMethodDef class_methods[] = {
+    {"is_member", is_member, METH_VARARGS,
+     "is_member(object, name): whether the attribute is a place in the object itself."},
     {"is_python_class", is_python_class, METH_O,
      "is_python_class(cls): whether a class statement made it, rather than C code."},
     {nullptr, nullptr, 0, nullptr}};

@@ -3,6 +3,7 @@
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "facts.h"
 
@@ -23,6 +24,12 @@ const c10::TensorImpl* tensor_of(PyObject* value, PyObject* type = nullptr) {
                               : is_tensor_class(Py_TYPE(value));
   const at::Tensor* tensor = good ? &THPVariable_Unpack(value) : nullptr;
   return good && tensor->defined() ? tensor->unsafeGetTensorImpl() : nullptr;
+}
+
+// What `TensorImpl::requires_grad` says, without a call of a virtual function.
+bool needs_grad(const c10::TensorImpl* impl) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+  return meta != nullptr && (meta->requires_grad_ || meta->grad_fn_ != nullptr);
 }
 
 bool same_numbers(c10::IntArrayRef got, const std::vector<int64_t>& expected) {
@@ -90,11 +97,10 @@ bool TensorSpec::matches(PyObject* value) const noexcept {
   if (impl->has_symbolic_sizes_strides()) return false;
   try {
     const c10::Device device = impl->device();
-    const auto* autograd = impl->autograd_meta();
     if (!same_numbers(impl->sizes(), sizes) ||
         c10::typeMetaToScalarType(impl->dtype()) != static_cast<c10::ScalarType>(dtype) ||
         static_cast<int8_t>(device.type()) != device_type || device.index() != device_index ||
-        (autograd != nullptr && autograd->requires_grad()) != requires_grad) {
+        needs_grad(impl) != requires_grad) {
       return false;
     }
     if (!has_strides) return true;
@@ -104,6 +110,12 @@ bool TensorSpec::matches(PyObject* value) const noexcept {
     PyErr_Clear();
     return false;
   }
+}
+
+void TensorSpec::prefetch(PyObject* value) const noexcept {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type) return;
+  const auto* impl = reinterpret_cast<const char*>(THPVariable_Unpack(value).unsafeGetTensorImpl());
+  for (size_t i = 0; i < sizeof(c10::TensorImpl); i += 64) __builtin_prefetch(impl + i);
 }
 
 int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {

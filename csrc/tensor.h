@@ -33,6 +33,9 @@ struct TensorSpec {
 
   bool matches(PyObject* value) const noexcept;
 
+  // Ask for the memory that `matches` will need.
+  void prefetch(PyObject* value) const noexcept;
+
   bool operator==(const TensorSpec&) const = default;
 };
 

@@ -107,6 +107,7 @@ PyObject* fetch(const Node& node, PyObject* parent) {
     case Access::DictItem:
       return PyDict_Check(parent) ? plain_lookup(parent, node.key.get(), odd) : nullptr;
     case Access::SeqItem: return sequence_item(parent, node.index);
+    case Access::Member: return plain_member(parent, node.key.get(), node.place);
     case Access::TypeOf: return reinterpret_cast<PyObject*>(Py_TYPE(parent));
     case Access::CellContents: return PyCell_Check(parent) ? PyCell_GET(parent) : nullptr;
     case Access::ClosureCell: return closure_cell(parent, node.index);
@@ -438,6 +439,11 @@ bool Tree::still_true(Fact*& fact, PyObject** frame) {
     // Most of the time goes into waiting for memory: ask for it in advance. (An address that is not
     // valid any more is harmless.)
     __builtin_prefetch(fact[kAhead].object);
+    // What lies on the same level is where it was.
+    constexpr size_t kNear = kAhead / 2;
+    if (kind == Fact::Tensor && fact[kNear].kind == kind && fact[kNear].level == fact->level) {
+      fact[kNear].tensor->prefetch(fact[kNear].object);
+    }
     PyObject* object = fact->object;
     bool good = true;
     switch (kind) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "facts.h"
 #include "python.h"
 #include "shape.h"
 #include "tensor.h"
@@ -24,7 +25,7 @@ enum class Access : uint8_t {
   // roots
   Local, Fixed,
   // from a parent
-  InstanceDict, DictItem, SeqItem, Attr, TypeOf, CellContents, ClosureCell, ClassAttr,
+  InstanceDict, DictItem, SeqItem, Attr, Member, TypeOf, CellContents, ClosureCell, ClassAttr,
 };
 
 enum class Test : uint8_t {
@@ -72,6 +73,7 @@ struct Node {
   int32_t slot = -1;            // where in the frame the value is kept
   Py_ssize_t index = 0;
   Ref key;
+  mutable Place place;          // of a member, where it was last found
   std::vector<Check> pinned;    // hold as long as the value is the same object
   std::vector<Check> live;      // may change with the value staying the same object
   std::vector<Check> contents;  // hold as long as the dictionary or class has the same version

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, overload
@@ -19,6 +20,7 @@ from pliant.base.errors import (
     BackendError,
     BackendNameTakenError,
     NotCallableError,
+    PliantWarning,
     UnknownBackendError,
     choices,
 )
@@ -107,7 +109,7 @@ def list_backends() -> list[str]:
 def lookup(backend: str | Backend | None) -> Backend:
     """The backend with this name; a function is its own backend, and None means the default one."""
     if backend is None:
-        backend = DEFAULT
+        return _default(DEFAULT)
     if callable(backend):
         return backend
     if not isinstance(backend, str):
@@ -127,6 +129,17 @@ def lookup(backend: str | Backend | None) -> Backend:
             f"there is no backend named {backend!r}", remedy=choices(backend, list_backends())
         )
     return _load(entry)
+
+
+@functools.cache
+def _default(name: str) -> Backend:
+    """The default backend. Without what it needs, graphs run as they are, and one warning says so."""
+    try:
+        return lookup(name)
+    except BackendError as error:
+        message = f"pliant generates no code: {error.what}, because {error.why}"
+        warnings.warn(f"{message}. Graphs run with PyTorch.", PliantWarning, stacklevel=4)
+        return lookup("eager")
 
 
 def _load(entry: EntryPoint) -> Backend:

@@ -114,6 +114,7 @@ class Trace:
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
         self.standing = Standing()  # the same for parts of made classes
         self.draws: list[Draw] = []  # random numbers that residual code draws before the graph
+        self.signatures: dict[Any, Value] = {}  # of methods that the program asked for
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
         self._lookups: dict[tuple[type, str], Any] = {}
@@ -183,7 +184,7 @@ class Trace:
             if hasattr(value, "attributes"):
                 value.attributes = None
         self.standing.clear()
-        made = (self.stand_ins, self.class_writes, self.applied)
+        made = (self.stand_ins, self.class_writes, self.applied, self.signatures)
         for table in (self._known, self.effects, self.tensors, self._lookups, *made):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []

@@ -202,7 +202,7 @@ def pointwise_strides(
         first = tensors[0].stride()
         if all(t.stride() == first and is_dense(t) for t in tensors):
             return tuple(first)
-    return _permuted_strides([_spread(t, sizes) for t in tensors], sizes)
+    return permuted_strides([spread(t, sizes) for t in tensors], sizes)
 
 
 def _strides_with_ones(
@@ -238,7 +238,7 @@ def is_plain(t: Tensor) -> bool:
     return nesting(t.size(), t.stride()) is not None
 
 
-def _spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
+def spread(t: Tensor, sizes: tuple[int, ...]) -> list[int]:
     """The strides of `t` broadcast to `sizes`: 0 where its one element serves for all."""
     shift = len(sizes) - t.dim()
     own = zip(t.size(), t.stride(), sizes[shift:], strict=True)
@@ -251,7 +251,7 @@ def _is_spread(size: Any, wide: Any) -> bool:
     return bool(size == 1 and wide != 1)
 
 
-def _permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
+def permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Dimensions sorted by the strides of the operands; the first that can tell decides."""
 
     def goes_outside(a: int, b: int) -> int:

@@ -23,8 +23,10 @@ from pliant.fake.layout import (
     like_strides,
     must_be_size,
     ordered_strides,
+    permuted_strides,
     pointwise_strides,
     promoted,
+    spread,
     suggested_strides,
 )
 from pliant.fake.op import Op
@@ -467,18 +469,46 @@ def _nll_loss(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recip
 
 
 def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    """Only the plain case: contiguous, by integers, in neighbouring dimensions."""
+    """By integers. PyTorch's meta kernel does not see how the indices lie in memory."""
     t, indices = args
     at = [d for d, index in enumerate(indices) if index is not None]
     given = [indices[d] for d in at]
-    adjacent = bool(at) and at[-1] - at[0] + 1 == len(at)
-    plain = all(i.dtype in (torch.int64, torch.int32) and is_contiguous(i) for i in given)
-    picked = broadcast([i.size() for i in given]) if adjacent and plain else None
-    if picked is None or len(indices) > t.dim() or not is_contiguous(t):
+    plain = all(i.dtype in (torch.int64, torch.int32) for i in given)
+    picked = broadcast([i.size() for i in given]) if at and plain else None
+    if picked is None or len(indices) > t.dim():
         return None
     if any(type(t.size(d)) is int and t.size(d) == 0 for d in at):
         return None  # there is nothing to take
-    return dense((*t.shape[: at[0]], *picked, *t.shape[at[-1] + 1 :]), t.dtype, device)
+    adjacent = at[-1] - at[0] + 1 == len(at)
+    rest = [d for d in range(t.dim()) if d not in at]
+    first = at[0] if adjacent else 0  # how many dimensions come before what is picked
+    sizes = (*(t.size(d) for d in rest[:first]), *picked, *(t.size(d) for d in rest[first:]))
+    if adjacent and is_contiguous(t) and all(map(is_contiguous, given)):
+        return dense(sizes, t.dtype, device)
+    own = [t.stride(d) for d in rest]
+    operands = [[*own[:first], *[0] * len(picked), *own[first:]]]
+    after = len(rest) - first
+    operands += [[*[0] * first, *spread(i, picked), *[0] * after] for i in given]
+    return new(sizes, permuted_strides(operands, sizes), t.dtype, device)
+
+
+def _contiguous(result_dtype: TypeRule, at: int = 0) -> Rule:
+    """One element for each of the argument at that position; contiguous however that lies."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        found = _operands(args[: at + 1])
+        dtype = found and result_dtype(promoted(*found))
+        if not dtype or device.type != "cpu" or type(args[at]) is not Fake:
+            return None
+        return dense(args[at].size(), dtype, device)
+
+    return rule
+
+
+def _log_sigmoid(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """The result, and something for the backward."""
+    made = _contiguous(_only_float)(op, args, kwargs, device)
+    return None if made is None else Several(tuple, (made, made))
 
 
 def _triangle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -615,4 +645,13 @@ def _fill_table() -> None:
     _add(_arange, "arange", "arange.start", "arange.start_step")
 
 
+def _fill_with_contiguous() -> None:
+    """Operators of which PyTorch's meta kernels think that they keep strides."""
+    _add(_contiguous(_only_float), "poisson")
+    _add(_contiguous(_bool), "isin.Tensor_Tensor", "isin.Tensor_Scalar")
+    _add(_contiguous(_promote, 1), "pow.Scalar")
+    _add(_log_sigmoid, "log_sigmoid_forward")
+
+
 _fill_table()
+_fill_with_contiguous()

@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 
 from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, alive, tensors_in
-from pliant.loop.define import Body, Computed, Definition, Index
-from pliant.loop.fuse import Call, Step
+from pliant.loop.define import Body, Computed, Definition, Index, contiguous
+from pliant.loop.fuse import Call, Step, own_place, owner, probe
 from pliant.loop.ir import Value
 from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.lazy import Lazy, Memory, in_memory
@@ -101,8 +101,7 @@ class _Lowerer:
         for node in self.nodes:
             self._node(node)
         done.outputs = [self._output(out) for out in self.function.outputs]
-        for index, value in self.function.writes.items():
-            self._write(index, value)
+        self._write_all()
         self._take()
         done.steps = self.steps
         return done
@@ -276,14 +275,26 @@ class _Lowerer:
         self._take()
         return (out, lazy.memory)
 
-    def _write(self, index: int, value: Tensor) -> None:
-        """The memory of an input gets its last value."""
-        target = self.done.inputs[index]
-        assert target is not None
-        lazy = self.lazies[value]
-        if lazy.memory is not None and lazy.memory.of is target and _laid_out_so(lazy, value):
-            return
-        self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
+    def _write_all(self) -> None:
+        """The memory of inputs gets its last value. What is computed from memory that is overwritten
+        before, or at another place of the same, is computed first."""
+        values: dict[Definition, Lazy] = {}
+        for index, value in self.function.writes.items():
+            target, lazy = self.done.inputs[index], self.lazies[value]
+            assert target is not None
+            if lazy.memory is None or lazy.memory.of is not target or not _laid_out_so(lazy, value):
+                values[target] = lazy
+        before: set[Definition] = set()
+        for target, lazy in values.items():
+            before.add(target)
+            write = Definition("", target.sizes, target.strides, target.type, Computed(lazy.at))
+            places = probe(write).places
+            if any(owner(of) in before - {target} for of, _ in places) or any(
+                owner(of) is target and place is not own_place(write) for of, place in places
+            ):
+                values[target] = self.low.realize(lazy, contiguous(lazy.sizes))
+        for target, lazy in values.items():
+            self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
 
 
 def _is(given: Any) -> bool:

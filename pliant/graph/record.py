@@ -182,8 +182,8 @@ class Recorder(Values):
         if any(self._shares(t, (target,)) and overlap(t, target) for t in results_in(args)):
             raise NotRecorded(f"{op.name} reads what it writes")
         before = (target.size(), target.stride())
-        if op.name == "aten.copy_.default":
-            new = self._copied(target, args[1])
+        if op.name in COPIES:
+            new = self._copied(target, (*args, 0)[1])
         elif op.draws is not None and not self._dense(target) and op.draws(args, kwargs):
             new = self._drawn(op, target, args, kwargs)
         else:
@@ -227,9 +227,10 @@ class Recorder(Values):
 
     def _copied(self, target: Fake, source: Any) -> Fake:
         if type(source) is not Fake:
+            number = item_of(source) if isinstance(source, torch.Tensor) else source
             source = self.dispatch(
                 torch.ops.aten.full.default,
-                ([], item_of(source)),
+                ([], number),
                 {"dtype": target.dtype, "device": target.device},
             )
         return self._as(source, target)
@@ -314,6 +315,12 @@ COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 NORMS_IN_TRAINING: Final = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
 
 
+# Operators that write their second argument, or zeros if they have none.
+COPIES: Final = frozenset(
+    f"aten.{name}" for name in ("copy_.default", "fill_.Scalar", "fill_.Tensor", "zero_.default")
+)
+
+
 def functional_of(op: Op) -> Any:
     """The operator that computes what this one writes."""
     if op.name in FUNCTIONAL_FORMS:
@@ -326,9 +333,10 @@ def functional_of(op: Op) -> Any:
         raise NotRecorded(f"{op.name} has no functional form")
     for candidate in wanted if not name.endswith("_") else [overload]:
         found = getattr(packet, candidate, None) if candidate in packet.overloads() else None
-        if found is not None and describe(found).kind in (Kind.FUNCTIONAL, Kind.COMPOSITE):
-            if _types(found) == _types(op.func):
-                return found
+        if found is None or describe(found).kind not in (Kind.FUNCTIONAL, Kind.COMPOSITE):
+            continue
+        if _types(found) == _types(op.func):
+            return found
     raise NotRecorded(f"{op.name} has no functional form")
 
 

@@ -152,68 +152,169 @@ LAYOUT: dict[str, Callable[[list[int]], Arranged]] = {
 
 # --------------------------------------------------------------------------------------------------
 # Lines. {x} is any tensor, {f} a float one, {i} an integer one, {b} a bool one, {y} one that
-# broadcasts with the first, {s} one of the same sizes as the first, {n} a number, {d} a dimension of
-# the first, {e} another, {k} a small int, {w} a tensor that may be written to.
+# broadcasts with the first, {s} one of the same sizes as the first, {n} a number, {d} a dimension
+# of the first, {e} another, {p} all of them in some order, {k} a small int, {w} a tensor that may
+# be written to.
 
 POINTWISE = """
 {x} + {y} | {x} - {n} | {n} - {f} | {x} * {y} | {f} / ({f}.abs() + 0.5) | {x} * {n} | {f} / {n}
-torch.add({f}, {y}, alpha=2) | torch.sub({x}, {i}) | torch.tanh({x}) | torch.sigmoid({f}) | {f}.exp().clamp(max=50.0)
-torch.relu({f}) | F.gelu({f}) | F.silu({f}) | {f}.sin() + {y} | {x}.abs() | -{f} | {x} > {y} | {x} == {y} | {x} <= {n}
-torch.where({b}, {x}, {y}) | torch.where({x} > 0, {x}, {n}) | {x}.clamp(-1, 2) | torch.maximum({x}, {y}) | torch.minimum({f}, {y})
-{f}.to(torch.float64) | {f}.to(torch.bfloat16) | {x}.float() | {f}.nan_to_num().clamp(-9, 9).long() | {x}.bool() | {x}.to({y}.dtype) if not {x}.is_floating_point() else {x} + 0
-{b} & {b} | torch.bitwise_or({b}, {y}.bool()) | ~{b} | {b} ^ {b} | {i} // 3 | {i} % 5 | {i} & 3 | {i} << 2 | {i} // ({i}.abs() + 1) | torch.div({i}, 4, rounding_mode='trunc')
-{f}.pow(2) | {x} ** 2 | {f}.abs().sqrt() | ({f}.abs() + 0.1).log() | ({f}.abs() + 0.5).rsqrt() | {f}.floor() | {f}.round() | {f}.sign() | {f}.frac()
-torch.lerp({f}, {s}.to({f}.dtype), 0.3) | torch.addcmul({f}, {s}.to({f}.dtype), {s}.to({f}.dtype), value=0.5) | {f}.erf() | {f}.isnan() | {x}.logical_not() | {f} % 2
-torch.atan2({f}, {y}.to({f}.dtype)) | {x}.square() | F.leaky_relu({f}, 0.1) | F.softplus({f}) | F.elu({f}) | {x}.nan_to_num() if {x}.is_floating_point() else {x} | {x} != {y} | {f}.clone() | {x}.masked_fill({b}, {n})
-torch.rsub({f}, 2) | {f}.expm1().clamp(max=50.0) | {f}.cos() | {f}.reciprocal().clamp(-9, 9) | {f}.trunc() | torch.logical_and({x}, {y}) | torch.logical_xor({x}, {y}) | F.hardtanh({f}) | torch.copysign({f}, {y}) | F.relu6({f})
-{x} + {y}.sum() | {x} - {n} * {y} | math.sqrt(2.0) * {f} | {f} * {x}.shape[-1] | {f} / max({x}.shape[0], 1) | {x} + True
+torch.add({f}, {y}, alpha=2) | torch.sub({x}, {i}) | torch.tanh({x}) | torch.sigmoid({f})
+{f}.exp().clamp(max=50.0) | torch.relu({f}) | F.gelu({f}) | F.silu({f}) | {f}.sin() + {y}
+{x}.abs() | -{f} | {x} > {y} | {x} == {y} | {x} <= {n} | torch.where({b}, {x}, {y})
+torch.where({x} > 0, {x}, {n}) | {x}.clamp(-1, 2) | torch.maximum({x}, {y})
+torch.minimum({f}, {y}) | {f}.to(torch.float64) | {f}.to(torch.bfloat16) | {x}.float()
+{f}.nan_to_num().clamp(-9, 9).long() | {x}.bool()
+{x}.to({y}.dtype) if not {x}.is_floating_point() else {x} + 0 | {b} & {b}
+torch.bitwise_or({b}, {y}.bool()) | ~{b} | {b} ^ {b} | {i} // 3 | {i} % 5 | {i} & 3 | {i} << 2
+{i} // ({i}.abs() + 1) | torch.div({i}, 4, rounding_mode='trunc') | {f}.pow(2) | {x} ** 2
+{f}.abs().sqrt() | ({f}.abs() + 0.1).log() | ({f}.abs() + 0.5).rsqrt() | {f}.floor() | {f}.round()
+{f}.sign() | {f}.frac() | torch.lerp({f}, {s}.to({f}.dtype), 0.3)
+torch.addcmul({f}, {s}.to({f}.dtype), {s}.to({f}.dtype), value=0.5) | {f}.erf() | {f}.isnan()
+{x}.logical_not() | {f} % 2 | torch.atan2({f}, {y}.to({f}.dtype)) | {x}.square()
+F.leaky_relu({f}, 0.1) | F.softplus({f}) | F.elu({f})
+{x}.nan_to_num() if {x}.is_floating_point() else {x} | {x} != {y} | {f}.clone()
+{x}.masked_fill({b}, {n}) | torch.rsub({f}, 2) | {f}.expm1().clamp(max=50.0) | {f}.cos()
+{f}.reciprocal().clamp(-9, 9) | {f}.trunc() | torch.logical_and({x}, {y})
+torch.logical_xor({x}, {y}) | F.hardtanh({f}) | torch.copysign({f}, {y}) | F.relu6({f})
+{x} + {y}.sum() | {x} - {n} * {y} | math.sqrt(2.0) * {f} | {f} * {x}.shape[-1]
+{f} / max({x}.shape[0], 1) | {x} + True
 """
 
 VIEWS = """
-{x}.permute({p}) | {x}.transpose({d}, {e}) | {x}[1:] | {x}[::2] | {x}[-2:] | {x}[..., 1::3] | {x}[:-1] | {x}.select({d}, 0) | {x}.select({d}, -1) | {x}[0] | {x}[..., -1]
-{x}.unsqueeze({d}) | {x}.unsqueeze(-1) | {x}.squeeze() | {x}.squeeze({d}) | {x}.flatten() | {x}.reshape(-1) | {x}.flatten({d}) | {x}.reshape({x}.shape[0], -1) | {x}.view({x}.shape)
-{x}.view(-1) | {x}.contiguous().view(-1, {x}.shape[-1]) | {x}.expand(2, *{x}.shape) | {x}[None].expand(3, *[-1] * {x}.dim()) | {x}.diagonal() | {x}.diagonal(1, {d}, {e}) | {x}.unfold({d}, 2, 1) | {x}.unfold({d}, 2, 2)
-{x}.split(2, {d})[0] | {x}.split(2, {d})[-1] | {x}.chunk(2, {d})[0] | {x}.chunk(2, {d})[-1] | {x}.unbind({d})[0] | {x}.unbind({d})[-1] | {x}.narrow({d}, 0, 1) | {x}.narrow({d}, -1, 1) | {x}.movedim({d}, {e}) | {x}.mT
-{x}.as_strided((2, 2), (1, 1)) | {x}.as_strided((2,), (1,), 1) | {x}.unflatten(-1, (-1, 1)) | {x}.unflatten({d}, (1, -1)) | {x}.swapaxes(0, -1) | {x}.T if {x}.dim() == 2 else {x}.mH | {x}.detach() | {x}[...]
-{x}.view(torch.int32) if {x}.dtype is torch.float32 else {x}[:] | {x}.view(torch.int64) if {x}.dtype is torch.float64 else {x}[:1] | {x}.view(torch.uint8) if {x}.dtype is torch.bool else {x}[1:2] | {x}.view(torch.int16) if {x}.dtype is torch.bfloat16 else {x}
-{x}.view(torch.int32).view(torch.float32) if {x}.dtype is torch.float32 else {x}[:2] | {x}.expand_as({y}) | {x}.broadcast_to((2, *{x}.shape)) | {x}.view_as({s}) | {x}.reshape_as({s}) | {x}.ravel() | {x}[:, None] | {x}[{k}:{k}+2] | {x}[..., None, :1]
-{x}.tensor_split(2, {d})[0] | {x}.tensor_split(3, {d})[1] | {x}.contiguous() | {x}.real if {x}.is_floating_point() else {x} | {x}.to({x}.dtype) | {x}.reshape(2, -1) | {x}.reshape(-1, 2) | {x}.view(*{x}.shape, 1) | {x}[0:0] | torch.atleast_2d({x})
-{x}[{x}.shape[0] // 2:] | {x}[:{x}.shape[0] - 1] | {x}.narrow({d}, {x}.shape[{d}] // 2, {x}.shape[{d}] - {x}.shape[{d}] // 2) | {x}.flatten(0, -1)[::3] | {x}.t() if {x}.dim() < 3 else {x}[:, 0]
+{x}.permute({p}) | {x}.transpose({d}, {e}) | {x}[1:] | {x}[::2] | {x}[-2:] | {x}[..., 1::3]
+{x}[:-1] | {x}.select({d}, 0) | {x}.select({d}, -1) | {x}[0] | {x}[..., -1] | {x}.unsqueeze({d})
+{x}.unsqueeze(-1) | {x}.squeeze() | {x}.squeeze({d}) | {x}.flatten() | {x}.reshape(-1)
+{x}.flatten({d}) | {x}.reshape({x}.shape[0], -1) | {x}.view({x}.shape) | {x}.view(-1)
+{x}.contiguous().view(-1, {x}.shape[-1]) | {x}.expand(2, *{x}.shape)
+{x}[None].expand(3, *[-1] * {x}.dim()) | {x}.diagonal() | {x}.diagonal(1, {d}, {e})
+{x}.unfold({d}, 2, 1) | {x}.unfold({d}, 2, 2) | {x}.split(2, {d})[0] | {x}.split(2, {d})[-1]
+{x}.chunk(2, {d})[0] | {x}.chunk(2, {d})[-1] | {x}.unbind({d})[0] | {x}.unbind({d})[-1]
+{x}.narrow({d}, 0, 1) | {x}.narrow({d}, -1, 1) | {x}.movedim({d}, {e}) | {x}.mT
+{x}.as_strided((2, 2), (1, 1)) | {x}.as_strided((2,), (1,), 1) | {x}.unflatten(-1, (-1, 1))
+{x}.unflatten({d}, (1, -1)) | {x}.swapaxes(0, -1) | {x}.T if {x}.dim() == 2 else {x}.mH
+{x}.detach() | {x}[...] | {x}.view(torch.int32) if {x}.dtype is torch.float32 else {x}[:]
+{x}.view(torch.int64) if {x}.dtype is torch.float64 else {x}[:1]
+{x}.view(torch.uint8) if {x}.dtype is torch.bool else {x}[1:2]
+{x}.view(torch.int16) if {x}.dtype is torch.bfloat16 else {x}
+{x}.view(torch.int32).view(torch.float32) if {x}.dtype is torch.float32 else {x}[:2]
+{x}.expand_as({y}) | {x}.broadcast_to((2, *{x}.shape)) | {x}.view_as({s}) | {x}.reshape_as({s})
+{x}.ravel() | {x}[:, None] | {x}[{k}:{k}+2] | {x}[..., None, :1] | {x}.tensor_split(2, {d})[0]
+{x}.tensor_split(3, {d})[1] | {x}.contiguous() | {x}.real if {x}.is_floating_point() else {x}
+{x}.to({x}.dtype) | {x}.reshape(2, -1) | {x}.reshape(-1, 2) | {x}.view(*{x}.shape, 1) | {x}[0:0]
+torch.atleast_2d({x}) | {x}[{x}.shape[0] // 2:] | {x}[:{x}.shape[0] - 1]
+{x}.narrow({d}, {x}.shape[{d}] // 2, {x}.shape[{d}] - {x}.shape[{d}] // 2)
+{x}.flatten(0, -1)[::3] | {x}.t() if {x}.dim() < 3 else {x}[:, 0]
 """
 
 REDUCTIONS = """
-{x}.sum() | {x}.sum({d}) | {x}.sum({d}, keepdim=True) | {x}.sum(({d}, {e})) if {d} != {e} else {x}.sum({d}) | {f}.mean() | {f}.mean({d}) | {f}.mean(-1, keepdim=True) | {f}.mean(tuple(range({f}.dim())), keepdim=True)
-{x}.amax({d}) | {x}.amin({d}, keepdim=True) | {x}.max() | {x}.max({d}) [0] | {x}.max({d})[1] | {x}.min({d}, keepdim=True)[0] | {i}.argmax({d}) | {i}.argmin() | {f}.argmax(-1, keepdim=True) | {x}.any({d}) | {x}.all() | {x}.any() | {x}.all({d}, keepdim=True)
-{f}.var({d}) | {f}.std({d}, keepdim=True) | {f}.var({d}, correction=0) | torch.var_mean({f}, {d})[1] | {f}.norm() | {f}.norm(dim={d}) | {f}.logsumexp({d}) | {f}.tanh().prod({d}) | {b}.sum({d}) | {x}.count_nonzero({d}) | {x}.sum(dtype=torch.float64) | {x}.sum({d}, dtype=torch.float32)
-{f}.softmax({d}) | {f}.log_softmax({d}) | {f}.softmax(-1, dtype=torch.float64) | F.layer_norm({f}, {f}.shape[-1:]) | F.layer_norm({f}, {f}.shape[-2:]) | F.normalize({f}, dim={d}) | {x}.cumsum({d}) | {i}.cumsum(-1) | {f}.tanh().cumprod({d}) | {f}.logcumsumexp({d}) | {x}.cummax({d})[0]
-{x}.sort({d})[0] | {i}.sort({d}, stable=True)[1] | {x}.sort({d}, descending=True)[0] | {x}.topk(1, {d})[0] | {f}.topk(1)[1] | {f}.median() | {f}.median({d})[0] | {x}.aminmax(dim={d})[1] | {f}.nansum({d}) | {x}.sum([]) | {x}.mean(dtype=torch.float32) | {i}.prod() % 7
-{f}.kthvalue(1, {d})[0] | {i}.mode({d})[0] | {f}.cummin({d})[1] | torch.std_mean({f}, {d}, keepdim=True)[0] | F.rms_norm({f}, {f}.shape[-1:]) | {x}.argsort(dim={d}, stable=True) | {x}.diff(dim={d}) if {x}.dtype is not torch.bool else {x}
+{x}.sum() | {x}.sum({d}) | {x}.sum({d}, keepdim=True)
+{x}.sum(({d}, {e})) if {d} != {e} else {x}.sum({d}) | {f}.mean() | {f}.mean({d})
+{f}.mean(-1, keepdim=True) | {f}.mean(tuple(range({f}.dim())), keepdim=True) | {x}.amax({d})
+{x}.amin({d}, keepdim=True) | {x}.max() | {x}.max({d}) [0] | {x}.max({d})[1]
+{x}.min({d}, keepdim=True)[0] | {i}.argmax({d}) | {i}.argmin() | {f}.argmax(-1, keepdim=True)
+{x}.any({d}) | {x}.all() | {x}.any() | {x}.all({d}, keepdim=True) | {f}.var({d})
+{f}.std({d}, keepdim=True) | {f}.var({d}, correction=0) | torch.var_mean({f}, {d})[1] | {f}.norm()
+{f}.norm(dim={d}) | {f}.logsumexp({d}) | {f}.tanh().prod({d}) | {b}.sum({d})
+{x}.count_nonzero({d}) | {x}.sum(dtype=torch.float64) | {x}.sum({d}, dtype=torch.float32)
+{f}.softmax({d}) | {f}.log_softmax({d}) | {f}.softmax(-1, dtype=torch.float64)
+F.layer_norm({f}, {f}.shape[-1:]) | F.layer_norm({f}, {f}.shape[-2:]) | F.normalize({f}, dim={d})
+{x}.cumsum({d}) | {i}.cumsum(-1) | {f}.tanh().cumprod({d}) | {f}.logcumsumexp({d})
+{x}.cummax({d})[0] | {x}.sort({d})[0] | {i}.sort({d}, stable=True)[1]
+{x}.sort({d}, descending=True)[0] | {x}.topk(1, {d})[0] | {f}.topk(1)[1] | {f}.median()
+{f}.median({d})[0] | {x}.aminmax(dim={d})[1] | {f}.nansum({d}) | {x}.sum([])
+{x}.mean(dtype=torch.float32) | {i}.prod() % 7 | {f}.kthvalue(1, {d})[0] | {i}.mode({d})[0]
+{f}.cummin({d})[1] | torch.std_mean({f}, {d}, keepdim=True)[0] | F.rms_norm({f}, {f}.shape[-1:])
+{x}.argsort(dim={d}, stable=True) | {x}.diff(dim={d}) if {x}.dtype is not torch.bool else {x}
 """
 
 MOVES = """
-torch.cat([{x}, {s}], {d}) | torch.cat([{x}, {x}, {s}.to({x}.dtype)], {d}) | torch.stack([{x}, {s}]) | torch.stack([{x}, {s}], -1) | F.pad({x}, (1, 2)) | F.pad({x}, (0, 1, 2, 0), value=3) | F.pad({x}, (-1, 1)) | {x}.roll(1, {d}) | {x}.roll(-2) | {x}.flip({d}) | {x}.flip(tuple(range({x}.dim())))
-{x}.repeat(2, *[1] * ({x}.dim() - 1)) if {x}.dim() else {x}.repeat(3) | {x}.repeat_interleave(2, {d}) | {x}.tile(2) | {x}.tril() | {x}.triu(1) | torch.meshgrid({x}.flatten()[:3], {x}.flatten()[:2], indexing='ij')[0] | {x}.rot90() | torch.hstack([{x}, {x}]) | torch.vstack([{x}, {s}])
-{x}.gather({d}, {x}.argsort(dim={d}, stable=True)) | {x}.gather({d}, {i}.reshape(-1)[:1].abs().remainder({x}.shape[{d}]).reshape([1] * {x}.dim())) | {x}[{i}.remainder({x}.shape[0])] | {x}[{i}.flatten().remainder({x}.shape[0]), None] | {x}.index_select({d}, {i}.flatten().remainder({x}.shape[{d}]))
-{x}[torch.arange({x}.shape[0])] | {x}[..., torch.tensor([0, -1])] | {x}[torch.tensor([0])] | F.embedding({i}.remainder({f}.shape[0]), {f}) if {f}.dim() == 2 else {f} * 1 | torch.take({x}, {i}.remainder({x}.numel())) | {x}.take_along_dim({x}.argsort(dim={d}, stable=True), {d})
-{f} @ {f}.mT | torch.matmul({f}, {s}.to({f}.dtype).mT) | {f} @ {f}.flatten()[:{f}.shape[-1]] | F.linear({f}, {f}.reshape(-1, {f}.shape[-1])) | torch.bmm({f}, {f}.mT) if {f}.dim() == 3 else {f} + 1 | torch.einsum('...i,...i->...', {f}, {s}.to({f}.dtype)) | torch.outer({f}.flatten()[:3], {f}.flatten()) | torch.mm({f}, {f}.t()) if {f}.dim() == 2 else {f} - 1
-torch.zeros({x}.shape) + {x} | torch.ones_like({x}) | torch.full_like({x}, 2) | torch.arange({x}.shape[-1]) + {x} | torch.full({x}.shape, {n}) | torch.eye({x}.shape[-1]) | torch.zeros(2, 3) | torch.arange(0, 5, 2) | torch.linspace(0, 1, {x}.shape[-1] + 1) | {x}.new_zeros({x}.shape[:1]) | torch.tensor([1.0, 2.0]) | torch.empty({x}.shape).fill_(1.5) | {x}.new_full((2,), 1) | torch.zeros_like({x}, dtype=torch.float64) | torch.tensor(3) | torch.scalar_tensor(2.5)
-{x}.scatter({d}, {x}.argsort(dim={d}, stable=True), {x}) | {f}.scatter_add({d}, torch.zeros_like({f}, dtype=torch.int64), {f}) | {x}.index_fill({d}, torch.tensor([0]), 1) | {x}.index_add({d}, torch.tensor([0]), {x}.narrow({d}, 0, 1)) if {x}.dtype is not torch.bool else {x} | {x}.masked_scatter({x} > 0, {x}.flatten()) if {x}.is_contiguous() else {x} | {f}.index_copy({d}, torch.tensor([0]), {f}.narrow({d}, 0, 1)) | torch.select_scatter({x}, {x}.select({d}, 0), {d}, -1) | torch.slice_scatter({x}, {x}[:1], 0, 0, 1) | torch.bucketize({f}, torch.tensor([-1.0, 0.0, 1.0])) | F.one_hot({i}.remainder(5), 5) | {x}.index_put((torch.tensor([0, -1]),), {x}[:1])
+torch.cat([{x}, {s}], {d}) | torch.cat([{x}, {x}, {s}.to({x}.dtype)], {d})
+torch.stack([{x}, {s}]) | torch.stack([{x}, {s}], -1) | F.pad({x}, (1, 2))
+F.pad({x}, (0, 1, 2, 0), value=3) | F.pad({x}, (-1, 1)) | {x}.roll(1, {d}) | {x}.roll(-2)
+{x}.flip({d}) | {x}.flip(tuple(range({x}.dim())))
+{x}.repeat(2, *[1] * ({x}.dim() - 1)) if {x}.dim() else {x}.repeat(3)
+{x}.repeat_interleave(2, {d}) | {x}.tile(2) | {x}.tril() | {x}.triu(1)
+torch.meshgrid({x}.flatten()[:3], {x}.flatten()[:2], indexing='ij')[0] | {x}.rot90()
+torch.hstack([{x}, {x}]) | torch.vstack([{x}, {s}])
+{x}.gather({d}, {x}.argsort(dim={d}, stable=True))
+{x}.gather({d}, {i}.reshape(-1)[:1].abs().remainder({x}.shape[{d}]).reshape([1] * {x}.dim()))
+{x}[{i}.remainder({x}.shape[0])] | {x}[{i}.flatten().remainder({x}.shape[0]), None]
+{x}.index_select({d}, {i}.flatten().remainder({x}.shape[{d}])) | {x}[torch.arange({x}.shape[0])]
+{x}[..., torch.tensor([0, -1])] | {x}[torch.tensor([0])]
+F.embedding({i}.remainder({f}.shape[0]), {f}) if {f}.dim() == 2 else {f} * 1
+torch.take({x}, {i}.remainder({x}.numel()))
+{x}.take_along_dim({x}.argsort(dim={d}, stable=True), {d}) | {f} @ {f}.mT
+torch.matmul({f}, {s}.to({f}.dtype).mT) | {f} @ {f}.flatten()[:{f}.shape[-1]]
+F.linear({f}, {f}.reshape(-1, {f}.shape[-1]))
+torch.bmm({f}, {f}.mT) if {f}.dim() == 3 else {f} + 1
+torch.einsum('...i,...i->...', {f}, {s}.to({f}.dtype))
+torch.outer({f}.flatten()[:3], {f}.flatten())
+torch.mm({f}, {f}.t()) if {f}.dim() == 2 else {f} - 1 | torch.zeros({x}.shape) + {x}
+torch.ones_like({x}) | torch.full_like({x}, 2) | torch.arange({x}.shape[-1]) + {x}
+torch.full({x}.shape, {n}) | torch.eye({x}.shape[-1]) | torch.zeros(2, 3) | torch.arange(0, 5, 2)
+torch.linspace(0, 1, {x}.shape[-1] + 1) | {x}.new_zeros({x}.shape[:1]) | torch.tensor([1.0, 2.0])
+torch.empty({x}.shape).fill_(1.5) | {x}.new_full((2,), 1)
+torch.zeros_like({x}, dtype=torch.float64) | torch.tensor(3) | torch.scalar_tensor(2.5)
+{x}.scatter({d}, {x}.argsort(dim={d}, stable=True), {x})
+{f}.scatter_add({d}, torch.zeros_like({f}, dtype=torch.int64), {f})
+{x}.index_fill({d}, torch.tensor([0]), 1)
+{x}.index_add({d}, torch.tensor([0]), {x}.narrow({d}, 0, 1)) if {x}.dtype is not torch.bool else {x}
+{x}.masked_scatter({x} > 0, {x}.flatten()) if {x}.is_contiguous() else {x}
+{f}.index_copy({d}, torch.tensor([0]), {f}.narrow({d}, 0, 1))
+torch.select_scatter({x}, {x}.select({d}, 0), {d}, -1)
+torch.slice_scatter({x}, {x}[:1], 0, 0, 1) | torch.bucketize({f}, torch.tensor([-1.0, 0.0, 1.0]))
+F.one_hot({i}.remainder(5), 5) | {x}.index_put((torch.tensor([0, -1]),), {x}[:1])
 """
 
 RANDOM = """
-F.dropout({f}, 0.5) | torch.rand_like({f}) | torch.rand({x}.shape) | torch.bernoulli({f}.sigmoid()) | {x}[torch.randperm({x}.shape[0])] | torch.randn_like({f}) | torch.randint(0, 5, {x}.shape) | F.dropout({f}, 0.3, training=False) | torch.empty({x}.shape).uniform_(0, 1) | torch.normal(0.0, 1.0, {x}.shape) | F.dropout({f} * 2, 1.0) | torch.randint_like({x}, 3) | torch.rand(3, 1) + {x}.sum()
+F.dropout({f}, 0.5) | torch.rand_like({f}) | torch.rand({x}.shape)
+torch.bernoulli({f}.sigmoid()) | {x}[torch.randperm({x}.shape[0])] | torch.randn_like({f})
+torch.randint(0, 5, {x}.shape) | F.dropout({f}, 0.3, training=False)
+torch.empty({x}.shape).uniform_(0, 1) | torch.normal(0.0, 1.0, {x}.shape)
+F.dropout({f} * 2, 1.0) | torch.randint_like({x}, 3) | torch.rand(3, 1) + {x}.sum()
 """
 
 WRITES = """
-{w}.add_({y}) | {w}.mul_({n}) | {w}.copy_({y}) | {w}.fill_({n}) | {w}.zero_() | {w}.sub_(1) | {w}.clamp_(-1, 1) | {w}.masked_fill_({w} > 0, {n}) | {w}.abs_() | {w}.neg_() | {w}.add_({w}) | {w}.copy_({w}.flip(0)) | {w}.mul_({w}.sum()) | {w}.div_(2) | {w}.tanh_() | {w}.relu_() | {w}.add_({y}, alpha=2)
-{w}[0] = {n} | {w}[..., 0] = {n} | {w}[1:] = {w}[:-1].clone() | {w}[::2] = {y} | {w}[..., -1] += 1 | {w}[-1] = {w}[0] | {w}[:] = {y} | {w}[...] = 3 | {w}[{w} > 0] = 0 | {w}[{w} < {n}] = {n} | {w}[torch.tensor([0])] = 2 | {w}[0, ...] *= 2 | {w}[None, ..., 0] = {n} | {w}[1:2] = 1 | {w}[0:0] = 5
-{w}.transpose({d}, {e}).add_(1) | {w}.T.mul_(2) if {w}.dim() == 2 else {w}.add_(0) | {w}.view(-1)[1:].fill_(2) | {w}.flatten()[0:1].zero_() | {w}.permute({p}).copy_({w}.permute({p}) * 2) | {w}.diagonal().zero_() | {w}.select({d}, -1)[...] = 7 | {w}.unsqueeze({d}).sub_(1) | {w}.squeeze().add_(1) | {w}.narrow({d}, 0, 1).copy_({w}.narrow({d}, -1, 1)) | {w}.chunk(2, {d})[-1].mul_(2) | {w}.unbind({d})[0].add_(1) | {w}.split(1, {d})[-1].fill_(1) | {w}.unfold({d}, 2, 2).add_(1) | {w}.movedim({d}, {e})[0].zero_() | {w}.as_strided((2,), (1,)).add_(1)
-{w}.reshape(-1)[::2].mul_(2) | {w}[1:][0].fill_(4) | {w}[..., 1:][..., ::2].add_(1) | {w}.view({w}.shape).zero_() | {w}.detach().add_(1) | {w}.select({d}, 0).unsqueeze(0).copy_({w}.select({d}, -1)) | {w}.unflatten(-1, (-1, 1))[..., 0].add_(1) | {w}.expand({w}.shape).mul_(1) | {w}.view(torch.int32).zero_() if {w}.dtype is torch.float32 else {w}.add_(1) | {w}.T[0].add_(2) if {w}.dim() == 2 else {w}[-1:].add_(1) | {w}.diagonal(0, {d}, {e}).fill_({n})
-torch.add({w}, {s}.to({w}.dtype), out={w}) | torch.mul({w}, 2, out={w}) | torch.neg({w}, out={w}) | torch.sub({s}.to({w}.dtype), 1, out={w}) | {w}.index_fill_({d}, torch.tensor([0]), 1) | {w}.scatter_({d}, torch.zeros_like({w}, dtype=torch.int64), {w}) if {w}.numel() < 2 else {w}.add_(1) | {w}.index_add_({d}, torch.tensor([0]), {w}.narrow({d}, 0, 1).clone()) | {w}.index_copy_({d}, torch.tensor([0]), {w}.narrow({d}, -1, 1).clone()) | {w}.lerp_({s}.to({w}.dtype), 0.5) | {w}.addcmul_({s}.to({w}.dtype), {s}.to({w}.dtype)) | {w}.bernoulli_(0.5) | {w}.uniform_() | {w}.normal_() | {w}.cumsum_({d}) | {w}.exp_().clamp_(max=9) | {w}.tril_() | {w}.pow_(2) | {w}.floor_() | {w}.logical_not_() | {w} += 1 | {w} *= {n} | {w} -= {y} | {w} //= 2 | {w}.put_(torch.tensor([0]), torch.tensor([1], dtype={w}.dtype)) | F.relu({w}, inplace=True) | F.dropout({w}, 0.5, inplace=True) | {w}.index_put_((torch.tensor([0, 0]),), {w}[:1].clone(), accumulate=True) | {w}.sigmoid_() | torch.clamp({w}, 0, 1, out={w}) | {w}.eq_(1) | {w}.random_(0, 5) | {w}.sin_()
+{w}.add_({y}) | {w}.mul_({n}) | {w}.copy_({y}) | {w}.fill_({n}) | {w}.zero_() | {w}.sub_(1)
+{w}.clamp_(-1, 1) | {w}.masked_fill_({w} > 0, {n}) | {w}.abs_() | {w}.neg_() | {w}.add_({w})
+{w}.copy_({w}.flip(0)) | {w}.mul_({w}.sum()) | {w}.div_(2) | {w}.tanh_() | {w}.relu_()
+{w}.add_({y}, alpha=2) | {w}[0] = {n} | {w}[..., 0] = {n} | {w}[1:] = {w}[:-1].clone()
+{w}[::2] = {y} | {w}[..., -1] += 1 | {w}[-1] = {w}[0] | {w}[:] = {y} | {w}[...] = 3
+{w}[{w} > 0] = 0 | {w}[{w} < {n}] = {n} | {w}[torch.tensor([0])] = 2 | {w}[0, ...] *= 2
+{w}[None, ..., 0] = {n} | {w}[1:2] = 1 | {w}[0:0] = 5 | {w}.transpose({d}, {e}).add_(1)
+{w}.T.mul_(2) if {w}.dim() == 2 else {w}.add_(0) | {w}.view(-1)[1:].fill_(2)
+{w}.flatten()[0:1].zero_() | {w}.permute({p}).copy_({w}.permute({p}) * 2) | {w}.diagonal().zero_()
+{w}.select({d}, -1)[...] = 7 | {w}.unsqueeze({d}).sub_(1) | {w}.squeeze().add_(1)
+{w}.narrow({d}, 0, 1).copy_({w}.narrow({d}, -1, 1)) | {w}.chunk(2, {d})[-1].mul_(2)
+{w}.unbind({d})[0].add_(1) | {w}.split(1, {d})[-1].fill_(1) | {w}.unfold({d}, 2, 2).add_(1)
+{w}.movedim({d}, {e})[0].zero_() | {w}.as_strided((2,), (1,)).add_(1)
+{w}.reshape(-1)[::2].mul_(2) | {w}[1:][0].fill_(4) | {w}[..., 1:][..., ::2].add_(1)
+{w}.view({w}.shape).zero_() | {w}.detach().add_(1)
+{w}.select({d}, 0).unsqueeze(0).copy_({w}.select({d}, -1))
+{w}.unflatten(-1, (-1, 1))[..., 0].add_(1) | {w}.expand({w}.shape).mul_(1)
+{w}.view(torch.int32).zero_() if {w}.dtype is torch.float32 else {w}.add_(1)
+{w}.T[0].add_(2) if {w}.dim() == 2 else {w}[-1:].add_(1) | {w}.diagonal(0, {d}, {e}).fill_({n})
+torch.add({w}, {s}.to({w}.dtype), out={w}) | torch.mul({w}, 2, out={w}) | torch.neg({w}, out={w})
+torch.sub({s}.to({w}.dtype), 1, out={w}) | {w}.index_fill_({d}, torch.tensor([0]), 1)
+{w}.scatter_({d}, torch.zeros_like({w}, dtype=torch.int64), {w}) if {w}.numel() < 2 else {w}.add_(1)
+{w}.index_add_({d}, torch.tensor([0]), {w}.narrow({d}, 0, 1).clone())
+{w}.index_copy_({d}, torch.tensor([0]), {w}.narrow({d}, -1, 1).clone())
+{w}.lerp_({s}.to({w}.dtype), 0.5) | {w}.addcmul_({s}.to({w}.dtype), {s}.to({w}.dtype))
+{w}.bernoulli_(0.5) | {w}.uniform_() | {w}.normal_() | {w}.cumsum_({d}) | {w}.exp_().clamp_(max=9)
+{w}.tril_() | {w}.pow_(2) | {w}.floor_() | {w}.logical_not_() | {w} += 1 | {w} *= {n} | {w} -= {y}
+{w} //= 2 | {w}.put_(torch.tensor([0]), torch.tensor([1], dtype={w}.dtype))
+F.relu({w}, inplace=True) | F.dropout({w}, 0.5, inplace=True)
+{w}.index_put_((torch.tensor([0, 0]),), {w}[:1].clone(), accumulate=True) | {w}.sigmoid_()
+torch.clamp({w}, 0, 1, out={w}) | {w}.eq_(1) | {w}.random_(0, 5) | {w}.sin_()
 """
 
 RAISES = """
-{x}[{x}.shape[0] + 5] | {x}[torch.tensor([99])] | {i} // ({i} * 0) | {i} % torch.zeros_like({i}) | {x}.gather(0, torch.full_like({x}, 77, dtype=torch.int64)) | F.embedding(torch.tensor([500]), {f}) | {f} @ torch.ones(97, 3) | {x}.view(7, 11, 13) | {x} + torch.ones(91, 93) | {x}.index_select(0, torch.tensor([98])) | torch.div({i}, {i} - {i}, rounding_mode='floor') | {x}.select(0, 96) | torch.bernoulli({f} + 5) | torch.cat([{x}, torch.ones(3, 1, 2, 1, 7)]) | torch.take({x}, torch.tensor([9999]))
+{x}[{x}.shape[0] + 5] | {x}[torch.tensor([99])] | {i} // ({i} * 0) | {i} % torch.zeros_like({i})
+{x}.gather(0, torch.full_like({x}, 77, dtype=torch.int64)) | F.embedding(torch.tensor([500]), {f})
+{f} @ torch.ones(97, 3) | {x}.view(7, 11, 13) | {x} + torch.ones(91, 93)
+{x}.index_select(0, torch.tensor([98])) | torch.div({i}, {i} - {i}, rounding_mode='floor')
+{x}.select(0, 96) | torch.bernoulli({f} + 5) | torch.cat([{x}, torch.ones(3, 1, 2, 1, 7)])
+torch.take({x}, torch.tensor([9999]))
 """
 
 

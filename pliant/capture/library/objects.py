@@ -637,8 +637,15 @@ def signature(trace: Trace, target: Value, **kwargs: Value) -> Value:
     """The signature of a known callable: a constant object, as its code is."""
     real = _real_callable(trace, target)
     options = {name: trace.read(value).constant() for name, value in kwargs.items()}
+    key = None if options else getattr(real, "__func__", None)
+    if key in trace.signatures:  # of the same method, of another object
+        return trace.signatures[key]
     found = _run(trace, lambda: inspect.signature(real, **options)).value
-    return trace.wrap(found, Fixed(found, f"signature({getattr(real, '__name__', '')})"))
+    name = f"signature({getattr(real, '__name__', '')})"
+    made = trace.wrap(found, Fixed(found, name))
+    if key is not None:
+        trace.signatures[key] = made
+    return made
 
 
 def _real_callable(trace: Trace, target: Value) -> Any:

@@ -71,10 +71,14 @@ class Container(Value):
         return next(base for base in candidates if issubclass(self.cls, base))
 
     def fill_attributes(self, emit: Emitter, name: str) -> None:
-        if self.attributes is not None:
-            for key, value in self.attributes.items.items():
-                if value is not None:
-                    emit.line(f"{name}.__dict__[{emit.key(key)}] = {emit.expression(value)}")
+        table = {} if self.attributes is None else self.attributes.items
+        parts = {key: emit.expression(value) for key, value in table.items() if value is not None}
+        if len(parts) > 1 and all(isinstance(key, str) and key.isidentifier() for key in parts):
+            given = ", ".join(f"{key!r}: {part}" for key, part in parts.items())
+            emit.line(f"{name}.__dict__.update({{{given}}})")
+            return
+        for key, part in parts.items():
+            emit.line(f"{name}.__dict__[{emit.key(key)}] = {part}")
 
 
 class Sequence(Container):

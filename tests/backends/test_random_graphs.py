@@ -1,0 +1,68 @@
+"""Random functions of tensors, through generated code, do what they do in eager PyTorch."""
+
+import linecache
+import warnings
+
+import pytest
+import torch
+
+import pliant
+from pliant.backends.llvm import llvm
+from tests.backends.eager_twin import call, difference
+from tests.backends.random_graphs import SCOPE, Case, make_case
+
+LIMITS = {"recompile_limit": 100}
+
+
+def load(case: Case):
+    name = f"<random graph {case.seed}>"
+    linecache.cache[name] = (len(case.source), None, case.source.splitlines(True), name)
+    scope = dict(SCOPE)
+    exec(compile(case.source, name, "exec"), scope)
+    return scope["f"]
+
+
+def compare(seed: int) -> None:
+    case = make_case(seed)
+    function = load(case)
+    compiled = pliant.compile(function, backend=llvm, dynamic=case.dynamic, options=LIMITS)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(case.threads)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            for at in [*range(len(case.sizes)), 0]:
+                expected = call(function, case.arguments(at), case.mode)
+                actual = call(compiled, case.arguments(at), case.mode)
+                found = difference(actual, expected)
+                if found is None or expected_anyway(case, at, function, expected, found):
+                    continue
+                text = f"{found}\nseed {seed}, sizes {case.sizes[at]}, {case.mode}\n{case.source}"
+                raise AssertionError(text) from actual.error
+    finally:
+        torch.set_num_threads(threads)
+
+
+def expected_anyway(case: Case, at: int, function, expected, found: str) -> bool:
+    """Whether the difference is one of rounding, or that of an operation that nobody needs: a
+    compiled function does not find out that it would fail."""
+    if found.startswith("raised None"):
+        eager = pliant.compile(function, backend="eager", dynamic=case.dynamic, options=LIMITS)
+        return call(eager, case.arguments(at), case.mode).error is None
+    if expected.error is not None or ("close" not in found and "equal" not in found):
+        return False
+    others = (call(function, case.arguments(at, shift), case.mode) for shift in (1.0, -1.0, 2.0))
+    return any(difference(other, expected) for other in others)
+
+
+@pytest.mark.parametrize("start", range(0, 60, 10))
+def test_random_graphs(start) -> None:
+    for seed in range(start, start + 10):
+        compare(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", range(1000, 4000, 100))
+def test_many_random_graphs(start) -> None:
+    for seed in range(start, start + 100):
+        compare(seed)
