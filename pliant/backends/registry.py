@@ -133,7 +133,7 @@ def lookup(backend: str | Backend | None) -> Backend:
 
 @functools.cache
 def _default(name: str) -> Backend:
-    """The default backend. Without what it needs, graphs run as they are, and one warning says so."""
+    """The default backend. Without what it needs graphs run as they are; one warning says so."""
     try:
         return lookup(name)
     except BackendError as error:

@@ -31,7 +31,16 @@ from pliant.capture.values.containers import ById, Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
 from pliant.capture.values.objects import Cell, ExceptionValue, Handled, Instance
 from pliant.capture.values.tensors import TensorValue
-from pliant.guards.source import Attr, ClassAttr, DictItem, Fixed, Local, SeqItem, Source
+from pliant.guards.source import (
+    Attr,
+    ClassAttr,
+    DictItem,
+    Fixed,
+    Local,
+    Member,
+    SeqItem,
+    Source,
+)
 
 LITERALS = (int, str, bytes, bool, type(None), type(...))
 TWO_STEPS = (Instance, Function, Cell, ExceptionValue)
@@ -324,6 +333,7 @@ SHORT_NAMES: dict[type, Any] = {
     Local: lambda source: source.name,
     DictItem: lambda source: str(source.key),
     Attr: lambda source: source.name,
+    Member: lambda source: source.name,
     ClassAttr: lambda source: source.name,
 }
 

@@ -13,15 +13,34 @@ from typing import Any
 
 import torch
 
+from pliant.capture.model import call_special
 from pliant.capture.trace import Trace
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.number import Number
+from pliant.capture.values.objects import Instance, SliceValue
 from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import MISSING
 
 INTEGERS = frozenset((torch.int8, torch.int16, torch.int32, torch.int64))
 
 Read = Callable[[Trace, TensorValue], Value]
+
+
+def with_indices(trace: Trace, key: Value) -> Value:
+    """The key with the numbers that objects of the program give for themselves (`__index__`)."""
+    known = trace.read(key)
+    if isinstance(known, Sequence) and known.cls is tuple:
+        items = [with_indices(trace, item) for item in known.items]
+        same = all(a is b for a, b in zip(items, known.items, strict=True))
+        return key if same else Sequence(tuple, items)
+    if isinstance(known, SliceValue):
+        parts = [with_indices(trace, part) for part in known.parts]
+        same = all(a is b for a, b in zip(parts, known.parts, strict=True))
+        return key if same else SliceValue(parts)
+    if not isinstance(known, Instance) or trace.lookup(known.cls, "__getitem__") is not MISSING:
+        return key  # among others what PyTorch takes for a sequence
+    return call_special(trace, known, "__index__") or key
 
 
 def with_numbers(trace: Trace, key: Value, read: Read) -> tuple[Value, bool]:

@@ -30,7 +30,7 @@ from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import ExceptionValue, Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING, Kind
-from pliant.guards.source import Attr, ClassAttr, Fixed
+from pliant.guards.source import Attr, ClassAttr, Fixed, attribute
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -159,7 +159,7 @@ def _bind_static(trace: Trace, found: Any, obj: Value, cls: type, name: str, dir
 def unwrap_static(trace: Trace, found: Any, cls: type, name: str) -> Value:
     """The function inside a staticmethod or classmethod object of a class."""
     source = ClassAttr(Fixed(cls, cls.__qualname__), name)
-    return trace.read(Unread(found.__func__, Attr(source, "__func__")))
+    return trace.read(Unread(found.__func__, attribute(source, found, "__func__")))
 
 
 def _bind_class(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
@@ -172,7 +172,7 @@ def _bind_property(
     if found.fget is None:
         trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
     source = ClassAttr(Fixed(cls, cls.__qualname__), name)
-    getter = Unread(found.fget, Attr(source, "fget"))
+    getter = Unread(found.fget, attribute(source, found, "fget"))
     return call(trace, getter, [obj], direct=direct)
 
 

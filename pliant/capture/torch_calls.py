@@ -442,7 +442,10 @@ def _contains(trace: Trace, container: Value, item: Value) -> Value:
 
 
 def _get_item(trace: Trace, tensor: Value, key: Value) -> Value | None:
-    if type(key) not in CONVERT or not isinstance(tensor, TensorValue):
+    if not isinstance(tensor, TensorValue):
+        return None
+    key = trace.read(indexing.with_indices(trace, key))
+    if type(key) not in CONVERT:
         return None
     key, selects = indexing.with_numbers(trace, key, _item)
     run = indexing.get if selects else operator.getitem
@@ -454,7 +457,8 @@ def _item(trace: Trace, tensor: TensorValue) -> Value:
 
 
 def _set_item(trace: Trace, tensor: Value, key: Value, value: Value) -> Value:
-    key, selects = indexing.with_numbers(trace, trace.read(key), _item)
+    key = trace.read(indexing.with_indices(trace, key))
+    key, selects = indexing.with_numbers(trace, key, _item)
     run = indexing.put if selects else operator.setitem
     record(trace, operator.setitem, run, [tensor, key, value], {})
     return NONE

@@ -139,9 +139,20 @@ class Trace:
         if entry is None:
             return None
         value = entry[1]
-        if value.source is not None and value.source != source:
+        if (
+            value.source is not None
+            and value.source != source
+            and not (self._is_certain(real, source) and self._is_certain(real, value.source))
+        ):
             self.guard(Kind.SAME, source, (value.source,))
         return value
+
+    def _is_certain(self, real: Any, source: Source) -> bool:
+        """Whether it is assumed already that a class has this very object."""
+        if not isinstance(source, ClassAttr):
+            return False
+        assumed = (Kind.CLASS_ATTR, source.parent, _identity((source.name, real)))
+        return assumed in self._guarded
 
     def remember(self, real: Any, value: Value) -> None:
         self._known[id(real)] = (real, value)

@@ -36,7 +36,7 @@ from pliant.capture.values.tensors import TensorValue
 from pliant.fake import kind_without_fake
 from pliant.guards.guard import Kind, TensorSpec
 from pliant.guards.predicates import Elements, EqualNumber
-from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source
+from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source, attribute
 
 PLAIN_BASES = (int, float, complex, str, bytes)
 NUMBERS = (int, float)
@@ -247,8 +247,8 @@ def _function(trace: Trace, real: types.FunctionType, source: Source) -> Value:
 
 def _bound_method(trace: Trace, real: types.MethodType, source: Source) -> Value:
     _assume(trace, Kind.TYPE, source, types.MethodType)
-    function = Unread(real.__func__, Attr(source, "__func__"))
-    return BoundMethod(function, Unread(real.__self__, Attr(source, "__self__")), source)
+    function = Unread(real.__func__, attribute(source, real, "__func__"))
+    return BoundMethod(function, Unread(real.__self__, attribute(source, real, "__self__")), source)
 
 
 def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:

@@ -276,8 +276,8 @@ class _Lowerer:
         return (out, lazy.memory)
 
     def _write_all(self) -> None:
-        """The memory of inputs gets its last value. What is computed from memory that is overwritten
-        before, or at another place of the same, is computed first."""
+        """The memory of inputs gets its last value. What is computed from memory overwritten
+        before, or from another place of the same, is computed first."""
         values: dict[Definition, Lazy] = {}
         for index, value in self.function.writes.items():
             target, lazy = self.done.inputs[index], self.lazies[value]

@@ -179,7 +179,8 @@ class Recorder(Values):
         target = targets[0]
         if overlaps_itself(target.size(), target.stride()):
             raise NotRecorded(f"{op.name} writes to one place several times")
-        if any(self._shares(t, (target,)) and overlap(t, target) for t in results_in(args)):
+        read = () if op.name in READS_FIRST else results_in(args)
+        if any(self._shares(t, (target,)) and overlap(t, target) for t in read):
             raise NotRecorded(f"{op.name} reads what it writes")
         before = (target.size(), target.stride())
         if op.name in COPIES:
@@ -298,6 +299,9 @@ class Recorder(Values):
         self.function.nodes.append(node)
         return number
 
+
+# Operators that write and read the same memory, which eager PyTorch does in the right order.
+READS_FIRST: Final = frozenset(("aten.fill_.Tensor", "aten.index_put_.default"))
 
 _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any]], Any]]] = {
     Kind.FUNCTIONAL: Recorder.record_functional,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant._native import is_member
+
 MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 
 
@@ -150,6 +152,18 @@ class Attr(_Named):
     """`parent.name` through `getattr`: slots, attributes of built-in objects, `tensor.grad`."""
 
     __slots__ = ()
+
+
+class Member(Attr):
+    """The same where the attribute is a place in the object itself, so that reading it runs no
+    code: `__slots__`, the getter of a property, the defaults of a function."""
+
+    __slots__ = ()
+
+
+def attribute(parent: Source, real: Any, name: str) -> Attr:
+    """`parent.name`, of the object `real`."""
+    return Member(parent, name) if is_member(real, name) else Attr(parent, name)
 
 
 class TypeOf(Source):

@@ -261,8 +261,9 @@ torch.zeros_like({x}, dtype=torch.float64) | torch.tensor(3) | torch.scalar_tens
 {x}.index_add({d}, torch.tensor([0]), {x}.narrow({d}, 0, 1)) if {x}.dtype is not torch.bool else {x}
 {x}.masked_scatter({x} > 0, {x}.flatten()) if {x}.is_contiguous() else {x}
 {f}.index_copy({d}, torch.tensor([0]), {f}.narrow({d}, 0, 1))
-torch.select_scatter({x}, {x}.select({d}, 0), {d}, -1)
-torch.slice_scatter({x}, {x}[:1], 0, 0, 1) | torch.bucketize({f}, torch.tensor([-1.0, 0.0, 1.0]))
+torch.select_scatter({x}.clone(), {x}.select({d}, 0), {d}, -1)
+torch.slice_scatter({x}.clone(), {x}[:1], 0, 0, 1)
+torch.bucketize({f}, torch.tensor([-1.0, 0.0, 1.0]))
 F.one_hot({i}.remainder(5), 5) | {x}.index_put((torch.tensor([0, -1]),), {x}[:1])
 """
 

@@ -357,7 +357,14 @@ def test_partials_from_outside_have_attributes():
     compiled = pliant.compile(f, fullgraph=True)
     for calls in (1, 2, 3):
         assert str(compiled(torch.ones(2))) == str(
-            (torch.full((2,), 2.0), made.label, torch.full((2,), 3.0), calls, torch.full((2,), 5.0), True)
+            (
+                torch.full((2,), 2.0),
+                made.label,
+                torch.full((2,), 3.0),
+                calls,
+                torch.full((2,), 5.0),
+                True,
+            )
         )
     assert counted.calls == 3
     made.label = "double"
@@ -372,3 +379,78 @@ def test_slot_of_a_partial_that_is_not_its_function():
         return odd(2, x)
 
     check(f, torch.ones(2), breaks=None)
+
+
+# ---- calls that Python refuses
+
+
+WRONG_CALLS = [
+    lambda x: operator.neg(x, x),
+    lambda x: operator.pos(1, 2),
+    lambda x: operator.neg(a=x),
+    lambda x: operator.add(x, 1, 2),
+    lambda x: operator.add(x),
+    lambda x: operator.iadd(x, 1, 2),
+    lambda x: operator.lt(x, 1, 2),
+    lambda x: operator.lt(1, b=2),
+    lambda x: operator.invert(),
+    lambda x: operator.not_(x, x),
+    lambda x: vars(1, 2),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG_CALLS)))
+def test_wrong_number_of_arguments(number):
+    wrong = WRONG_CALLS[number]
+
+    def f(x):
+        y = x + 1
+        try:
+            return wrong(y)
+        except TypeError as error:
+            return y, str(error)
+
+    check(f, X, breaks=None)
+    check(lambda x: wrong(x + 1), X, breaks=None)
+
+
+# ---- objects that are indices
+
+
+class Index:
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number
+
+
+class Few(Index):
+    """A sequence too, which it is for PyTorch."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return (1, 0)[i]
+
+
+def test_objects_as_indices_of_tensors():
+    def f(x, i):
+        y = x.clone()
+        y[i] = 7
+        y[0, i] = 8
+        y[i:, 0] = 9
+        return y, x[i], x[i, 0], x[..., i], x[:i], x[::i], x[i:, i], x[None, i], x[(i,)]
+
+    check(f, X, Index(1))
+    compiled = pliant.compile(lambda x, i: x[i] + 1, backend="eager", fullgraph=True)
+    for i in (0, 1, -1, 0):
+        assert torch.equal(compiled(X, Index(i)), X[i] + 1)
+
+
+def test_indices_that_are_sequences_or_wrong():
+    check(lambda x, i: x[i], X, Few(1), breaks=None)
+    check(lambda x, i: x[i], X, Index(5), breaks=None)
+    check(lambda x, i: x[i], X, Index("a"), breaks=None)
+    check(lambda x, i: x[i], X, object(), breaks=None)

@@ -78,20 +78,28 @@ KEY_WRAPPER: type = type(functools.cmp_to_key(lambda left, right: 0))
 # ---- operator
 
 
+def _of_two(apply: Callable[..., Value], symbol: str) -> Callable[..., Value]:
+    return lambda trace, a, b, /: apply(trace, symbol, a, b)
+
+
+def _of_one(symbol: str) -> Callable[..., Value]:
+    return lambda trace, a, /: unary(trace, symbol, a)
+
+
 def _register_operators() -> None:
     for symbol, (_, _, real) in BINARY.items():
-        function(real)(lambda trace, a, b, symbol=symbol: binary(trace, symbol, a, b))
+        function(real)(_of_two(binary, symbol))
     for symbol, (_, real) in INPLACE.items():
-        function(real)(lambda trace, a, b, symbol=symbol: inplace(trace, symbol, a, b))
+        function(real)(_of_two(inplace, symbol))
     for symbol, (_, _, real) in COMPARE.items():
-        function(real)(lambda trace, a, b, symbol=symbol: compare(trace, symbol, a, b))
+        function(real)(_of_two(compare, symbol))
     for symbol, (_, real) in UNARY.items():
-        function(real)(lambda trace, a, symbol=symbol: unary(trace, symbol, a))
+        function(real)(_of_one(symbol))
 
 
 _register_operators()
 if operator.inv is not operator.invert:
-    function(operator.inv)(lambda trace, a: unary(trace, "~", a))
+    function(operator.inv)(_of_one("~"))
 
 
 @function(operator.truth)

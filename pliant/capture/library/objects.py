@@ -112,6 +112,8 @@ def builtin_delattr(trace: Trace, obj: Value, name: Value) -> Value:
 def builtin_vars(trace: Trace, *args: Value) -> Value:
     if not args:
         return builtin_locals(trace)
+    if len(args) > 1:
+        raise Break("bad-arguments", "vars()")  # Python makes the error
     obj = trace.read(args[0])
     if isinstance(obj, Instance) and obj.has_dict:
         return instance_dict(trace, obj)

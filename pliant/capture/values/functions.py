@@ -16,7 +16,7 @@ from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.objects import Cell, Instance
 from pliant.guards.guard import Kind
-from pliant.guards.source import Attr, ClosureCell, DictItem, SeqItem, Source
+from pliant.guards.source import ClosureCell, DictItem, Member, SeqItem, Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
@@ -70,7 +70,7 @@ class Function(Value):
             self.defaults = []
             if self.real is not None and self.source is not None:
                 real = self.real.__defaults__
-                source = Attr(self.source, "__defaults__")
+                source = Member(self.source, "__defaults__")
                 trace.guard(Kind.IS, source, real)
                 self.defaults = [
                     trace.pinned(item, SeqItem(source, i)) for i, item in enumerate(real or ())
@@ -82,7 +82,7 @@ class Function(Value):
             self.kwdefaults = {}
             if self.real is not None and self.source is not None:
                 real = self.real.__kwdefaults__
-                source = Attr(self.source, "__kwdefaults__")
+                source = Member(self.source, "__kwdefaults__")
                 if real is None:
                     trace.guard(Kind.IS, source, None)
                 else:

@@ -15,7 +15,7 @@ from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.predicates import LacksAttribute
-from pliant.guards.source import Attr, CellContents, Source
+from pliant.guards.source import Attr, CellContents, Source, attribute
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
@@ -72,7 +72,7 @@ class Instance(Value):
             except AttributeError:
                 trace.guard(Kind.PREDICATE, self.source, LacksAttribute(name))
                 return None
-            self.slots[name] = unread = Unread(real, Attr(self.source, name))
+            self.slots[name] = unread = Unread(real, attribute(self.source, self.real, name))
             trace.fetched.append(unread)
         return self.slots.get(name)
 
