@@ -323,5 +323,3 @@ def symbols_of(
                     if number.op == "symbol":
                         note(number, (index, what, dim))
     return found, places
-
-

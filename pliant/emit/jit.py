@@ -8,10 +8,12 @@ text are compiled once.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
@@ -22,10 +24,14 @@ from pliant.emit.llvm import SYMBOL, emit
 from pliant.emit.llvm_lanes import Target, target_of
 from pliant.loop.ir import Kernel
 
+RECENT: Final = 256  # kernels
+LINKED: Final = 256
+"""After so many kernels comes another linker: a little of each that is gone stays with the linker
+until that is gone too."""
 _LOCK: Final = threading.Lock()  # LLVM's context is one for the process
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Compiled:
     """A kernel that can be called: the address of a function with the signature in `llvm`. The code
     lives as long as this."""
@@ -51,7 +57,8 @@ class Compiler:
             cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
         )
         self._jit = llvm.create_lljit_compiler(self._machine)
-        self._loaded: dict[str, Compiled] = {}
+        self._loaded: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
+        self._recent: deque[Compiled] = deque(maxlen=RECENT)  # kept even if nobody has them
         self._count = 0
 
     def compile(self, kernel: Kernel, target: Target | None = None) -> Compiled:
@@ -65,6 +72,7 @@ class Compiler:
             found = self._loaded.get(key)
             if found is None:
                 found = self._loaded[key] = self._from_disk(key) or self._make(key, text)
+                self._recent.append(found)
             return found
 
     def _identity(self) -> tuple[str, ...]:
@@ -105,6 +113,8 @@ class Compiler:
 
     def _load(self, object_code: bytes) -> Compiled:
         self._count += 1
+        if self._count % LINKED == 0:
+            self._jit = llvm.create_lljit_compiler(self._machine)
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
         library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
         return Compiled(library[SYMBOL], object_code, library)

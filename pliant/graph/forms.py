@@ -43,6 +43,13 @@ _RESAMPLING: Final = [
 ]
 
 
+def _one_hot(x: torch.Tensor, num_classes: Any = -1) -> Any:
+    """Contiguous: PyTorch compares where it knows no data, and keeps the strides then."""
+    if type(num_classes) is int and num_classes <= 0:
+        return F.one_hot(x, num_classes)
+    return x.new_empty((*x.size(), num_classes), dtype=torch.int64)
+
+
 # Operators that PyTorch would take apart, but that are better called as they are: what they are
 # made of asks about sizes, and has nothing in it that could be fused. With the function that tells
 # their results.
@@ -69,6 +76,7 @@ WHOLE: Final[dict[str, Callable[..., Any]]] = {
     "aten.arange.start": torch.arange,
     "aten.arange.start_step": torch.arange,
     "aten.linspace.default": torch.linspace,
+    "aten.one_hot.default": _one_hot,
     **{str(op): partial(_resampled, op) for op in _RESAMPLING},
 }
 

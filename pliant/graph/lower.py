@@ -84,9 +84,7 @@ class _Lowerer:
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.lazies: dict[Tensor, Lazy] = {}
-        self.uses = Counter(
-            t for node in self.nodes for t in tensors_in((node.args, node.kwargs))
-        )
+        self.uses = Counter(t for node in self.nodes for t in tensors_in((node.args, node.kwargs)))
         self.done = Lowered()
         self.steps: list[Step] = []
         self._taken = 0  # definitions that are among the steps

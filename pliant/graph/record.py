@@ -64,9 +64,10 @@ class Recorder(Values):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._quiet:
             return super().dispatch(func, args, kwargs)
-        args, kwargs = tuple(map(self._owned_one, args)), {
-            name: self._owned_one(value) for name, value in kwargs.items()
-        }
+        args, kwargs = (
+            tuple(map(self._owned_one, args)),
+            {name: self._owned_one(value) for name, value in kwargs.items()},
+        )
         op = describe(func)
         return _RECORD[op.kind](self, op, args, kwargs)
 
@@ -504,6 +505,8 @@ class _Run:
         start = base.value
         if base.input is not None and self.graded and self.switched:
             raise NotRecorded("a view of an input, made without grad")
+        if base.input is not None and self.graded and _detached(alias):
+            raise NotRecorded("a view of an input, detached")
         whole = value is self.env.get(self.inputs[base.input]) if base.input is not None else False
         offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
         if layout.dtype is not start.dtype and not _plainly_laid_out(start):
@@ -513,6 +516,15 @@ class _Run:
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
             value,
         )
+
+
+def _detached(alias: Alias) -> bool:
+    step: Alias | None = alias
+    while step is not None:
+        if step.op is not None and step.op.name == "aten.detach.default":
+            return True
+        step = step.parent
+    return False
 
 
 _STEPS: Final[dict[str, Callable[[_Run, fx.Node], Any]]] = {
@@ -528,6 +540,7 @@ _SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
     forbid: _Run._check,
     assume: _Run._check,
 }
+
 
 def _as_int(x: Any) -> Any:
     return torch.sym_ite(x, 1, 0) if isinstance(x, torch.SymBool) else torch.sym_int(x)

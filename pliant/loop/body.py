@@ -46,6 +46,7 @@ class KernelBody(Builder):
         self._known: list[dict[Any, Any]] = [{}]
         self._depths: dict[Any, int] = {}  # of values and of symbols: in how many loops they are
         self.floor = 0  # nothing is moved out of so many loops
+        self._unsure: list[int] = [0]  # how many loops are around the last that may never run
 
     # ---- sharing
 
@@ -69,6 +70,8 @@ class KernelBody(Builder):
             needs = [self._depths.get(part, 0) for part in (*value.args, *used)]
             depth = min(max(needs, default=0), here)
             depth = max(depth, min(self.floor, here))
+            if value.op is Op.LOAD:  # of a tensor that may have no elements
+                depth = max(depth, self._unsure[-1])
             self._depths[value] = depth
         self._open[depth].append(value)
         return value
@@ -94,8 +97,11 @@ class KernelBody(Builder):
     def loop(self, extent: Expr | int, kind: Kind = Kind.PARALLEL) -> Iterator[Expr]:
         self._known.append({})
         with super().loop(extent, kind) as var:
-            self._depths[var] = len(self._open) - 1
+            here = self._depths[var] = len(self._open) - 1
+            runs = (extent if isinstance(extent, int) else extent.value) or 0
+            self._unsure.append(self._unsure[-1] if runs > 0 else here)
             yield var
+        self._unsure.pop()
         self._known.pop()
 
     def as_index(self, value: Value) -> Expr:

@@ -52,9 +52,7 @@ def _t(x: Lazy, sizes: tuple[Expr, ...]) -> Map:
 def _expand(x: Lazy, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = False) -> Map:
     first = len(sizes) - len(x.sizes)
     fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
-    return lambda index: tuple(
-        [ZERO if one else index[first + d] for d, one in enumerate(fixed)]
-    )
+    return lambda index: tuple([ZERO if one else index[first + d] for d, one in enumerate(fixed)])
 
 
 def _unsqueeze(x: Lazy, sizes: tuple[Expr, ...], dim: int) -> Map:
@@ -118,8 +116,9 @@ def _reshape(x: Lazy, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
             for d in mine:
                 flat = flat * sizes[d] + index[d]
             for d in reversed(theirs[1:]):
-                found[d] = mod(flat, x.sizes[d])
-                flat = floordiv(flat, x.sizes[d])
+                size = ONE if x.sizes[d] is ZERO else x.sizes[d]  # nobody looks there
+                found[d] = mod(flat, size)
+                flat = floordiv(flat, size)
             if theirs:
                 found[theirs[0]] = flat
         return tuple([found.get(d, ZERO) for d in range(len(x.sizes))])
@@ -127,9 +126,7 @@ def _reshape(x: Lazy, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
     return where
 
 
-def matched(
-    theirs: tuple[Expr, ...], mine: tuple[Expr, ...]
-) -> list[tuple[list[int], list[int]]]:
+def matched(theirs: tuple[Expr, ...], mine: tuple[Expr, ...]) -> list[tuple[list[int], list[int]]]:
     """Pieces of dimensions of two shapes, in order, with equally many elements. Dimensions of size
     1 are in none."""
     a = [d for d, size in enumerate(theirs) if size is not ONE]

@@ -182,11 +182,38 @@ def test_arguments_that_are_one_or_overlap():
         lambda x: torch.isin(x, x[:1]).float() * x,
         lambda x: (2**x)[1:] + 1,
         lambda x: x[x.long().remainder(x.shape[0])],
+        lambda x: F.one_hot(x.long().remainder(5), 5),
         lambda x: x[:, x[0].long().remainder(x.shape[1])] + x[x.T.long() * 0, 0].sum(),
     ],
 )
 def test_layouts_of_results(function):
     agree(function, *matrices((4, 6), (5, 3), (3, 3)))
+
+
+# ---- empty tensors
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x[0] * 2).tanh().prod(0).repeat(3),  # what is the same for all, if there are any
+        lambda x: (x * 0.5)[:, 1::3].flatten()[::3].clone(),
+        lambda x: x.sum(1) + x.amax(0, keepdim=True).shape[1],
+        lambda x: F.pad(x, (1, 1, 1, 1)) + 1,
+        lambda x: torch.cat([x, x.new_ones(2, x.shape[1])]) * 2,
+    ],
+)
+def test_empty_tensors(function):
+    makers = [lambda n=n: [torch.ones(4, 1).expand(4, n)] for n in (11, 9, 0, 1)]
+    agree(function, *makers)
+
+
+def test_an_index_into_nothing():
+    def taken(x, i):
+        return x[i] + 1, x.index_select(0, i) * 2
+
+    makers = [lambda n=n: [torch.ones(n, 3), torch.tensor([0, 0])] for n in (4, 1, 0)]
+    agree(taken, *makers)
 
 
 # ---- failures
@@ -243,6 +270,13 @@ def parameters():
 @pytest.mark.parametrize("mode", ["no_grad", "inference"])
 def test_parameters_without_grad(mode):
     agree(network, parameters, mode=mode)
+
+
+def test_detached_views_of_parameters():
+    def views(weight):
+        return weight[0], weight[0].detach(), weight.T.detach(), weight.detach(), weight.T
+
+    agree(views, lambda: parameters()[1:2], mode="no_grad", generated=False)
 
 
 def test_numbers_and_sizes():

@@ -15,9 +15,7 @@ from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
 from pliant.sym.expr import evaluate, integer, symbol
 
-FUNCTION = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-)
+FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class Fault(Exception):
