@@ -1,26 +1,29 @@
 """pliant: a just-in-time compiler for PyTorch programs."""
 
-from torch import _check as check
+from pliant.base.collection import without_collection
 
-from pliant import cache
-from pliant.api import compile, explain, reset
-from pliant.backends.registry import list_backends, register_backend
-from pliant.base import errors
-from pliant.base.events import counters
-from pliant.base.logs import set_logs
-from pliant.base.options import config
-from pliant.capture.hatches import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    error_on_graph_break,
-    graph_break,
-    is_compiling,
-    nonstrict_trace,
-    substitute_in_graph,
-)
-from pliant.dynamic.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
-from pliant.stance import set_stance
+with without_collection():
+    from torch import _check as check
+
+    from pliant import cache
+    from pliant.api import compile, explain, reset
+    from pliant.backends.registry import list_backends, register_backend
+    from pliant.base import errors
+    from pliant.base.events import counters
+    from pliant.base.logs import set_logs
+    from pliant.base.options import config
+    from pliant.capture.hatches import (
+        allow_in_graph,
+        assume_constant_result,
+        disable,
+        error_on_graph_break,
+        graph_break,
+        is_compiling,
+        nonstrict_trace,
+        substitute_in_graph,
+    )
+    from pliant.dynamic.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+    from pliant.stance import set_stance
 
 __version__ = "0.1.0"
 

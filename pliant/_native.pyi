@@ -169,8 +169,10 @@ class Launcher:
         ("compute", value, code)                       `code`: `pliant.sym.program.Program.numbers`
         ("empty", slot, dtype, sizes, strides)         sizes and strides are values, by number
         ("view", slot, of, sizes, strides, offset[, dtype])    `offset` counts from the first item
-        ("kernel", address, slots, values, extent, cost, keep) slot -1: the error flag; extent -1:
-                                                       no grid; `cost`: nanoseconds per iteration
+        ("laid_out", slot, dtype, sizes, strides)      what it has to be: other strides are made
+                                                       these, anything else is an error
+        ("kernel", address, slots, values, extent, cost, keep, writes) slot -1: the error flag;
+                         extent -1: no grid; `cost`: nanoseconds per iteration; `writes`: an input
         ("call", name, overload, arguments, results)   an operator, below autograd
         ("python", function, arguments, results)
         ("read", value, slot, "size" | "stride" | "offset", dimension)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pliant._native import Dispatcher
+from pliant.base.values import dataclass
 from pliant.dynamic.history import History
 from pliant.stages import Captured
 

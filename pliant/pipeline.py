@@ -10,17 +10,19 @@ import threading
 import time
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from pliant import announce, failing, stance
 from pliant._native import Dispatcher, Entry, State
 from pliant.backends.registry import backend_name, call_backend, lookup
+from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.options import Options
+from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
 from pliant.callbacks import bound
-from pliant.capture.capture import NotCaptured, capturable, capture, without_collection
+from pliant.capture.capture import NotCaptured, capturable, capture
 from pliant.capture.inputs import Dynamic
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
@@ -83,14 +85,12 @@ class Compiler:
         """`answers`: to questions about data that nobody could answer when the code was made."""
         dynamic = Dynamic(self.policy, self.parts.history(dispatcher), answers or {})
         about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
-        with without_collection():
+        captured, tree = self._capture(dispatcher, values, dynamic, times)
+        if tree.check(values) is not None:  # PyTorch imported something on the way
             captured, tree = self._capture(dispatcher, values, dynamic, times)
-            if tree.check(values) is not None:  # PyTorch imported something on the way
-                captured, tree = self._capture(dispatcher, values, dynamic, times)
         compiled = self._backend(captured, index)  # the graph becomes a callable
         entry = Entry(tree, compiled.residual, compiled)
-        failed = tree.check(values)
-        if failed is not None:
+        if (failed := tree.check(values)) is not None:
             raise AssertionError(f"a guard fails at once: {plan.explain(*failed)}")
         dispatcher.install(entry)
         self.limits.total += 1
@@ -98,6 +98,7 @@ class Compiler:
         announce.finished(compiled.captured, about, times)
         return entry
 
+    @without_collection()
     def _capture(
         self, dispatcher: Dispatcher, values: tuple[Any, ...], dynamic: Dynamic, times: list[float]
     ) -> tuple[Captured, Any]:

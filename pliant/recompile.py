@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from pliant.announce import described
 from pliant.base import events
 from pliant.base.errors import RecompileLimitError
 from pliant.base.options import Options
+from pliant.base.values import dataclass
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
 from pliant.guards.guard import Guard, Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import fx
 
 from pliant._native import State
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.bytecode.resume import ResumePoint
 from pliant.dynamic.telling import Teller
 from pliant.guards.guard import Guard

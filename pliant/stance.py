@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from pliant._native import Dispatcher, set_bypass
 from pliant.base.errors import InvalidOptionError, RecompileError, choices
+from pliant.base.values import dataclass
 
 STANCES = (
     "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,13 +17,16 @@ from torch import fx
 import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
 from pliant.base import events
+from pliant.base.collection import without_collection
 from pliant.base.options import config
-from pliant.emit.host import Float, Operator, Sequencer, View, stored_by, symbols_of
+from pliant.base.values import dataclass
+from pliant.emit.host import Float, Operator, Sequencer, View, symbols_of
 from pliant.graph.ir import Function, Window
 from pliant.graph.lower import Extern, Lowered, Place, lower
 from pliant.graph.record import NotRecorded, record
 from pliant.loop.fuse import Call, Group, schedule
 from pliant.loop.ir import Kernel
+from pliant.loop.memory import Lifetimes
 from pliant.ops.lowering import NotLowered, float_bits
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
@@ -67,6 +69,7 @@ def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
     return program.launcher
 
 
+@without_collection()
 def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     """The program of a graph."""
     shapes = shapes_of(gm.meta)
@@ -100,10 +103,10 @@ def assemble(
     for definition, real in lowered.constants:
         made.call(_clone(real), [definition], [real.dtype])
     kept = {memory.of for item in lowered.outputs if isinstance(item, tuple) for memory in item[1:]}
-    stored = stored_by(plan, kept)
+    lifetimes = Lifetimes(plan, kept)
     for at, item in enumerate(plan):
         if isinstance(item, Group):
-            made.run(item, stored(at, item))
+            made.run(item, lifetimes.stored(at, item), lifetimes.ending(at))
         else:
             node = item.what.node
             dtypes = [tensor.dtype for tensor in node.results]

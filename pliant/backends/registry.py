@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, overload
 
+from pliant.base.collection import without_collection
 from pliant.base.errors import (
     BackendError,
     BackendNameTakenError,
@@ -142,6 +143,7 @@ def _default(name: str) -> Backend:
         return lookup("eager")
 
 
+@without_collection()
 def _load(entry: EntryPoint) -> Backend:
     try:
         found: Backend = entry.load()

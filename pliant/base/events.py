@@ -18,11 +18,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from pliant.base.errors import PliantWarning, choices, explain
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 
 Text = str | Callable[[], str]
 """A text, or how to make it."""

@@ -11,12 +11,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 from pliant.base import events
 from pliant.base.errors import UnknownLogError, choices, format_position, warn
 from pliant.base.events import Event, render
+from pliant.base.values import dataclass
 
 Formatter = Callable[[Any, bool], str]
 """Writes an event; the flag asks for all details (`logging.DEBUG`). "" for one that is a detail."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from pliant.base.errors import InvalidOptionError, UnknownOptionError, choices
+from pliant.base.values import dataclass
 
 P = ParamSpec("P")
 R = TypeVar("R")

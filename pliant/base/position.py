@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import linecache
 import os
-from dataclasses import dataclass
 from types import CodeType
+
+from pliant.base.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from bytecode import CompilerFlags, ConcreteBytecode, ConcreteInstr
 from bytecode.concrete import ExceptionTableEntry
 from bytecode.instr import InstrLocation
 
+from pliant.base.values import dataclass
 from pliant.bytecode.decode import ExceptionEntry, Positions
 from pliant.bytecode.tables import OPCODES, Operand
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import dis
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.bytecode import flow
 from pliant.bytecode.tables import (
     BINARY_OPERATORS,

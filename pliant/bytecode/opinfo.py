@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from pliant.base.values import dataclass
 
 Count = int | Callable[[int], int]
 Jumps = Literal["always", "maybe"] | None

@@ -28,8 +28,9 @@ import enum
 import inspect
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from pliant.base.values import dataclass
 from pliant.bytecode import flow
 from pliant.bytecode.assemble import Header, Item, assemble
 from pliant.bytecode.decode import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import types
 from collections.abc import Iterator
@@ -74,7 +73,7 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         try:
-            with without_collection(), room_for_calls(), without_packing(), without_overrides():
+            with room_for_calls(), without_packing(), without_overrides():
                 return attempt.run()
         except Restart as restart:
             break_at[restart.step] = restart.cause
@@ -83,19 +82,6 @@ def capture(
         except RecursionError as error:
             raise NotCaptured(Break("too-deep", function.__qualname__)) from error
     raise NotCaptured(Break("unsupported", "a function that breaks the graph without end"))
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """The many small values of a capture, and the guards made of it, would set off the garbage
-    collector again and again, for nothing."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def without_overrides() -> Any:

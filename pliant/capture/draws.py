@@ -7,9 +7,9 @@ where a number is drawn and not used. If the graph fails, the state from before 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pliant.base.values import dataclass
 from pliant.capture.value import Value
 from pliant.guards.source import Source
 

@@ -10,11 +10,12 @@ and whatever the graph writes can be put back as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from pliant.base.values import dataclass
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod

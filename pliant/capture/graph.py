@@ -12,13 +12,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.guards.source import Source
 from pliant.sym.frozen import SYMBOLS
 

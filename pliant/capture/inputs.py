@@ -7,11 +7,12 @@ products of sizes, and the guards say so. So a tensor has as few symbols as it h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.capture.value import Value
 from pliant.capture.values.number import Number
 from pliant.dynamic.choose import Carried, Choice, DynamicPolicy, choose_number, choose_size

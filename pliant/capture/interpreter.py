@@ -7,9 +7,9 @@ graph break leaves the frame exactly as it was before the instruction.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from pliant.base.values import dataclass
 from pliant.bytecode import py311, py312
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.frame import Frame

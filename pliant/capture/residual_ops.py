@@ -10,10 +10,11 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pliant.base.tracebacks import Place, called_from
+from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from pliant.base.options import Options
+from pliant.base.values import dataclass
 from pliant.dynamic import sources
 from pliant.dynamic.marks import Mark, State, marks_of
 from pliant.dynamic.sources import Patterns

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from pliant.base.values import dataclass
 
 Pairs = frozenset[tuple[int, int]]
 

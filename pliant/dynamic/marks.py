@@ -9,13 +9,13 @@ Marks made with PyTorch's own functions of the same names are read as well.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import torch
 
 from pliant.base.errors import InvalidMarkError
+from pliant.base.values import dataclass
 
 Kind = Literal["dynamic", "maybe", "static", "unbacked"]
 State = Literal["static", "dynamic", "unbacked"]

@@ -16,10 +16,10 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pliant.base.errors import InvalidOptionError
+from pliant.base.values import dataclass
 
 VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "dynamic_sources": ("PLIANT_DYNAMIC_SOURCES", "TORCH_COMPILE_DYNAMIC_SOURCES"),

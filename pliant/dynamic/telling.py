@@ -8,11 +8,12 @@ nothing, and texts are made when somebody looks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from pliant.base import events
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.dynamic.choose import Choice
 from pliant.sym.records import (
     Assumption,

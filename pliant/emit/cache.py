@@ -19,9 +19,10 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from pliant.base.values import dataclass
 
 DIRECTORY: Final = "PLIANT_CACHE_DIR"
 SWITCH: Final = "PLIANT_CACHE"  # 0: nothing is read or written

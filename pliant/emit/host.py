@@ -8,17 +8,19 @@ computed before anything runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.emit.jit import host
 from pliant.emit.llvm_lanes import WEIGHT
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition, contiguous
-from pliant.loop.fuse import Call, Group, users
+from pliant.loop.fuse import Group
 from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
+from pliant.loop.memory import homes
 from pliant.loop.write import Written, write
 from pliant.sym.cond import Cond, eq
 from pliant.sym.expr import Expr, if_else, integer, maximum, product_of
@@ -28,6 +30,13 @@ FLAG_SLOT: Final = -1
 ONCE: Final = -1  # the extent of a kernel without a grid
 WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
 ACCESS_NS: Final = 0.08
+
+FRESH: Final = frozenset(
+    f"aten::{name}"
+    for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "conv1d", "conv2d", "conv3d")
+    + ("convolution", "scaled_dot_product_attention", "cumsum", "embedding")
+)
+"""Operators whose one result is in memory of its own, with nothing else in it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +80,8 @@ class Sequencer:
     kernels: list[Kernel] = field(default_factory=list)
     returned: dict[int, object] = field(default_factory=dict)  # by slot
     late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
+    fresh: set[Definition] = field(default_factory=set)  # memory that nobody else has
+    first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
     _views: dict[Any, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -104,12 +115,14 @@ class Sequencer:
     def slot(self, view: View, returned: object = None) -> int:
         """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
         as another one."""
-        base = self.slots[view.of]
-        whole = (view.sizes, view.strides) == (view.of.sizes, view.of.strides)
-        whole = whole and view.offset.value == 0 and view.dtype is view.of.type.dtype
+        base, first = self.slots[view.of], self.first.get(view.of, view.of)
+        whole = (view.sizes, view.strides) == (first.sizes, first.strides)
+        whole = whole and view.offset.value == 0 and view.dtype is first.type.dtype
+        if first is not view.of and first.body is None:  # PyTorch's strides where they don't matter
+            whole = whole and returned is None
         if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
             return base
-        key = (view.of, view.sizes, view.strides, view.offset, view.dtype, id(returned))
+        key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned))
         found = self._views.get(key)
         if found is None:
             found = self._views[key] = self.new_slot()
@@ -121,18 +134,26 @@ class Sequencer:
 
     # ---- kernels
 
-    def run(self, group: Group, stored: set[Definition]) -> None:
-        """Memory for what the group stores, and its kernel."""
-        done = write(group, stored, f"kernel{len(self.kernels)}", self.hint)
+    def run(self, group: Group, stored: set[Definition], ending: set[Definition]) -> None:
+        """Memory for what the group stores, and its kernel. Nobody reads `ending` afterwards."""
+        over = homes(group, stored, ending & self.fresh)
+        done = write(group, stored, f"kernel{len(self.kernels)}", self.hint, over)
         for member in group.members:
-            if member in stored and member.into is None:
+            if member not in stored or member.into is not None:
+                continue
+            self.fresh.add(member)
+            if member in over:
+                home = over[member]
+                self.slots[member] = self.slots[home]
+                self.first[member] = self.first.get(home, home)
+            else:
                 slot = self.slots[member] = self.new_slot()
                 strides = _as_seen(member.sizes, member.strides)
                 layout = (self.all_values(member.sizes), self.all_values(strides))
                 self.steps.append(("empty", slot, member.type.dtype, *layout))
-        self._launch(done)
+        self._launch(done, any(member.into is not None for member in stored))
 
-    def _launch(self, done: Written) -> None:
+    def _launch(self, done: Written, writes: bool) -> None:
         kernel = done.kernel
         self.kernels.append(kernel)
         compiled = host().compile(kernel)
@@ -142,7 +163,8 @@ class Sequencer:
         body = grid[-1].body if grid else kernel.body
         cost = max(self._cost(body), 0.05)
         sizes = self.all_values(kernel.sizes)
-        self.steps.append(("kernel", compiled.address, slots, sizes, extent, cost, compiled))
+        step = ("kernel", compiled.address, slots, sizes, extent, cost, compiled, writes)
+        self.steps.append(step)
         if FLAG in done.memory:
             self.steps.append(("check",))
 
@@ -174,6 +196,8 @@ class Sequencer:
         args = [self._argument(arg) for arg in operator.args]
         for made in makes:
             self.slots[made] = self.new_slot()
+        if operator.name in FRESH:
+            self.fresh.update(makes)
         results = [("slot", self.slots[made]) for made in makes]
         sizes = [found for found in finds if found.what in ("size", "stride")]
         for found in finds:
@@ -281,22 +305,6 @@ _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
     "call": lambda step: _in_items((*step[3], *step[4])),
     "python": lambda step: _in_items((*step[2], *step[3])),
 }
-
-
-def stored_by(
-    plan: Sequence[Group | Call], kept: set[Definition]
-) -> Callable[[int, Group], set[Definition]]:
-    """Which members of a group are needed outside of it."""
-    readers = users(plan)
-
-    def stored(at: int, group: Group) -> set[Definition]:
-        return {
-            member
-            for member in group.members
-            if member in kept or member.into is not None or readers.get(member, set()) - {at}
-        }
-
-    return stored
 
 
 def symbols_of(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -19,6 +18,7 @@ import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
 import pliant
+from pliant.base.values import dataclass
 from pliant.emit.cache import from_environment, key_of
 from pliant.emit.llvm import SYMBOL, emit
 from pliant.emit.llvm_lanes import Target, target_of
@@ -56,7 +56,7 @@ class Compiler:
         self._machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
         )
-        self._jit = llvm.create_lljit_compiler(self._machine)
+        self._jit = _linker(self._machine)
         self._loaded: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
         self._recent: deque[Compiled] = deque(maxlen=RECENT)  # kept even if nobody has them
         self._count = 0
@@ -114,7 +114,7 @@ class Compiler:
     def _load(self, object_code: bytes) -> Compiled:
         self._count += 1
         if self._count % LINKED == 0:
-            self._jit = llvm.create_lljit_compiler(self._machine)
+            self._jit = _linker(self._machine)
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
         library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
         return Compiled(library[SYMBOL], object_code, library)
@@ -135,6 +135,12 @@ class Compiler:
         for name in PASSES:
             getattr(passes, f"add_{name}_pass")()
         passes.run(module, builder)
+
+
+def _linker(machine: Any) -> Any:
+    """One that puts code and its constants side by side. The other one lets the system choose a
+    place for each, and ends the process where they are too far from each other."""
+    return llvm.create_lljit_compiler(machine, use_jit_link=True)
 
 
 LEVEL: Final = 2

@@ -178,6 +178,8 @@ class Writer:
                 self.statement(item)
             elif item.kind is Kind.REDUCTION and kind is not Kind.REDUCTION:
                 self.reduction(item)
+            elif item.kind is Kind.SERIAL:
+                self.serial(item)
             else:
                 self.loop(item, self.code.number(0, "i64"), self.extent(item))
 
@@ -193,6 +195,14 @@ class Writer:
                 state = reduce.fold(self.code, value, state)
             self.regs[value] = reduce.result(self.code, value, state)
             self.ended[value] = state
+
+    def serial(self, loop: Loop) -> None:
+        """A loop in order, with what it carries."""
+        around = self.states
+        carried = [v for v in loop.body if isinstance(v, Value) and v.op is Op.CARRIED]
+        self.states = {v: (self.code.spread(self.regs[v.args[0]], self.lanes),) for v in carried}
+        self.loop(loop, self.code.number(0, "i64"), self.extent(loop))
+        self.states = around
 
     def loop(self, loop: Loop, low: Reg, high: Reg) -> None:
         """A loop, or a block of a transposed access."""
@@ -329,6 +339,13 @@ class Writer:
             return
         self.regs[value] = cast(self.code, arg.type, value.type, self.regs[arg])
 
+    def carried(self, value: Value) -> None:
+        self.regs[value] = self.states[value][0]
+
+    def carry(self, value: Value) -> None:
+        to, new = value.args
+        self.states[to] = (self.code.spread(self.regs[new], self.lanes),)
+
     def bitcast(self, value: Value) -> None:
         self.regs[value] = bitcast(self.code, value.type, self.regs[value.args[0]])
 
@@ -406,4 +423,6 @@ _SPECIAL: Final[dict[Op, Callable[[Writer, Value], None]]] = {
     Op.CAST: Writer.cast,
     Op.BITCAST: Writer.bitcast,
     Op.WELFORD_M2: Writer.second_moment,
+    Op.CARRIED: Writer.carried,
+    Op.CARRY: Writer.carry,
 }

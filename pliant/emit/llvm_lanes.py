@@ -8,9 +8,9 @@ matrix has one column per lane.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from pliant.base.values import dataclass
 from pliant.loop.ir import MEMORY, REDUCTIONS, Kernel, Kind, Loop, Op, Value, loops, values
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, substitute
@@ -62,7 +62,17 @@ def _can(loop: Loop) -> bool:
         return False
     computed = {v.index for v in values(loop.body) if v.op is Op.AS_INDEX}
     varying = computed | {loop.var}
-    return all(varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body))
+    if not all(varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body)):
+        return False
+    return _worth_it(loop)
+
+
+def _worth_it(loop: Loop) -> bool:
+    """Around a serial loop, where scattered accesses are one after the other anyway, lanes have to
+    save computations."""
+    if not any(inner.kind is Kind.SERIAL for inner in loops(loop.body)) or not _cost(loop)[0]:
+        return True
+    return sum([_weight(value) for value in values(loop.body)]) > DEAR
 
 
 def stride(index: Expr, var: Expr) -> Expr | None:
@@ -99,6 +109,7 @@ WEIGHT: Final = dict.fromkeys(
     20,
 )
 CHEAP: Final = 8
+DEAR: Final = 40
 
 
 def _lanes(loop: Loop, target: Target) -> int:
@@ -110,7 +121,7 @@ def _lanes(loop: Loop, target: Target) -> int:
     widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
-    if not any(v.op in REDUCTIONS for v in body):
+    if not any(v.op in REDUCTIONS or v.op is Op.CARRIED for v in body):
         return lanes
     cheap = sum([_weight(v) for v in body]) <= CHEAP
     if loop.kind is Kind.REDUCTION:

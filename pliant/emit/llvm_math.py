@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from pliant.base.values import dataclass
 from pliant.emit.llvm_text import Code, Reg, rounded, vector
 
 INF: Final = math.inf

@@ -9,8 +9,8 @@ as not overlapping, so that LLVM may move what stays the same out of loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pliant.base.values import dataclass
 from pliant.emit.llvm_ops import MEMORY
 from pliant.emit.llvm_text import Code, Reg, suffix, vector
 from pliant.loop.ir import Buffer, Kernel

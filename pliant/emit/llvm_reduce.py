@@ -8,9 +8,9 @@ have many short chains of additions instead of one long one, which is faster and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from pliant.base.values import dataclass
 from pliant.emit.llvm_ops import OPS, REGISTER, lowest
 from pliant.emit.llvm_text import Code, Reg
 from pliant.loop.ir import Op, Value

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from pliant.base.values import dataclass
 
 FLOATS: Final = ("half", "float", "double")
 SHORT: Final = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from pliant.fake import numbers
 from pliant.fake.order import (
     broadcast_order,
     hint,
-    insertion_sorted,
     is_contiguous,
     is_one,
     need,
@@ -185,14 +185,12 @@ def pointwise_strides(
     Not `uniform`: there is a number among the operands, so they are not all of one shape.
     """
     if any(t._has_symbolic_sizes_strides for t in tensors):
-        # That dimensions of size 1 can get other strides in eager PyTorch is no difference in
-        # layout.
-        order = broadcast_order(tensors, sizes)
-        if order is not None:
-            return ordered_strides(sizes, order[::-1])
-        order = order_with_ones(tensors, sizes)
-        if order is not None:
-            return _strides_with_ones(tensors, sizes, order, uniform)
+        found = _symbolic_strides(tensors, sizes, uniform)
+        if found is not None and not _is_seen(found, tensors, sizes, uniform):
+            ask_for_ones(tensors)
+            found = _symbolic_strides(tensors, sizes, uniform)
+        if found is not None and _is_seen(found, tensors, sizes, uniform):
+            return found
     if uniform and all(t.size() == sizes for t in tensors):
         if all(t.is_contiguous() for t in tensors):
             return contiguous_strides(sizes)
@@ -203,6 +201,17 @@ def pointwise_strides(
         if all(t.stride() == first and is_dense(t) for t in tensors):
             return tuple(first)
     return permuted_strides([spread(t, sizes) for t in tensors], sizes)
+
+
+def _symbolic_strides(
+    tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
+) -> tuple[int, ...] | None:
+    """For sizes of which none is 0 or 1, unless that is known. None if it can't be told."""
+    order = broadcast_order(tensors, sizes)
+    if order is not None:
+        return ordered_strides(sizes, order[::-1])
+    order = order_with_ones(tensors, sizes)
+    return None if order is None else _strides_with_ones(tensors, sizes, order, uniform)
 
 
 def _strides_with_ones(
@@ -216,19 +225,61 @@ def _strides_with_ones(
             return contiguous_strides(sizes)
         first = tensors[0].stride()
         alike = all(sure(a == b) for t in tensors for a, b in zip(t.stride(), first))
-        places = zip(sizes, first, found)
-        if alike and all(sure(size == 1) or sure(a == b) for size, a, b in places):
+        if alike and _are_but_for_ones(first, found, sizes):
             return tuple(first)
     return found
 
 
+def _are_but_for_ones(strides: Sequence[Any], found: Sequence[Any], sizes: Sequence[Any]) -> bool:
+    return all(sure(size == 1) or sure(a == b) for size, a, b in zip(sizes, strides, found))
+
+
+def _is_seen(
+    found: tuple[int, ...], tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
+) -> bool:
+    """Whether these are eager PyTorch's strides, as the sizes are now."""
+    layouts, wide = [_layout_now(t) for t in tensors], tuple(map(hint, sizes))
+    strides = tuple(map(hint, found))
+    if 0 in wide or None in wide or None in strides or any(None in n for t in layouts for n in t):
+        return True
+    return numbers.pointwise(layouts, wide, uniform) == strides
+
+
+def _layout_now(t: Tensor) -> numbers.Layout:
+    return tuple(map(hint, t.size())), tuple(map(hint, t.stride()))
+
+
+def ask_for_ones(tensors: Sequence[Tensor]) -> None:
+    """Those of the sizes that are 1 now are so from here on."""
+    for t in tensors:
+        for size in t.size():
+            if hint(size) == 1:
+                bool(size == 1)
+
+
 def like_strides(t: Tensor) -> tuple[int, ...] | None:
-    """The strides of a dense copy with the dimensions in the same order; None if that needs more
+    """The strides of a copy with the dimensions in the same order; None if that needs more
     questions."""
     if not t._has_symbolic_sizes_strides:
         return tuple(t.stride()) if is_dense(t) else None
+    found = _symbolic_like(t)
+    now = _layout_now(t)
+    usual = found is None or 0 in now[0] or None in now[0] or None in now[1]
+    if usual or numbers.like(now) == tuple(map(hint, found or ())):
+        return found
+    ask_for_ones([t])
+    return _symbolic_like(t)
+
+
+def _symbolic_like(t: Tensor) -> tuple[int, ...] | None:
     order = nesting(t.size(), t.stride())
-    return None if order is None else ordered_strides(t.size(), order[::-1])
+    if order is None:
+        return None
+    found = ordered_strides(t.size(), order[::-1])
+    if _are_but_for_ones(t.stride(), found, t.size()):  # nothing is sorted then
+        return tuple(t.stride())
+    order = order_with_ones([t], t.size())
+    return found if order is None else ordered_strides(t.size(), order[::-1])
 
 
 def is_plain(t: Tensor) -> bool:
@@ -254,25 +305,10 @@ def _is_spread(size: Any, wide: Any) -> bool:
 def permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Dimensions sorted by the strides of the operands; the first that can tell decides."""
 
-    def goes_outside(a: int, b: int) -> int:
-        for strides in operands:
-            if strides[a] == 0 or strides[b] == 0:
-                continue
-            if strides[a] != strides[b]:
-                return 1 if strides[a] > strides[b] else -1
-            if sizes[a] > sizes[b]:
-                return 1
-        return 0
-
-    inner = insertion_sorted(len(sizes), goes_outside)
-    assert inner is not None
+    inner = numbers.sorted_by(operands, sizes)
     if inner == list(reversed(range(len(sizes)))):
         return contiguous_strides(sizes)
-    strides, step = [0] * len(sizes), 1
-    for dim in inner:
-        strides[dim] = step
-        step = step * sizes[dim]
-    return tuple(strides)
+    return numbers.packed(sizes, inner)
 
 
 _CATEGORIES = {bool: torch.bool, int: torch.int64}

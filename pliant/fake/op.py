@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from pliant.base.values import dataclass
 
 
 class Kind(enum.Enum):

@@ -9,12 +9,13 @@ dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 
+from pliant.fake.numbers import insertion_sorted
 from pliant.sym import node_layout
 from pliant.sym.cond import TRUE
 from pliant.sym.expr import as_expr
@@ -181,30 +182,6 @@ def _stride_within(t: Tensor, dim: int, sizes: Sequence[Any]) -> Any:
     if size is sizes[dim] or sure(size == sizes[dim]):
         return stride
     return 0 if sure(size == 1) and sure(sizes[dim] != 1) else None
-
-
-def insertion_sorted(
-    count: int, goes_outside: Callable[[int, int], int | None]
-) -> list[int] | None:
-    """The dimensions from the innermost to the outermost, beginning with row-major order.
-
-    As PyTorch does it: the comparison is no total order, so the algorithm matters. It says whether
-    its first argument goes outside (1), inside (-1), does not tell (0), or that it can't be told
-    (None).
-    """
-    inner = list(reversed(range(count)))
-    for start in range(1, count):
-        at = start
-        for below in range(start - 1, -1, -1):
-            verdict = goes_outside(inner[below], inner[at])
-            if verdict is None:
-                return None
-            if verdict > 0:
-                inner[below], inner[at] = inner[at], inner[below]
-                at = below
-            elif verdict < 0:
-                break
-    return inner
 
 
 def _agrees(t: Tensor, order: list[int]) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.fake.errors import Unsupported
 from pliant.fake.op import Argument, Op
 from pliant.fake.tensor import Fake, make

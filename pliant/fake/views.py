@@ -8,11 +8,11 @@ become a guard. Where an operator is not in the table, or its arguments are unus
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.fake.layout import contiguous_strides, is_symbolic
 from pliant.fake.order import hint, is_one, need, sure
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import builtins
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pliant.base.values import dataclass
 from pliant.fake import composites, convert, data, pointwise, rules, shapes, traced, views, whole
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported

@@ -7,11 +7,12 @@ the function's `outputs` and `writes` alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr

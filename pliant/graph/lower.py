@@ -8,14 +8,15 @@ needs is only known when a rule gives up; then everything is lowered once more, 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, alive, tensors_in
 from pliant.loop.define import Body, Computed, Definition, Index, contiguous
-from pliant.loop.fuse import Call, Step, own_place, owner, probe
+from pliant.loop.fuse import Call, Step, own_place, owner, probe, sized, variables
 from pliant.loop.ir import Value
 from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.lazy import Lazy, Memory, in_memory
@@ -30,6 +31,20 @@ users."""
 
 DEEP: Final = 400
 """No element is the result of more operations than this: somewhere in between it is stored."""
+
+SURE: Final = frozenset(
+    """
+    mm addmm bmm baddbmm mv addmv dot matmul linear scaled_dot_product_attention
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution
+    layer_norm group_norm batch_norm native_layer_norm native_group_norm native_batch_norm
+    avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices
+    sort argsort topk cumsum cumprod cummax cummin logcumsumexp clone roll rand randn randperm
+    """.split()
+)
+"""Operators that decide nothing by the numbers in a tensor. What they would refuse is a matter of
+sizes and dtypes, so it was refused when the graph was recorded. Behind any other operator that
+PyTorch runs, inputs are left as they were until it has run: it may raise. Here stand those that
+are common and have large results, where a write can share a kernel with what they need."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,10 +199,21 @@ class _Lowerer:
         """In memory if it has to be, or if that is better."""
         if tensor in self.wanted:
             return self._in_memory(tensor, lazy)
-        dear = lazy.cost > DEAR and self.uses[tensor] > 1
+        dear = self.uses[tensor] > 1 and (lazy.cost > DEAR or self._joins_memory(lazy))
         if lazy.memory is None and (dear or lazy.cost > DEEP):
             return self._in_memory(tensor, lazy)
         return lazy
+
+    def _joins_memory(self, lazy: Lazy) -> bool:
+        """Whether an element is made of several that are stored, and not for others: what they are
+        in can be freed, or overwritten, once the result is stored."""
+        if lazy.memory is not None or lazy.reads < 2:
+            return False
+        places = probe(Definition("", lazy.sizes, (ZERO,) * len(lazy.sizes), lazy.type,
+                                  Computed(lazy.at))).places  # fmt: skip
+        needed = set(variables(len(sized(lazy.sizes))))
+        whole = {of for of, place in places if needed <= set(place.symbols)}
+        return len(whole) > 1 and any(of not in self.done.inputs for of in whole)
 
     def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """A definition with the layout that the tensor has in eager PyTorch."""
@@ -235,7 +261,8 @@ class _Lowerer:
         makes = tuple([self._given(t, f"{prefix}_{i}") for i, t in enumerate(node.results)])
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
         finds = tuple([found.symbol for found in node.defines])
-        self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds))
+        raises = _base_name(node.name) not in SURE
+        self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds, raises))
         self.done.called[f"{node.name}: {why}"] += 1
 
     def _place(self, value: Any) -> Any:
@@ -275,7 +302,8 @@ class _Lowerer:
 
     def _write_all(self) -> None:
         """The memory of inputs gets its last value. What is computed from memory overwritten
-        before, or from another place of the same, is computed first."""
+        before, or from another place of the same, is computed first, and so is what may find that
+        it has to raise."""
         values: dict[Definition, Lazy] = {}
         for index, value in self.function.writes.items():
             target, lazy = self.done.inputs[index], self.lazies[value]
@@ -286,10 +314,13 @@ class _Lowerer:
         for target, lazy in values.items():
             before.add(target)
             write = Definition("", target.sizes, target.strides, target.type, Computed(lazy.at))
-            places = probe(write).places
-            if any(owner(of) in before - {target} for of, _ in places) or any(
-                owner(of) is target and place is not own_place(write) for of, place in places
-            ):
+            reads = probe(write)
+            moved = any(
+                owner(of) in before - {target}
+                or (owner(of) is target and place is not own_place(write))
+                for of, place in reads.places
+            )
+            if moved or reads.faults:
                 values[target] = self.low.realize(lazy, contiguous(lazy.sizes))
         for target, lazy in values.items():
             self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
@@ -297,6 +328,11 @@ class _Lowerer:
 
 def _is(given: Any) -> bool:
     return isinstance(given, Tensor)
+
+
+def _base_name(name: str) -> str:
+    """`mm` of `aten.mm.default`."""
+    return name.split(".")[1] if name.startswith("aten.") else name
 
 
 def _unreadable(b: Body, index: Index) -> Value:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.fake.calls import is_number
 from pliant.fake.op import Op
 from pliant.fake.tensor import Fake

@@ -8,11 +8,11 @@ something that has no functional form, the function is called as it is and looks
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.fake.tensor import Fake
 from pliant.graph.ir import Node
 

@@ -7,11 +7,11 @@ as the Python condition it checks. `plan` turns a set of guards into the native 
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Any, Literal
 
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.guards.source import MODULE_TABLES, DictItem, Source
 from pliant.sym.program import Program
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
+from pliant.base.values import dataclass
 from pliant.guards.guard import MISSING, Guard, Kind, ShapeCondition, TensorSpec, name_of, shown
 from pliant.guards.source import (
     Attr,

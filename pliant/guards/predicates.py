@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from pliant.base.values import dataclass
 
 PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None)})
 

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pliant.loop.build import Builder
-from pliant.loop.define import Definition, Index
+from pliant.loop.define import Body, Definition, Index
 from pliant.loop.ir import (
     INDEXED,
     REDUCTIONS,
+    STATEMENTS,
     Access,
     Buffer,
     Kernel,
@@ -36,13 +37,21 @@ Forward = Callable[[Definition, Expr], Value | None]
 
 
 class KernelBody(Builder):
-    """A kernel in the making. `forward` gives an element that this kernel computes, or None."""
+    """A kernel in the making. `forward` gives an element that this kernel computes, or None; `homes`
+    says whose memory something is stored in, if not its own."""
 
-    def __init__(self, name: str, access: Mapping[Definition, Access], forward: Forward) -> None:
+    def __init__(
+        self,
+        name: str,
+        access: Mapping[Definition, Access],
+        forward: Forward,
+        homes: Mapping[Definition, Definition],
+    ) -> None:
         super().__init__(name)
         self.memory: dict[Definition, Buffer] = {}  # by who owns the memory, in order
         self._access = access
         self._forward = forward
+        self._homes = homes
         self._known: list[dict[Any, Any]] = [{}]
         self._depths: dict[Any, int] = {}  # of values and of symbols: in how many loops they are
         self.floor = 0  # nothing is moved out of so many loops
@@ -51,7 +60,7 @@ class KernelBody(Builder):
     # ---- sharing
 
     def add(self, value: Value) -> Value:
-        if value.op is Op.STORE:
+        if value.op in STATEMENTS:
             return super().add(value)
         number = value.constant
         key = (
@@ -75,6 +84,12 @@ class KernelBody(Builder):
             self._depths[value] = depth
         self._open[depth].append(value)
         return value
+
+    def carried(self, start: Value) -> Value:
+        """What the innermost loop carries: new each time, and always in that loop."""
+        made = super().add(Value(Op.CARRIED, start.type, (start,)))
+        self._depths[made] = len(self._open) - 1
+        return made
 
     def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
         """What `make` gives, made once for a key and an index."""
@@ -131,6 +146,23 @@ class KernelBody(Builder):
     def write(self, to: Definition, place: Expr, value: Value) -> None:
         self.store(self.buffer_of(to), place, value)
 
+    def update(
+        self,
+        to: Definition,
+        place: Expr,
+        new: Value,
+        when: Value | None,
+        combine: Callable[[Body, Value, Value], Value] | None,
+    ) -> None:
+        """Overwrite an element; if it depends on the old one, that is loaded here and now."""
+        memory = self.buffer_of(to)
+        if combine is not None:
+            args = () if when is None else (when,)
+            old = super().add(Value(Op.LOAD, memory.type, args, place, memory))
+            self._depths[old] = len(self._open) - 1
+            new = combine(self, old, new)
+        self.store(memory, place, new, when)
+
     def fault(self, when: Value) -> None:
         """Somebody has to raise if this holds."""
         if when.op is Op.CONSTANT and not when.constant:
@@ -143,7 +175,7 @@ class KernelBody(Builder):
         self._shared(("fault", when), make)
 
     def buffer_of(self, definition: Definition) -> Buffer:
-        owner = definition.into or definition
+        owner = self._homes.get(definition) or definition.into or definition
         if owner not in self.memory:
             access = Access.WRITE if owner is FLAG else self._access[owner]
             self.memory[owner] = self.buffer(f"b{len(self.memory)}", owner.type, access)

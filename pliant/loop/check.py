@@ -14,6 +14,7 @@ from pliant.loop.ir import (
     REDUCTIONS,
     SAME,
     SIGNATURES,
+    STATEMENTS,
     Access,
     Kernel,
     Kind,
@@ -77,7 +78,7 @@ class _Checker:
             found += [f"{text}: {problem}" for problem in self._value(item, scope, symbols, kind)]
             if item.op in REDUCTIONS:
                 pending.add(item)
-            elif item.op is not Op.STORE:
+            elif item.op not in STATEMENTS:
                 scope.add(item)
             if item.op is Op.AS_INDEX and item.index is not None:
                 symbols.add(item.index)
@@ -118,6 +119,10 @@ class _Checker:
             yield from self._memory(value)
         if value.op in REDUCTIONS and kind is not Kind.REDUCTION:
             yield "a reduction outside of a reduction loop"
+        if value.op in (Op.CARRIED, Op.CARRY) and kind is not Kind.SERIAL:
+            yield "carried outside of a serial loop"
+        if value.op is Op.CARRY and value.args[0].op is not Op.CARRIED:
+            yield "its first argument has to be carried"
         if value.op is Op.WELFORD_M2 and value.args[0].op is not Op.WELFORD:
             yield "its argument has to be a welford"
 

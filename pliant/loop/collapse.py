@@ -7,7 +7,7 @@ every index grows with i by n times as much as with j: then it depends on i*n + 
 from __future__ import annotations
 
 from pliant.loop.body import free_symbols
-from pliant.loop.ir import INDEXED, Kernel, Loop, Op, Statement, Value, loops, values
+from pliant.loop.ir import INDEXED, Kernel, Kind, Loop, Op, Statement, Value, loops, values
 from pliant.sym.expr import ZERO, Expr, substitute
 
 
@@ -58,6 +58,8 @@ class _Plan:
             return False
         dropped = {loop.var: ZERO for loop in self.gone}
         for value in values(inner.body):
+            if value.op is Op.CARRIED and inner.kind is Kind.SERIAL:
+                return False
             if value.op not in INDEXED or value.op is Op.AS_INDEX or value.index is None:
                 continue
             index = substitute(value.index, dropped)

@@ -10,9 +10,9 @@ loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from pliant.base.values import dataclass
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr
@@ -53,6 +53,49 @@ class Reduced:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scan:
+    """What goes along a dimension: values that begin as `start` and become `step(body, state,
+    index)` with each element."""
+
+    start: Callable[[Body], tuple[Value, ...]]
+    step: Callable[[Body, tuple[Value, ...], Index], tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scanned:
+    """Each element from those up to it along dimension `dim`: `then` gives it from the state of the
+    scan. Several definitions can be of one scan."""
+
+    dim: int
+    scan: Scan
+    then: Callable[[Body, tuple[Value, ...], Index], Value]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """A new element: its place in the tensor, and the condition for it to be written."""
+
+    index: Index
+    value: Value
+    when: Value | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scattered:
+    """Elements that go where the data say, into memory (`Definition.into`) that has elements
+    already. `at(body, rows, place)` are the updates. Those of different `rows` never go to one
+    place, those of `over` are made in order. `combine` makes the element of the old and the new
+    one; without it, the last one stays. `inner` of the rows are closer in memory than what is
+    scattered."""
+
+    rows: tuple[Expr, ...]
+    over: tuple[Expr, ...]
+    at: Callable[[Body, Index, Index], Update]
+    combine: Callable[[Body, Value, Value], Value] | None = None
+    inner: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Definition:
     """Memory for the elements of a tensor. `body` is None if they come from elsewhere: an input, or
     what an operator of PyTorch returns."""
@@ -61,7 +104,7 @@ class Definition:
     sizes: tuple[Expr, ...]
     strides: tuple[Expr, ...]  # in elements; the first element is at 0
     type: Type
-    body: Computed | Reduced | None = None
+    body: Computed | Reduced | Scanned | Scattered | None = None
     # Instead of memory of its own: the memory that is overwritten with it.
     into: Definition | None = None
 

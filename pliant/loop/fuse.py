@@ -7,22 +7,27 @@ computed, and what nobody outside reads is never stored.
 
 The cost model: to share a kernel saves the loads and stores of what is shared and never costs more
 than registers. So a definition joins the last group it can, if it reads something that the group
-makes or reads, up to `MOST_BUFFERS` buffers.
+makes or reads, up to `MOST_BUFFERS` buffers. The loop of a scan runs one element at a time if it is
+over the last dimension: only what takes up to `SERIAL_COST` operations shares that.
+
+What is scattered has its own kernel: no element belongs to the iteration that made it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from pliant.base.values import dataclass
 from pliant.loop.build import Builder
-from pliant.loop.define import Computed, Definition, Index, Reduced
+from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, symbol
 
 MOST_BUFFERS: Final = 24
+SERIAL_COST: Final = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +38,7 @@ class Call:
     makes: tuple[Definition, ...]
     what: Any = None
     finds: tuple[Expr, ...] = ()  # symbols whose value it tells
+    raises: bool = True  # it may, depending on data
 
 
 Step = Definition | Call
@@ -53,6 +59,13 @@ class Reads:
         return {owner(of) for of, _ in self.places}
 
 
+# Operations that take many times as long one by one as in lanes.
+SLOW: Final = frozenset(
+    (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
+    + (Op.TAN, Op.SIGMOID, Op.ERF, Op.ERFC, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD)
+)
+
+
 def owner(definition: Definition) -> Definition:
     return definition.into or definition
 
@@ -71,10 +84,16 @@ class Group:
     def space(self) -> tuple[Expr, ...]:
         return self.rows + (self.columns or ())
 
+    @property
+    def scans(self) -> list[Definition]:
+        return [member for member in self.members if isinstance(member.body, Scanned)]
+
     def level(self, member: Definition) -> str:
         """ "row", "column" for an element of both, or "reduction"."""
         if isinstance(member.body, Reduced):
             return "reduction"
+        if isinstance(member.body, Scanned):
+            return "column"
         if self.columns is None or sized(member.sizes) == self.space:
             return "column"
         return "row"
@@ -101,6 +120,15 @@ def placed(sizes: Sequence[Expr], vars: Sequence[Expr]) -> Index:
     return tuple([ZERO if size is ONE else next(rest) for size in sizes])
 
 
+def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
+    """The index of the element of an iteration: what is scanned along a dimension has that one in
+    the last loop."""
+    if isinstance(of.body, Scanned):
+        at = len(sized(of.sizes[: of.body.dim]))
+        vars = [*vars[:at], vars[-1], *vars[at:-1]]
+    return placed(of.sizes, vars)
+
+
 def schedule(steps: Sequence[Step]) -> list[Group | Call]:
     """Groups and calls in an order in which they can run."""
     return _Scheduler().run(steps)
@@ -120,6 +148,7 @@ class _Scheduler:
             if isinstance(step, Call):
                 self._note(len(self.plan), step.makes, {owner(d) for d in step.reads})
                 self.found_at.update(dict.fromkeys(step.finds, len(self.plan)))
+                self.last_fault = len(self.plan) if step.raises else self.last_fault
                 self.plan.append(step)
             elif step.body is not None:
                 self._place(step)
@@ -156,8 +185,18 @@ class _Scheduler:
 
 def group_of(new: Definition) -> Group:
     """The group of one definition alone."""
-    columns = sized(new.body.over) if isinstance(new.body, Reduced) else None
-    return Group(sized(new.sizes), columns, [new], {new: probe(new)})
+    rows, columns = _own_split(new)
+    return Group(rows, columns, [new], {new: probe(new)})
+
+
+def _own_split(new: Definition) -> Split:
+    sizes = sized(new.sizes)
+    if isinstance(new.body, Reduced):
+        return sizes, sized(new.body.over)
+    if isinstance(new.body, Scanned):
+        dim = new.body.dim
+        return sized(new.sizes[:dim] + new.sizes[dim + 1 :]), (new.sizes[dim],)
+    return sizes, None
 
 
 def joins(group: Group, new: Definition, reads: Reads) -> bool:
@@ -183,19 +222,23 @@ Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
 
 def _split_with(group: Group, new: Definition) -> Split | None:
     """Rows and columns of the group with the new one in it; None if it doesn't fit."""
-    sizes = sized(new.sizes)
-    if isinstance(new.body, Reduced):
-        over = sized(new.body.over)
+    if any(isinstance(d.body, Scattered) for d in (new, *group.members)):
+        return None
+    if isinstance(new.body, Reduced) and group.scans:
+        return None
+    if isinstance(new.body, Reduced | Scanned):
+        rows, over = own = _own_split(new)
         if group.columns is None:
-            return (sizes, over) if over and sizes + over == group.rows else None
-        return (sizes, over) if (sizes, over) == (group.rows, group.columns) else None
+            return own if over and rows + over == group.rows else None
+        return own if own == (group.rows, group.columns) else None
+    sizes = sized(new.sizes)
     fits = sizes == group.space or (group.columns is not None and sizes == group.rows)
     return (group.rows, group.columns) if fits else None
 
 
 def own_place(member: Definition) -> Expr:
     """Where the element of an iteration stands."""
-    return member.place(placed(member.sizes, variables(len(member.sizes))))
+    return member.place(index_of(member, variables(len(sized(member.sizes)))))
 
 
 def _aligned(group: Group, new: Definition) -> bool:
@@ -208,20 +251,38 @@ def _aligned(group: Group, new: Definition) -> bool:
                 return False
             if group.level(of) == "column" and group.level(new) == "row":
                 return False
-    return all(m.into is None or _overwrites_last(group, m, m.into) for m in group.members)
+    if not all(_in_one_loop(group, scan) for scan in group.scans):
+        return False
+    return all(m.into is None or overwrites_last(group, m, m.into) for m in group.members)
 
 
-def _overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
-    phase, last = phases_of(group)[new], _last_uses(group)
+def _in_one_loop(group: Group, scan: Definition) -> bool:
+    """Whether all who read the scan do so in its loop, and that isn't too much for one element at a
+    time."""
+    phase, last = phases_of(group)[scan], last_uses(group)
+    if last[scan] > phase:
+        return False
+    assert isinstance(scan.body, Scanned)
+    if sized(scan.sizes[scan.body.dim + 1 :]):
+        return True  # other dimensions run over lanes
+    shared = [m for m in group.members if last[m] == phase and group.level(m) == "column"]
+    return sum([group.reads[m].cost for m in shared if m is not scan]) <= SERIAL_COST
+
+
+def overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
+    """Whether nobody in the group needs an element of the memory once the new one is stored in its
+    place."""
+    last = last_uses(group)
     for member in group.members:
         for of, place in group.reads[member].places:
-            if of is memory and (place is not own_place(new) or last[member] > phase):
+            if of is memory and (place is not own_place(new) or last[member] > last[new]):
                 return False
     return group.columns is None or group.level(new) == "column"
 
 
-def _last_uses(group: Group) -> dict[Definition, int]:
-    """The last loop in which a member reads: elements are computed again where they are used."""
+def last_uses(group: Group) -> dict[Definition, int]:
+    """The last loop in which a member reads: elements are computed again where they are used. There
+    it is stored, too."""
     last = phases_of(group)
     for member in reversed(group.members):
         for of, _ in group.reads[member].places:
@@ -277,7 +338,7 @@ class _Probe(Builder):
         return super().as_index(value)
 
     def add(self, value: Value) -> Value:
-        self.cost += 1
+        self.cost += 20 if value.op in SLOW else value.op is not Op.CONSTANT
         if value.index is not None:
             self.symbols |= value.index.symbols
         return value
@@ -294,9 +355,27 @@ def probe(of: Definition) -> Reads:
         columns = variables(len(sized(of.body.over)), len(rows))
         args = of.body.at(body, index, placed(of.body.over, columns))
         of.body.then(body, Value(of.body.op, reduced_type(of.body.op, args), args), index)
+    elif isinstance(of.body, Scanned):
+        index = index_of(of, variables(len(rows)))
+        start = of.body.scan.start(body)
+        state = tuple([Value(Op.CARRIED, one.type, (one,)) for one in start])
+        of.body.then(body, of.body.scan.step(body, state, index), index)
+    elif isinstance(of.body, Scattered):
+        _probe_updates(of, of.body, body)
     numbers = (*of.sizes, *of.strides, *getattr(of.body, "over", ()))
     symbols = body.symbols.union(*[number.symbols for number in numbers])
     return Reads(tuple(body.places), body.cost, body.faults, frozenset(symbols))
+
+
+def _probe_updates(of: Definition, scattered: Scattered, body: _Probe) -> None:
+    """It needs the memory, whether it reads an element of it or not."""
+    assert of.into is not None
+    body.read(of.into, ZERO)
+    rows = variables(len(scattered.rows))
+    over = variables(len(scattered.over), len(rows))
+    new = scattered.at(body, rows, over)
+    if scattered.combine is not None:
+        scattered.combine(body, Value(Op.CONSTANT, of.type, constant=0), new.value)
 
 
 def reduced_type(op: Op, args: tuple[Value, ...]) -> Type:

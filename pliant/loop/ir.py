@@ -18,7 +18,18 @@ A reduction (`REDUCTIONS`) stands in a reduction loop. It accumulates over that 
 reduction loops directly around it, and has its value after the outermost of them, so `v1` is used
 below the loop that computes it, never in it. Reductions may be computed in any order.
 
-In a parallel loop no iteration depends on another; only serial loops run in order. Two buffers
+In a parallel loop no iteration depends on another; only serial loops run in order. What goes from
+one iteration of a serial loop to the next is a `carried` value in it, and `carry` says what it is
+there:
+
+        serial i1 < s1
+          v1 = carried v0
+          v2 = load x[i0*s1 + i1]
+          v3 = add v1, v2
+          store y[i0*s1 + i1] = v3
+          carry v1, v3
+
+Two buffers
 never share memory, except that buffers which are only read may; what is both read and written is
 one buffer. In a masked load or store, a place where the mask is false is not touched.
 
@@ -29,10 +40,10 @@ cast to) is some value of the type, and never a fault: an operator that has to r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from pliant.base.values import dataclass
 from pliant.loop import types
 from pliant.loop.types import Type
 from pliant.sym.expr import Expr
@@ -78,6 +89,11 @@ class Op(Enum):
     NOT = auto()
     SHL = auto()
     SHR = auto()
+
+    # What a serial loop carries: CARRIED is its argument in the first iteration; CARRY takes it
+    # and what it is in the next one.
+    CARRIED = auto()
+    CARRY = auto()
 
     # Questions and choices
     EQ = auto()
@@ -154,6 +170,7 @@ REDUCTIONS: Final = frozenset(
     {Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.ARG_MAX, Op.ARG_MIN, Op.ANY, Op.ALL, Op.WELFORD}
 )
 MEMORY: Final = frozenset({Op.LOAD, Op.STORE})
+STATEMENTS: Final = frozenset({Op.STORE, Op.CARRY})  # without a result
 INDEXED: Final = MEMORY | {Op.IOTA, Op.AS_INDEX}
 
 SAME: Final = "same"
@@ -191,6 +208,8 @@ SIGNATURES: Final[dict[Op, Signature]] = {
     Op.SELECT: Signature((Type.BOOL, SAME, SAME), types.ANY),
     Op.CAST: Signature(_UNARY, types.ANY, None),
     Op.BITCAST: Signature(_UNARY, types.ANY, None),
+    Op.CARRIED: Signature(_UNARY, types.ANY),
+    Op.CARRY: Signature(_BINARY, types.ANY),
     Op.FMA: Signature((SAME, SAME, SAME), types.FLOAT),
     **_like("ADD SUB MUL FLOOR_DIV TRUNC_DIV REMAINDER FMOD", _BINARY, types.NUMBER),
     **_like("MINIMUM MAXIMUM FMIN FMAX", _BINARY, types.NUMBER),

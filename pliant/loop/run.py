@@ -51,6 +51,7 @@ class _Machine:
         self.symbols: dict[Any, int] = dict(sizes)
         self.values: dict[Value, Number] = {}
         self.seen: dict[Value, list[tuple[Number, ...]]] = {}  # what a reduction is of
+        self.carried: dict[Value, Number] = {}  # to the next iteration
         self.memory = dict(zip(kernel.buffers, buffers, strict=True))
 
     def block(self, body: tuple[Statement, ...], kind: Kind | None = None) -> None:
@@ -67,6 +68,9 @@ class _Machine:
         reductions = _reductions(loop) if outermost else []
         for value in reductions:
             self.seen[value] = []
+        for item in loop.body:
+            if isinstance(item, Value) and item.op is Op.CARRIED:
+                self.carried[item] = self.values[item.args[0]]
         for at in range(evaluate(loop.extent, self.symbols)):
             self.symbols[loop.var] = at
             self.block(loop.body, loop.kind)
@@ -115,6 +119,10 @@ def _store(machine: _Machine, value: Value) -> None:
     if all(mask):
         memory, at = machine.place(value)
         memory[at] = torch.as_tensor(stored, dtype=memory.dtype)
+
+
+def _carry(machine: _Machine, value: Value) -> None:
+    machine.carried[value.args[0]] = machine.values[value.args[1]]
 
 
 def _as_index(machine: _Machine, value: Value) -> Number:
@@ -172,6 +180,8 @@ _RUN: Final[dict[Op, Callable[[_Machine, Value], Any]]] = {
     Op.CAST: _cast,
     Op.BITCAST: _bitcast,
     Op.WELFORD_M2: _second_moment,
+    Op.CARRIED: lambda machine, value: machine.carried[value],
+    Op.CARRY: _carry,
 }
 
 

@@ -7,17 +7,29 @@ where it is needed, again in each loop if it must: only what somebody outside re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
 
+from pliant.base.values import dataclass
 from pliant.loop.body import KernelBody
 from pliant.loop.collapse import collapse, step
-from pliant.loop.define import Computed, Definition, Index, Reduced
-from pliant.loop.fuse import Group, own_place, owner, phases_of, placed, reduced_type, variables
-from pliant.loop.ir import Access, Kernel, Kind, Value
+from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
+from pliant.loop.fuse import (
+    Group,
+    index_of,
+    last_uses,
+    own_place,
+    owner,
+    phases_of,
+    placed,
+    reduced_type,
+    variables,
+)
+from pliant.loop.ir import Access, Kernel, Kind, Op, Value
 from pliant.loop.tile import tile
-from pliant.sym.expr import ONE, Expr
+from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum
 
 Hint = Callable[[Expr], int]
 
@@ -30,23 +42,42 @@ class Written:
     memory: tuple[Definition, ...]
 
 
-def write(group: Group, stored: Collection[Definition], name: str, hint: Hint) -> Written:
-    """The kernel that computes the members of a group and stores some of them."""
-    return _Writer(group, stored, name, hint).written()
+def write(
+    group: Group,
+    stored: Collection[Definition],
+    name: str,
+    hint: Hint,
+    homes: Mapping[Definition, Definition] = MappingProxyType({}),
+) -> Written:
+    """The kernel that computes the members of a group and stores some of them; `homes` says which
+    in the memory of another definition, as `loop.memory` chooses."""
+    return _Writer(group, stored, name, hint, homes).written()
 
 
 class _Writer:
-    def __init__(self, group: Group, stored: Collection[Definition], name: str, hint: Hint) -> None:
+    def __init__(
+        self,
+        group: Group,
+        stored: Collection[Definition],
+        name: str,
+        hint: Hint,
+        homes: Mapping[Definition, Definition],
+    ) -> None:
         self.group = group
         self.stored = [member for member in group.members if member in stored]
         self.hint = hint
-        self.body = KernelBody(name, self._access(), self._element)
+        self.homes = homes
+        self.body = KernelBody(name, self._access(), self._element, homes)
         self.rows: tuple[Expr, ...] = ()
         self.columns: tuple[Expr, ...] | None = None  # None between loops over columns
         self.results: dict[Definition, Value] = {}  # of reductions and rows, once they are there
 
     def written(self) -> Written:
         group = self.group
+        (first, *_) = group.members
+        if isinstance(first.body, Scattered):
+            scatter(self.body, first, first.body)
+            return Written(collapse(self.body.kernel()), tuple(self.body.memory))
         with ExitStack() as stack:
             self.rows = self._open(stack, group.rows, 0, Kind.PARALLEL)
             self.body.floor = len(self.rows)
@@ -63,7 +94,7 @@ class _Writer:
         for reads in self.group.reads.values():
             found.update(dict.fromkeys(reads.definitions, Access.READ))
         for member in self.stored:
-            memory = owner(member)
+            memory = self.homes.get(member) or owner(member)
             both = memory is not member and memory in found
             found[memory] = Access.READ_WRITE if both else Access.WRITE
         return found
@@ -71,7 +102,7 @@ class _Writer:
     # ---- loops
 
     def _rounds(self) -> None:
-        group, phases = self.group, phases_of(self.group)
+        group, phases, last_use = self.group, phases_of(self.group), last_uses(self.group)
         last = max([p for m, p in phases.items()], default=0)
         for phase in range(last + 1):
             here = [m for m in group.members if phases[m] == phase]
@@ -79,14 +110,25 @@ class _Writer:
                 if group.level(member) == "row":
                     self._row(member)
             reductions = [m for m in here if group.level(m) == "reduction"]
-            columns = [m for m in here if group.level(m) == "column" and m in self.stored]
-            if reductions or columns:
+            columns = [m for m in self.stored if group.level(m) == "column"]
+            columns = [m for m in columns if last_use[m] == phase]
+            if reductions and any(m in group.scans for m in here):
+                self._round(reductions, [])
+                self._round([], columns, Kind.SERIAL)
+            elif any(m in group.scans for m in here):
+                self._round([], columns, Kind.SERIAL)
+            elif reductions or columns:
                 self._round(reductions, columns)
             for member in reductions:
                 self._finish(member)
 
-    def _round(self, reductions: list[Definition], columns: list[Definition]) -> None:
-        kind = Kind.REDUCTION if reductions else Kind.PARALLEL
+    def _round(
+        self,
+        reductions: list[Definition],
+        columns: list[Definition],
+        kind: Kind = Kind.PARALLEL,
+    ) -> None:
+        kind = Kind.REDUCTION if reductions else kind
         sizes = self.group.columns or ()
         with ExitStack() as stack:
             if not sizes and reductions:  # of one element: still a loop
@@ -122,7 +164,7 @@ class _Writer:
     def _index(self, member: Definition) -> Index:
         level = self.group.level(member)
         vars = self.rows + (self.columns or ()) if level == "column" else self.rows
-        return placed(member.sizes, vars)
+        return index_of(member, vars)
 
     def _element(self, of: Definition, place: Expr) -> Value | None:
         """The element of a member at this iteration."""
@@ -131,9 +173,25 @@ class _Writer:
         if of in self.results:
             return self.results[of]
         index = self._index(of)
-        assert isinstance(of.body, Computed) and place is of.place(index)
+        assert place is of.place(index)
+        if isinstance(of.body, Scanned):
+            return self._scanned(of, of.body, index)
+        assert isinstance(of.body, Computed)
         at = of.body.at
         return self.body.once(of, index, lambda: at(self.body, index))
+
+    def _scanned(self, of: Definition, by: Scanned, index: Index) -> Value:
+        body = self.body
+
+        def state() -> tuple[Value, ...]:
+            old = tuple([body.carried(one) for one in by.scan.start(body)])
+            new = by.scan.step(body, old, index)
+            for before, after in zip(old, new, strict=True):
+                body(Op.CARRY, before, after)
+            return new
+
+        made: Any = body.once(by.scan, index, state)  # type: ignore[arg-type]
+        return body.once(of, index, lambda: by.then(body, made, index))
 
     def _store_columns(self, members: list[Definition]) -> None:
         # All are computed before the first is stored: one may overwrite what another reads.
@@ -164,3 +222,27 @@ class _Writer:
         self.results[member] = value
         if member in self.stored:
             self.body.write(member, member.place(self._index(member)), value)
+
+
+CHUNK: Final = 512
+"""Elements of a row that is all there is to share among threads."""
+
+
+def scatter(body: KernelBody, of: Definition, by: Scattered) -> None:
+    """The kernel that makes updates: rows that are far apart outside, in the grid; then the updates
+    in order; then rows that are close together."""
+    outer, inner = by.rows[: len(by.rows) - by.inner], by.rows[len(by.rows) - by.inner :]
+    with ExitStack() as stack:
+        rows = [stack.enter_context(body.loop(size)) for size in outer]
+        first: Expr = ZERO
+        if inner and not outer:  # in pieces
+            size, *others = inner
+            first = stack.enter_context(body.loop(ceildiv(size, CHUNK))) * CHUNK
+            inner = (minimum(size - first, CHUNK), *others)
+        body.floor = len(outer)
+        over = [stack.enter_context(body.loop(size, Kind.SERIAL)) for size in by.over]
+        close = [stack.enter_context(body.loop(size)) for size in inner]
+        if close:
+            close[0] = close[0] + first
+        new = by.at(body, (*rows, *close), tuple(over))
+        body.update(of, of.place(new.index), new.value, new.when, by.combine)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.loop.define import Body, Definition, Index
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import HALF, INTEGER, Type, largest, smallest

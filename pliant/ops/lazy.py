@@ -8,8 +8,8 @@ chains of operators become one loop body without anybody fusing them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from pliant.base.values import dataclass
 from pliant.loop.define import Body, Definition, Index, address
 from pliant.loop.ir import Value
 from pliant.loop.types import Type

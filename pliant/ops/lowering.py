@@ -15,12 +15,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
 
-from pliant.loop.define import Body, Computed, Definition, Index, Reduced, contiguous
+from pliant.base.values import dataclass
+from pliant.loop.define import (
+    Body,
+    Computed,
+    Definition,
+    Index,
+    Reduced,
+    Scanned,
+    Scattered,
+    contiguous,
+)
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import BY_DTYPE, HALF, INTEGER, Type, wrapped
 from pliant.ops.lazy import At, Lazy, Memory, in_memory
@@ -170,7 +180,7 @@ class Lowering:
         self,
         sizes: tuple[Expr, ...],
         type: Type,
-        body: Computed | Reduced | None,
+        body: Computed | Reduced | Scanned | Scattered | None,
         strides: Sequence[Expr] | None = None,
         into: Definition | None = None,
     ) -> Definition:

@@ -9,8 +9,9 @@ condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from pliant.base.values import dataclass
 from pliant.loop.define import Body, Definition, Index
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import INTEGER, Type

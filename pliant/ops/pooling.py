@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from pliant.base.values import dataclass
 from pliant.loop.define import Body, Index, Reduced
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import FLOAT, HALF, NUMBER, Type, smallest

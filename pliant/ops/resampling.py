@@ -9,8 +9,8 @@ two ways to compute it, which differ, PyTorch runs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from pliant.base.values import dataclass
 from pliant.loop.define import Body, Index
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import FLOAT, HALF, Type

@@ -10,4 +10,5 @@ from pliant.ops import (  # noqa: F401  # noqa: F401
     pooling,
     reductions,
     resampling,
+    scans,
 )

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
 from pliant.base.position import format_position
+from pliant.base.values import dataclass
 from pliant.guards.guard import Guard
 from pliant.stages import BreakInfo, Captured
 from pliant.sym.records import Provenance

@@ -7,10 +7,10 @@ they say; a question to which that is no answer is an error to those who ask, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr

@@ -12,10 +12,10 @@ does not hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from pliant.base.values import dataclass
 from pliant.sym.expr import STRICT, Expr, Node
 
 LARGEST: Final = 2**63 - 1

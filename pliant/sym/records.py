@@ -6,10 +6,10 @@ the user's, what the answer was, why, and what now depends on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pliant.base.position import Position
+from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr

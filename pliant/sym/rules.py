@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from pliant.base.values import dataclass
 from pliant.sym import ranges
 from pliant.sym.cond import TRUE, Cond, eq0, le0, ne0
 from pliant.sym.expr import (

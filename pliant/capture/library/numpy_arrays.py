@@ -11,11 +11,11 @@ import operator
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.capture.library import torch_values  # whose handlers are extended here
 from pliant.capture.library.numpy_numbers import SCALAR_TYPES
 from pliant.capture.library.torch_bodies import record_body_call

@@ -11,13 +11,13 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 
 from pliant.base import checks
 from pliant.base.errors import DataDependentError
+from pliant.base.values import dataclass
 from pliant.bytecode.decode import Instruction
 from pliant.capture.asserted import note_assertion, only_raises
 from pliant.capture.failures import is_guarded

@@ -8,12 +8,13 @@ compute, Python runs `backward`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch.autograd.function import BackwardCFunction
 
+from pliant.base.values import dataclass
 from pliant.capture.failures import program_handles
 from pliant.capture.library.torch_bodies import follow_aside
 from pliant.capture.model import get_attribute

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
+from pliant.base.values import dataclass
 from pliant.capture.failures import note_operation
 from pliant.capture.frame import Frame
 from pliant.capture.model import call

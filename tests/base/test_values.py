@@ -1,0 +1,111 @@
+"""pliant's `dataclass` beside that of the standard library, on the same classes."""
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import field
+
+import pytest
+
+from pliant.base import values
+
+BOTH = pytest.mark.parametrize("dataclass", [dataclasses.dataclass, values.dataclass])
+
+
+def outcome(function):
+    try:
+        return function()
+    except Exception as error:
+        return type(error)
+
+
+@BOTH
+def test_arguments(dataclass):
+    @dataclass(slots=True)
+    class A:
+        a: int
+        b: int = 2
+        c: list = field(default_factory=list)
+        d: int = field(default=5, kw_only=True)
+
+    assert [(x.a, x.b, x.c, x.d) for x in (A(1), A(1, 3, [4], d=6), A(b=3, a=7))] == [
+        (1, 2, [], 5),
+        (1, 3, [4], 6),
+        (7, 3, [], 5),
+    ]
+    assert A(1).c is not A(1).c
+    for bad in (lambda: A(), lambda: A(1, 2, [], 3), lambda: A(1, z=2)):
+        assert outcome(bad) is TypeError
+    assert outcome(lambda: setattr(A(1), "z", 2)) is AttributeError
+    assert A.__match_args__ == ("a", "b", "c")
+
+
+@BOTH
+def test_frozen_values_are_equal_by_value(dataclass):
+    @dataclass(frozen=True, slots=True)
+    class A:
+        a: int
+        b: tuple = ()
+
+    @dataclass(frozen=True, slots=True)
+    class One:
+        a: int
+
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Same:
+        a: int
+
+    assert A(1) == A(1) and A(1) != A(2) and A(1) != One(1) and hash(A(1)) == hash(A(1, ()))
+    assert One(1) == One(1) and One(1) != One(2) and {One(1), One(1)} == {One(1)}
+    assert Same(1) != Same(1)
+    assert repr(A(1)).endswith("A(a=1, b=())")
+    for change in (lambda: setattr(A(1), "a", 2), lambda: delattr(A(1), "a")):
+        assert outcome(change) is dataclasses.FrozenInstanceError
+    assert dataclasses.replace(A(1), b=(2,)) == A(1, (2,))
+    assert copy.deepcopy(A(1, ([],))) == A(1, ([],))
+
+
+@BOTH
+def test_values_that_change_are_not_hashable(dataclass):
+    @dataclass
+    class A:
+        a: int
+
+    x = A(1)
+    x.a = 2
+    assert x == A(2) and outcome(lambda: hash(x)) is TypeError
+
+
+@BOTH
+def test_inheritance_and_post_init(dataclass):
+    @dataclass(slots=True)
+    class Base:
+        a: int
+        twice: int = field(init=False)
+
+        def __post_init__(self):
+            self.twice = 2 * self.a
+
+        def __repr__(self):
+            return "own"
+
+    @dataclass(slots=True)
+    class Derived(Base):
+        b: int = 3
+
+    class Plain(Derived):
+        pass
+
+    assert (Derived(1).twice, Derived(1, b=4).b, Plain(2).twice) == (2, 4, 4)
+    assert repr(Base(1)) == "own"
+    assert Derived(1) == Derived(1) and Derived(1) != Base(1)
+
+
+@values.dataclass(frozen=True, slots=True)
+class Kept:
+    a: int
+    b: list
+
+
+def test_pickled():
+    assert pickle.loads(pickle.dumps(Kept(1, [2]))) == Kept(1, [2])
