@@ -2,8 +2,6 @@
 // that several threads can be in the same launcher, and a step in Python may call it again.
 #include "launcher.h"
 
-#include <algorithm>
-
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
@@ -280,12 +278,11 @@ void Run::step(const RunKernel& step) {
     int32_t slot = step.slots[i];
     TORCH_CHECK(slot < 0 || is_plain(tensor(slot)), "a kernel's tensor is not plain CPU memory");
     buffers[i] = slot < 0 ? &failed_ : tensor(slot).mutable_data_ptr();
-    const Indices& written = program_.written;
-    wrote_ |= std::find(written.begin(), written.end(), slot) != written.end();
   }
   for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = values_[step.values[i]];
   int64_t extent = step.extent < 0 ? 1 : values_[step.extent];
   if (extent <= 0) return;
+  wrote_ |= step.writes;
   double work = static_cast<double>(extent) * step.cost;
   if (work > kRelease) release_lock();
   auto part = [&](int64_t start, int64_t stop) {
@@ -305,6 +302,7 @@ void Run::step(const CallOperator& step) {
   release_lock();
   {
     at::AutoDispatchBelowADInplaceOrView below;
+    c10::impl::ExcludeDispatchKeyGuard uncast(c10::autocast_dispatch_keyset);  // it was recorded
     step.op.callBoxed(stack);
   }
   for (size_t i = 0; i < stack.size(); ++i) {

@@ -61,6 +61,7 @@ struct View {
   int32_t offset;
   std::optional<c10::ScalarType> dtype;
   int32_t root;          // what `of` is a view of, or `of` itself
+  bool inner = false;    // only operators that return new tensors see it
   bool tracked = false;  // by autograd: it is a view of an input or output
 };
 
@@ -71,6 +72,7 @@ struct RunKernel {
   Indices values;
   int32_t extent;  // -1: there is no grid
   double cost;     // nanoseconds for an iteration
+  bool writes;     // to an input
 };
 
 struct CallOperator {

@@ -234,6 +234,7 @@ Step view(Reader& reader, const py::sequence& items) {
   step.layout = layout(reader, items);
   step.offset = reader.values.use(at(items, 5));
   if (items.size() > 6 && !at(items, 6).is_none()) step.dtype = dtype(at(items, 6));
+  step.inner = items.size() > 7 && at(items, 7).cast<bool>();
   step.slot = reader.new_slot(at(items, 1));
   reader.roots[step.slot] = step.root;
   return step;
@@ -251,6 +252,7 @@ Step kernel(Reader& reader, const py::sequence& items) {
   step.extent = at(items, 4).cast<int64_t>() == -1 ? -1 : reader.values.use(at(items, 4));
   step.cost = at(items, 5).cast<double>();
   reader.hold(at(items, 6));
+  step.writes = at(items, 7).cast<bool>();
   return step;
 }
 
@@ -330,7 +332,7 @@ std::unique_ptr<LaunchProgram> read_program(Py_ssize_t inputs, PyObject* symbols
   program->value_count = reader.values.count();
   for (Step& step : program->steps) {
     auto* view = std::get_if<View>(&step);
-    if (view == nullptr) continue;
+    if (view == nullptr || view->inner) continue;
     view->tracked = reader.is_input(view->root);
     for (const Item& output : program->outputs) {
       view->tracked |= output.kind == Item::Slot && output.index == view->root;

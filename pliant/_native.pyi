@@ -168,7 +168,8 @@ class Launcher:
 
         ("compute", value, code)                       `code`: `pliant.sym.program.Program.numbers`
         ("empty", slot, dtype, sizes, strides)         sizes and strides are values, by number
-        ("view", slot, of, sizes, strides, offset[, dtype])    `offset` counts from the first item
+        ("view", slot, of, sizes, strides, offset[, dtype, inner])   `offset` counts from the first
+                         item; `inner`: only operators that return new tensors see it
         ("laid_out", slot, dtype, sizes, strides)      what it has to be: other strides are made
                                                        these, anything else is an error
         ("kernel", address, slots, values, extent, cost, keep, writes) slot -1: the error flag;

@@ -1,7 +1,7 @@
 """The default backend on CPU: fused kernels, compiled by LLVM, launched natively.
 
-The whole way from a captured graph to something that can be called, one line a stage. A graph that
-can't be compiled runs as it is, operator by operator.
+The whole way from a captured graph to something that can be called, one line a stage. A kernel that
+can't be compiled is left to PyTorch, operator by operator, and so is a graph.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -20,18 +20,22 @@ from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.options import config
 from pliant.base.values import dataclass
-from pliant.emit.host import Float, Operator, Sequencer, View, symbols_of
-from pliant.graph.ir import Function, Window
-from pliant.graph.lower import Extern, Lowered, Place, lower
+from pliant.emit.host import Operator, Sequencer, View, symbols_of
+from pliant.graph.extern import Extern, Place
+from pliant.graph.ir import Function, Node, Window
+from pliant.graph.lower import Lowered, lower
 from pliant.graph.record import NotRecorded, record
 from pliant.loop.fuse import Call, Group, schedule
 from pliant.loop.ir import Kernel
 from pliant.loop.memory import Lifetimes
-from pliant.ops.lowering import NotLowered, float_bits
+from pliant.ops.lowering import NotLowered
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import FrozenEnv, shapes_of
+
+MOST_REFUSED: Final = 50
+"""If more operators than this have kernels that fail, it is not about one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,42 @@ def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     env = FrozenEnv(shapes.env)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         function = record(gm, shapes, example_inputs)
+    refused: dict[Node, str] = {}
     try:
-        return assemble(function, lower(function, env), env, gm.forward)
+        while True:
+            lowered = lower(function, env, refused)
+            try:
+                return assemble(function, lowered, env, gm.forward)
+            except KernelFailed as failure:
+                refused |= _without_kernel(type(gm).__name__, lowered, failure, len(refused))
     except NotLowered as error:  # a tensor whose dtype loops can't copy
         raise NotRecorded(str(error)) from error
     except NotImplementedError as error:  # floats among the numbers of the program
         raise NotRecorded(str(error)) from error
+
+
+class KernelFailed(Exception):
+    """What was to share a kernel has to run without one, because of the `error`."""
+
+    def __init__(self, group: Group, error: Exception) -> None:
+        super().__init__(group, error)
+        self.group = group
+        self.error = error
+
+
+def _without_kernel(
+    function: str, lowered: Lowered, failure: KernelFailed, already: int
+) -> dict[Node, str]:
+    """The operators that PyTorch runs from now on, and why."""
+    error, nodes = failure.error, lowered.computed_by(failure.group.members)
+    if config.raise_on_fallback or not nodes or already > MOST_REFUSED:
+        raise error
+    names = tuple(sorted({node.name for node in nodes}))
+    reason = f"{type(error).__name__}: {error}"
+    events.emit(
+        events.KernelFailed(function=function, operators=names, reason=reason, error=error)
+    )
+    return dict.fromkeys(nodes, f"its kernel could not be compiled ({reason})")
 
 
 def assemble(
@@ -91,7 +125,7 @@ def assemble(
 ) -> Program:
     """Kernels and the sequence that launches them."""
     plan = schedule(lowered.steps)
-    symbols, places = symbols_of(function.inputs, float_bits)
+    symbols, places = symbols_of(function.inputs)
     made = Sequencer(hint=lambda expr: int(env.hint_or(expr, 64)))
     for symbol, place in places.items():
         made.bind(symbol, place)
@@ -106,7 +140,12 @@ def assemble(
     lifetimes = Lifetimes(plan, kept)
     for at, item in enumerate(plan):
         if isinstance(item, Group):
-            made.run(item, lifetimes.stored(at, item), lifetimes.ending(at))
+            try:
+                made.run(item, lifetimes.stored(at, item), lifetimes.ending(at))
+            except (NotLowered, NotImplementedError):
+                raise
+            except Exception as error:
+                raise KernelFailed(item, error) from error
         else:
             node = item.what.node
             dtypes = [tensor.dtype for tensor in node.results]
@@ -149,7 +188,7 @@ def _operator(call: Call) -> Operator:
 
 def _without_grad(func: Any, schema: Any, *args: Any) -> Any:
     named = {a.name: v for a, v in zip(schema.arguments, args) if a.kwarg_only}
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._DisableAutocast():
         return func(*args[: len(args) - len(named)], **named)
 
 
@@ -157,17 +196,9 @@ def _argument(value: Any) -> Any:
     if isinstance(value, Place):
         memory = value.memory
         return View(memory.of, value.sizes, memory.strides, memory.offset, value.dtype)
-    if isinstance(value, FloatExpr):
-        return _float(value)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_argument, value))
     return value
-
-
-def _float(value: FloatExpr) -> Float:
-    if value.op != "fsymbol":
-        raise NotRecorded("a float that is computed from others")
-    return Float(float_bits(value))
 
 
 def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
@@ -188,7 +219,7 @@ def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
     if isinstance(item, Expr):
         return ("value", made.value(item))
     if isinstance(item, FloatExpr):
-        return ("float", made.values[_float(item).bits])
+        return ("float", made.value(item))
     if hasattr(item, "symbols"):
         return ("bool", made.value(item))
     return ("object", item)

@@ -6,6 +6,10 @@ that was taken to hold when the code was compiled: where it does not, other code
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from pliant.base.errors import ShapeConstraintError
 
 
@@ -46,6 +50,14 @@ def check_assertion(condition: bool, message: str) -> None:
     """`assert condition, message`"""
     if not condition:
         raise AssertionError(message) if message else AssertionError
+
+
+def check_truth(condition: Any, wanted: bool, message: str) -> None:
+    """The node of the graph. Tensors without data are given to what stands for it in PyTorch."""
+    if type(condition) not in (torch.Tensor, torch.nn.Parameter):
+        torch._assert_async(condition if wanted else torch.logical_not(condition), message)
+    elif bool(condition) is not wanted:
+        raise AssertionError(message)
 
 
 def forbid(condition: bool, message: str) -> None:

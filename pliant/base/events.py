@@ -191,6 +191,17 @@ class NotGenerated(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFailed(Event):
+    """A kernel could not be compiled: PyTorch runs its operators, the rest of the graph is
+    compiled."""
+
+    counter: ClassVar[str] = "failed_kernels"
+    operators: tuple[str, ...]
+    reason: str
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SizeEvent(Event):
     """Something about the sizes and numbers of a compilation. `line` is the user's line that the
     capture was at."""
@@ -333,6 +344,7 @@ KINDS: tuple[type[Event], ...] = (
     BackendCalled,
     CodeGenerated,
     NotGenerated,
+    KernelFailed,
     SymbolMade,
     StayedConstant,
     SizeAsked,
@@ -354,7 +366,8 @@ class Counters(Mapping[str, int]):
         pliant.counters.reset()
 
     The names: `compilations` (finished), `graphs`, `graph_breaks`, `recompiles`, `limit_reached`,
-    `fallbacks` (functions that run eagerly because pliant failed), `backend_calls`.
+    `fallbacks` (functions that run eagerly because pliant failed), `backend_calls`, `programs` and
+    `not_generated` (graphs that became code, or didn't), `failed_kernels` (left to PyTorch).
     """
 
     def __init__(self) -> None:

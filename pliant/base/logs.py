@@ -30,6 +30,9 @@ class Channel:
     formatters: Mapping[type[Event], Formatter]
 
 
+KERNEL_FAILED = "a kernel for them could not be compiled"
+
+
 def _indented(text: str, indent: str = "    ") -> str:
     return "\n".join(indent + line if line else "" for line in text.rstrip().split("\n"))
 
@@ -91,6 +94,13 @@ def _limit_reached(event: events.LimitReached, details: bool) -> str:
 
 def _fell_back(event: events.FellBack, details: bool) -> str:
     lines = [f"{_where(event)} runs eagerly: {event.reason}"]
+    if event.error is not None:
+        lines.append(_indented(_exception_text(event.error, details)))
+    return "\n".join(lines)
+
+
+def _kernel_failed(event: events.KernelFailed, details: bool) -> str:
+    lines = [f"{_which(event)}: PyTorch runs {', '.join(event.operators)}: {KERNEL_FAILED}"]
     if event.error is not None:
         lines.append(_indented(_exception_text(event.error, details)))
     return "\n".join(lines)
@@ -217,8 +227,9 @@ CHANNELS: dict[str, Channel] = {
         {events.CompileFinished: _compile_finished, events.BackendCalled: _backend_called},
     ),
     "fallbacks": Channel(
-        "each function that runs eagerly because pliant failed on it",
-        {events.FellBack: _fell_back},
+        "each function that runs eagerly, and each kernel that is left to PyTorch, because pliant "
+        "failed on it",
+        {events.FellBack: _fell_back, events.KernelFailed: _kernel_failed},
     ),
     "dynamic": Channel(
         "sizes and numbers that become symbolic, and why; what is guarded, assumed, specialised "
@@ -351,12 +362,20 @@ def _fallback_message(event: events.FellBack) -> str:
     )
 
 
+def _kernel_message(event: events.KernelFailed) -> str:
+    return (
+        f"has operators that PyTorch runs one by one: {KERNEL_FAILED} ({event.reason})."
+        " Its results are not affected. Please report this; PLIANT_LOGS=+fallbacks shows more."
+    )
+
+
 class Warnings:
     """Turns the events that a user should know of into warnings, once for each function."""
 
     MESSAGES: Mapping[type[Event], Formatter] = {
         events.LimitReached: lambda event, _: limit_message(event),
         events.FellBack: lambda event, _: _fallback_message(event),
+        events.KernelFailed: lambda event, _: _kernel_message(event),
     }
 
     def __init__(self) -> None:

@@ -6,10 +6,7 @@ Where it was not, the function is run again by Python, which raises what the pro
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
+from pliant.base.checks import check_truth
 from pliant.bytecode.decode import Instruction
 from pliant.capture import scalars
 from pliant.capture.frame import Frame
@@ -19,14 +16,6 @@ from pliant.capture.values.tensors import TensorValue
 
 LONGEST = 40  # instructions of a statement that raises
 GOES_ELSEWHERE = ("JUMP", "RETURN", "FOR_ITER", "SEND", "YIELD")
-
-
-def check_truth(condition: Any, wanted: bool, message: str) -> None:
-    """The node of the graph. Tensors without data are given to what stands for it in PyTorch."""
-    if type(condition) not in (torch.Tensor, torch.nn.Parameter):
-        torch._assert_async(condition if wanted else torch.logical_not(condition), message)
-    elif bool(condition) is not wanted:
-        raise AssertionError(message)
 
 
 def followed_way(

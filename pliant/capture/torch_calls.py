@@ -46,7 +46,7 @@ from pliant.capture.values.functions import named
 from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported
+from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
@@ -448,7 +448,7 @@ def _get_item(trace: Trace, tensor: Value, key: Value) -> Value | None:
     if type(key) not in CONVERT:
         return None
     key, selects = indexing.with_numbers(trace, key, _item)
-    run = indexing.get if selects else operator.getitem
+    run = selection.get if selects else operator.getitem
     return record(trace, operator.getitem, run, [tensor, key], {})
 
 
@@ -459,7 +459,7 @@ def _item(trace: Trace, tensor: TensorValue) -> Value:
 def _set_item(trace: Trace, tensor: Value, key: Value, value: Value) -> Value:
     key = trace.read(indexing.with_indices(trace, key))
     key, selects = indexing.with_numbers(trace, key, _item)
-    run = indexing.put if selects else operator.setitem
+    run = selection.put if selects else operator.setitem
     record(trace, operator.setitem, run, [tensor, key, value], {})
     return NONE
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from pliant.base.values import dataclass
 from pliant.emit.jit import host
-from pliant.emit.llvm_lanes import WEIGHT
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition, contiguous
 from pliant.loop.fuse import Group
-from pliant.loop.ir import MEMORY, Kernel, Loop, Op, Statement
+from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
 from pliant.loop.memory import homes
 from pliant.loop.write import Written, write
 from pliant.sym.cond import Cond, eq
-from pliant.sym.expr import Expr, if_else, integer, maximum, product_of
+from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
+from pliant.sym.floats import FloatExpr, float_bits
 from pliant.sym.program import compile_program
 
 FLAG_SLOT: Final = -1
@@ -50,13 +51,6 @@ class View:
     dtype: torch.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Float:
-    """A float whose bits are the value of a symbol."""
-
-    bits: Expr
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """An operator of PyTorch: its schema's arguments in order, as the launcher reads them once
@@ -64,7 +58,7 @@ class Operator:
 
     name: str
     overload: str
-    args: tuple[Any, ...]  # View | Expr | Cond | list of these | anything else: a constant
+    args: tuple[Any, ...]  # View | Expr | FloatExpr | Cond | list of these | anything else: a constant
     python: Callable[..., Any] | None = None  # to be called instead
 
 
@@ -81,6 +75,7 @@ class Sequencer:
     returned: dict[int, object] = field(default_factory=dict)  # by slot
     late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
     fresh: set[Definition] = field(default_factory=set)  # memory that nobody else has
+    foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
     first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
     _views: dict[Any, int] = field(default_factory=dict)
     _count: int = 0
@@ -93,14 +88,20 @@ class Sequencer:
         self.values[symbol] = number
 
     def value(self, expr: Any) -> int:
-        """The place of a number; it is computed first if it is a new one."""
-        found = self.values.get(expr)
+        """The place of a number (of the bits of a float); it is computed first if it is new."""
+        key = float_bits(expr) if expr.op == "fsymbol" else expr
+        found = self.values.get(key)
         if found is None:
+            read = {float_bits(s) if s.op == "fsymbol" else s: s for s in expr.symbols}
             order = [s for s, _ in sorted(self.values.items(), key=lambda item: item[1])]
-            program = compile_program(expr, order)
-            found = self.values[expr] = len(self.values)
-            steps = self.computes if self.late.isdisjoint(expr.symbols) else self.steps
-            steps.append(("compute", found, program.numbers()))
+            found = self.values[key] = len(self.values)
+            steps = self.computes if self.late.isdisjoint(read) else self.steps
+            try:
+                steps.append(("compute", found, compile_program(expr, order).numbers()))
+            except NotImplementedError:  # floats, or numbers beyond 64 bits
+                given = [(_KIND[type(s)], self.values[place]) for place, s in read.items()]
+                function = partial(_evaluate, expr, tuple(read.values()))
+                steps.append(("python", function, given, [(_KIND[type(expr)], found)]))
         return found
 
     def find(self, symbol: Expr) -> int:
@@ -112,24 +113,24 @@ class Sequencer:
     def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
         return tuple([self.value(expr) for expr in exprs])
 
-    def slot(self, view: View, returned: object = None) -> int:
+    def slot(self, view: View, returned: object = None, inner: bool = False) -> int:
         """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
-        as another one."""
+        as another one. `inner`: for an operator that returns new tensors."""
         base, first = self.slots[view.of], self.first.get(view.of, view.of)
         whole = (view.sizes, view.strides) == (first.sizes, first.strides)
         whole = whole and view.offset.value == 0 and view.dtype is first.type.dtype
-        if first is not view.of and first.body is None:  # PyTorch's strides where they don't matter
+        if first is not view.of and first in self.foreign:  # strides of its own where n is 1
             whole = whole and returned is None
         if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
             return base
-        key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned))
+        key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned), inner)
         found = self._views.get(key)
         if found is None:
             found = self._views[key] = self.new_slot()
             strides = _as_seen(view.sizes, view.strides)
             (start,) = _as_seen(view.sizes, [view.offset])
             layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
-            self.steps.append(("view", found, base, *layout, view.dtype))
+            self.steps.append(("view", found, base, *layout, view.dtype, inner))
         return found
 
     # ---- kernels
@@ -139,6 +140,9 @@ class Sequencer:
         over = homes(group, stored, ending & self.fresh)
         done = write(group, stored, f"kernel{len(self.kernels)}", self.hint, over)
         for member in group.members:
+            if member.into is not None:
+                self.slots[member] = self.slots[member.into]
+                self.first[member] = self.first.get(member.into, member.into)
             if member not in stored or member.into is not None:
                 continue
             self.fresh.add(member)
@@ -147,11 +151,15 @@ class Sequencer:
                 self.slots[member] = self.slots[home]
                 self.first[member] = self.first.get(home, home)
             else:
-                slot = self.slots[member] = self.new_slot()
-                strides = _as_seen(member.sizes, member.strides)
-                layout = (self.all_values(member.sizes), self.all_values(strides))
-                self.steps.append(("empty", slot, member.type.dtype, *layout))
-        self._launch(done, any(member.into is not None for member in stored))
+                self._allocate(member)
+        into = [member.into for member in stored if member.into is not None]
+        self._launch(done, any(memory.body is None for memory in into))
+
+    def _allocate(self, definition: Definition) -> None:
+        slot = self.slots[definition] = self.new_slot()
+        strides = _as_seen(definition.sizes, definition.strides)
+        layout = (self.all_values(definition.sizes), self.all_values(strides))
+        self.steps.append(("empty", slot, definition.type.dtype, *layout))
 
     def _launch(self, done: Written, writes: bool) -> None:
         kernel = done.kernel
@@ -193,9 +201,13 @@ class Sequencer:
         finds: Sequence[Any] = (),
     ) -> None:
         """`finds`: the numbers that come out, as `graph.ir.Found`."""
+        if operator.overload == "out":
+            self._call_into(operator, makes)
+            return
         args = [self._argument(arg) for arg in operator.args]
         for made in makes:
             self.slots[made] = self.new_slot()
+        self.foreign.update(makes)
         if operator.name in FRESH:
             self.fresh.update(makes)
         results = [("slot", self.slots[made]) for made in makes]
@@ -216,6 +228,19 @@ class Sequencer:
             layout = (self.all_values(made.sizes), self.all_values(made.strides))
             self.steps.append(("laid_out", self.slots[made], dtype, *layout))
 
+    def _call_into(self, operator: Operator, makes: Sequence[Definition]) -> None:
+        """A call that stores what it makes in memory which is among its arguments."""
+        for made in makes:
+            self._allocate(made)
+        self.fresh.update(makes)
+        views = [isinstance(arg, View) for arg in operator.args]
+        args = [
+            ("slot", self.slot(arg, inner=True)) if is_view else self._argument(arg)
+            for arg, is_view in zip(operator.args, views, strict=True)
+        ]
+        results = [("drop",)] * len(makes)
+        self.steps.append(("call", operator.name, operator.overload, args, results))
+
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, View):
             return ("slot", self.slot(value))
@@ -223,8 +248,8 @@ class Sequencer:
             return ("value", self.value(value))
         if isinstance(value, Cond):
             return ("bool", self.value(value))
-        if isinstance(value, Float):
-            return ("float", self.values[value.bits])
+        if isinstance(value, FloatExpr):
+            return ("float", self.value(value))
         if isinstance(value, (list, tuple)) and any(map(_moves, value)):
             return ("list", [self._argument(item) for item in value])
         return ("none",) if value is None else ("const", value)
@@ -277,10 +302,18 @@ def _with_ones(step: Expr) -> Expr:
     return total
 
 
+_KIND: Final = {Expr: "value", FloatExpr: "float", Cond: "bool"}
+
+
+def _evaluate(expr: Any, symbols: tuple[Any, ...], *values: Any) -> Any:
+    """What the launcher's own arithmetic can't compute."""
+    return evaluate(expr, dict(zip(symbols, values, strict=True)))
+
+
 def _moves(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_moves, value))
-    return isinstance(value, (View, Expr, Cond, Float))
+    return isinstance(value, (View, Expr, FloatExpr, Cond))
 
 
 def _slots_in(step: tuple[Any, ...]) -> set[int]:
@@ -308,7 +341,7 @@ _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
 
 
 def symbols_of(
-    inputs: Sequence[Any], bits: Callable[[Any], Expr]
+    inputs: Sequence[Any],
 ) -> tuple[list[tuple[int, str, int]], Mapping[Any, int]]:
     """Where symbols are read from: the first size, stride or number that is one."""
     found: list[tuple[int, str, int]] = []
@@ -324,7 +357,7 @@ def symbols_of(
             if given.op == "symbol":
                 note(given, (index, "int", 0))
         elif getattr(given, "op", "") == "fsymbol":
-            note(bits(given), (index, "float", 0))
+            note(float_bits(given), (index, "float", 0))
         elif hasattr(given, "sizes"):
             for what, numbers in (("size", given.sizes), ("stride", given.strides)):
                 for dim, number in enumerate(numbers):

@@ -7,6 +7,7 @@ text are compiled once.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ RECENT: Final = 256  # kernels
 LINKED: Final = 256
 """After so many kernels comes another linker: a little of each that is gone stays with the linker
 until that is gone too."""
-_LOCK: Final = threading.Lock()  # LLVM's context is one for the process
+_LOCK: Final = threading.RLock()  # LLVM's objects are for one thread at a time
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -57,6 +58,7 @@ class Compiler:
             cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
         )
         self._jit = _linker(self._machine)
+        self._passes = _passes()
         self._loaded: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
         self._recent: deque[Compiled] = deque(maxlen=RECENT)  # kept even if nobody has them
         self._count = 0
@@ -99,7 +101,8 @@ class Compiler:
         return made
 
     def object_code(self, text: str) -> bytes:
-        module = llvm.parse_assembly(text)
+        # Constants and types live as long as their context.
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = self._machine.triple
         module.data_layout = str(self._machine.target_data)
         module.verify()
@@ -122,7 +125,7 @@ class Compiler:
     def assembly(self, text: str) -> str:
         """The machine code of a module, to be read."""
         with _LOCK:
-            module = llvm.parse_assembly(text)
+            module = llvm.parse_assembly(text, llvm.create_context())
             module.verify()
             self._optimise(module)
             return str(self._machine.emit_assembly(module))
@@ -130,11 +133,16 @@ class Compiler:
     def _optimise(self, module: Any) -> None:
         """Vectors are in the text already, so this is short: put loops into their usual form, move
         what doesn't change out of them, and clean up."""
-        passes = llvm.create_new_module_pass_manager()
-        builder = llvm.create_pass_builder(self._machine, llvm.create_pipeline_tuning_options())
-        for name in PASSES:
-            getattr(passes, f"add_{name}_pass")()
-        passes.run(module, builder)
+        tuning = llvm.create_pipeline_tuning_options()
+        self._passes.run(module, llvm.create_pass_builder(self._machine, tuning))
+
+
+def _passes() -> Any:
+    """For all kernels: llvmlite frees none of them."""
+    made = llvm.create_new_module_pass_manager()
+    for name in PASSES:
+        getattr(made, f"add_{name}_pass")()
+    return made
 
 
 def _linker(machine: Any) -> Any:
@@ -148,6 +156,12 @@ MODEL: Final = {"reloc": "pic", "codemodel": "small"}
 """Constants are found relative to the code, which is loaded together with them. With addresses of
 64 bits (the default here) each needs a register of its own, and loops run out of them."""
 PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
+
+
+# A process that is forked meanwhile would wait for ever.
+os.register_at_fork(
+    before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+)
 
 
 @lru_cache(1)

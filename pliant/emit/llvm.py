@@ -15,21 +15,24 @@ that of reductions, no contraction.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from pliant.emit import llvm_access as access
 from pliant.emit import llvm_blocks as blocks
 from pliant.emit import llvm_reduce as reduce
+from pliant.emit import llvm_serial as serial
 from pliant.emit.llvm_halves import Halves
 from pliant.emit.llvm_index import IndexWriter
-from pliant.emit.llvm_lanes import Target, near, plan, stride
-from pliant.emit.llvm_memory import Memory, Place
+from pliant.emit.llvm_lanes import Target, plan
+from pliant.emit.llvm_memory import Memory
 from pliant.emit.llvm_ops import OPS, REGISTER, bitcast, cast
 from pliant.emit.llvm_text import Code, Reg, literal
 from pliant.loop.ir import REDUCTIONS, Kernel, Kind, Loop, Op, Statement, Value
 from pliant.loop.types import FLOAT, Type
-from pliant.sym.expr import ONE, ZERO, Expr
+from pliant.sym.expr import Expr
 
 CHUNK: Final = 64
 DEPTH: Final = 2
@@ -56,6 +59,9 @@ class Writer:
         self.symbols: dict[Expr, Reg] = {}
         self.natural: set[Expr] = set(kernel.sizes)
         self.ended: dict[Value, reduce.State] = {}
+        self.origins: dict[Value, access.Origin] = {}
+        self.outermost: Loop | None = None  # of the loops of a reduction
+        self.before: set[Value] = set()  # what stands before its loop
         self.memory = Memory(self.code, kernel)
         self.halves = Halves()
         # The loop that runs in lanes, if we are in one: its variable, also in lanes, where it ends
@@ -74,7 +80,11 @@ class Writer:
             self.symbols[size] = self._argument("%sizes", i, "i64")
         for i, buffer in enumerate(self.kernel.buffers):
             self.memory.pointers[buffer] = self._argument("%buffers", i, "ptr")
+        for buffer in self.kernel.own:
+            assert buffer.size is not None
+            self.memory.take(buffer, code.intrinsic("smax", self.index(buffer.size), 1))
         self._grid(Reg(code, "%start", "i64"), Reg(code, "%stop", "i64"))
+        self.memory.give_back()
         head = f"define void @{SYMBOL}(ptr noalias nocapture readonly %buffers, "
         head += "ptr noalias nocapture readonly %sizes, i64 %start, i64 %stop) #0 {\nentry:"
         bits = 8 * self.target.vector_bytes
@@ -105,6 +115,8 @@ class Writer:
 
         outer = grid[:-1]
         extents = [self.extent(loop) for loop in outer]
+        fixed = access.fixed(grid[-1])
+        self.before.update(fixed)
 
         def row(number: Reg, *place: Reg) -> Sequence[Reg]:
             before = number * width
@@ -112,6 +124,8 @@ class Writer:
             high = self.code.intrinsic("smin", stop - before, width)
             for loop, at in zip(outer, place):
                 self.bind(loop.var, at)
+            for value in fixed:
+                self.statement(value)
             self.loop(grid[-1], low, high)
             return _next_row(self.code, extents, place)
 
@@ -165,9 +179,9 @@ class Writer:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is defined inside is gone afterwards: it is not on every path."""
-        regs, symbols = dict(self.regs), dict(self.symbols)
+        regs, symbols, origins = dict(self.regs), dict(self.symbols), dict(self.origins)
         yield
-        self.regs, self.symbols = regs, symbols
+        self.regs, self.symbols, self.origins = regs, symbols, origins
 
     def extent(self, loop: Loop) -> Reg:
         return self.code.intrinsic("smax", self.index(loop.extent), 0)
@@ -175,11 +189,12 @@ class Writer:
     def block(self, body: tuple[Statement, ...], kind: Kind | None) -> None:
         for item in body:
             if not isinstance(item, Loop):
-                self.statement(item)
+                if item not in self.before:
+                    self.statement(item)
             elif item.kind is Kind.REDUCTION and kind is not Kind.REDUCTION:
                 self.reduction(item)
             elif item.kind is Kind.SERIAL:
-                self.serial(item)
+                serial.write(self, item)
             else:
                 self.loop(item, self.code.number(0, "i64"), self.extent(item))
 
@@ -188,6 +203,7 @@ class Writer:
         around = self.states
         here = _accumulators(loop, self.lanes, self.plan)
         self.states = {v: reduce.initial(self.code, v, lanes) for v, lanes in here.items()}
+        self.outermost = loop
         self.loop(loop, self.code.number(0, "i64"), self.extent(loop))
         ended, self.states = self.states, around
         for value, state in ended.items():
@@ -196,39 +212,45 @@ class Writer:
             self.regs[value] = reduce.result(self.code, value, state)
             self.ended[value] = state
 
-    def serial(self, loop: Loop) -> None:
-        """A loop in order, with what it carries."""
-        around = self.states
-        carried = [v for v in loop.body if isinstance(v, Value) and v.op is Op.CARRIED]
-        self.states = {v: (self.code.spread(self.regs[v.args[0]], self.lanes),) for v in carried}
-        self.loop(loop, self.code.number(0, "i64"), self.extent(loop))
-        self.states = around
-
     def loop(self, loop: Loop, low: Reg, high: Reg) -> None:
-        """A loop, or a block of a transposed access."""
+        """A loop, a block of a transposed access, or rows that are scanned."""
         turned = blocks.across(self, loop)
         if turned:
             blocks.write(self, loop, turned, low, high)
+        elif serial.is_nest(self, loop):
+            serial.side_by_side(self, loop, low, high)
         else:
             self.plain_loop(loop, low, high)
 
     def plain_loop(self, loop: Loop, low: Reg, high: Reg) -> None:
         """The iterations in lanes as far as they go, then the rest."""
+        access.start(self, loop)
         lanes = self.plan.get(loop, 1)
-        sums = [v for v in loop.body if isinstance(v, Value) and v.op is Op.SUM and v.type in FLOAT]
-        short = loop.extent.value is not None and loop.extent.value <= CHUNK * lanes
+        sums = []
+        if loop.kind is Kind.REDUCTION and (loop.extent.value or math.inf) > CHUNK * lanes:
+            here = [v for v in loop.body if isinstance(v, Value)]
+            sums = [v for v in here if v.op is Op.SUM and v.type in FLOAT]
         if lanes == 1:
-            self._pieces(loop, low, high, 1, [] if short else sums)
+            self._sums(loop, low, high, 1, sums)
             return
         in_lanes = (high - low) & -lanes
         middle = low + self.code.intrinsic("smax", in_lanes, 0)
         with self.vector(loop.var, lanes):
-            self._pieces(loop, low, middle, lanes, [] if short else sums)
+            self._sums(loop, low, middle, lanes, sums)
         if self.target.masks:
             with self.vector(loop.var, lanes, high):
                 self.count(middle, high, lanes, lambda at: self.iteration(loop, at))
         else:
             self._one_by_one(loop, middle, high)
+
+    def _sums(self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value]) -> None:
+        """The loop; if there are sums of floats, in pieces, of which the first is the sum to which
+        the others are added: a row whose size is not known may be a short one."""
+        if sums and loop.extent.value is None and loop is self.outermost:
+            first = self.code.intrinsic("smin", low + CHUNK * lanes, high)
+            self._pieces(loop, low, first, lanes, [])
+            low = first
+        self._pieces(loop, low, high, lanes, sums)
 
     def _pieces(
         self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value], depth: int = DEPTH
@@ -274,7 +296,10 @@ class Writer:
         self.bind(loop.var, at)
         if loop.var is self.lane_var:
             self.in_lanes = at + self.code.numbers(self.lanes)
-            self.mask = None if self.stop is None else self.in_lanes.compare("lt", self.stop)
+            self.mask = None
+            if self.stop is not None:  # fewer than there are lanes: in the narrow type of most
+                left = self.code.convert("trunc", self.stop - at, "i32")
+                self.mask = self.code.numbers(self.lanes, "i32").compare("lt", left)
         self.block(loop.body, loop.kind)
 
     def bind(self, var: Expr, at: Reg) -> None:
@@ -346,48 +371,6 @@ class Writer:
         to, new = value.args
         self.states[to] = (self.code.spread(self.regs[new], self.lanes),)
 
-    def bitcast(self, value: Value) -> None:
-        self.regs[value] = bitcast(self.code, value.type, self.regs[value.args[0]])
-
-    def second_moment(self, value: Value) -> None:
-        self.regs[value] = self.ended[value.args[0]][1]
-
-    # Memory
-
-    def place(self, value: Value) -> Place:
-        assert value.index is not None and value.buffer is not None
-        index = value.index + value.buffer.base
-        if self.lane_var is None:
-            return Place(value.buffer, self.index(index), 1)
-        step = stride(index, self.lane_var)
-        computed = [s for s in index.symbols if self.symbols[s].lanes > 1]  # type: ignore[index]
-        if step is None or computed:
-            at = self.index(index, in_lanes=True)
-            return Place(value.buffer, at, at.lanes)
-        if step is ZERO or step is ONE:
-            return Place(value.buffer, self.index(index), 1 if step is ZERO else self.lanes)
-        if near(step):
-            return Place(value.buffer, self.index(index), self.lanes, step.value or 1)
-        at = self.index(index) + self.code.numbers(self.lanes) * self.index(step)
-        return Place(value.buffer, at, self.lanes)
-
-    def _mask(self, place: Place, given: Sequence[Value]) -> Reg | None:
-        """The mask of the statement, and that of the lanes where they differ in place."""
-        mask = self.regs[given[0]] if given else None
-        if self.mask is None or (place.lanes == 1 and (mask is None or mask.lanes == 1)):
-            return mask
-        return self.mask if mask is None else mask & self.mask
-
-    def load(self, value: Value) -> None:
-        place = self.place(value)
-        self.regs[value] = self.memory.load(place, self._mask(place, value.args))
-
-    def store(self, value: Value) -> None:
-        place, stored = self.place(value), self.regs[value.args[0]]
-        if stored.lanes > place.lanes:
-            place = place.scatter(stored.lanes)
-        self.memory.store(place, stored, self._mask(place, value.args[1:]))
-
 
 def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
     """The variables of the outer loops in the row after that: divisions take longer than a short
@@ -414,15 +397,23 @@ def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[Valu
     return found
 
 
+def _bitcast(writer: Writer, value: Value) -> None:
+    writer.regs[value] = bitcast(writer.code, value.type, writer.regs[value.args[0]])
+
+
+def _second_moment(writer: Writer, value: Value) -> None:
+    writer.regs[value] = writer.ended[value.args[0]][1]
+
+
 _SPECIAL: Final[dict[Op, Callable[[Writer, Value], None]]] = {
-    Op.LOAD: Writer.load,
-    Op.STORE: Writer.store,
+    Op.LOAD: access.load,
+    Op.STORE: access.store,
     Op.CONSTANT: Writer.constant,
     Op.IOTA: Writer.iota,
     Op.AS_INDEX: Writer.as_index,
     Op.CAST: Writer.cast,
-    Op.BITCAST: Writer.bitcast,
-    Op.WELFORD_M2: Writer.second_moment,
+    Op.BITCAST: _bitcast,
+    Op.WELFORD_M2: _second_moment,
     Op.CARRIED: Writer.carried,
     Op.CARRY: Writer.carry,
 }

@@ -75,7 +75,8 @@ def _square(
             writer.bind(rows.var, code.number(row, "i64"))
             writer.bind(columns.var, code.number(column + lane, "i64"))
             assert value.index is not None and value.buffer is not None
-            place = Place(value.buffer, writer.index(value.index + value.buffer.base), lanes)
+            index = writer.index(value.index + value.buffer.base)
+            place = Place(value.buffer, writer.memory.pointers[value.buffer], index, lanes)
             found.append(writer.memory.load(place, None))
         turned[value] = transposed(code, found)
     for lane in range(lanes):

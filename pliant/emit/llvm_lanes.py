@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from pliant.base.values import dataclass
-from pliant.loop.ir import MEMORY, REDUCTIONS, Kernel, Kind, Loop, Op, Value, loops, values
+from pliant.loop.ir import (
+    MEMORY,
+    REDUCTIONS,
+    WEIGHT,
+    Kernel,
+    Kind,
+    Loop,
+    Op,
+    Value,
+    loops,
+    values,
+)
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, substitute
 
@@ -64,7 +75,16 @@ def _can(loop: Loop) -> bool:
     varying = computed | {loop.var}
     if not all(varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body)):
         return False
+    if any(_shares(value, loop.var) for value in values(loop.body)):
+        return False
     return _worth_it(loop)
+
+
+def _shares(value: Value, var: Expr) -> bool:
+    """An access to memory of the kernel's own that would be the same in all lanes."""
+    if value.buffer is None or value.buffer.size is None or value.index is None:
+        return False
+    return var not in value.index.symbols
 
 
 def _worth_it(loop: Loop) -> bool:
@@ -102,12 +122,6 @@ def near(step: Expr | None) -> bool:
     return step is not None and step.value in STEPS
 
 
-# Roughly how many instructions an operation needs, where it is not one.
-WEIGHT: Final = dict.fromkeys(
-    (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
-    + (Op.SIGMOID, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD),
-    20,
-)
 CHEAP: Final = 8
 DEAR: Final = 40
 

@@ -9,6 +9,7 @@ as not overlapping, so that LLVM may move what stays the same out of loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.emit.llvm_ops import MEMORY
@@ -16,13 +17,17 @@ from pliant.emit.llvm_text import Code, Reg, suffix, vector
 from pliant.loop.ir import Buffer, Kernel
 from pliant.loop.types import Type
 
+STACK: Final = 1 << 14  # bytes
+LINE: Final = 64  # of a cache
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an access is: `index` has a lane for each place; `lanes` are those of the value. If it
-    has one lane only, the others follow in steps of `step`."""
+    """Where an access is: `index` counts from `pointer` and has a lane for each place; `lanes` are
+    those of the value. If it has one lane only, the others follow in steps of `step`."""
 
     buffer: Buffer
+    pointer: Reg
     index: Reg
     lanes: int
     step: int = 1
@@ -34,10 +39,12 @@ class Place:
     def spelled_out(self) -> Place:
         """With an index for each lane."""
         code = self.index.code
-        return Place(self.buffer, self.index + code.numbers(self.lanes) * self.step, self.lanes)
+        index = self.index + code.numbers(self.lanes) * self.step
+        return Place(self.buffer, self.pointer, index, self.lanes)
 
     def scatter(self, lanes: int) -> Place:
-        return Place(self.buffer, self.index.code.spread(self.index, lanes), lanes)
+        index = self.index.code.spread(self.index, lanes)
+        return Place(self.buffer, self.pointer, index, lanes)
 
 
 class Memory:
@@ -45,9 +52,28 @@ class Memory:
 
     def __init__(self, code: Code, kernel: Kernel) -> None:
         self.code = code
-        self.kernel = kernel
+        self._all = (*kernel.buffers, *kernel.own)
         self.pointers: dict[Buffer, Reg] = {}
+        self._taken: list[Reg] = []
         self.scratch = code.define("alloca i64, align 8", "ptr", 1)
+
+    def take(self, buffer: Buffer, size: Reg) -> None:
+        """Memory of the kernel's own, of so many elements: on the stack if it is known to be
+        little."""
+        type, code = MEMORY[buffer.type], self.code
+        length = buffer.size.value if buffer.size is not None else None
+        if length is not None and length * buffer.type.bits // 8 <= STACK:
+            text = f"alloca [{length} x {type}], align {LINE}"
+            self.pointers[buffer] = code.define(text, "ptr", 1)
+            return
+        bytes = (size * (buffer.type.bits // 8) + (LINE - 1)) & -LINE
+        self.pointers[buffer] = code.call("aligned_alloc", "ptr", 1, [size.like(LINE), bytes])
+        self._taken.append(self.pointers[buffer])
+
+    def give_back(self) -> None:
+        for pointer in self._taken:
+            self.code.declare("free", "void", [str(pointer)])
+            self.code.do(f"call void @free({pointer})")
 
     def load(self, place: Place, mask: Reg | None) -> Reg:
         """Where the mask is false, 0."""
@@ -83,16 +109,26 @@ class Memory:
         if place.lanes > 1 and (place.scattered or mask is not None):
             self._masked_store(place, value, mask)
             return
-        pointer = self._pointer(place)
-        if mask is not None:
-            pointer = self.code.select(mask, pointer, self.scratch)
+        pointer, code = self._pointer(place), self.code
         align = place.buffer.type.bits // 8
-        self.code.do(f"store {value}, {pointer}, align {align}{self._aliasing(place.buffer)}")
+        text = f"store {value}, {pointer}, align {align}{self._aliasing(place.buffer)}"
+        if mask is None:
+            code.do(text)
+            return
+        inside, after = code.label(), code.label()
+        code.do(f"br {mask}, label %{inside}, label %{after}")
+        code.start(inside)
+        code.do(text)
+        code.do(f"br label %{after}")
+        code.start(after)
 
     def _pointer(self, place: Place) -> Reg:
-        type, base = MEMORY[place.buffer.type], self.pointers[place.buffer]
-        text = f"getelementptr inbounds {type}, {base}, {place.index}"
-        return self.code.define(text, "ptr", place.index.lanes)
+        return self.moved(place.buffer, place.pointer, place.index)
+
+    def moved(self, buffer: Buffer, pointer: Reg, by: Reg) -> Reg:
+        """A pointer so many elements further. It may be outside: then nothing is accessed there."""
+        text = f"getelementptr {MEMORY[buffer.type]}, {pointer}, {by}"
+        return self.code.define(text, "ptr", by.lanes)
 
     def _plain_load(self, place: Place, pointer: Reg) -> Reg:
         t = place.buffer.type
@@ -111,7 +147,7 @@ class Memory:
         starts = [*range(0, lanes * (step - 1), lanes), span - lanes]
         parts = [
             self._plain_load(part, self._pointer(part))
-            for part in [Place(place.buffer, first + start, lanes) for start in starts]
+            for part in [Place(place.buffer, place.pointer, first + at, lanes) for at in starts]
         ]
         found = [min(at // lanes, step - 1) for at in range(0, span, step)]
         picked = [p * lanes + step * i - starts[p] for i, p in enumerate(found)]
@@ -141,12 +177,12 @@ class Memory:
         return f"call {result} @{name}({', '.join(given)}){self._aliasing(place.buffer)}"
 
     def _aliasing(self, buffer: Buffer) -> str:
-        i = self.kernel.buffers.index(buffer)
+        i = self._all.index(buffer)
         return f", !alias.scope !{3 + 3 * i}, !noalias !{4 + 3 * i}"
 
     def metadata(self) -> list[str]:
         """A domain (!1), a scope for each buffer, and the lists that accesses refer to."""
-        count = len(self.kernel.buffers)
+        count = len(self._all)
         lines = ["!0 = !{}", '!1 = distinct !{!1, !"buffers"}']
         for i in range(count):
             others = ", ".join([f"!{2 + 3 * j}" for j in range(count) if j != i])

@@ -242,10 +242,10 @@ class Code:
         text = f"shufflevector {a}, {a.full_type} {other}, <{len(lanes)} x i32> <{picked}>"
         return self.define(text, a.type, len(lanes))
 
-    def numbers(self, lanes: int) -> Reg:
-        """0, 1, 2, ... in the lanes, as i64."""
-        listed = ", ".join([f"i64 {i}" for i in range(lanes)])
-        return Reg(self, f"<{listed}>", "i64", lanes, True)
+    def numbers(self, lanes: int, type: str = "i64") -> Reg:
+        """0, 1, 2, ... in the lanes."""
+        listed = ", ".join([f"{type} {i}" for i in range(lanes)])
+        return Reg(self, f"<{listed}>", type, lanes, True)
 
     # Calls
 

@@ -238,14 +238,15 @@ def _is_seen(
     found: tuple[int, ...], tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
 ) -> bool:
     """Whether these are eager PyTorch's strides, as the sizes are now."""
-    layouts, wide = [_layout_now(t) for t in tensors], tuple(map(hint, sizes))
+    layouts, wide = [layout_now(t) for t in tensors], tuple(map(hint, sizes))
     strides = tuple(map(hint, found))
     if 0 in wide or None in wide or None in strides or any(None in n for t in layouts for n in t):
         return True
     return numbers.pointwise(layouts, wide, uniform) == strides
 
 
-def _layout_now(t: Tensor) -> numbers.Layout:
+def layout_now(t: Tensor) -> numbers.Layout:
+    """Sizes and strides as they are now; None for those that are in the data."""
     return tuple(map(hint, t.size())), tuple(map(hint, t.stride()))
 
 
@@ -263,7 +264,7 @@ def like_strides(t: Tensor) -> tuple[int, ...] | None:
     if not t._has_symbolic_sizes_strides:
         return tuple(t.stride()) if is_dense(t) else None
     found = _symbolic_like(t)
-    now = _layout_now(t)
+    now = layout_now(t)
     usual = found is None or 0 in now[0] or None in now[0] or None in now[1]
     if usual or numbers.like(now) == tuple(map(hint, found or ())):
         return found
@@ -309,6 +310,41 @@ def permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple
     if inner == list(reversed(range(len(sizes)))):
         return contiguous_strides(sizes)
     return numbers.packed(sizes, inner)
+
+
+def index_strides(
+    found: tuple[int, ...],
+    source: Sequence[int],
+    indices: Sequence[Tensor],
+    picked: tuple[int, ...],
+    sizes: tuple[int, ...],
+    around: tuple[int, int],
+) -> tuple[int, ...]:
+    """The layout of what is taken by indices, of this shape, which have so many dimensions around
+    them. If it is not `found`, then since the indices are given a size of 1 for each of these, with
+    a stride that counts where the result has size 1 there as well; then every number is asked
+    for."""
+    before, after = around
+
+    def exact(at: Any) -> tuple[int, ...]:
+        wide, own = tuple(map(at, picked)), [tuple(map(at, source))]
+        shape = (1,) * before + wide + (1,) * after
+        for index in indices:
+            layout = (tuple(map(at, index.size())), tuple(map(at, index.stride())))
+            shown = numbers.viewed((wide, numbers.spread(layout, wide)), shape)
+            own.append(numbers.row_major(shape) if shown is None else shown)
+        result = tuple(map(at, sizes))
+        shown_sizes = [n if 0 <= d - before < len(wide) else 1 for d, n in enumerate(result)]
+        operands = [own[0], *(numbers.spread((tuple(shown_sizes), o), result) for o in own[1:])]
+        return numbers.permuted(operands, result)
+
+    now = [
+        *map(hint, (*sizes, *source, *picked)),
+        *(n for i in indices for m in layout_now(i) for n in m),
+    ]
+    if None in now or 0 in now[: len(sizes)] or exact(hint) == tuple(map(hint, found)):
+        return found
+    return exact(int)
 
 
 _CATEGORIES = {bool: torch.bool, int: torch.int64}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pliant.fake.order import hint, is_contiguous, sure
-from pliant.fake.views import filled_in
+from pliant.fake.views import filled_in, is_view_now
 
 Group = tuple[list[int], list[Any]]  # dimensions of the tensor, and the sizes that they become
 
@@ -30,6 +30,8 @@ def reshape(input: torch.Tensor, *shape: Any) -> Any:
         return NotImplemented
     if all(_merges(input, dims) for dims, _ in groups):
         strides = [stride for dims, parts in groups for stride in _split(input, dims, parts)]
+        if not is_view_now(input, sizes, strides):
+            return NotImplemented
         return input.as_strided(sizes, strides, input.storage_offset())
     return input.clone(memory_format=torch.contiguous_format).view(sizes)
 

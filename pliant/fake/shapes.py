@@ -17,6 +17,7 @@ from pliant.fake.layout import (
     broadcast,
     channels_last_strides,
     contiguous_strides,
+    index_strides,
     is_dense,
     is_like_channels_last,
     is_plain,
@@ -483,13 +484,15 @@ def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     rest = [d for d in range(t.dim()) if d not in at]
     first = at[0] if adjacent else 0  # how many dimensions come before what is picked
     sizes = (*(t.size(d) for d in rest[:first]), *picked, *(t.size(d) for d in rest[first:]))
-    if adjacent and is_contiguous(t) and all(map(is_contiguous, given)):
-        return dense(sizes, t.dtype, device)
     own = [t.stride(d) for d in rest]
-    operands = [[*own[:first], *[0] * len(picked), *own[first:]]]
-    after = len(rest) - first
-    operands += [[*[0] * first, *spread(i, picked), *[0] * after] for i in given]
-    return new(sizes, permuted_strides(operands, sizes), t.dtype, device)
+    source = [*own[:first], *[0] * len(picked), *own[first:]]
+    around = (first, len(rest) - first)
+    if adjacent and is_contiguous(t) and all(map(is_contiguous, given)):
+        strides = contiguous_strides(sizes)
+    else:
+        shown = ([*[0] * first, *spread(i, picked), *[0] * around[1]] for i in given)
+        strides = permuted_strides([source, *shown], sizes)
+    return new(sizes, index_strides(strides, source, given, picked, sizes, around), t.dtype, device)
 
 
 def _contiguous(result_dtype: TypeRule, at: int = 0) -> Rule:

@@ -7,14 +7,15 @@ become a guard. Where an operator is not in the table, or its arguments are unus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from pliant.base.values import dataclass
-from pliant.fake.layout import contiguous_strides, is_symbolic
-from pliant.fake.order import hint, is_one, need, sure
+from pliant.fake import numbers
+from pliant.fake.layout import ask_for_ones, contiguous_strides, is_symbolic, layout_now
+from pliant.fake.order import hint, is_contiguous, is_one, need, sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,34 @@ def _dim(rank: int, dim: int) -> int:
 
 def _view(t: torch.Tensor, sizes: Sequence[Any]) -> Window | None:
     shape = filled_in(t, sizes)
-    if not t.is_contiguous():
+    for strides in _ways_to_view(t, shape):
+        if is_view_now(t, shape, strides):
+            return Window(shape, strides, t.storage_offset())
+    return None
+
+
+def is_view_now(t: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether eager PyTorch gives a view of this shape these strides, as the sizes are now."""
+    layout, wanted = layout_now(t), tuple(map(hint, shape))
+    if None in (*layout[0], *layout[1], *wanted) or 0 in wanted:
+        return True
+    return numbers.viewed(layout, wanted) == tuple(map(hint, strides))
+
+
+def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The strides of a view: those for sizes of which none is 1, and if they are not right as the
+    sizes are now, with more questions."""
+    if is_contiguous(t):
+        yield contiguous_strides(shape)
+    strides = _split_strides(t, shape)
+    if strides is not None:
+        yield strides
+        ask_for_ones([t])
         strides = _split_strides(t, shape)
-        return None if strides is None else Window(shape, strides, t.storage_offset())
-    return Window(shape, contiguous_strides(shape), t.storage_offset())
+        if strides is not None:
+            yield strides
+    if t.is_contiguous():
+        yield contiguous_strides(shape)
 
 
 def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
@@ -96,20 +121,24 @@ def _divided(total: Any, given: Any) -> Any:
 
 def _split_strides(t: torch.Tensor, shape: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Strides for a view that keeps each of the dimensions, splits it, or adds ones."""
+    if not t.dim():
+        return (1,) * len(shape) if all(_known(size, 1) for size in shape) else None
     strides: list[Any] = []
     at = len(shape) - 1
+    have, base = 1, t.stride(-1)
     for dim in reversed(range(t.dim())):
-        size, stride, found = t.size(dim), t.stride(dim), 1
-        while not _known(found, size):
-            if at < 0:
-                return None
-            strides.append(stride * found)
+        have = have * t.size(dim)
+        if dim and _known(t.size(dim - 1), 1):  # goes with what is inside it
+            continue
+        found = 1
+        while at >= 0 and (not _known(found, have) or _known(shape[at], 1)):
+            strides.append(base * found)
             found = found * shape[at]
             at -= 1
-    strides += [1] * (at + 1)
-    if any(not _known(size, 1) for size in shape[: at + 1]):
-        return None
-    return tuple(reversed(strides))
+        if not _known(found, have):
+            return None
+        have, base = 1, t.stride(dim - 1)
+    return tuple(reversed(strides)) if at < 0 else None
 
 
 def _known(a: Any, b: Any) -> bool:

@@ -6,6 +6,7 @@ of those that write to their arguments where the name doesn't tell.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 
+from pliant.fake import selection
 from pliant.fake.composites import STAND_INS
 from pliant.fake.order import sure
 
@@ -162,10 +164,25 @@ def _loss(inner: Callable[..., Any]) -> Callable[..., Any]:
 _REDUCTIONS: Final = {"none": 0, "mean": 1, "sum": 2}
 _NUMBERS: Final = ("beta", "delta")
 
+def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch asks a symbolic number in a key for its value."""
+
+    def chosen(tensor: Any, key: Any, *value: Any) -> Any:
+        items = key if isinstance(key, tuple) else (key,)
+        selects = any(isinstance(item, torch.SymInt) for item in items)
+        if not selects or not isinstance(tensor, torch.Tensor):
+            return NotImplemented
+        return general(tensor, key, *value)
+
+    return chosen
+
+
 # What to call instead of functions of PyTorch that ask about sizes.
 GENERAL: Final[dict[Any, Callable[..., Any]]] = {
     F.mse_loss: _loss(torch._C._nn.mse_loss),
     F.l1_loss: _loss(torch._C._nn.l1_loss),
     F.smooth_l1_loss: _loss(torch._C._nn.smooth_l1_loss),
     F.huber_loss: _loss(torch._C._nn.huber_loss),
+    operator.getitem: _with_selection(selection.get),
+    operator.setitem: _with_selection(selection.put),
 }

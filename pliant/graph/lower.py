@@ -8,22 +8,26 @@ needs is only known when a rule gives up; then everything is lowered once more, 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
 import torch
 
 from pliant.base.values import dataclass
+from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, alive, tensors_in
+from pliant.graph.products import Products
 from pliant.loop.define import Body, Computed, Definition, Index, contiguous
 from pliant.loop.fuse import Call, Step, own_place, owner, probe, sized, variables
 from pliant.loop.ir import Value
 from pliant.loop.types import BY_DTYPE, Type
-from pliant.ops.lazy import Lazy, Memory, in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered
+from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
+from pliant.sym.cond import Cond
 from pliant.sym.env import ShapeEnv
-from pliant.sym.expr import ZERO, Expr
+from pliant.sym.expr import ZERO
 
 DEAR: Final = 3
 """An element that takes more operations than this is computed once and kept, if there are several
@@ -32,37 +36,17 @@ users."""
 DEEP: Final = 400
 """No element is the result of more operations than this: somewhere in between it is stored."""
 
-SURE: Final = frozenset(
-    """
-    mm addmm bmm baddbmm mv addmv dot matmul linear scaled_dot_product_attention
-    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution
-    layer_norm group_norm batch_norm native_layer_norm native_group_norm native_batch_norm
-    avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices
-    sort argsort topk cumsum cumprod cummax cummin logcumsumexp clone roll rand randn randperm
-    """.split()
-)
+_SURE = """
+mm addmm bmm baddbmm mv addmv dot matmul linear scaled_dot_product_attention
+conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution
+layer_norm group_norm batch_norm native_layer_norm native_group_norm native_batch_norm
+avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices
+sort argsort topk cumsum cumprod cummax cummin logcumsumexp clone roll rand randn randperm"""
+SURE: Final = frozenset(_SURE.split())
 """Operators that decide nothing by the numbers in a tensor. What they would refuse is a matter of
 sizes and dtypes, so it was refused when the graph was recorded. Behind any other operator that
 PyTorch runs, inputs are left as they were until it has run: it may raise. Here stand those that
 are common and have large results, where a write can share a kernel with what they need."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """A tensor in memory, as an argument of an operator that PyTorch runs."""
-
-    memory: Memory
-    sizes: tuple[Expr, ...]
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Extern:
-    """What a `Call` calls: the operator with places for tensors and expressions for numbers."""
-
-    node: Node
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -76,13 +60,31 @@ class Lowered:
     outputs: list[Any] = field(default_factory=list)
     lowered: Counter[str] = field(default_factory=Counter)
     called: Counter[str] = field(default_factory=Counter)  # with why
+    made_for: dict[Definition, Node | None] = field(default_factory=dict)
+    lazies: dict[Tensor, Lazy] = field(default_factory=dict)
+
+    def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
+        """The operators that became these definitions."""
+        found: set[Node] = set()
+        waiting = [self.made_for.get(definition) for definition in definitions]
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in found:
+                continue
+            found.add(node)
+            for tensor in tensors_in((node.args, node.kwargs)):
+                if self.lazies[tensor].memory is None:
+                    waiting.append(tensor.node)
+        called = {step.what.node for step in self.steps if isinstance(step, Call)}
+        return {node for node in found - called if not node.view and node.func is not None}
 
 
-def lower(function: Function, env: ShapeEnv) -> Lowered:
-    """The definitions and calls that compute a function."""
+def lower(function: Function, env: ShapeEnv, refused: Mapping[Node, str] | None = None) -> Lowered:
+    """The definitions and calls that compute a function. What is `refused` is called, for the
+    reason that is given."""
     wanted: set[Tensor] = set()
     while True:
-        attempt = _Lowerer(function, env, frozenset(wanted))
+        attempt = _Lowerer(function, env, frozenset(wanted), refused or {})
         done = attempt.run()
         if attempt.missed <= wanted:
             return done
@@ -90,20 +92,34 @@ def lower(function: Function, env: ShapeEnv) -> Lowered:
 
 
 class _Lowerer:
-    def __init__(self, function: Function, env: ShapeEnv, wanted: frozenset[Tensor]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        env: ShapeEnv,
+        wanted: frozenset[Tensor],
+        refused: Mapping[Node, str],
+    ) -> None:
         self.function = function
+        self.refused = refused
         self.nodes = alive(function)
         self.low = Lowering(
-            known=env.known, simplify=env.simplify, default_dtype=torch.get_default_dtype()
+            known=env.known,
+            simplify=env.simplify,
+            hint=lambda expr: int(env.hint_or(expr, 64)),
+            default_dtype=torch.get_default_dtype(),
         )
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
-        self.lazies: dict[Tensor, Lazy] = {}
         self.uses = Counter(t for node in self.nodes for t in tensors_in((node.args, node.kwargs)))
+        self.uses.update(w.of for w in function.outputs if isinstance(w, Window) and w.of)
         self.done = Lowered()
+        self.lazies = self.done.lazies
         self.steps: list[Step] = []
         self._taken = 0  # definitions that are among the steps
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
+        kept = frozenset(w.of for w in function.outputs if isinstance(w, Window) and w.of)
+        tools = (self._needed, self._take)
+        self.products = Products(self.low, self.lazies, wanted, kept, *tools)
 
     def run(self) -> Lowered:
         done = self.done
@@ -115,7 +131,6 @@ class _Lowerer:
             self._node(node)
         done.outputs = [self._output(out) for out in self.function.outputs]
         self._write_all()
-        self._take()
         done.steps = self.steps
         return done
 
@@ -133,9 +148,11 @@ class _Lowerer:
             return found
         return Lazy(found.sizes, found.type, _unreadable, 0, 1, found.memory)
 
-    def _take(self) -> None:
-        """New definitions become steps, in order."""
-        self.steps += self.low.definitions[self._taken :]
+    def _take(self, node: Node | None) -> None:
+        """New definitions, made for this node, become steps, in order."""
+        new = self.low.definitions[self._taken :]
+        self.steps += new
+        self.done.made_for.update(dict.fromkeys(new, node))
         self._taken = len(self.low.definitions)
 
     # ---- nodes
@@ -146,20 +163,24 @@ class _Lowerer:
             return
         if node.func is None:  # the value of some memory after a write
             self.lazies[node.results[0]] = self._stored(node)
+            self._take(node)
             return
         mark = len(self.low.definitions)
         try:
             if node.effect:
                 raise NotLowered("it has an effect")
+            if node in self.refused:
+                raise NotLowered(self.refused[node])
             made = self._by_rule(node)
         except NotLowered as reason:
             del self.low.definitions[mark:]
-            self._call(node, str(reason))
+            if not self._product(node):
+                self._call(node, str(reason))
             return
         for tensor, lazy in zip(node.results, made, strict=True):
             self.lazies[tensor] = self._settled(tensor, lazy)
         self.done.lowered[node.name] += 1
-        self._take()
+        self._take(node)
 
     def _stored(self, node: Node) -> Lazy:
         source, result = self.lazies[node.args[0]], node.results[0]
@@ -176,6 +197,8 @@ class _Lowerer:
         foreign = next((t.dtype for t in tensors if t.dtype not in BY_DTYPE), None)
         if foreign is not None:
             raise NotLowered(str(foreign))
+        if not all(map(computable, (*node.args, *node.kwargs.values()))):
+            raise NotLowered("a number that kernels don't compute")
         low = self.low
         low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
         kwargs = {name: self._lazy(value) for name, value in node.kwargs.items()}
@@ -207,13 +230,13 @@ class _Lowerer:
     def _joins_memory(self, lazy: Lazy) -> bool:
         """Whether an element is made of several that are stored, and not for others: what they are
         in can be freed, or overwritten, once the result is stored."""
-        if lazy.memory is not None or lazy.reads < 2:
+        rank = len(sized(lazy.sizes))
+        if lazy.memory is not None or lazy.reads < 2 or rank == 0:
             return False
-        places = probe(Definition("", lazy.sizes, (ZERO,) * len(lazy.sizes), lazy.type,
-                                  Computed(lazy.at))).places  # fmt: skip
-        needed = set(variables(len(sized(lazy.sizes))))
-        whole = {of for of, place in places if needed <= set(place.symbols)}
-        return len(whole) > 1 and any(of not in self.done.inputs for of in whole)
+        whole = Definition("", lazy.sizes, contiguous(lazy.sizes), lazy.type, Computed(lazy.at))
+        places = probe(whole).places
+        read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
+        return len(read) > 1 and any(of not in self.done.inputs for of in read)
 
     def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """A definition with the layout that the tensor has in eager PyTorch."""
@@ -244,7 +267,7 @@ class _Lowerer:
             if memory is None or memory.strides != source.strides:
                 # In memory it is a matter of strides.
                 self.lazies[source] = self._in_memory(source, lazy)
-                self._take()
+                self._take(source.node)
                 if result.dtype is source.dtype:
                     self._view(node)
                     return
@@ -256,14 +279,26 @@ class _Lowerer:
         """PyTorch runs it."""
         args = tuple(map(self._place, node.args))
         kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
-        self._take()
         prefix = f"r{len(self.steps)}"
         makes = tuple([self._given(t, f"{prefix}_{i}") for i, t in enumerate(node.results)])
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
-        finds = tuple([found.symbol for found in node.defines])
+        # A check of a number settles it too: nobody uses it before, as a place in memory maybe.
+        settled = [s for value in node.args if isinstance(value, Cond) for s in value.symbols]
+        finds = (*[found.symbol for found in node.defines], *settled)
         raises = _base_name(node.name) not in SURE
         self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds, raises))
         self.done.called[f"{node.name}: {why}"] += 1
+
+    def _product(self, node: Node) -> bool:
+        """PyTorch runs it, in other words, if it is a product of matrices."""
+        found = None if node in self.refused else self.products.find(node)
+        if found is None:
+            return False
+        self.steps.append(found.call)
+        self.lazies[node.results[0]] = found.result
+        self.returned[found.made] = node.results[0]
+        self.done.called[f"{node.name}: no rule"] += 1
+        return True
 
     def _place(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -280,6 +315,7 @@ class _Lowerer:
         if lazy.memory is None or lazy.memory.strides != tensor.strides:
             self.missed.update(_roots(tensor))
             lazy = self.lazies[tensor] = self.low.realize(lazy, tensor.strides)
+            self._take(tensor.node)
         memory = lazy.memory
         assert memory is not None
         return Place(memory, tensor.sizes, tensor.dtype)
@@ -297,7 +333,7 @@ class _Lowerer:
             assert lazy.memory is not None
             self.returned[lazy.memory.of] = out.of
         self.lazies[out.of] = lazy
-        self._take()
+        self._take(out.of.node)
         return (out, lazy.memory)
 
     def _write_all(self) -> None:
@@ -305,11 +341,12 @@ class _Lowerer:
         before, or from another place of the same, is computed first, and so is what may find that
         it has to raise."""
         values: dict[Definition, Lazy] = {}
+        nodes: dict[Definition, Node | None] = {}  # that made them
         for index, value in self.function.writes.items():
             target, lazy = self.done.inputs[index], self.lazies[value]
             assert target is not None
             if lazy.memory is None or lazy.memory.of is not target or not _laid_out_so(lazy, value):
-                values[target] = lazy
+                values[target], nodes[target] = lazy, value.node
         before: set[Definition] = set()
         for target, lazy in values.items():
             before.add(target)
@@ -322,8 +359,10 @@ class _Lowerer:
             )
             if moved or reads.faults:
                 values[target] = self.low.realize(lazy, contiguous(lazy.sizes))
+                self._take(nodes[target])
         for target, lazy in values.items():
             self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
+            self._take(nodes[target])
 
 
 def _is(given: Any) -> bool:

@@ -20,20 +20,22 @@ import torch
 from torch import fx
 from torch.autograd import forward_ad
 
-from pliant.base.checks import assume, check, forbid
+from pliant.base import checks
 from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
+from pliant.fake.rules import MASKS
 from pliant.fake.tensor import Fake, make
+from pliant.graph import autocast
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Found, Function, Node, Tensor, Window
 from pliant.graph.scatter import memory_of, overlap, overlaps_itself, written_back
 from pliant.graph.values import Alias, NotRecorded, Values, item_of, results_in
 from pliant.graph.whole import Whole, on_new_memory, write_whole
-from pliant.ops.lowering import RULES, contiguous, float_bits
+from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
-from pliant.sym.floats import FloatExpr
+from pliant.sym.floats import FloatExpr, float_bits
 from pliant.sym.frozen import SYMBOLS, FrozenEnv, Layout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
@@ -43,13 +45,12 @@ _OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 
 def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Function:
     """The functional graph of a captured one."""
-    if torch._C._is_any_autocast_enabled():
-        raise NotRecorded("autocast")
     if forward_ad._current_level >= 0:
         raise NotRecorded("forward-mode differentiation")
     recorder = Recorder(FrozenEnv(shapes.env))
     try:
-        return _Run(gm, recorder, shapes, examples).run()
+        with autocast.undone():
+            return _Run(gm, recorder, shapes, examples).run()
     except _OPEN as error:
         raise NotRecorded(f"{type(error).__name__}: {error}") from error
     finally:
@@ -69,6 +70,8 @@ class Recorder(Values):
             {name: self._owned_one(value) for name, value in kwargs.items()},
         )
         op = describe(func)
+        if func.namespace != "aten" and autocast.enabled():
+            raise NotRecorded(f"{op.name} under autocast")
         return _RECORD[op.kind](self, op, args, kwargs)
 
     def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -180,8 +183,7 @@ class Recorder(Values):
         target = targets[0]
         if overlaps_itself(target.size(), target.stride()):
             raise NotRecorded(f"{op.name} writes to one place several times")
-        read = () if op.name in READS_FIRST else results_in(args)
-        if any(self._shares(t, (target,)) and overlap(t, target) for t in read):
+        if self._reads_what_it_writes(op, target, args):
             raise NotRecorded(f"{op.name} reads what it writes")
         before = (target.size(), target.stride())
         if op.name in COPIES:
@@ -196,6 +198,14 @@ class Recorder(Values):
         if (target.size(), target.stride()) != before:
             raise NotRecorded(f"{op.name} changes the shape of what it writes to")
         return target if len(op.returned) == 1 else None
+
+    def _reads_what_it_writes(self, op: Op, target: Fake, args: tuple[Any, ...]) -> bool:
+        if op.name in READS_FIRST or (op.name == "aten.index_put_.default" and _fills(args)):
+            return False
+        elementwise = torch.Tag.pointwise in op.func.tags or op.name in COPIES
+        in_place = op.func._schema.name.endswith("_") and args[0] is target
+        read = results_in(args[1:] if in_place else args)
+        return any(self._shares(t, (target,)) and overlap(t, target, elementwise) for t in read)
 
     def _computed(
         self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -302,7 +312,14 @@ class Recorder(Values):
 
 
 # Operators that write and read the same memory, which eager PyTorch does in the right order.
-READS_FIRST: Final = frozenset(("aten.fill_.Tensor", "aten.index_put_.default"))
+READS_FIRST: Final = frozenset(("aten.fill_.Tensor",))
+
+
+def _fills(args: tuple[Any, ...]) -> bool:
+    """Whether places in a mask get a number, which eager PyTorch reads first."""
+    masks = all(index is None or index.dtype in MASKS for index in args[1])
+    return masks and not args[2].dim() and not any(args[3:])
+
 
 _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any]], Any]]] = {
     Kind.FUNCTIONAL: Recorder.record_functional,
@@ -373,6 +390,7 @@ class _Run:
         self.inputs: list[fx.Node] = []
         self.switched = False  # the grad mode, somewhere
         self.grad = torch.is_grad_enabled()
+        self.autocast = autocast.state()
         self.graded = any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples)
 
     def run(self) -> Function:
@@ -395,8 +413,12 @@ class _Run:
                     self.env[node] = _STEPS[node.op](self, node)
                     if not node.users:  # it is there because it may raise
                         self.recorder.keep_from(first)
-        if self.grad is not torch.is_grad_enabled():
-            raise NotRecorded("a change of the grad mode that lasts")
+            if self.autocast != autocast.state():  # which the guards of `with` keep too
+                raise NotRecorded("a change of autocast that lasts")
+        if self.grad is not torch.is_grad_enabled():  # it lasts
+            switch = Node("pliant.grad_mode", torch._C._set_grad_enabled, (self.grad,), {})
+            switch.effect = True
+            self.recorder.function.nodes.append(switch)
         (output,) = nodes[-1].args
         self.recorder.function.outputs = [self._returned(item) for item in output]
         return self.recorder.function
@@ -479,6 +501,9 @@ class _Run:
     def _set_grad(self, node: fx.Node) -> None:
         self.grad, self.switched = bool(node.args[0]), True
 
+    def _switch_autocast(self, node: fx.Node) -> None:
+        autocast.switch(node.target, node.args, node.kwargs)
+
     def _check(self, node: fx.Node) -> None:
         """Something about data that has to hold, or else an exception."""
         condition, text = self._args(node.args)
@@ -489,9 +514,15 @@ class _Run:
         name = f"pliant.{getattr(node.target, '__name__', 'check')}"
         expr = self.recorder.number(condition)
         if expr.value is not True:
-            made = Node(name, node.target, (expr, text), {}, effect=True)
-            self.recorder.function.nodes.append(made)
+            self.recorder.check(expr, text, name, node.target)
             self.recorder.env.checked(expr)
+
+    def _check_truth(self, node: fx.Node) -> None:
+        """The same of what a tensor holds."""
+        tensor, wanted, text = self._args(node.args)
+        given = (self.recorder.given(tensor), wanted, text)
+        made = Node("pliant.check_truth", checks.check_truth, given, {}, effect=True)
+        self.recorder.function.nodes.append(made)
 
     def _returned(self, node: Any) -> Any:
         value = self.env[node]
@@ -536,9 +567,13 @@ _STEPS: Final[dict[str, Callable[[_Run, fx.Node], Any]]] = {
 _SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
     torch._C._set_grad_enabled: _Run._set_grad,
     builtins.getattr: _Run._getattr,
-    check: _Run._check,
-    forbid: _Run._check,
-    assume: _Run._check,
+    **dict.fromkeys(autocast.SWITCHES, _Run._switch_autocast),
+    checks.check_truth: _Run._check_truth,
+    **dict.fromkeys(
+        (checks.check, checks.check_index, checks.check_value, checks.check_type)
+        + (checks.check_not_implemented, checks.check_assertion, checks.forbid, checks.assume),
+        _Run._check,
+    ),
 }
 
 

@@ -7,7 +7,6 @@ operator of ATen. For everything else PyTorch has one that takes strides.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -53,25 +52,48 @@ def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
     return False
 
 
-def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two views of the same memory share a part of it, at the sizes that they have now, but
-    are not the same; eager PyTorch refuses to compute one from the other."""
-    one, other = _extent(a), _extent(b)
-    if one is None or other is None or one == other:
+def overlap(a: torch.Tensor, b: torch.Tensor, elementwise: bool) -> bool:
+    """Whether two views of the same memory share a part of it, at the sizes that they have now;
+    eager PyTorch refuses to compute one from the other, or does so in an order of its own. An
+    `elementwise` operator may have the very elements that it writes as an argument."""
+    one, other = _place(a), _place(b)
+    if one is None or other is None:
         return False
-    return bool(one[0] <= other[1] and other[0] <= one[1])
+    if one == other:
+        return not elementwise
+    steps = {}
+    for way, (_, dims, _) in enumerate((one, other)):
+        for stride, size in dims:
+            reach = steps.setdefault(stride, [0, 0])
+            reach[way] += size - 1
+    rest = sorted(((stride, *reach) for stride, reach in steps.items()), reverse=True)
+    return _meets(other[0] - one[0], rest)
 
 
-def _extent(t: torch.Tensor) -> tuple[Any, ...] | None:
-    """The places of the first and the last element, and the strides, of a tensor without gaps."""
+_Place = tuple[int, list[tuple[int, int]], list[int]]
+
+
+def _place(t: torch.Tensor) -> _Place | None:
+    """Where the first element is, the stride and size of each dimension that has several, and all
+    of the strides: PyTorch does not see that two tensors are the same if any of them differ."""
     sizes, strides = [hint(n) for n in t.size()], [hint(n) for n in t.stride()]
     first = hint(t.storage_offset())
     if None in (*sizes, *strides, first) or 0 in sizes:
         return None
-    reach = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    if reach + 1 != math.prod(sizes):
-        return None
-    return (first, first + reach, *strides)
+    several = [(stride, size) for stride, size in zip(strides, sizes) if stride and size != 1]
+    return first, several, strides
+
+
+def _meets(distance: int, rest: list[tuple[int, int, int]]) -> bool:
+    """Whether some element of one lies `distance` behind some element of the other; each of `rest`
+    is a stride, and how many steps of it the one and the other can take at most."""
+    if not rest:
+        return distance == 0
+    (stride, most, back), *inner = rest
+    ahead, behind = (sum(step[0] * step[way] for step in inner) for way in (1, 2))
+    least = max(-back, -((ahead - distance) // stride))
+    last = min(most, (distance + behind) // stride)
+    return any(_meets(distance - stride * n, inner) for n in range(least, last + 1))
 
 
 def _number(recorder: Any, value: Any) -> Any:
@@ -89,13 +111,15 @@ def memory_of(recorder: Any, alias: Any, view: Any) -> Any:
         raise Undecided("as_strided, of another dtype")
     first = window.offset - base.offset
     known = recorder.env.known
-    if not (known(ge(first, 0)) and known(le(first + _reach(window), _reach(base)))):
+    inside = [ge(first, 0), le(first + _reach(window), _reach(base))]
+    inside += [ge(size, 1) for size in base.sizes]  # nothing reaches anywhere in an empty one
+    if not all(map(known, inside)):
         raise Undecided("as_strided, maybe beyond the tensor")
     return alias
 
 
 def _reach(t: Any) -> Expr:
-    """From the first element to the last."""
+    """From the first element to the last, if there are any."""
     return sum_of([mul(size - 1, stride) for size, stride in zip(t.sizes, t.strides)])
 
 

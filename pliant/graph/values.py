@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 
+from pliant.base.checks import check
 from pliant.base.values import dataclass
 from pliant.fake.calls import is_number
 from pliant.fake.op import Op
 from pliant.fake.tensor import Fake
 from pliant.fake.world import World
 from pliant.graph.ir import Found, Function, Node, Scalar, Tensor
+from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
+from pliant.sym.floats import FloatExpr, float_bits
 from pliant.sym.frozen import FrozenEnv
 from pliant.sym.node import SYMBOLIC, from_torch
 
@@ -65,6 +68,16 @@ class Values(World):
         self._quiet = 0
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
+        env.demand = self.check
+
+    def check(
+        self, condition: Cond, text: str, name: str = "pliant.check", function: Any = check
+    ) -> None:
+        """Have it tested when the code runs."""
+        symbols = [float_bits(s) if isinstance(s, FloatExpr) else s for s in condition.symbols]
+        if not self.known.issuperset(symbols):
+            raise NotRecorded(f"{condition} is asked too early")
+        self.function.nodes.append(Node(name, function, (condition, text), {}, effect=True))
 
     def forget(self) -> None:
         self._aliases.clear()
@@ -77,10 +90,11 @@ class Values(World):
             raise NotRecorded("a conjugate or negative view")
         if fake.device.type != "cpu":
             raise NotRecorded(f"a tensor on {fake.device}")
+        sizes, strides = self.numbers(fake.size()), self.numbers(fake.stride())
         offset = self.number(fake.storage_offset())
-        return Tensor(
-            self.numbers(fake.size()), self.numbers(fake.stride()), offset, fake.dtype, node
-        )
+        if any(isinstance(s, FloatExpr) for n in (*sizes, *strides, offset) for s in n.symbols):
+            raise NotRecorded("a size that is computed from floats")
+        return Tensor(sizes, strides, offset, fake.dtype, node)
 
     def numbers(self, values: Sequence[Any]) -> tuple[Expr, ...]:
         return tuple([self.number(value) for value in values])
@@ -152,8 +166,11 @@ class Values(World):
         return len(self.function.nodes), len(self._aliases), len(self._items)
 
     def take_back(self, mark: tuple[int, int, int]) -> bool:
-        """Whether that was possible: not if memory that was there before was written to."""
+        """Whether that was possible: not if memory that was there before was written to, or a
+        check is relied on."""
         gone = set(self.function.nodes[mark[0] :])
+        if any(node.func is check for node in gone):
+            return False
         known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
         if any(alias.base.value.node in gone for alias in known):
             return False

@@ -14,6 +14,7 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.fake.tensor import Fake
+from pliant.graph import autocast
 from pliant.graph.ir import Node
 
 
@@ -42,6 +43,8 @@ def write_whole(
     recorder: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Write down the call; NotImplemented if it does more than to make new tensors."""
+    if autocast.enabled():  # when the code runs, it may not be
+        return NotImplemented
     # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
     with recorder.quietly(), torch._C._ForceDispatchKeyGuard(*recorder.above):
         told = recorder.run(function, args, kwargs)

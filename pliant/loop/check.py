@@ -170,7 +170,7 @@ class _Checker:
         buffer = value.buffer
         if buffer is None:
             return
-        if buffer not in self.kernel.buffers:
+        if buffer not in (*self.kernel.buffers, *self.kernel.own):
             yield f"{buffer.name} is not a buffer of the kernel"
         if value.type is not buffer.type:
             yield f"{buffer.name} has type {buffer.type}"

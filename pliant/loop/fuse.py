@@ -37,7 +37,7 @@ class Call:
     reads: tuple[Definition, ...]
     makes: tuple[Definition, ...]
     what: Any = None
-    finds: tuple[Expr, ...] = ()  # symbols whose value it tells
+    finds: tuple[Any, ...] = ()  # symbols whose value it tells, or says something about
     raises: bool = True  # it may, depending on data
 
 

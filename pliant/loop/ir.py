@@ -171,6 +171,13 @@ REDUCTIONS: Final = frozenset(
 )
 MEMORY: Final = frozenset({Op.LOAD, Op.STORE})
 STATEMENTS: Final = frozenset({Op.STORE, Op.CARRY})  # without a result
+
+# Roughly how many instructions an operation needs, where it is not one.
+WEIGHT: Final = dict.fromkeys(
+    (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
+    + (Op.SIGMOID, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD),
+    20,
+)
 INDEXED: Final = MEMORY | {Op.IOTA, Op.AS_INDEX}
 
 SAME: Final = "same"
@@ -241,12 +248,14 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """Memory that a kernel is given. An index counts elements from `base`."""
+    """Memory that a kernel is given. An index counts elements from `base`. Memory of its own has a
+    size, in elements."""
 
     name: str
     type: Type
     access: Access
     base: Expr
+    size: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,12 +293,14 @@ Statement = Value | Loop
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A function of sizes and buffers. The sizes are symbols; they are at least 0."""
+    """A function of sizes and buffers. The sizes are symbols; they are at least 0. `own` is memory
+    that it takes for the time it runs: what is in it is gone after an iteration of the grid."""
 
     name: str
     sizes: tuple[Expr, ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
+    own: tuple[Buffer, ...] = ()
 
     @property
     def grid(self) -> tuple[Loop, ...]:

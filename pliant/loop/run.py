@@ -53,6 +53,10 @@ class _Machine:
         self.seen: dict[Value, list[tuple[Number, ...]]] = {}  # what a reduction is of
         self.carried: dict[Value, Number] = {}  # to the next iteration
         self.memory = dict(zip(kernel.buffers, buffers, strict=True))
+        for buffer in kernel.own:
+            assert buffer.size is not None
+            size = max(0, evaluate(buffer.size, self.symbols))
+            self.memory[buffer] = torch.zeros(size, dtype=buffer.type.dtype)
 
     def block(self, body: tuple[Statement, ...], kind: Kind | None = None) -> None:
         for item in body:

@@ -22,6 +22,7 @@ def show(kernel: Kernel) -> str:
     for buffer in kernel.buffers:
         offset = "" if buffer.base.value == 0 else f" from {buffer.base}"
         memory.append(f"{buffer.name}: {buffer.type} {buffer.access.value}{offset}")
+    memory += [f"{buffer.name}: {buffer.type} own[{buffer.size}]" for buffer in kernel.own]
     head = f"kernel {kernel.name}({', '.join(given)}; {', '.join(memory)})"
     names: Names = {}
     return "\n".join([head, *_lines(kernel.body, names, "  ")])

@@ -1,7 +1,9 @@
 """Loops in blocks, where one tensor runs along memory in one loop and another in another.
 
 The one idea: in `y[i, j] = x[j, i]` each row of y touches every row of x. In blocks of `SIDE` times
-`SIDE` elements, what was loaded for one row of the block is still there for the next.
+`SIDE` elements, what was loaded for one row of the block is still there for the next. `MANY` blocks
+follow each other along the rows of x: memory is read in pieces that are long enough for the
+machine to see what comes next, which it can't across rows.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum, substitute, symbo
 
 SIDE: Final = 16
 """Elements on each side of a block: the lanes of the widest registers."""
+MANY: Final = 16
 
 
 def tile(kernel: Kernel) -> Kernel:
@@ -50,16 +53,20 @@ def _large(loop: Loop) -> bool:
 
 
 def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
-    """Blocks of both loops, then the rows and columns of a block."""
-    first, second = symbol(f"{outer.var}b"), symbol(f"{inner.var}b")
+    """Many blocks of the outer loop, for each of the inner one; then the rows and columns of a
+    block."""
+    many, block = symbol(f"{outer.var}m"), symbol(f"{outer.var}b")
+    first, second = many * MANY + block, symbol(f"{inner.var}b")
     row, column = symbol(f"{outer.var}e"), symbol(f"{inner.var}e")
     where = {outer.var: first * SIDE + row, inner.var: second * SIDE + column}
     body = _moved(inner.body, where)
     columns = Loop(column, minimum(inner.extent - second * SIDE, SIDE), Kind.PARALLEL, body)
     rows = Loop(row, minimum(outer.extent - first * SIDE, SIDE), Kind.SERIAL, (columns,))
+    left = ceildiv(outer.extent, SIDE) - many * MANY
+    blocks = Loop(block, minimum(left, MANY), Kind.SERIAL, (rows,))
     return [
-        Loop(first, ceildiv(outer.extent, SIDE), Kind.PARALLEL, ()),
-        Loop(second, ceildiv(inner.extent, SIDE), Kind.PARALLEL, (rows,)),
+        Loop(many, ceildiv(outer.extent, SIDE * MANY), Kind.PARALLEL, ()),
+        Loop(second, ceildiv(inner.extent, SIDE), Kind.PARALLEL, (blocks,)),
     ]
 
 

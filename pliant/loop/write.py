@@ -28,6 +28,7 @@ from pliant.loop.fuse import (
     variables,
 )
 from pliant.loop.ir import Access, Kernel, Kind, Op, Value
+from pliant.loop.keep import keep
 from pliant.loop.tile import tile
 from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum
 
@@ -86,7 +87,7 @@ class _Writer:
                 self._store_columns(self.stored)
             else:
                 self._rounds()
-        return Written(tile(collapse(self.body.kernel())), tuple(self.body.memory))
+        return Written(keep(tile(collapse(self.body.kernel())), self.hint), tuple(self.body.memory))
 
     def _access(self) -> dict[Definition, Access]:
         """A member that is stored is never read back, unless it overwrites something."""
@@ -146,10 +147,27 @@ class _Writer:
         places = variables(len(sizes), first)
         steps = [self._steps(var) for var in places]
         order = sorted(range(len(sizes)), key=lambda i: steps[i], reverse=True)
+        if len(order) > 2:
+            order[:-1] = self._as_read(order[:-1], places)
         found: dict[int, Expr] = {}
         for i in order:
             found[i] = stack.enter_context(self.body.loop(sizes[i], kind))
         return tuple([found[i] for i in range(len(sizes))])
+
+    def _as_read(self, order: list[int], places: Sequence[Expr]) -> list[int]:
+        """Loops outside the innermost one in the order in which memory is read, if all that is read
+        agrees: what is read is waited for, what is stored is not."""
+        wanted = {places[i] for i in order}
+        found = set()
+        for reads in self.group.reads.values():
+            for of, place in reads.places:
+                if of in self.group.reads:  # in registers
+                    continue
+                steps = {i: step(place, places[i]) for i in order}
+                if wanted <= place.symbols and None not in steps.values():
+                    far = {i: self.hint(by) for i, by in steps.items() if by is not None}
+                    found.add(tuple(sorted(order, key=lambda i: far[i], reverse=True)))
+        return list(found.pop()) if len(found) == 1 else order
 
     def _steps(self, var: Expr) -> tuple[int, ...]:
         """How far apart in memory neighbours are: in what is stored, else in what is read."""
@@ -224,7 +242,7 @@ class _Writer:
             self.body.write(member, member.place(self._index(member)), value)
 
 
-CHUNK: Final = 512
+CHUNK: Final = 2048
 """Elements of a row that is all there is to share among threads."""
 
 

@@ -35,8 +35,8 @@ from pliant.loop.ir import Op, Value
 from pliant.loop.types import BY_DTYPE, HALF, INTEGER, Type, wrapped
 from pliant.ops.lazy import At, Lazy, Memory, in_memory
 from pliant.sym.cond import Cond
-from pliant.sym.expr import ONE, ZERO, Expr, if_else, symbol
-from pliant.sym.floats import FloatExpr
+from pliant.sym.expr import ONE, ZERO, Expr, if_else
+from pliant.sym.floats import FloatExpr, float_bits
 
 Number = int | float | bool | Expr | FloatExpr | Cond
 Rule = Callable[..., Any]
@@ -97,6 +97,7 @@ class Lowering:
     results: tuple[Meta, ...] = ()
     known: Callable[[Cond], bool | None] = lambda cond: cond.value  # what is known of sizes
     simplify: Callable[[Expr], Expr] = lambda expr: expr
+    hint: Callable[[Expr], int] = lambda expr: expr.value or 64  # a size to expect
     default_dtype: torch.dtype = torch.float32
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -270,6 +271,17 @@ def constant(b: Body, x: int | float | bool, t: Type) -> Value:
     return b.constant(float(x), t)
 
 
+def computable(x: Any) -> bool:
+    """Whether kernels can compute this argument, if it is a number: of floats only the simplest."""
+    if isinstance(x, (list, tuple)):
+        return all(map(computable, x))
+    if isinstance(x, FloatExpr) and x.op in (*_FLOAT_OPS, "to_float"):
+        return all(map(computable, x.args))
+    if isinstance(x, Expr | Cond):
+        return not any(isinstance(s, FloatExpr) for s in x.symbols)
+    return not isinstance(x, FloatExpr) or x.op in ("fsymbol", "float")
+
+
 def float_value(b: Body, x: Any) -> Value:
     """A symbolic float as f64. The value of a symbol is passed among the sizes, as its bits."""
     if isinstance(x, Expr):
@@ -280,15 +292,7 @@ def float_value(b: Body, x: Any) -> Value:
         return float_value(b, x.args[0])
     if x.op == "fsymbol":
         return b.bitcast(b.iota(float_bits(x)), Type.F64)
-    op = _FLOAT_OPS.get(x.op)
-    if op is None:
-        raise NotLowered(f"the number {x}")
-    return b(op, *[float_value(b, arg) for arg in x.args])
-
-
-def float_bits(x: FloatExpr) -> Expr:
-    """The integer symbol that stands for the bits of a float symbol."""
-    return symbol(f"bits_{x.args[0]}")
+    return b(_FLOAT_OPS[x.op], *[float_value(b, arg) for arg in x.args])
 
 
 _FLOAT_OPS: Final = {

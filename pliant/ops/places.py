@@ -115,8 +115,7 @@ def position(
     outside = b(Op.OR, b(Op.LT, chosen, nothing), b(Op.GE, chosen, n))
     b.fault(outside)
     if low.known(ge(size, 1)):
-        last = b.iota(size - 1)
-        return b.as_index(b(Op.MAXIMUM, nothing, b(Op.MINIMUM, chosen, last))), None
+        return b.as_index(b(Op.SELECT, outside, nothing, chosen)), None
     return b.as_index(chosen), b(Op.NOT, outside)
 
 

@@ -31,12 +31,18 @@ from pliant.ops.lowering import (
     unsqueezed,
 )
 from pliant.sym.cond import ne0
-from pliant.sym.expr import ONE, Expr, product_of
+from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv, product_of
 
 Then = Callable[[Body, Value], Value]
 
 COMPUTE_AGAIN_UP_TO: Final = 16
 """What costs more operations is kept in memory where all of it is needed several times."""
+
+SHARED_FROM: Final = 1 << 16
+PARTS: Final = 32
+PART: Final = 256
+"""From so many elements on, threads share the work of reducing all of them to one number: there are
+about so many parts, of so many elements at least, whatever the number of threads."""
 
 NOT_REDUCED: Final = frozenset({Type.U16, Type.U32, Type.U64})  # eager PyTorch has few of them
 
@@ -65,7 +71,47 @@ def reduced(
         raise NotLowered(f"a reduction of {x.type}")
     if not x.sizes:
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
+    if args is None and _is_total(x, dims) and low.hint(count(x, dims)) >= SHARED_FROM:
+        x, parts = _in_parts(low, x)
+        if parts:
+            rest = [d for d in range(len(x.sizes)) if d not in parts]
+            x, kept = low.reduce(op, x, rest), (ONE,) * len(dims)
+            total = low.reduce(op, x, range(len(x.sizes)), False, then, type)
+            return unsqueezed(total, kept) if keepdim else total
     return low.reduce(op, x, dims, keepdim, then, type, args)
+
+
+def _is_total(x: Lazy, dims: Sequence[int]) -> bool:
+    return all(d in dims or size is ONE for d, size in enumerate(x.sizes))
+
+
+def _in_parts(low: Lowering, x: Lazy) -> tuple[Lazy, list[int]]:
+    """The tensor, and the dimensions whose elements can be reduced each for itself, by a thread of
+    its own, before what comes out is: none if the others are too small. One long row is several
+    shorter ones if its size is known."""
+    large = [d for d, size in enumerate(x.sizes) if size is not ONE]
+    if len(large) == 1:
+        x, large = _in_rows(x, large[0]), [0, 1]
+    for last in range(1, len(large)):
+        inner = low.hint(product_of([x.sizes[d] for d in large[last:]]))
+        outer = low.hint(product_of([x.sizes[d] for d in large[:last]]))
+        if outer >= PARTS or last + 1 == len(large):
+            return x, large[:last] if inner >= PART else []
+    return x, []
+
+
+def _in_rows(x: Lazy, dim: int) -> Lazy:
+    """One dimension as two."""
+    size = x.sizes[dim].value or 0
+    rows = next((n for n in range(PARTS, 4 * PARTS) if size and size % n == 0), 1)
+    width = floordiv(x.sizes[dim], rows)
+
+    def at(b: Body, index: Index) -> Value:
+        place = [ZERO] * len(x.sizes)
+        place[dim] = index[0] * width + index[1]
+        return x.at(b, tuple(place))
+
+    return Lazy((as_expr(rows), width), x.type, at, x.cost, x.reads)
 
 
 def rounded(type: Type) -> Then:
@@ -330,9 +376,9 @@ def moments(
         return b(Op.DIV, total, number(b, many, total.type))
 
     x = again(low, x)
-    center = low.reduce(Op.SUM, x, dims, False, divided)
+    center = reduced(low, Op.SUM, x, dims, False, divided)
     squares = low.map(_squared_distance, x.type, x, with_ones(center, x.sizes, dims))
-    return center, low.reduce(Op.SUM, squares, dims, False, then, type)
+    return center, reduced(low, Op.SUM, squares, dims, False, then, type)
 
 
 def _squared_distance(b: Body, v: Value, center: Value) -> Value:

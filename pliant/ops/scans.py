@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from pliant.loop.define import Body, Index, Scan, Scanned
 from pliant.loop.ir import Op, Value
-from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
+from pliant.loop.types import FLOAT, HALF, INTEGER, Type, largest, smallest
 from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, computed_in, lowers
 from pliant.ops.places import normal_dim, usual
@@ -27,6 +28,9 @@ SERIAL_COST: Final = 6
 element at a time."""
 
 State = tuple[Value, ...]
+Start = Callable[[Body], State]
+Step = Callable[[Body, State, Value, Index], State]
+Finish = Callable[[Body, State], Value]
 
 
 def wide(t: Type) -> Type:
@@ -40,11 +44,15 @@ def scanned(
     low: Lowering,
     x: Lazy,
     dim: int,
-    start: Callable[[Body], State],
-    step: Callable[[Body, State, Value, Index], State],
-    *then: Callable[[Body, State], Value],
+    start: Start,
+    step: Step,
+    *then: Finish,
 ) -> list[Lazy]:
     """A result for each of `then`, which make elements of the states along the dimension."""
+    if not x.sizes:
+        return [low.map(lambda b, v: v, x.type, x, cost=0)]
+    if x.sizes[dim] is ONE:  # nothing to go along
+        return [_first_step(low, x, start, step, finish) for finish in then]
     source = _ready(low, x, dim)
 
     def go(b: Body, state: State, index: Index) -> State:
@@ -58,7 +66,14 @@ def scanned(
     return found
 
 
-def _finished(finish: Callable[[Body, State], Value]) -> Callable[[Body, State, Index], Value]:
+def _first_step(low: Lowering, x: Lazy, start: Start, step: Step, finish: Finish) -> Lazy:
+    def at(b: Body, index: Index) -> Value:
+        return finish(b, step(b, start(b), x.at(b, index), index))
+
+    return replace(low.generate(x.sizes, low.result.type, at, x.cost + 2), reads=x.reads)
+
+
+def _finished(finish: Finish) -> Callable[[Body, State, Index], Value]:
     return lambda b, state, index: finish(b, state)
 
 
@@ -76,8 +91,6 @@ def _accumulated(low: Lowering, op: Op, x: Lazy, dim: int, first: int) -> Lazy:
     if usual(result) is Type.BOOL:
         raise NotLowered("a running sum of bools")
     x, dim, state = low.cast(x, result), normal_dim(dim, len(x.sizes)), wide(result)
-    if not x.sizes or x.sizes[dim] is ONE:
-        return low.map(lambda b, v: v, x.type, x, cost=0)
 
     def start(b: Body) -> State:
         return (b.constant(first if state is Type.I64 else float(first), state),)
@@ -107,42 +120,69 @@ def _extreme_so_far(low: Lowering, x: Lazy, dim: int, better: Op) -> list[Lazy]:
     usual(x.type)
     dim, t = normal_dim(dim, len(x.sizes)), x.type
     working = Type.U8 if t is Type.BOOL else computed_in(t)
+    if working in FLOAT and not any(size is not ONE for size in x.sizes[dim + 1 :]):
+        # Its branches are rarely taken, and take less time than choices that are always made.
+        raise NotLowered("extremes of floats along the last dimension: PyTorch is faster")
     if not x.sizes or x.sizes[dim] is ONE:
         first = low.lazy(0, Type.I64)
         positions = low.map(lambda b, v, i: i, Type.I64, x, first, cost=0)
         return [low.map(lambda b, v: v, t, x, cost=0), positions]
-    worst = _worst(working, better)
+    start, step, finish = _extremes(working, better, dim)
+    return scanned(low, x, dim, start, step, lambda b, state: finish(b, state, t), _where_extreme)
+
+
+def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[..., Value]]:
+    """The state: the best number, where it is, and of floats, where the last nan is (or -1). Each
+    of them is one choice from element to element, and that is what the loop waits for."""
 
     def start(b: Body) -> State:
-        return b.constant(worst, working), b.constant(0, Type.I64)
+        first = b.constant(_worst(t, better), t), b.constant(0, Type.I64)
+        return (*first, b.constant(-1, Type.I64)) if t in FLOAT else first
 
     def step(b: Body, old: State, value: Value, index: Index) -> State:
-        best, where = old
-        value = b.cast(value, working)
-        take = b(better, value, best)
-        if working.kind == "float":
-            take = b(Op.OR, take, b(Op.ISNAN, value))
-        return b(Op.SELECT, take, value, best), b(Op.SELECT, take, b.iota(index[dim]), where)
+        value, best, here = b.cast(value, t), old[0], b.iota(index[dim])
+        stays = b(better, best, value)
+        new = b(Op.SELECT, stays, best, value), b(Op.SELECT, stays, old[1], here)
+        return (*new, b(Op.SELECT, b(Op.ISNAN, value), here, old[2])) if t in FLOAT else new
 
-    return scanned(
-        low, x, dim, start, step, lambda b, new: b.cast(new[0], t), lambda b, new: new[1]
-    )
+    def finish(b: Body, state: State, result: Type) -> Value:
+        if t not in FLOAT:
+            return b.cast(state[0], result)
+        bits = Type.I32 if t is Type.F32 else Type.I64
+        known = b(Op.LT, state[2], b.constant(0, Type.I64))
+        number = b.bitcast(state[0], bits)
+        found = b(Op.SELECT, known, number, b.constant(_NAN[bits], bits))
+        if result is not Type.BF16:
+            return b.cast(b.bitcast(found, t), result)
+        upper = b(Op.SHR, found, b.constant(16, bits))  # the others are 0: it was a half
+        return b.bitcast(b.cast(upper, Type.I16), result)
+
+    return start, step, finish
+
+
+_NAN: Final = {Type.I32: 0x7FC00000, Type.I64: 0x7FF8000000000000}
+
+
+def _where_extreme(b: Body, state: State) -> Value:
+    if len(state) == 2:
+        return state[1]
+    return b(Op.SELECT, b(Op.LT, state[2], b.constant(0, Type.I64)), state[1], state[2])
 
 
 def _worst(t: Type, better: Op) -> Any:
     if t in INTEGER:
-        return smallest(t) if better is Op.GE else largest(t)
-    return -math.inf if better is Op.GE else math.inf
+        return smallest(t) if better is Op.GT else largest(t)
+    return -math.inf if better is Op.GT else math.inf
 
 
 @lowers("aten.cummax.default")
 def cummax(low: Lowering, x: Lazy, dim: int) -> list[Lazy]:
-    return _extreme_so_far(low, x, dim, Op.GE)
+    return _extreme_so_far(low, x, dim, Op.GT)
 
 
 @lowers("aten.cummin.default")
 def cummin(low: Lowering, x: Lazy, dim: int) -> list[Lazy]:
-    return _extreme_so_far(low, x, dim, Op.LE)
+    return _extreme_so_far(low, x, dim, Op.LT)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -154,8 +194,6 @@ def logcumsumexp(low: Lowering, x: Lazy, dim: int) -> Lazy:
     dim, t = normal_dim(dim, len(x.sizes)), x.type
     if t.kind != "float":
         raise NotLowered(f"of {t}")
-    if not x.sizes or x.sizes[dim] is ONE:
-        return low.map(lambda b, v: v, t, x, cost=0)
     state = wide(t)
 
     def start(b: Body) -> State:

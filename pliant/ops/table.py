@@ -11,4 +11,5 @@ from pliant.ops import (  # noqa: F401  # noqa: F401
     reductions,
     resampling,
     scans,
+    scattering,
 )

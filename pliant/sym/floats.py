@@ -25,6 +25,7 @@ from pliant.sym.expr import (
     evaluate,
     integer,
     intern_node,
+    symbol,
 )
 
 
@@ -229,3 +230,8 @@ _PLAIN = """to_float fadd fsub fmul truediv ffloordiv fmod fpow fneg fabs fmin f
 fif"""
 FLOAT_OPS: Final = (*_PLAIN.split(), *["math." + name for name in MATH])
 BUILD.update({op: _builder(op) for op in FLOAT_OPS})
+
+
+def float_bits(x: FloatExpr) -> Expr:
+    """The integer symbol that stands for the bits of a float symbol."""
+    return symbol(f"bits_{x.args[0]}")

@@ -6,7 +6,7 @@ they say; a question to which that is no answer is an error to those who ask, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pliant.base.position import Position
@@ -27,12 +27,14 @@ class Undecided(Exception):
 class FrozenEnv(ShapeEnv):
     """A ShapeEnv that answers from facts alone: what guards say, and what was `checked` so far.
     What is computed from data has the symbol that it had in the capture: `expected` are those that
-    come next."""
+    come next, and what an operation demands of them, or of floats, is told to `demand`, to be
+    checked when the code runs."""
 
     def __init__(self, env: ShapeEnv) -> None:
         super().__init__(env.policy, duck=False)
         self.restore(env.snapshot())
         self.expected: list[Any] = []
+        self.demand: Callable[[Cond, str], None] | None = None
         self.facts = Facts(self._rank)
         for s, info in self.symbols.items():
             if isinstance(s, Expr):
@@ -57,14 +59,22 @@ class FrozenEnv(ShapeEnv):
                 self.facts.learn(left[0])
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
-        raise Undecided(f"{asker} asks whether {cond}")
+        if self.demand is None or not any(isinstance(s, FloatExpr) for s in cond.symbols):
+            raise Undecided(f"{asker} asks whether {cond}")
+        self.demand(cond, f"{asker} needs {cond}")  # guards know no floats
+        self.checked(cond)
+        return Guard(cond, asker, position)
 
     def _assume(self, question: Question, answer: bool) -> bool:
         raise Undecided(f"{question.asker} asks whether {question.condition}")
 
     def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:
         if self.known(cond) is not True:
-            raise Undecided(f"a check of {cond}")
+            inputs = {binding.expr for binding in self.bindings}
+            if self.demand is None or self.known(cond) is False or cond.symbols <= inputs:
+                raise Undecided(f"a check of {cond}")
+            self.demand(cond, message)
+            self.checked(cond)
         return Question("check", cond, True, "known", None, position)
 
     def add_unbacked(self, source: object, **more: Any) -> Expr:

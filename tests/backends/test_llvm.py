@@ -95,6 +95,13 @@ def test_strides_beyond_the_tensor_are_refused_as_in_eager():
     agree(over, *makers, generated=False)
 
 
+def test_strides_into_a_tensor_without_elements_are_refused_as_in_eager():
+    def inside(x):
+        return (x * 2).as_strided((2, 2), (1, 1)).sum(0)
+
+    agree(inside, *matrices((9, 6), (9, 0)), dynamic=(False,), generated=False)
+
+
 def test_an_offset_counts_from_the_start_of_the_memory():
     def first_two(x):
         return x.as_strided((2,), (1,), 0) * 2
@@ -239,8 +246,34 @@ def raises_in_pytorch(x, i):
     return x @ torch.ones(i.shape[0], 2)
 
 
+def raises_between_writes(x, i):
+    y = x * 2
+    x.mul_(3)
+    z = torch.bernoulli(y + i.sum())
+    x.add_(1)
+    return z
+
+
+def raises_while_writing(x, i):
+    x.copy_(x.T[i])
+
+
+def raises_while_dividing(x, i):
+    i.copy_(i // (i - 1))
+    return x
+
+
 @pytest.mark.parametrize(
-    "function", [raises_by_index, raises_by_gather, raises_by_division, raises_in_pytorch]
+    "function",
+    [
+        raises_by_index,
+        raises_by_gather,
+        raises_by_division,
+        raises_in_pytorch,
+        raises_between_writes,
+        raises_while_writing,
+        raises_while_dividing,
+    ],
 )
 def test_failures_are_those_of_eager(function):
     makers = [

@@ -13,10 +13,6 @@ from tests.backends.random_graphs import SCOPE, Case, make_case
 
 LIMITS = {"recompile_limit": 100}
 
-# An index whose dimension of size 1 has another stride than in eager PyTorch: what it picks is laid
-# out in another order.
-OTHER_LAYOUT = {10}
-
 
 def load(case: Case):
     name = f"<random graph {case.seed}>"
@@ -39,7 +35,8 @@ def compare(seed: int) -> None:
                 expected = call(function, case.arguments(at), case.mode)
                 actual = call(compiled, case.arguments(at), case.mode)
                 found = difference(actual, expected)
-                if found is None or expected_anyway(case, at, function, expected, found):
+                outcomes = (actual, expected)
+                if found is None or expected_anyway(case, at, function, *outcomes, found):
                     continue
                 text = f"{found}\nseed {seed}, sizes {case.sizes[at]}, {case.mode}\n{case.source}"
                 raise AssertionError(text) from actual.error
@@ -47,15 +44,19 @@ def compare(seed: int) -> None:
         torch.set_num_threads(threads)
 
 
-def expected_anyway(case: Case, at: int, function, expected, found: str) -> bool:
-    """Whether the difference is one of rounding, or that of an operation that nobody needs or that
-    has no element to compute: a compiled function does not find out that it would fail."""
-    if expected.error is not None and 0 in case.sizes[at].values():
-        return True
-    if found.startswith("raised None"):
+def expected_anyway(case: Case, at: int, function, actual, expected, found: str) -> bool:
+    """Whether the difference is one of rounding; or of an operation that nobody needs, or that has
+    no element to compute, or that eager PyTorch refuses at these sizes only since its argument and
+    its result overlap: generated code does not find out that it would fail."""
+    empty = 0 in case.sizes[at].values()
+    if expected.error is not None:
         eager = pliant.compile(function, backend="eager", dynamic=case.dynamic, options=LIMITS)
-        return call(eager, case.arguments(at), case.mode).error is None
-    if expected.error is not None or ("close" not in found and "equal" not in found):
+        captured = call(eager, case.arguments(at), case.mode).error
+        alike = repr(captured) == repr(actual.error)
+        return empty or alike or "unsupported operation: some elements" in str(expected.error)
+    if found.startswith("sharing") and empty:
+        return True  # some functions return their argument if it is empty
+    if "close" not in found and "equal" not in found:
         return False
     others = (call(function, case.arguments(at, shift), case.mode) for shift in (1.0, -2.0, 8.0))
     return any(difference(other, expected) for other in others)
@@ -63,7 +64,7 @@ def expected_anyway(case: Case, at: int, function, expected, found: str) -> bool
 
 @pytest.mark.parametrize("start", range(0, 60, 10))
 def test_random_graphs(start) -> None:
-    for seed in sorted({*range(start, start + 10)} - OTHER_LAYOUT):
+    for seed in range(start, start + 10):
         compare(seed)
 
 

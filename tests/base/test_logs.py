@@ -49,6 +49,9 @@ SAMPLES = {
         called={"aten.mm.default: no rule": 2},
     ),
     events.NotGenerated: events.NotGenerated(function="f", reason="autograd"),
+    events.KernelFailed: events.KernelFailed(
+        function="f", operators=("aten.exp.default",), reason="no", error=RuntimeError("bad text")
+    ),
     events.FellBack: events.FellBack(
         function="f", position=AT, reason="capture failed", error=KeyError("k")
     ),
@@ -95,6 +98,7 @@ TELLS = {
     events.BackendCalled: ["'eager'"],
     events.CodeGenerated: ["1 kernel", "kernel k(; b0: f32 read)", "2 x aten.mm.default"],
     events.NotGenerated: ["operator by operator", "autograd"],
+    events.KernelFailed: ["PyTorch runs aten.exp.default", "kernel", "RuntimeError: bad text"],
     events.FellBack: ["runs eagerly", "capture failed", "KeyError: 'k'"],
     events.SymbolMade: [
         "f (demo.py:5), compilation 0: s0 is L['x'].size()[0], now 8, in [0, inf]: ",

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -75,3 +77,41 @@ def test_the_width_follows_the_features():
 
 def test_assembly_can_be_read():
     assert "ret" in host().assembly(emit(square(), host().target))
+
+
+# All that is free near the heap is a page: what doesn't fit there is 64 GB away.
+CROWDED = """
+import ctypes
+import torch
+from pliant.loop.ir import Op
+from pliant.loop.types import Type
+from tests.emit.kernels import apply
+
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+PRIVATE_ANONYMOUS_NORESERVE = 0x4022
+
+def take(size):
+    return libc.mmap(None, size, 0, PRIVATE_ANONYMOUS_NORESERVE, -1, 0)
+
+x = torch.rand(100)
+apply(Op.SQRT, [x], Type.F32)
+barrier = take(1 << 36)
+pages = []
+while (page := take(4096)) > barrier:
+    pages.append(page)
+for page, op in zip(pages, (Op.EXP, Op.TANH, Op.SIN, Op.LOG1P)):
+    libc.munmap(page, 4096)
+    torch.testing.assert_close(apply(op, [x], Type.F32), getattr(torch, op.text)(x))
+    take(4096)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the numbers of flags are those of Linux")
+def test_code_and_its_constants_are_near_each_other_wherever_there_is_room():
+    environment = {**os.environ, "PLIANT_CACHE": "0"}
+    command = [sys.executable, "-c", CROWDED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr

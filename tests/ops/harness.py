@@ -98,6 +98,7 @@ def run_definitions(definitions, stored, memory, values):
             for reads in later.reads.values()
             for of, _ in reads.places
         }
+        kept |= {member for member in group.members if member.into is not None}
         done = write(group, kept, f"kernel{at}", lambda e: evaluate(e, values))
         check(done.kernel)
         for member in group.members:

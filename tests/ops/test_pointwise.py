@@ -14,10 +14,10 @@ from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
 from pliant.ops.elementwise import common_dtype
 from pliant.ops.lazy import in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, float_bits, type_of
+from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
 from pliant.ops.pointwise import ALIASES, UNARY
 from pliant.sym.expr import symbol
-from pliant.sym.floats import float_symbol
+from pliant.sym.floats import float_bits, float_symbol
 from tests.ops.harness import Fault, exprs, run_definitions, run_op
 from tests.ops.values import DTYPES, agrees, lowered, values
 

@@ -51,7 +51,7 @@ ADD = add_constant(1.0)
 
 
 def add_step(source, target, size=0, cost=0.3):
-    return ("kernel", ADD.address, (source, target), (size,), size, cost, ADD)
+    return ("kernel", ADD.address, (source, target), (size,), size, cost, ADD, True)
 
 
 def adder(cost=0.3):
@@ -99,7 +99,7 @@ def test_a_kernel_without_a_grid_runs_once():
     y = build.buffer("y", Type.F32, Access.WRITE)
     build.store(y, 0, build.constant(7.0, Type.F32))
     made = host().compile(check(build.kernel()))
-    steps = [("empty", 0, F32, (), ()), ("kernel", made.address, (0,), (), -1, 1.0, made)]
+    steps = [("empty", 0, F32, (), ()), ("kernel", made.address, (0,), (), -1, 1.0, made, False)]
     (found,) = launcher(0, [], steps, [("slot", 0)])()
     assert torch.equal(found, torch.tensor(7.0))
 
@@ -478,7 +478,7 @@ def test_python_may_call_the_launcher_again():
 def test_the_error_flag_leads_to_the_fallback():
     flag, ran = raise_flag(), []
     steps = [
-        ("kernel", flag.address, (0, -1), (0,), 0, 0.3, flag),
+        ("kernel", flag.address, (0, -1), (0,), 0, 0.3, flag, False),
         ("check",),
         ("python", lambda: ran.append(1), [], [-1]),
     ]
@@ -578,6 +578,15 @@ def test_an_error_leads_to_the_fallback_unless_an_input_is_written():
     made = launcher(1, SIZE, [add_step(0, 0), fail], [], [0], fallback)
     with pytest.raises(ZeroDivisionError):
         made(x)
+    assert made(torch.zeros(0))[0] == "fallback"  # nothing was there to be written
+
+
+def test_a_kernel_that_only_reads_an_input_leaves_it_as_it_was():
+    fail = ("python", lambda: 1 / 0, [], [-1])
+    read = ("kernel", ADD.address, (0, 1), (0,), 0, 0.3, ADD, False)
+    steps = [("empty", 1, F32, (0,), (1,)), read, fail, add_step(1, 0)]
+    x = torch.zeros(5)
+    assert launcher(1, SIZE, steps, [], [0], fallback)(x) == ("fallback", (x,))
 
 
 def test_an_error_of_the_fallback_is_raised():
@@ -611,7 +620,7 @@ BAD = {
     "a load of nothing": [("compute", 0, [OPERATIONS.index("load"), 5])],
     "a huge slot": [("empty", 1 << 40, F32, (), ())],
     "a negative slot": [("empty", -2, F32, (), ())],
-    "a kernel at 0": [("kernel", 0, (), (), -1, 1.0, None)],
+    "a kernel at 0": [("kernel", 0, (), (), -1, 1.0, None, False)],
     "a number of a slot": [("read", 0, 0, "int", 0)],
     "a write to no input": [("empty", 1, F32, (), ()), ("wrote", 1)],
 }
@@ -771,7 +780,7 @@ def test_a_cycle_through_a_launcher_is_collected():
         steps = {
             "python": [("python", box.call, [], [])],
             "const": [("python", print, [("list", [("const", box)])], [])],
-            "keep": [("kernel", ADD.address, (), (), -1, 1.0, box)],
+            "keep": [("kernel", ADD.address, (), (), -1, 1.0, box, False)],
         }.get(where, [])
         outputs = [("object", box)] if where == "output" else []
         box.made = launcher(

@@ -1,0 +1,63 @@
+"""Autocast while a graph is recorded.
+
+The one idea: PyTorch's own autocast works above what is recorded, so with the program's state
+switched on for real its casts arrive like any other operator. Nothing is left to do when the code
+runs; the launcher keeps a caller's autocast away from the operators it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from pliant.graph.values import NotRecorded
+
+DEVICES: Final = ("cpu", "cuda")
+SWITCHES: Final = (
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cache_enabled,
+    torch.autocast_increment_nesting,
+    torch.autocast_decrement_nesting,
+    torch.clear_autocast_cache,
+)
+"""What `with torch.autocast(...)` is in a captured graph."""
+
+State = tuple[Any, ...]
+
+
+def enabled() -> bool:
+    return bool(torch._C._is_any_autocast_enabled())
+
+
+def state() -> State:
+    each = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
+    return (*each, torch.is_autocast_cache_enabled())
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Whatever the graph switches is as it was afterwards. No cast is remembered: the next one
+    would be given a tensor of this recording."""
+    before, nesting = state(), torch.autocast_increment_nesting()
+    try:
+        yield
+    finally:
+        *each, caching = before
+        for device, (on, dtype) in zip(DEVICES, each, strict=True):
+            torch.set_autocast_enabled(device, on)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(caching)
+        deeper = torch.autocast_increment_nesting() - nesting + 1
+        for _ in range(abs(deeper)):
+            (torch.autocast_decrement_nesting if deeper > 0 else torch.autocast_increment_nesting)()
+        torch.clear_autocast_cache()
+
+
+def switch(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if args and isinstance(args[0], str) and args[0] not in DEVICES:
+        raise NotRecorded(f"autocast on {args[0]}")
+    target(*args, **kwargs)

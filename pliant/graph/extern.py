@@ -1,0 +1,31 @@
+"""What PyTorch is called with: tensors as places in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.graph.ir import Node
+from pliant.ops.lazy import Memory
+from pliant.sym.expr import Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A tensor in memory, as an argument of an operator that PyTorch runs."""
+
+    memory: Memory
+    sizes: tuple[Expr, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extern:
+    """What a `Call` calls: the operator with places for tensors and expressions for numbers. If
+    the operator takes `out`, that is memory of what the call makes."""
+
+    node: Node
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]

@@ -1,0 +1,257 @@
+"""Products of matrices: `linear`, `matmul` and the like as `mm` or `bmm`, into memory of ours.
+
+The one idea: most of what PyTorch does around a product is to see the same memory with other sizes,
+which costs nothing here. A bias is not part of the product: PyTorch would fill the result with it
+first, and for the kernel that reads the result it is one more operand. Operands that have to be
+copied are laid out by our kernels, with whatever else happens to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.graph.extern import Extern, Place
+from pliant.graph.ir import Node, Tensor
+from pliant.loop.define import Body, Definition, Index, contiguous
+from pliant.loop.fuse import Call
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import BY_DTYPE
+from pliant.ops.lazy import Lazy, Memory, in_memory
+from pliant.ops.lowering import Lowering
+from pliant.sym.expr import ONE, ZERO, Expr
+
+aten = torch.ops.aten
+
+HALVES: Final = (torch.bfloat16, torch.float16)
+TYPES: Final = (torch.float32, torch.float64, *HALVES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """Two tensors whose last two dimensions are matrices, or of which all but the last dimension
+    are rows; `turned`: the second one is transposed. And what is added."""
+
+    first: Tensor
+    second: Tensor
+    turned: bool = False
+    added: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """The call, and the tensor that comes out."""
+
+    call: Call
+    made: Definition
+    result: Lazy
+
+
+class Products:
+    """Finds the calls of one lowering. `wanted` are tensors that have to be in memory as they are,
+    `returned` those with memory of their own; `needed` gives the place of a tensor, `take` makes
+    new definitions steps."""
+
+    def __init__(
+        self,
+        low: Lowering,
+        lazies: Mapping[Tensor, Lazy],
+        wanted: Collection[Tensor],
+        returned: Collection[Tensor],
+        needed: Callable[[Tensor], Place],
+        take: Callable[[Node | None], None],
+    ) -> None:
+        self.low = low
+        self.lazies = lazies
+        self.wanted = wanted
+        self.returned = returned
+        self.needed = needed
+        self.take = take
+        self._copies: dict[Tensor, Place] = {}
+
+    def find(self, node: Node) -> Product | None:
+        """The product that a node is, if it is one that can be called so."""
+        factors = FACTORS[node.name](node) if node.name in FACTORS else None
+        (result, *more) = node.results or (None,)
+        if factors is None or result is None or more or node.defines or node.effect:
+            return None
+        given = [t for t in (factors.first, factors.second, factors.added) if t is not None]
+        if result.dtype not in TYPES or any(t.dtype is not result.dtype for t in given):
+            return None
+        if result.strides != contiguous(result.sizes):
+            return None
+        first, second = factors.first.sizes, factors.second.sizes
+        if len(first) >= 2 and len(second) == 2:
+            return self._of_rows(node, factors, result)
+        if len(first) == len(second) >= 3 and first[:-2] == second[:-2] and factors.added is None:
+            return self._of_batches(node, factors, result)
+        return None
+
+    def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Product:
+        """All rows of the first tensor, times a matrix."""
+        added = factors.added
+        apart = added is not None and self._adds_later(result, added)
+        rows = self._matrix(factors.first, node)
+        matrix = self._matrix(factors.second, node)
+        if factors.turned:
+            matrix = _turned(matrix)
+        sizes = (rows.sizes[0], matrix.sizes[1])
+        if added is None or apart:
+            found = self._called(node, aten.mm.out, (rows, matrix), sizes, result)
+        else:
+            args = (self.needed(added), rows, matrix)
+            found = self._called(node, aten.addmm.out, args, sizes, result)
+        if added is None or not apart:
+            return found
+        return Product(found.call, found.made, _sum(found.result, self.lazies[added]))
+
+    def _adds_later(self, result: Tensor, added: Tensor) -> bool:
+        """Whether it is better to add in the kernels that read the product: if there is no other
+        reader, and if numbers are not rounded in between."""
+        kept = result in self.wanted or result in self.returned
+        return not kept and result.dtype not in HALVES and self.lazies[added].memory is not None
+
+    def _of_batches(self, node: Node, factors: Factors, result: Tensor) -> Product:
+        args = (self._matrices(factors.first, node), self._matrices(factors.second, node))
+        sizes = (args[0].sizes[0], args[0].sizes[1], args[1].sizes[2])
+        return self._called(node, aten.bmm.out, args, sizes, result)
+
+    def _called(
+        self,
+        node: Node,
+        func: Any,
+        args: tuple[Place, ...],
+        sizes: tuple[Expr, ...],
+        result: Tensor,
+    ) -> Product:
+        own = result.sizes if result in self.returned else sizes
+        type = BY_DTYPE[result.dtype]
+        made = Definition(f"p{len(self.lazies)}", own, contiguous(own), type)
+        out = Place(Memory(made, contiguous(sizes), ZERO), sizes, result.dtype)
+        called = Node(str(func), func, (), {}, (result,))
+        reads = tuple([place.memory.of for place in args])
+        call = Call(reads, (made,), Extern(called, args, {"out": out}), raises=False)
+        return Product(call, made, in_memory(made, result.sizes, result.strides))
+
+    # ---- operands
+
+    def _matrix(self, tensor: Tensor, node: Node) -> Place:
+        """All but the last dimension as rows."""
+        rows = merged(tensor.sizes[:-1], tensor.strides[:-1])
+        if rows is None or not _has_unit(tensor):
+            place = self._copied(tensor, node)
+            rows = merged(place.sizes[:-1], place.memory.strides[:-1])
+        else:
+            place = self.needed(tensor)
+        assert rows is not None
+        (count, step), width = rows, tensor.sizes[-1]
+        strides = (step if count is not ONE else width, place.memory.strides[-1])
+        return _seen(place, (count, width), strides)
+
+    def _matrices(self, tensor: Tensor, node: Node) -> Place:
+        """All but the last two dimensions as one."""
+        batch = merged(tensor.sizes[:-2], tensor.strides[:-2])
+        if batch is None or not _has_unit(tensor):
+            place = self._copied(tensor, node)
+            batch = merged(place.sizes[:-2], place.memory.strides[:-2])
+        else:
+            place = self.needed(tensor)
+        assert batch is not None
+        count, step = batch
+        step = step if count is not ONE else tensor.sizes[-1] * tensor.sizes[-2]
+        sizes = (count, *place.sizes[-2:])
+        return _seen(place, sizes, (step, *place.memory.strides[-2:]))
+
+    def _copied(self, tensor: Tensor, node: Node) -> Place:
+        """Without gaps; matrices by columns if that is how they are."""
+        if tensor not in self._copies:
+            lazy = self.lazies[tensor]
+            turned = len(tensor.sizes) > 1 and tensor.strides[-2] is ONE
+            lazy = _transposed(lazy) if turned else lazy
+            memory = self.low.realize(lazy, contiguous(lazy.sizes)).memory
+            self.take(node)
+            assert memory is not None
+            place = Place(memory, lazy.sizes, tensor.dtype)
+            self._copies[tensor] = _turned(place) if turned else place
+        return self._copies[tensor]
+
+
+def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] | None:
+    """Dimensions as one: its size, and how far its elements are apart; None if they differ."""
+    total, step, apart = ONE, ONE, None
+    for size, stride in zip(reversed(sizes), reversed(strides)):
+        if size is ONE:
+            continue
+        if apart is not None and stride is not apart:
+            return None
+        step = stride if apart is None else step
+        total, apart = total * size, stride * size
+    return total, step
+
+
+def _has_unit(tensor: Tensor) -> bool:
+    """Whether rows or columns are close in memory, as the libraries want it."""
+    return tensor.strides[-1] is ONE or tensor.strides[-2] is ONE
+
+
+def _seen(place: Place, sizes: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Place:
+    memory = place.memory
+    return Place(Memory(memory.of, strides, memory.offset), sizes, place.dtype)
+
+
+def _turned(place: Place) -> Place:
+    *sizes, rows, columns = place.sizes
+    *strides, down, along = place.memory.strides
+    return _seen(place, (*sizes, columns, rows), (*strides, along, down))
+
+
+def _transposed(lazy: Lazy) -> Lazy:
+    *sizes, rows, columns = lazy.sizes
+
+    def at(body: Body, index: Index) -> Value:
+        return lazy.at(body, (*index[:-2], index[-1], index[-2]))
+
+    return Lazy((*sizes, columns, rows), lazy.type, at, lazy.cost, lazy.reads)
+
+
+def _sum(product: Lazy, added: Lazy) -> Lazy:
+    def at(body: Body, index: Index) -> Value:
+        last = index[len(index) - len(added.sizes) :]
+        place = tuple([ZERO if n is ONE else i for n, i in zip(added.sizes, last, strict=True)])
+        return body(Op.ADD, product.at(body, index), added.at(body, place))
+
+    cost, reads = product.cost + added.cost + 1, product.reads + added.reads
+    return Lazy(product.sizes, product.type, at, cost, reads)
+
+
+# --------------------------------------------------------------------------------------------------
+# What the operators multiply
+
+
+def _linear(node: Node) -> Factors | None:
+    x, weight, *rest = node.args
+    bias = rest[0] if rest else node.kwargs.get("bias")
+    return Factors(x, weight, True, bias) if len(x.sizes) > 1 and len(weight.sizes) == 2 else None
+
+
+def _two(node: Node) -> Factors | None:
+    first, second = node.args[:2]
+    return Factors(first, second) if min(len(first.sizes), len(second.sizes)) > 1 else None
+
+
+def _addmm(node: Node) -> Factors | None:
+    added, first, second = node.args[:3]
+    plain = len(node.args) == 3 and all(v == 1 for v in node.kwargs.values())
+    return Factors(first, second, False, added) if plain else None
+
+
+FACTORS: Final[dict[str, Callable[[Node], Factors | None]]] = {
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _two,
+    "aten.mm.default": _two,
+    "aten.bmm.default": _two,
+    "aten.addmm.default": _addmm,
+}

@@ -1,0 +1,493 @@
+"""Writes to places that are in other tensors: scatter, index_add, index_put and their like.
+
+The one idea: the tensor is copied, and the copy is written to, update after update. Dimensions in
+which an update stays where it is (`rows`) are independent of each other and run in lanes or in
+threads; along the others updates are made in order, as eager PyTorch makes them on one thread, so
+that of several updates of one place the last one stays, and sums are added up in the same order.
+
+Where eager PyTorch keeps sums of halves in f32, so does the copy, and is rounded afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pliant.loop.define import (
+    Body,
+    Index,
+    Scan,
+    Scanned,
+    Scattered,
+    Update,
+    address,
+    contiguous,
+)
+from pliant.loop.ir import Op, Value
+from pliant.loop.types import FLOAT, HALF, INTEGER, Type, largest, smallest
+from pliant.ops.elementwise import check_fits
+from pliant.ops.indexing import unflattened
+from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.lowering import Lowering, NotLowered, Number, computed_in, lowers
+from pliant.ops.places import (
+    index_tensor,
+    is_one,
+    normal_dim,
+    position,
+    read_where,
+    reading,
+    spread_index,
+    stored,
+    usual,
+)
+from pliant.sym.expr import ONE, ZERO, Expr, product_of
+
+Combine = Callable[[Body, Value, Value], Value]
+
+
+# --------------------------------------------------------------------------------------------------
+# What all have in common
+
+
+def scattered(
+    low: Lowering,
+    x: Lazy,
+    sizes: Sequence[Expr],
+    rows: Sequence[int],
+    at: Callable[[Body, Index], Update],
+    combine: Combine | None = None,
+    type: Type | None = None,
+) -> Lazy:
+    """x with updates `at` each index of a tensor of these sizes; those that differ along the
+    dimensions `rows` never meet. The result is of `type`, if it isn't that of x."""
+    copy = low.realize(low.cast(_copied(x), type or x.type), low.result.strides).memory
+    assert copy is not None
+    return updated(low, copy.of, sizes, rows, at, combine)
+
+
+def updated(
+    low: Lowering,
+    memory: Any,
+    sizes: Sequence[Expr],
+    rows: Sequence[int],
+    at: Callable[[Body, Index], Update],
+    combine: Combine | None = None,
+) -> Lazy:
+    """The same, for a definition whose memory is only used here."""
+    rows = [d for d in rows if sizes[d] is not ONE]
+    over = [d for d in range(len(sizes)) if d not in rows and sizes[d] is not ONE]
+    inner = [d for d in rows if d > max(over, default=-1)] if over else []
+
+    def make(b: Body, row: Index, place: Index) -> Update:
+        where = dict(zip(rows, row, strict=True)) | dict(zip(over, place, strict=True))
+        return at(b, tuple([where.get(d, ZERO) for d in range(len(sizes))]))
+
+    body = Scattered(
+        tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over]), make, combine, len(inner)
+    )
+    made = low.define(memory.sizes, memory.type, body, memory.strides, memory)
+    return in_memory(made)
+
+
+def _copied(x: Lazy) -> Lazy:
+    return Lazy(x.sizes, x.type, x.at, x.cost, x.reads)
+
+
+def _along(x: Lazy) -> Lazy:
+    """A tensor without dimensions as one with a dimension of size 1."""
+    if x.sizes:
+        return x
+    return Lazy((ONE,), x.type, lambda b, index: x.at(b, ()), x.cost, x.reads)
+
+
+def place_of(
+    low: Lowering, b: Body, x: Lazy, index: Sequence[Expr | Value], wraps: bool
+) -> tuple[Index, Value | None]:
+    """An index into x some of which are values, and the condition for it to be one."""
+    places: list[Expr] = []
+    inside: Value | None = None
+    for one, size in zip(index, x.sizes, strict=True):
+        if isinstance(one, Expr):
+            places.append(one)
+            continue
+        place, valid = position(low, b, one, size, wraps)
+        places.append(place)
+        if valid is not None:
+            inside = valid if inside is None else b(Op.AND, inside, valid)
+    return tuple(places), inside
+
+
+def _plain(b: Body, op: Op, on_bools: Op, old: Value, new: Value) -> Value:
+    """An operation on numbers of one type, computed as that type is; of bools, another one."""
+    t = old.type
+    if t is Type.BOOL:
+        return b(on_bools, old, new)
+    working = computed_in(t)
+    return b.cast(b(op, b.cast(old, working), b.cast(new, working)), t)
+
+
+def added(b: Body, old: Value, new: Value) -> Value:
+    return _plain(b, Op.ADD, Op.OR, old, new)
+
+
+def multiplied(b: Body, old: Value, new: Value) -> Value:
+    return _plain(b, Op.MUL, Op.AND, old, new)
+
+
+def _better(op: Op, on_bools: Op) -> Combine:
+    """The new one if it is better or a nan; the old one if that is."""
+
+    def combine(b: Body, old: Value, new: Value) -> Value:
+        if old.type is Type.BOOL:
+            return b(on_bools, old, new)
+        take = b(op, new, old)
+        if old.type in FLOAT:
+            take = b(Op.OR, take, b(Op.ISNAN, new))
+        return b(Op.SELECT, take, new, old)
+
+    return combine
+
+
+# --------------------------------------------------------------------------------------------------
+# Scatter: an index for each element
+
+
+def _scatter(
+    low: Lowering,
+    x: Lazy,
+    dim: int,
+    index: Lazy,
+    src: Lazy,
+    combine: Combine | None = None,
+    type: Type | None = None,
+    into: Any = None,
+) -> Lazy:
+    """`into` is memory with the elements of x, if they are somewhere already."""
+    index_tensor(index)
+    usual(x.type)
+    flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
+    target, chosen, source = _along(x), _along(index), _along(src)
+    whole = all(size is ONE for size in source.sizes) and not src.sizes
+
+    def at(b: Body, place: Index) -> Update:
+        found, inside = place_of(
+            low, b, target, [*place[:dim], chosen.at(b, place), *place[dim + 1 :]], wraps=False
+        )
+        value = source.at(b, (ZERO,) if whole else place)
+        return Update(() if flat else found, value, inside)
+
+    rows = [d for d in range(len(target.sizes)) if d != dim]
+    if into is not None:
+        return updated(low, into, chosen.sizes, rows, at, combine)
+    return scattered(low, x, chosen.sizes, rows, at, combine, type)
+
+
+def _number(low: Lowering, value: Number, t: Type) -> Lazy:
+    check_fits(value, t)
+    return low.lazy(value, t)
+
+
+_REDUCED: Final[dict[str, Combine]] = {"add": added, "multiply": multiplied}
+
+
+@lowers("aten.scatter.src", "aten.scatter.value")
+def scatter(low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy | Number) -> Lazy:
+    if isinstance(src, Lazy):
+        return _scatter(low, x, dim, index, low.cast(src, x.type))
+    return _scatter(low, x, dim, index, _number(low, src, x.type))
+
+
+@lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter_and_reduce(
+    low: Lowering, x: Lazy, dim: int, index: Lazy, src: Any, *, reduce: str
+) -> Lazy:
+    source = src if isinstance(src, Lazy) else _number(low, src, x.type)
+    return _accumulated(low, x, dim, index, source, _REDUCED[reduce])
+
+
+@lowers("aten.scatter_add.default")
+def scatter_add(low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy) -> Lazy:
+    return _accumulated(low, x, dim, index, src, added)
+
+
+def _accumulated(
+    low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy, combine: Combine, into: Any = None
+) -> Lazy:
+    """Halves are added up in f32."""
+    if src.type is not x.type:
+        raise NotLowered("of several types")
+    working = computed_in(x.type)
+    source = low.cast(src, working)
+    return low.cast(_scatter(low, x, dim, index, source, combine, working, into), x.type)
+
+
+_REDUCTIONS: Final[dict[str, tuple[Combine, Callable[[Type], Any]]]] = {
+    "sum": (added, lambda t: 0),
+    "mean": (added, lambda t: 0),
+    "prod": (multiplied, lambda t: 1),
+    "amax": (_better(Op.GT, Op.OR), lambda t: _extreme(t, -1)),
+    "amin": (_better(Op.LT, Op.AND), lambda t: _extreme(t, 1)),
+}
+
+
+def _extreme(t: Type, sign: int) -> Any:
+    if t is Type.BOOL:
+        return sign > 0
+    if t in INTEGER:
+        return largest(t) if sign > 0 else smallest(t)
+    return sign * math.inf
+
+
+@lowers("aten.scatter_reduce.two")
+def scatter_reduce(
+    low: Lowering,
+    x: Lazy,
+    dim: int,
+    index: Lazy,
+    src: Lazy,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Lazy:
+    """Without the tensor itself, places that are reduced to begin as if nothing was there."""
+    combine, first = _REDUCTIONS[reduce]
+    if reduce == "mean" and x.type is Type.BOOL:
+        raise NotLowered("a mean of bools")
+    index = stored(low, index, 2)
+    into = None
+    if not include_self:
+        working = computed_in(x.type)
+        blank = low.lazy(first(x.type), working)
+        begun = _scatter(low, x, dim, index, blank, None, working).memory
+        assert begun is not None
+        into = begun.of.into
+    found = _accumulated(low, x, dim, index, src, combine, into)
+    return _mean(low, x, found, dim, index, src, include_self) if reduce == "mean" else found
+
+
+def _mean(
+    low: Lowering, x: Lazy, total: Lazy, dim: int, index: Lazy, src: Lazy, include_self: bool
+) -> Lazy:
+    """Divided by how many there were, counted as eager PyTorch does, in the type of the tensor."""
+    t, working = x.type, computed_in(x.type)
+    counts = _everywhere(low, x.sizes, int(include_self), working)
+    counts = low.cast(_scatter(low, counts, dim, index, low.lazy(1, working), added, working), t)
+
+    def divided(b: Body, sum: Value, many: Value) -> Value:
+        many = b.cast(many, working)
+        nothing = b(Op.EQ, many, b.cast(b.constant(0, Type.I64), working))
+        many = b(Op.SELECT, nothing, b.cast(b.constant(1, Type.I64), working), many)
+        op = Op.DIV if working in FLOAT else Op.FLOOR_DIV
+        return b.cast(b(op, b.cast(sum, working), many), t)
+
+    return low.map(divided, t, total, counts)
+
+
+def _everywhere(low: Lowering, sizes: tuple[Expr, ...], number: int, t: Type) -> Lazy:
+    one = low.lazy(number, t)
+    return Lazy(sizes, t, lambda b, index: one.at(b, ()), 0)
+
+
+# --------------------------------------------------------------------------------------------------
+# An index for each slice
+
+
+def _slices(
+    low: Lowering,
+    x: Lazy,
+    dim: int,
+    index: Lazy,
+    source: Lazy | None,
+    value: Lazy,
+    combine: Combine | None = None,
+    type: Type | None = None,
+    wraps: bool = False,
+) -> Lazy:
+    """Slices of x along the dimension from those of the source, or all from one number."""
+    usual(x.type)
+    flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
+    target, chosen = _along(x), _along(index)
+    new = None if source is None else _along(source)
+
+    def at(b: Body, place: Index) -> Update:
+        which = chosen.at(b, (place[dim],))
+        found, inside = place_of(low, b, target, [*place[:dim], which, *place[dim + 1 :]], wraps)
+        element = value.at(b, ()) if new is None else new.at(b, place)
+        return Update(() if flat else found, element, inside)
+
+    sizes = [chosen.sizes[0] if d == dim else size for d, size in enumerate(target.sizes)]
+    rows = [d for d in range(len(sizes)) if d != dim]
+    return scattered(low, x, sizes, rows, at, combine, type)
+
+
+@lowers("aten.index_add.default")
+def index_add(
+    low: Lowering, x: Lazy, dim: int, index: Lazy, source: Lazy, *, alpha: Number = 1
+) -> Lazy:
+    """Eager PyTorch does it in one of three ways, which differ in where they round."""
+    index_tensor(index)
+    t, rank = x.type, len(x.sizes)
+    if source.type is not t or not isinstance(alpha, int | float):
+        raise NotLowered("a sum of several types, or with an unknown factor")
+    check_fits(alpha, t)
+    dim, plain = normal_dim(dim, rank), alpha == 1
+    if t is Type.BOOL and not plain:
+        raise NotLowered("multiples of bools")
+    if rank > 1 and plain and dim in (0, rank - 1) and index.type is Type.I64:
+        wide = computed_in(t)
+        source = low.cast(source, wide)
+        return low.cast(_slices(low, x, dim, index, source, source, added, wide), t)
+    if plain:
+        return _slices(low, x, dim, index, source, source, added)
+    if rank > 1 and t in HALF:
+        raise NotLowered("multiples of halves")
+    if rank > 1:
+        return _slices(low, x, dim, index, source, source, _multiple_added(alpha))
+    scaled = low.map(lambda b, v: multiplied(b, v, _constant(b, alpha, t)), t, source)
+    return _slices(low, x, dim, index, scaled, scaled, added)
+
+
+def _multiple_added(alpha: int | float) -> Combine:
+    def combine(b: Body, old: Value, new: Value) -> Value:
+        factor = _constant(b, alpha, old.type)
+        if old.type in FLOAT:
+            return b(Op.FMA, new, factor, old)
+        return b(Op.ADD, old, b(Op.MUL, new, factor))
+
+    return combine
+
+
+def _constant(b: Body, number: int | float, t: Type) -> Value:
+    return b.constant(float(number) if t.kind == "float" else int(number), t)
+
+
+@lowers("aten.index_copy.default")
+def index_copy(low: Lowering, x: Lazy, dim: int, index: Lazy, source: Lazy) -> Lazy:
+    if index.type is not Type.I64 or source.type is not x.type:
+        raise NotLowered("of other types")
+    return _slices(low, x, dim, index, source, source)
+
+
+@lowers("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(low: Lowering, x: Lazy, dim: int, index: Lazy, value: Lazy | Number) -> Lazy:
+    if index.type is not Type.I64:
+        raise NotLowered(f"indices of type {index.type}")
+    if isinstance(value, Lazy):
+        if value.type is not x.type:
+            raise NotLowered("a number of another type")
+        number = value
+    else:
+        number = _number(low, value, x.type)
+    return _slices(low, x, dim, index, None, number, wraps=True)
+
+
+# --------------------------------------------------------------------------------------------------
+# Index tensors for some dimensions
+
+
+@lowers("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    low: Lowering,
+    x: Lazy,
+    indices: Sequence[Lazy | None],
+    values: Lazy,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> Lazy:
+    """The elements that `x[indices]` would give, replaced or added to: dimensions of the indices,
+    broadcast, stand where the first of them was if they are next to each other, else in front."""
+    usual(x.type)
+    if values.type is not x.type:
+        raise NotLowered("of several types")
+    masks = [one for one in indices if one is not None and one.type is Type.BOOL]
+    if masks:
+        return _where_true(low, x, indices, values, accumulate)
+    given = [*indices, *[None] * (len(x.sizes) - len(indices))]
+    where = [d for d, one in enumerate(given) if one is not None]
+    chosen = [index_tensor(one) for one in given if one is not None]
+    if not chosen:
+        raise NotLowered("no index")
+    common = low.broadcast([one.sizes for one in chosen])
+    together = where == list(range(where[0], where[-1] + 1))
+    first = where[0] if together else 0
+    last = first + len(common)
+    rest = [size for size, one in zip(x.sizes, given, strict=True) if one is None]
+    sizes = [*rest[:first], *common, *rest[first:]]
+
+    def at(b: Body, place: Index) -> Update:
+        mine, others = place[first:last], iter([*place[:first], *place[last:]])
+        mixed: list[Expr | Value] = []
+        for one in given:
+            if one is None:
+                mixed.append(next(others))
+            else:
+                mixed.append(one.at(b, spread_index(low, one.sizes, mine)))
+        found, inside = place_of(low, b, x, mixed, wraps=True)
+        return Update(found, values.at(b, spread_index(low, values.sizes, place)), inside)
+
+    rows = [d for d in range(len(sizes)) if not first <= d < last]
+    return scattered(low, x, sizes, rows, at, added if accumulate else None)
+
+
+def _where_true(
+    low: Lowering, x: Lazy, indices: Sequence[Lazy | None], values: Lazy, accumulate: bool
+) -> Lazy:
+    """One mask, and new elements that are the same wherever it is true."""
+    (mask, *others), first = indices, 0
+    while mask is None:
+        (mask, *others), first = others, first + 1
+    if any(one is not None for one in others):
+        raise NotLowered("a mask and other indices")
+    rank, many = len(x.sizes), len(mask.sizes)
+    if not many or mask.sizes != x.sizes[first : first + many]:
+        raise NotLowered("a mask of other sizes")
+    # Elements that are chosen stand in one dimension, in the place of those of the mask.
+    along = len(values.sizes) - (rank - many + 1) + first
+    if 0 <= along < len(values.sizes) and not is_one(low, values.sizes[along]):
+        raise NotLowered("elements for a mask")
+
+    def at(b: Body, place: Index) -> Value:
+        old, here = x.at(b, place), mask.at(b, place[first : first + many])
+        shape = (*place[:first], ZERO, *place[first + many :])
+        new = values.at(b, spread_index(low, values.sizes, shape))
+        return b(Op.SELECT, here, added(b, old, new) if accumulate else new, old)
+
+    return reading(low, x.sizes, x.type, at, x, mask, values)
+
+
+# --------------------------------------------------------------------------------------------------
+# The elements of a tensor in order
+
+
+@lowers("aten.masked_scatter.default")
+def masked_scatter(low: Lowering, x: Lazy, mask: Lazy, source: Lazy) -> Lazy:
+    """The elements of the source in order, each to the next place where the mask is true: where
+    that is the n-th such place, the n-th element."""
+    if mask.type is not Type.BOOL or source.type is not usual(x.type):
+        raise NotLowered("of several types")
+    sizes = low.result.sizes
+    flags = Lazy(sizes, Type.BOOL, lambda b, at: mask.at(b, spread_index(low, mask.sizes, at)))
+    line = low.realize(flags, contiguous(sizes)).memory
+    assert line is not None
+
+    def step(b: Body, state: tuple[Value, ...], index: Index) -> tuple[Value, ...]:
+        return (b(Op.ADD, state[0], b.cast(b.read(line.of, index[0]), Type.I64)),)
+
+    scan = Scan(lambda b: (b.constant(-1, Type.I64),), step)
+    counted = Scanned(0, scan, lambda b, state, index: state[0])
+    counts = in_memory(low.define((product_of(sizes),), Type.I64, counted))
+    elements = stored(low, source, 2)
+    total = product_of(elements.sizes)
+
+    def at(b: Body, place: Index) -> Value:
+        here = mask.at(b, spread_index(low, mask.sizes, place))
+        number = counts.at(b, (address(place, contiguous(sizes)),))
+        missing = b(Op.GE, number, b.iota(total))
+        b.fault(b(Op.AND, here, missing))
+        found = b.as_index(b(Op.MAXIMUM, number, b.constant(0, Type.I64)))
+        inside = b(Op.AND, here, b(Op.NOT, missing))
+        old = x.at(b, spread_index(low, x.sizes, place))
+        return read_where(b, elements, unflattened(found, elements.sizes), inside, lambda: old)
+
+    return reading(low, sizes, x.type, at, x, mask, source)

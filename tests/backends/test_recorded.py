@@ -1,0 +1,170 @@
+"""Programs with more in them than operators, for which there has to be code all the same."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pliant
+from pliant.base import events
+from tests.backends.eager_twin import call, difference
+
+pytestmark = pytest.mark.own_default
+
+
+def agree(function, *calls, context=None, dynamic=(None, True)):
+    """Eager and compiled, for each tuple of arguments in `calls`, with code for every graph."""
+    for how in dynamic:
+        events.counters.reset()
+        compiled = pliant.compile(function, dynamic=how)
+        for args in calls:
+            with torch.no_grad(), context() if context else torch.no_grad():
+                found = difference(call(compiled, args), call(function, args))
+            assert found is None, (how, args, found)
+        assert events.counters["programs"] and not events.counters["not_generated"]
+
+
+# ---- autocast
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.second(self.norm(F.gelu(self.first(x)))).softmax(-1)
+
+
+def network():
+    torch.manual_seed(0)
+    return Network().eval()
+
+
+def bfloat16():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+NETWORK = network()
+
+
+def inside(x):
+    with bfloat16():
+        y = NETWORK(x)
+    return y.float() + x.sum(), x @ x.t()
+
+
+def switched_off(x):
+    with torch.autocast("cpu", enabled=False):
+        y = NETWORK(x), x @ x.t()
+    return NETWORK(x), y
+
+
+def each_its_own_dtype(x):
+    q = x[None, None]
+    attended = F.scaled_dot_product_attention(q, q, q)
+    return attended, torch.cat([x, x.bfloat16()]), x.cumsum(0), F.mse_loss(x, x.bfloat16())
+
+
+@pytest.mark.parametrize("context", [None, bfloat16])
+@pytest.mark.parametrize("function", [inside, switched_off, each_its_own_dtype, NETWORK])
+def test_autocast(function, context):
+    agree(function, (torch.randn(5, 8),), (torch.randn(3, 8),), context=context)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_autocast_and_another_call_without():
+    compiled, x = pliant.compile(NETWORK), torch.randn(5, 8)
+    with torch.no_grad():
+        with bfloat16():
+            assert compiled(x).dtype is torch.bfloat16
+            assert torch.equal(compiled(x), NETWORK(x))
+        assert torch.allclose(compiled(x), NETWORK(x))
+    assert events.counters["programs"] == 2
+
+
+# ---- tests of data
+
+
+def all_positive(x):
+    if not (x > 0).all():
+        raise AssertionError("not positive")
+    return x.sqrt() + 1
+
+
+def sum_positive(x):
+    if x.sum().item() <= 0:
+        raise ValueError(f"a sum of {x.sum().item()}")
+    return x.sqrt() + 1
+
+
+def written_before(x):
+    x = x.clone()
+    x.add_(1)
+    if x.min() <= -1:
+        raise ValueError("too small")
+    return x.mul_(2)
+
+
+@pytest.mark.parametrize("function", [all_positive, sum_positive, written_before])
+def test_assertions(function):
+    agree(function, (torch.ones(3),), (torch.full((4,), 2.0),), (torch.tensor([1.0, -9.0]),))
+
+
+# ---- numbers in the data
+
+
+def picked(x, n):
+    return x[n] * 2, x[:, n, 1:3] + 1, x[n, ..., n]
+
+
+def put(x, n):
+    x = x.clone()
+    x[n] = 0
+    x[:, n] += 1
+    return x
+
+
+@pytest.mark.parametrize("function", [picked, put])
+def test_items_chosen_by_a_tensor(function):
+    x = torch.arange(24.0).view(2, 3, 4)
+    agree(function, *[(x, torch.tensor(n)) for n in (0, 1, -1, -2, 7, -9)])
+
+
+# ---- numbers computed from others
+
+
+def scaled(x, a, b):
+    return F.leaky_relu(x, a / b), x * math.floor(a * 4), torch.full((3,), a**2), a / 3 + b
+
+
+def scheduled(x, step):
+    rate = 0.1 * 0.5 ** (step / 10)
+    return torch.clamp(x, -rate, rate), x.new_full((2,), rate), rate
+
+
+def test_floats():
+    agree(scaled, *[(torch.randn(4), a, 2.0) for a in (0.5, 0.75, 1.5, 2.5)])
+    agree(scheduled, *[(torch.randn(4), step) for step in (1, 2, 3, 40)])
+
+
+# ---- the grad mode
+
+
+def broken_off(x):
+    with torch.no_grad():
+        y = x * 2
+        pliant.graph_break()
+        z = y.exp() + torch.is_grad_enabled()
+    return z, y.requires_grad, torch.is_grad_enabled()
+
+
+def test_break_inside_no_grad():
+    events.counters.reset()
+    compiled, x = pliant.compile(broken_off), torch.randn(3)
+    for _ in range(2):
+        assert difference(call(compiled, (x,)), call(broken_off, (x,))) is None
+        assert torch.is_grad_enabled()
+    assert events.counters["programs"] == 2 and not events.counters["not_generated"]
