@@ -25,6 +25,7 @@ from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Window
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.record import NotRecorded, record
+from pliant.graph.share import share
 from pliant.loop.fuse import Call, Group, schedule
 from pliant.loop.ir import Kernel
 from pliant.loop.memory import Lifetimes
@@ -82,6 +83,7 @@ def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     env = FrozenEnv(shapes.env)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         function = record(gm, shapes, example_inputs)
+    share(function)
     refused: dict[Node, str] = {}
     try:
         while True:

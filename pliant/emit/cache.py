@@ -12,6 +12,7 @@ quick. Reading a file makes it new, and the oldest go first when a part is full.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -63,10 +64,11 @@ class Cache:
                 trusted = _is_ours(os.fstat(file.fileno()))
                 content = file.read() if trusted else b""
             found = _unpack(key, content)
-            if found is not None:
-                os.utime(path)
         except OSError:
             found = None
+        if found is not None:
+            with contextlib.suppress(OSError):  # a directory may be there to be read only
+                os.utime(path)
         counts["misses" if found is None else "hits"] += 1
         return found
 

@@ -278,10 +278,9 @@ def _as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
     count = product_of(sizes)
     if count.value or not any(step.symbols for step in steps):
         return list(steps)
-    if tuple(steps) == contiguous(sizes):
-        empty: Sequence[Expr] = contiguous([maximum(size, 1) for size in sizes])
-    else:
-        empty = [_with_ones(step) for step in steps]
+    if tuple(steps) == contiguous(sizes):  # the same where no size is 0
+        return list(contiguous([maximum(size, 1) for size in sizes]))
+    empty = [_with_ones(step) for step in steps]
     return [
         step if step is other else if_else(eq(count, 0), other, step)
         for step, other in zip(steps, empty, strict=True)

@@ -232,6 +232,14 @@ class Code:
             first = self._shuffled(first, more, range(first.lanes + other.lanes))
         return self._shuffled(first, None, lanes)
 
+    def joined(self, a: Reg, b: Reg) -> Reg:
+        """The lanes of both."""
+        return self._shuffled(a, b, range(a.lanes + b.lanes))
+
+    def cast_lanes(self, a: Reg, type: str, lanes: int) -> Reg:
+        """The same bits as other lanes."""
+        return self.define(f"bitcast {a} to {vector(type, lanes)}", type, lanes)
+
     def _longer(self, a: Reg, lanes: int) -> Reg:
         """With lanes at the end that are anything."""
         return self._shuffled(a, None, [*range(a.lanes), *[0] * (lanes - a.lanes)])

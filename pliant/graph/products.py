@@ -70,7 +70,7 @@ class Products:
         self.returned = returned
         self.needed = needed
         self.take = take
-        self._copies: dict[Tensor, Place] = {}
+        self._copies: dict[tuple[Tensor, bool], Place] = {}
 
     def find(self, node: Node) -> Product | None:
         """The product that a node is, if it is one that can be called so."""
@@ -142,7 +142,7 @@ class Products:
         """All but the last dimension as rows."""
         rows = merged(tensor.sizes[:-1], tensor.strides[:-1])
         if rows is None or not _has_unit(tensor):
-            place = self._copied(tensor, node)
+            place = self._copied(tensor, False, node)
             rows = merged(place.sizes[:-1], place.memory.strides[:-1])
         else:
             place = self.needed(tensor)
@@ -155,7 +155,7 @@ class Products:
         """All but the last two dimensions as one."""
         batch = merged(tensor.sizes[:-2], tensor.strides[:-2])
         if batch is None or not _has_unit(tensor):
-            place = self._copied(tensor, node)
+            place = self._copied(tensor, tensor.strides[-2] is ONE, node)
             batch = merged(place.sizes[:-2], place.memory.strides[:-2])
         else:
             place = self.needed(tensor)
@@ -165,18 +165,16 @@ class Products:
         sizes = (count, *place.sizes[-2:])
         return _seen(place, sizes, (step, *place.memory.strides[-2:]))
 
-    def _copied(self, tensor: Tensor, node: Node) -> Place:
-        """Without gaps; matrices by columns if that is how they are."""
-        if tensor not in self._copies:
-            lazy = self.lazies[tensor]
-            turned = len(tensor.sizes) > 1 and tensor.strides[-2] is ONE
-            lazy = _transposed(lazy) if turned else lazy
+    def _copied(self, tensor: Tensor, turned: bool, node: Node) -> Place:
+        """Without gaps; `turned`: matrices by columns, as they are."""
+        if (tensor, turned) not in self._copies:
+            lazy = _transposed(self.lazies[tensor]) if turned else self.lazies[tensor]
             memory = self.low.realize(lazy, contiguous(lazy.sizes)).memory
             self.take(node)
             assert memory is not None
             place = Place(memory, lazy.sizes, tensor.dtype)
-            self._copies[tensor] = _turned(place) if turned else place
-        return self._copies[tensor]
+            self._copies[tensor, turned] = _turned(place) if turned else place
+        return self._copies[tensor, turned]
 
 
 def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] | None:

@@ -3,9 +3,7 @@
 Eager PyTorch is asked each time. Most of these are programs on which it was once wrong.
 """
 
-import gc
 import multiprocessing
-import resource
 import threading
 
 import pytest
@@ -394,40 +392,3 @@ def test_a_forked_process_goes_on_calling():
     child.join()
     for ours, theirs in zip(actual, expected):
         torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs))
-
-
-def _peak():
-    gc.collect()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes
-
-
-def test_calls_leave_no_memory_behind():
-    def step(x, y):
-        z = x.sort(-1)[0] + y
-        x.mul_(0.5)
-        return z[1:], x, z.shape[0]
-
-    compiled = pliant.compile(step, backend=llvm, dynamic=True)
-    x, y = torch.randn(30, 50), torch.randn(50)
-    for _ in range(2000):
-        compiled(x, y)
-    before = _peak()
-    for _ in range(10_000):
-        compiled(x, y)
-    assert _peak() - before < 4_000
-
-
-@pytest.mark.long
-def test_compilations_leave_no_memory_behind():
-    def once(n):
-        def step(x):
-            return (x * n).softmax(-1).sum(0) + x.sort(-1)[0]
-
-        pliant.compile(step, backend=llvm)(torch.randn(4, n % 7 + 2))
-
-    for n in range(100):
-        once(n)
-    before = _peak()
-    for n in range(100, 400):
-        once(n)
-    assert _peak() - before < 30_000

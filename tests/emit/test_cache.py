@@ -3,8 +3,11 @@
 import ctypes
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 import torch
 
 import pliant
+from pliant.base import events
 from pliant.emit import cache as disk
 from pliant.emit.cache import Cache, from_environment, key_of
 from pliant.emit.jit import Compiler
@@ -170,13 +174,86 @@ def _refuse(*args, **kwargs):
     raise PermissionError("not here")
 
 
-def test_a_full_disk_leaves_nothing_behind(monkeypatch, own_directory):
-    def full(*args):
-        raise OSError(28, "No space left on device")
+def _full(*args, **kwargs):
+    raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(disk.os, "replace", full)
+
+@pytest.mark.parametrize("call", ["replace", "mkdir", "mkstemp"])
+def test_a_full_disk_leaves_nothing_behind(monkeypatch, own_directory, call):
+    monkeypatch.setattr(disk.tempfile if call == "mkstemp" else disk.os, call, _full)
     assert not from_environment().store(KEY, CODE)
     assert files(own_directory) == []
+    assert compile_again(monkeypatch) and compile_again(monkeypatch)
+
+
+@pytest.fixture
+def small_files():
+    """The system refuses to make files longer than this, in the middle of writing them."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_nothing_behind(
+    own_directory, small_files
+):
+    assert not from_environment().store(KEY, CODE)
+    stored, left = pliant.cache.info().stored, files(own_directory)
+    assert stored == 0 and left == []
+
+
+def test_what_can_only_be_read_is_used(monkeypatch):
+    compile_again(monkeypatch)
+    monkeypatch.setattr(disk.os, "utime", _refuse)
+    assert not compile_again(monkeypatch)
+
+
+def test_a_directory_that_goes_away_is_made_again(monkeypatch, own_directory):
+    compile_again(monkeypatch)
+    shutil.rmtree(own_directory)
+    assert compile_again(monkeypatch)
+    assert not compile_again(monkeypatch)
+    mkstemp = tempfile.mkstemp
+
+    def gone(**kwargs):
+        shutil.rmtree(own_directory)
+        return mkstemp(**kwargs)
+
+    monkeypatch.setattr(disk.tempfile, "mkstemp", gone)
+    cache = from_environment()
+    assert not cache.store(KEY, CODE) and cache.load(KEY) is None
+
+
+def break_files(own_directory):
+    for path in files(own_directory):
+        path.write_bytes(path.read_bytes()[:-5])
+
+
+FAULTS = {
+    "nothing": lambda patch, directory: None,
+    "a full disk": lambda patch, directory: patch.setattr(disk.os, "replace", _full),
+    "no directory": lambda patch, directory: shutil.rmtree(directory),
+    "cut files": lambda patch, directory: break_files(directory),
+    "not readable": lambda patch, directory: patch.setattr(disk.os, "fstat", _refuse),
+    "not writable": lambda patch, directory: patch.setattr(disk.tempfile, "mkstemp", _refuse),
+    "another version": lambda patch, directory: patch.setattr(pliant, "__version__", "0.0.test"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_compiled_functions_do_not_notice(monkeypatch, own_directory, fault):
+    def steps(x):
+        return (x.exp() + 1).softmax(-1) @ x.T, x.sum(0)
+
+    x = torch.randn(5, 7)
+    monkeypatch.setattr("pliant.emit.host.host", Compiler)  # nothing is known of earlier kernels
+    expected = pliant.compile(steps, backend="llvm")(x)
+    FAULTS[fault](monkeypatch, own_directory)
+    again = pliant.compile(lambda x: steps(x), backend="llvm")(x)
+    assert all(map(torch.equal, expected, again))
+    assert events.counters["programs"] == 2 and not events.counters["failed_kernels"]
+    assert (disk.counts["hits"] > 0) == (fault == "nothing")
 
 
 def test_code_of_another_user_is_not_run(monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import pliant
-from pliant.backends.llvm import llvm
+from pliant.backends.llvm import build, llvm
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import run_op
 
@@ -93,8 +93,6 @@ def kernels_of(function, *args):
     built = []
 
     def backend(graph, examples):
-        from pliant.backends.llvm import build
-
         built.append(build(graph, examples))
         return llvm(graph, examples)
 
