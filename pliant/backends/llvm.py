@@ -136,9 +136,9 @@ def assemble(
     for slot, definition in enumerate(lowered.inputs):
         if definition is not None:
             made.slots[definition] = slot
-    for definition, real in lowered.constants:
-        made.call(_clone(real), [definition], [real.dtype])
     kept = {memory.of for item in lowered.outputs if isinstance(item, tuple) for memory in item[1:]}
+    for definition, real in lowered.constants:
+        made.call(_constant(real, definition in kept), [definition], [real.dtype])
     lifetimes = Lifetimes(plan, kept)
     for at, item in enumerate(plan):
         if isinstance(item, Group):
@@ -162,8 +162,11 @@ def assemble(
     return Program(launcher, tuple(made.kernels), lowered.lowered, lowered.called)
 
 
-def _clone(real: torch.Tensor) -> Operator:
-    return Operator("aten::clone", "", (real, None))
+def _constant(real: torch.Tensor, returned: bool) -> Operator:
+    """A tensor of the program's; who gets it as a result may write to it."""
+    if returned:
+        return Operator("aten::clone", "", (real, None))
+    return Operator("constant", "", (), lambda: real)
 
 
 def _operator(call: Call) -> Operator:

@@ -22,6 +22,7 @@ from typing import Final
 
 from pliant.emit import llvm_access as access
 from pliant.emit import llvm_blocks as blocks
+from pliant.emit import llvm_pairs as pairs
 from pliant.emit import llvm_reduce as reduce
 from pliant.emit import llvm_serial as serial
 from pliant.emit.llvm_halves import Halves
@@ -69,6 +70,7 @@ class Writer:
         self.lane_var: Expr | None = None
         self.in_lanes: Reg | None = None
         self.lanes = 1
+        self.in_pairs = False
         self.stop: Reg | None = None
         self.mask: Reg | None = None
 
@@ -235,6 +237,7 @@ class Writer:
             return
         in_lanes = (high - low) & -lanes
         middle = low + self.code.intrinsic("smax", in_lanes, 0)
+        self.in_pairs = pairs.in_pairs(loop)
         with self.vector(loop.var, lanes):
             self._sums(loop, low, middle, lanes, sums)
         if self.target.masks:
@@ -242,6 +245,7 @@ class Writer:
                 self.count(middle, high, lanes, lambda at: self.iteration(loop, at))
         else:
             self._one_by_one(loop, middle, high)
+        self.in_pairs = False
 
     def _sums(self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value]) -> None:
         """The loop; if there are sums of floats, in pieces, of which the first is the sum to which
@@ -361,6 +365,9 @@ class Writer:
         same = self.halves.before_rounding(arg)
         if same is not None and value.type is Type.F32:
             self.regs[value] = self.regs[same]
+            return
+        if self.in_pairs and arg.op is Op.LOAD and self.regs[arg].lanes > 1:
+            self.regs[value] = pairs.apart(self.code, self.regs[arg])
             return
         self.regs[value] = cast(self.code, arg.type, value.type, self.regs[arg])
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.base.values import dataclass
 from pliant.emit.llvm_lanes import near, stride
 from pliant.emit.llvm_memory import Place
+from pliant.emit.llvm_pairs import together
 from pliant.emit.llvm_text import Reg
 from pliant.loop.ir import MEMORY, REDUCTIONS, Access, Buffer, Loop, Op, Value
 from pliant.sym.expr import ONE, ZERO, Expr, substitute
@@ -105,6 +106,8 @@ def store(writer: Writer, value: Value) -> None:
     found, stored = place(writer, value), writer.regs[value.args[0]]
     if stored.lanes > found.lanes:
         found = found.scatter(stored.lanes)
+    if stored.lanes > 1 and writer.in_pairs:
+        stored = together(writer.code, stored)
     writer.memory.store(found, stored, _mask(writer, found, value.args[1:]))
 
 

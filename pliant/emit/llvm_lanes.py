@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pliant.base.values import dataclass
+from pliant.emit.llvm_pairs import in_pairs
 from pliant.loop.ir import (
     MEMORY,
     REDUCTIONS,
@@ -136,7 +137,7 @@ def _lanes(loop: Loop, target: Target) -> int:
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
     if not any(v.op in REDUCTIONS or v.op is Op.CARRIED for v in body):
-        return lanes
+        return 2 * lanes if in_pairs(loop) else lanes
     cheap = sum([_weight(v) for v in body]) <= CHEAP
     if loop.kind is Kind.REDUCTION:
         return lanes * 4 if cheap else lanes

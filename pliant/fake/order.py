@@ -61,9 +61,16 @@ def nesting(sizes: Sequence[Any], strides: Sequence[Any]) -> list[int] | None:
     left = [d for d in reversed(range(len(sizes))) if not sure(sizes[d] == 1)]
     ones = [d for d in reversed(range(len(sizes))) if d not in left]
     order = _known_order(sizes, strides, left) or _asked_order(sizes, strides, left)
-    if order is None:
+    if order is None or _is_still(strides, order):
         return None
     return list(reversed(range(len(sizes)))) if order == left else order + ones
+
+
+def _is_still(strides: Sequence[Any], order: list[int]) -> bool:
+    """Whether the innermost of several strides is 0. It spans nothing then, though all of the
+    questions about spans are answered as for another."""
+    inner = strides[order[0]] if len(order) > 1 else 1
+    return hint(inner) is not None and bool(inner == 0)
 
 
 def _spans(outer: Any, stride: Any, size: Any) -> Any:

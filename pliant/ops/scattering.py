@@ -467,6 +467,8 @@ def masked_scatter(low: Lowering, x: Lazy, mask: Lazy, source: Lazy) -> Lazy:
     if mask.type is not Type.BOOL or source.type is not usual(x.type):
         raise NotLowered("of several types")
     sizes = low.result.sizes
+    if product_of(sizes) is ONE:
+        raise NotLowered("of one element")
     flags = Lazy(sizes, Type.BOOL, lambda b, at: mask.at(b, spread_index(low, mask.sizes, at)))
     line = low.realize(flags, contiguous(sizes)).memory
     assert line is not None
