@@ -6,7 +6,6 @@ call -> dispatcher (native): guards of each entry -> hit: residual code -> graph
 
 from __future__ import annotations
 
-import threading
 import time
 import types
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from pliant._native import Dispatcher, Entry, State
 from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
+from pliant.base.forks import lock
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
@@ -31,7 +31,7 @@ from pliant.recompile import Limits
 from pliant.runtime import graphs, residual
 from pliant.stages import Captured, Compiled
 
-_lock = threading.RLock()  # one compilation at a time
+_lock = lock()  # one compilation at a time
 
 
 @dataclass(slots=True)

@@ -24,9 +24,10 @@ from pliant.emit.host import Operator, Sequencer, View, symbols_of
 from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Window
 from pliant.graph.lower import Lowered, lower
+from pliant.graph.masks import with_added_masks
 from pliant.graph.record import NotRecorded, record
 from pliant.graph.share import share
-from pliant.loop.fuse import Call, Group, schedule
+from pliant.loop.fuse import Call, Group, owner, schedule
 from pliant.loop.ir import Kernel
 from pliant.loop.memory import Lifetimes
 from pliant.ops.lowering import NotLowered
@@ -83,6 +84,7 @@ def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
     env = FrozenEnv(shapes.env)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         function = record(gm, shapes, example_inputs)
+    with_added_masks(function)
     share(function)
     refused: dict[Node, str] = {}
     try:
@@ -116,9 +118,7 @@ def _without_kernel(
         raise error
     names = tuple(sorted({node.name for node in nodes}))
     reason = f"{type(error).__name__}: {error}"
-    events.emit(
-        events.KernelFailed(function=function, operators=names, reason=reason, error=error)
-    )
+    events.emit(events.KernelFailed(function=function, operators=names, reason=reason, error=error))
     return dict.fromkeys(nodes, f"its kernel could not be compiled ({reason})")
 
 
@@ -152,6 +152,8 @@ def assemble(
             node = item.what.node
             dtypes = [tensor.dtype for tensor in node.results]
             made.call(_operator(item), item.makes, dtypes, node.defines)
+            if node.view:  # one memory under two names
+                made.fresh.difference_update(map(owner, item.reads))
     for index, times in function.times.items():
         made.steps += [("wrote", index)] * times
     outputs = [_output(made, item, lowered) for item in lowered.outputs]

@@ -58,7 +58,7 @@ class Operator:
 
     name: str
     overload: str
-    args: tuple[Any, ...]  # View | Expr | FloatExpr | Cond | list of these | anything else: a constant
+    args: tuple[Any, ...]  # View | Expr | FloatExpr | Cond | list of these; else: a constant
     python: Callable[..., Any] | None = None  # to be called instead
 
 

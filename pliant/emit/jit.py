@@ -7,7 +7,6 @@ text are compiled once.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -23,13 +22,14 @@ from pliant.base.values import dataclass
 from pliant.emit.cache import from_environment, key_of
 from pliant.emit.llvm import SYMBOL, emit
 from pliant.emit.llvm_lanes import Target, target_of
+from pliant.emit.sleef import needed_by
 from pliant.loop.ir import Kernel
 
 RECENT: Final = 256  # kernels
 LINKED: Final = 256
 """After so many kernels comes another linker: a little of each that is gone stays with the linker
 until that is gone too."""
-_LOCK: Final = threading.RLock()  # LLVM's objects are for one thread at a time
+_LOCK: Final = threading.Lock()  # LLVM's objects are for one thread at a time
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -119,6 +119,8 @@ class Compiler:
         if self._count % LINKED == 0:
             self._jit = _linker(self._machine)
         builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for name, address in needed_by(object_code):
+            builder.import_symbol(name, address)
         library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
         return Compiled(library[SYMBOL], object_code, library)
 
@@ -156,12 +158,6 @@ MODEL: Final = {"reloc": "pic", "codemodel": "small"}
 """Constants are found relative to the code, which is loaded together with them. With addresses of
 64 bits (the default here) each needs a register of its own, and loops run out of them."""
 PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
-
-
-# A process that is forked meanwhile would wait for ever.
-os.register_at_fork(
-    before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
-)
 
 
 @lru_cache(1)

@@ -30,6 +30,7 @@ from pliant.emit.llvm_index import IndexWriter
 from pliant.emit.llvm_lanes import Target, plan
 from pliant.emit.llvm_memory import Memory
 from pliant.emit.llvm_ops import OPS, REGISTER, bitcast, cast
+from pliant.emit.llvm_positions import compared
 from pliant.emit.llvm_text import Code, Reg, literal
 from pliant.loop.ir import REDUCTIONS, Kernel, Kind, Loop, Op, Statement, Value
 from pliant.loop.types import FLOAT, Type
@@ -54,7 +55,7 @@ class Writer:
         self.kernel = kernel
         self.target = target
         self.plan = plan(kernel, target)
-        self.code = Code()
+        self.code = Code(target.vector_bytes)
         self.regs: dict[Value, Reg] = {}
         self.states: dict[Value, reduce.State] = {}
         self.symbols: dict[Expr, Reg] = {}
@@ -322,7 +323,8 @@ class Writer:
             special(self, value)
             return
         args = [self.regs[arg] for arg in value.args]
-        self.regs[value] = OPS[value.op](self.code, value.args[-1].type, *args)
+        known = compared(self, value)
+        self.regs[value] = known or OPS[value.op](self.code, value.args[-1].type, *args)
 
     def _accumulate(self, value: Value) -> None:
         state = self.states[value]

@@ -17,8 +17,8 @@ Symbols = Mapping[Expr, Reg]
 
 
 class IndexWriter:
-    """Writes expressions over symbols that are in registers. `natural` are those known to be at
-    least 0."""
+    """Writes expressions over what is in registers: symbols, and what kernels are given. `natural`
+    are those known to be at least 0."""
 
     def __init__(self, code: Code, symbols: Symbols, natural: set[Expr]) -> None:
         self.code = code
@@ -26,7 +26,8 @@ class IndexWriter:
         self.natural = natural
 
     def write(self, node: Any) -> Reg:
-        return _WRITE[node.op](self, node)
+        found = self.symbols.get(node)
+        return _WRITE[node.op](self, node) if found is None else found
 
     def is_natural(self, node: Expr) -> bool:
         """Surely at least 0: nothing is subtracted, and nothing is in it that may be negative."""
@@ -115,7 +116,6 @@ def _comparison(op: str) -> Callable[[IndexWriter, Any], Reg]:
 
 _WRITE: Final[dict[str, Callable[[IndexWriter, Any], Reg]]] = {
     "int": lambda writer, node: writer.code.number(node.const, "i64"),
-    "symbol": lambda writer, node: writer.symbols[node],
     "add": IndexWriter.sum,
     "mul": IndexWriter.product,
     "floordiv": IndexWriter.floordiv,

@@ -7,6 +7,7 @@ matrix has one column per lane.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -64,6 +65,8 @@ def _choose(loop: Loop) -> list[Loop]:
     if not inner:
         return [loop]
     outside, inside = _cost(loop), [_cost(found) for found in inner]
+    if not outside[0] and all((found.extent.value or math.inf) <= FEW for found in inner):
+        return [loop]
     scattered, close = sum([s for s, _ in inside]), sum([c for _, c in inside])
     return [loop] if (outside[0], -outside[1]) < (scattered, -close) else inner
 
@@ -114,6 +117,8 @@ def _cost(loop: Loop) -> tuple[int, int]:
     close = len([s for s in strides if s is ONE])
     return len([s for s in strides if s not in (ONE, ZERO) and not near(s)]), close
 
+
+FEW: Final = 4  # iterations, too few for lanes
 
 # Steps other than 1 with which a vector is loaded whole and its lanes picked out.
 STEPS: Final = frozenset({-1, 2, 3, 4})

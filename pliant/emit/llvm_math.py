@@ -5,7 +5,7 @@ reduction with bits; special values fall out of the arithmetic or are selected a
 there are no branches. Errors are below 2 units in the last place of a float32.
 
 The polynomials were fitted (Remez, relative error) for the intervals given with them; highest power
-first. What there is no such code for calls the C library, lane by lane.
+first. What there is no such code for calls Sleef, or the C library lane by lane.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.emit.llvm_text import Code, Reg, rounded, vector
+from pliant.emit.sleef import vector_function
 
 INF: Final = math.inf
 NAN: Final = math.nan
@@ -448,11 +449,26 @@ def library(code: Code, name: str, *args: Reg) -> Reg:
     type, lanes = regs[0].type, regs[0].lanes
     if lanes == 1:
         return code.call(name, type, 1, regs)
+    wide = vector_function(name.removesuffix("f") if type == "float" else name, type, code.bytes)
+    if wide is not None and lanes % wide[1] == 0:
+        return _in_vectors(code, wide, regs)
     helper = f"{name}.x{lanes}"
     if helper not in code.helpers:
         code.declare(name, type, [type] * len(regs))
         code.helpers[helper] = _lane_by_lane(helper, name, type, lanes, len(regs))
     return code.call(helper, type, lanes, regs)
+
+
+def _in_vectors(code: Code, wide: tuple[str, int], regs: Sequence[Reg]) -> Reg:
+    """A function of vectors, called for as many as there are."""
+    name, width = wide
+    found: Reg | None = None
+    for first in range(0, regs[0].lanes, width):
+        part = [code.shuffled(reg, None, range(first, first + width)) for reg in regs]
+        here = code.call(name, regs[0].type, width, part)
+        found = here if found is None else code.picked([found, here], range(first + width))
+    assert found is not None
+    return found
 
 
 def _lane_by_lane(helper: str, name: str, type: str, lanes: int, count: int) -> str:

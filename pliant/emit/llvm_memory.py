@@ -79,10 +79,14 @@ class Memory:
         """Where the mask is false, 0."""
         if mask is not None and mask.lanes > place.lanes:
             place = place.scatter(mask.lanes)
-        if place.step != 1 and mask is not None:
+        uniform = mask is not None and mask.lanes == 1
+        if place.step != 1 and mask is not None and not uniform:
             place = place.spelled_out()
         t = place.buffer.type
-        if place.step != 1:
+        if place.step != 1 and mask is not None:
+            zero = self.code.spread(self.code.number(0, MEMORY[t]), place.lanes)
+            found = self.code.either(mask, lambda: self._picked_load(place), zero)
+        elif place.step != 1:
             found = self._picked_load(place)
         elif mask is None and not place.scattered:
             found = self._plain_load(place, self._pointer(place))

@@ -47,8 +47,8 @@ def _fits(value: Value, var: Expr) -> bool:
 def apart(code: Code, x: Reg) -> Reg:
     """The floats of what was loaded."""
     words = code.cast_lanes(x, "i32", x.lanes // 2)
-    halves = [words << 16, words & -0x10000]
-    return code.joined(*[code.convert("bitcast", half, "float") for half in halves])
+    low, high = [code.convert("bitcast", w, "float") for w in (words << 16, words & -0x10000)]
+    return code.shuffled(low, high, range(x.lanes))
 
 
 def together(code: Code, x: Reg) -> Reg:

@@ -140,7 +140,8 @@ def rounded(number: float) -> float:
 class Code:
     """The text of one module: a function in the making, and what it calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, vector_bytes: int = 0) -> None:
+        self.bytes = vector_bytes  # of the machine's registers
         self.lines: list[str] = []
         self.block = "entry"
         self.declared: dict[str, str] = {}
@@ -229,12 +230,8 @@ class Code:
         first, *others = regs
         for other in others:
             more = other if other.lanes == first.lanes else self._longer(other, first.lanes)
-            first = self._shuffled(first, more, range(first.lanes + other.lanes))
-        return self._shuffled(first, None, lanes)
-
-    def joined(self, a: Reg, b: Reg) -> Reg:
-        """The lanes of both."""
-        return self._shuffled(a, b, range(a.lanes + b.lanes))
+            first = self.shuffled(first, more, range(first.lanes + other.lanes))
+        return self.shuffled(first, None, lanes)
 
     def cast_lanes(self, a: Reg, type: str, lanes: int) -> Reg:
         """The same bits as other lanes."""
@@ -242,9 +239,10 @@ class Code:
 
     def _longer(self, a: Reg, lanes: int) -> Reg:
         """With lanes at the end that are anything."""
-        return self._shuffled(a, None, [*range(a.lanes), *[0] * (lanes - a.lanes)])
+        return self.shuffled(a, None, [*range(a.lanes), *[0] * (lanes - a.lanes)])
 
-    def _shuffled(self, a: Reg, b: Reg | None, lanes: Sequence[int]) -> Reg:
+    def shuffled(self, a: Reg, b: Reg | None, lanes: Sequence[int]) -> Reg:
+        """Lanes of both, counted through."""
         other = b.text if b is not None else "poison"
         picked = ", ".join([f"i32 {lane}" for lane in lanes])
         text = f"shufflevector {a}, {a.full_type} {other}, <{len(lanes)} x i32> <{picked}>"

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from pliant.fake.layout import broadcast, contiguous_strides, suggested_strides
-from pliant.fake.order import hint, is_contiguous, need, sure
+from pliant.fake.order import hint, is_contiguous, is_one, need, sure
 from pliant.fake.reshaping import flatten, reshape
 from pliant.fake.tensor import Fake, make
 from pliant.fake.whole import depending_on
@@ -160,18 +160,26 @@ def _einsum_one(name: str, out: str, t: Tensor) -> Tensor:
 def _einsum_two(
     names: list[str], out: str, operands: Sequence[Tensor], sizes: dict[str, Any]
 ) -> Any:
-    """A product of matrices, in the order in which PyTorch leaves its dimensions."""
+    """A product of matrices, in the order in which PyTorch leaves its dimensions; or of numbers if
+    none is summed."""
     left, right = names
     a, b = operands
     # What only one of them has and the result doesn't is summed beforehand.
-    for letter in [c for c in left if c not in right and c not in out]:
-        a, left = a.sum(left.index(letter)), left.replace(letter, "")
-    for letter in [c for c in right if c not in left and c not in out]:
-        b, right = b.sum(right.index(letter)), right.replace(letter, "")
+    a, left = _summed_but_for(a, left, out, right)
+    b, right = _summed_but_for(b, right, out, left)
+    swaps = set(left) == set(names[0]) and set(right) == set(names[1])
     both = [c for c in out if c in left and c in right]
     only_left = [c for c in out if c in left and c not in right]
     only_right = [c for c in out if c in right and c not in left]
     summed = [c for c in left if c in right and c not in out]
+    # (Where all are dense and in order, it makes no difference which product it is.)
+    dense = len(out) < 2 or (is_contiguous(a) and is_contiguous(b))
+    in_order = [*both, *only_left, *only_right] == list(out)
+    if not summed or (not (dense and in_order) and all(is_one(sizes[c]) for c in summed)):
+        return _in_order(a, left, out) * _in_order(b, right, out)
+    swaps = swaps and bool(only_left) and bool(only_right)
+    if swaps and out.index(only_right[-1]) < out.index(only_left[0]):
+        a, left, only_left, b, right, only_right = b, right, only_right, a, left, only_left
 
     def folded(t: Tensor, name: str, *groups: list[str]) -> Tensor:
         t = t.permute([name.index(c) for group in groups for c in group])
@@ -182,6 +190,24 @@ def _einsum_two(
     )
     order = [*both, *only_left, *only_right]
     return product.view([sizes[c] for c in order]).permute([order.index(c) for c in out])
+
+
+def _summed_but_for(t: Tensor, name: str, out: str, other: str) -> tuple[Tensor, str]:
+    """Without the dimensions that nobody else has."""
+    kept = "".join(dict.fromkeys(c for c in (*out, *other) if c in name))
+    return (t, name) if len(kept) == len(name) else (_einsum_one(name, kept, t), kept)
+
+
+def _in_order(t: Tensor, name: str, out: str) -> Tensor:
+    """With its dimensions in the order of `out`, and one of size 1 for each that it doesn't have.
+    Those that are not in `out` have one element."""
+    rest = [name.index(c) for c in name if c not in out]
+    t = t.permute([name.index(c) for c in out if c in name] + rest)
+    for _ in rest:
+        t = t.select(-1, 0)
+    for at, letter in enumerate(out):
+        t = t if letter in name else t.unsqueeze(at)
+    return t
 
 
 # Layers.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise, product
+from operator import mul
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ def reshape(input: torch.Tensor, *shape: Any) -> Any:
         if not is_view_now(input, sizes, strides):
             return NotImplemented
         return input.as_strided(sizes, strides, input.storage_offset())
+    if _falls_apart(input, groups):
+        return NotImplemented
     return input.clone(memory_format=torch.contiguous_format).view(sizes)
 
 
@@ -84,6 +87,20 @@ def _next_group(t: torch.Tensor, dims: list[int], left: list[Any]) -> Group | No
 
 def _less(a: int | None, b: int | None) -> bool:
     return a is not None and b is not None and a < b
+
+
+def _falls_apart(t: torch.Tensor, groups: Sequence[Group]) -> bool:
+    """Whether the first group that does not lie as one is several: with other sizes it may be, as
+    (m, n) to (n, m) where these are equal, and those may lie as one."""
+    dims, parts = next(group for group in groups if not _merges(t, group[0]))
+    starts = (_starts([t.size(d) for d in dims]), _starts(parts))
+    pairs = [(a, b) for a, b in product(*starts) if None not in (hint(a), hint(b))]
+    return any(a == b for a, b in pairs)
+
+
+def _starts(sizes: Sequence[Any]) -> list[Any]:
+    """How many elements the first dimensions have, for each number of these but all."""
+    return list(accumulate(sizes[:-1], mul))
 
 
 def _merges(t: torch.Tensor, dims: list[int]) -> bool:

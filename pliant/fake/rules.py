@@ -318,7 +318,7 @@ def _layer_norm_cpu(func: Any, t: Tensor, sizes: Any, *args: Any, **kwargs: Any)
 def _group_norm_cpu(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Any:
     result, mean, _ = func(t, *args, **kwargs)
     stats = _statistics(t, args, mean.size())
-    return result, stats, torch.empty_like(stats)
+    return _suggested(t, result), stats, torch.empty_like(stats)
 
 
 def _pixel_unshuffle_cpu(func: Any, t: Tensor, factor: int) -> Tensor:

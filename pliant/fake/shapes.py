@@ -327,13 +327,12 @@ def _roll(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | 
 
 def _glu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim = (*args, -1)[:2]
-    if not t.dim() or not -t.dim() <= dim < t.dim() or not is_contiguous(t):
+    if not t.dim() or not -t.dim() <= dim < t.dim() or not t.is_floating_point():
         return None
-    sizes = list(t.size())
-    if not t.is_floating_point() or sizes[dim] % 2 != 0:
+    if t.size(dim) % 2 != 0:
         return None
-    sizes[dim] = sizes[dim] // 2
-    return dense(sizes, t.dtype, device)
+    first = torch.narrow(t, dim, 0, t.size(dim) // 2)
+    return new(first.size(), pointwise_strides([first, first], first.size()), t.dtype, device)
 
 
 def _gather(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:

@@ -116,7 +116,9 @@ def _soft_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1)
     return _reduced((-target * x).exp().log1p(), reduction)
 
 
-def _ldexp(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _ldexp(x: torch.Tensor, other: torch.Tensor) -> Any:
+    if x.is_floating_point() and not other.is_floating_point():
+        return NotImplemented  # exact, even where the power alone is too large for a float
     return x * torch.pow(2.0, other)
 
 
@@ -163,6 +165,7 @@ def _loss(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 _REDUCTIONS: Final = {"none": 0, "mean": 1, "sum": 2}
 _NUMBERS: Final = ("beta", "delta")
+
 
 def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:
     """PyTorch asks a symbolic number in a key for its value."""

@@ -22,7 +22,7 @@ from pliant.loop.define import Body, Computed, Definition, Index, contiguous
 from pliant.loop.fuse import Call, Step, own_place, owner, probe, sized, variables
 from pliant.loop.ir import Value
 from pliant.loop.types import BY_DTYPE, Type
-from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.lazy import Lazy, Memory, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
@@ -119,7 +119,7 @@ class _Lowerer:
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
         kept = frozenset(w.of for w in function.outputs if isinstance(w, Window) and w.of)
         tools = (self._needed, self._take)
-        self.products = Products(self.low, self.lazies, wanted, kept, *tools)
+        self.products = Products(self.low, self.lazies, kept, *tools)
 
     def run(self) -> Lowered:
         done = self.done
@@ -201,6 +201,7 @@ class _Lowerer:
             raise NotLowered("a number that kernels don't compute")
         low = self.low
         low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
+        low.target = self._target(node)
         kwargs = {name: self._lazy(value) for name, value in node.kwargs.items()}
         made = rule(low, *map(self._lazy, node.args), **kwargs)
         found = list(made) if isinstance(made, (list, tuple)) else [made]
@@ -208,6 +209,29 @@ class _Lowerer:
             if lazy.type is not meta.type or len(lazy.sizes) != len(meta.sizes):
                 raise AssertionError(f"the rule for {node.name} gives {lazy}, not {meta}")
         return found
+
+    def _reads(self, tensor: Tensor) -> int:
+        """How many operators need its elements: a view of it that is overwritten does not."""
+        users = [node for node in self.nodes if tensor in tensors_in((node.args, node.kwargs))]
+        overwritten = [n for n in users if n.name in _OVERWRITES and n.args[0] is tensor]
+        views = [n for n in users if n.view and not self._reads(n.results[0])]
+        return self.uses[tensor] - len(overwritten) - len(views)
+
+    def _target(self, node: Node) -> Definition | None:
+        """The input that is the operator's first argument, if its result is what the input is in
+        the end, and nobody else needs either of them."""
+        given, result = node.args[0] if node.args else None, node.results[0]
+        index = next((i for i, t in enumerate(self.function.inputs) if t is given), None)
+        if index is None or not isinstance(given, Tensor):
+            return None
+        last = self.function.writes.get(index)
+        if last is None or last.node is None or last.node.func is not None:
+            return None
+        alone = self._reads(given) == self.uses[result] == 1 and last.node.args[0] is result
+        alike = (given.sizes, given.strides) == (result.sizes, result.strides)
+        kept = any(isinstance(w, Window) and w.of is last for w in self.function.outputs)
+        fits = alone and alike and given.dtype is result.dtype and not kept
+        return self.done.inputs[index] if fits else None
 
     def _lazy(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -277,7 +301,9 @@ class _Lowerer:
 
     def _call(self, node: Node, why: str) -> None:
         """PyTorch runs it."""
-        args = tuple(map(self._place, node.args))
+        args = tuple(map(self._place, node.args[1:] if node.name in _DRAWS else node.args))
+        if node.name in _DRAWS:
+            args = (self._blank(node.args[0]), *args)
         kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
         prefix = f"r{len(self.steps)}"
         makes = tuple([self._given(t, f"{prefix}_{i}") for i, t in enumerate(node.results)])
@@ -289,14 +315,30 @@ class _Lowerer:
         self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds, raises))
         self.done.called[f"{node.name}: {why}"] += 1
 
+    def _blank(self, tensor: Tensor) -> Place:
+        """Memory laid out like the tensor, whatever is in it."""
+        lazy = self.lazies[tensor]
+        if lazy.memory is not None and lazy.memory.strides == tensor.strides:
+            return Place(lazy.memory, tensor.sizes, tensor.dtype)
+        args = (tensor.sizes, tensor.strides)
+        kwargs = {"dtype": tensor.dtype, "device": torch.device("cpu")}
+        func = torch.ops.aten.empty_strided.default
+        type = BY_DTYPE.get(tensor.dtype, Type.U8)
+        made = Definition(f"e{len(self.steps)}", tensor.sizes, tensor.strides, type)
+        node = Node("aten.empty_strided.default", func, args, kwargs, (tensor,))
+        self.steps.append(Call((), (made,), Extern(node, args, kwargs), (), False))
+        return Place(Memory(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)
+
     def _product(self, node: Node) -> bool:
         """PyTorch runs it, in other words, if it is a product of matrices."""
         found = None if node in self.refused else self.products.find(node)
         if found is None:
             return False
         self.steps.append(found.call)
-        self.lazies[node.results[0]] = found.result
-        self.returned[found.made] = node.results[0]
+        (tensor,), result = node.results, found.result
+        self.lazies[tensor] = self._settled(tensor, result) if result.memory is None else result
+        self._take(node)
+        self.returned[found.made] = tensor
         self.done.called[f"{node.name}: no rule"] += 1
         return True
 
@@ -345,7 +387,8 @@ class _Lowerer:
         for index, value in self.function.writes.items():
             target, lazy = self.done.inputs[index], self.lazies[value]
             assert target is not None
-            if lazy.memory is None or lazy.memory.of is not target or not _laid_out_so(lazy, value):
+            memory = lazy.memory
+            if memory is None or owner(memory.of) is not target or not _laid_out_so(lazy, value):
                 values[target], nodes[target] = lazy, value.node
         before: set[Definition] = set()
         for target, lazy in values.items():
@@ -363,6 +406,16 @@ class _Lowerer:
         for target, lazy in values.items():
             self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
             self._take(nodes[target])
+
+
+# Operators that fill a tensor like their first argument with random numbers.
+_DRAWS: Final = frozenset(
+    [f"aten.{name}.default" for name in ("rand_like", "randn_like", "randint_like", "uniform")]
+    + ["aten.bernoulli.p", "aten.exponential.default", "aten.normal_functional.default"]
+)
+
+# Operators that don't look at the elements of their first argument.
+_OVERWRITES: Final = frozenset({"aten.copy.default", "aten.fill.Scalar", "aten.fill.Tensor"})
 
 
 def _is(given: Any) -> bool:

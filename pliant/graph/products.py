@@ -2,8 +2,9 @@
 
 The one idea: most of what PyTorch does around a product is to see the same memory with other sizes,
 which costs nothing here. A bias is not part of the product: PyTorch would fill the result with it
-first, and for the kernel that reads the result it is one more operand. Operands that have to be
-copied are laid out by our kernels, with whatever else happens to them.
+first, and for the kernel that reads the result it is one more operand. (If no kernel does, one that
+adds to the memory of the product takes no longer.) Operands that have to be copied are laid out by
+our kernels, with whatever else happens to them.
 """
 
 from __future__ import annotations
@@ -51,22 +52,19 @@ class Product:
 
 
 class Products:
-    """Finds the calls of one lowering. `wanted` are tensors that have to be in memory as they are,
-    `returned` those with memory of their own; `needed` gives the place of a tensor, `take` makes
-    new definitions steps."""
+    """Finds the calls of one lowering. `returned` are tensors with memory of their own; `needed`
+    gives the place of a tensor, `take` makes new definitions steps."""
 
     def __init__(
         self,
         low: Lowering,
         lazies: Mapping[Tensor, Lazy],
-        wanted: Collection[Tensor],
         returned: Collection[Tensor],
         needed: Callable[[Tensor], Place],
         take: Callable[[Node | None], None],
     ) -> None:
         self.low = low
         self.lazies = lazies
-        self.wanted = wanted
         self.returned = returned
         self.needed = needed
         self.take = take
@@ -90,10 +88,12 @@ class Products:
             return self._of_batches(node, factors, result)
         return None
 
-    def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Product:
+    def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Product | None:
         """All rows of the first tensor, times a matrix."""
         added = factors.added
-        apart = added is not None and self._adds_later(result, added)
+        apart = added is not None and self._adds_later(added)
+        if added is not None and not apart and len(result.sizes) > 2 and len(added.sizes) > 1:
+            return None
         rows = self._matrix(factors.first, node)
         matrix = self._matrix(factors.second, node)
         if factors.turned:
@@ -108,11 +108,9 @@ class Products:
             return found
         return Product(found.call, found.made, _sum(found.result, self.lazies[added]))
 
-    def _adds_later(self, result: Tensor, added: Tensor) -> bool:
-        """Whether it is better to add in the kernels that read the product: if there is no other
-        reader, and if numbers are not rounded in between."""
-        kept = result in self.wanted or result in self.returned
-        return not kept and result.dtype not in HALVES and self.lazies[added].memory is not None
+    def _adds_later(self, added: Tensor) -> bool:
+        """Whether a kernel adds it: not if numbers were rounded in between."""
+        return added.dtype not in HALVES and self.lazies[added].memory is not None
 
     def _of_batches(self, node: Node, factors: Factors, result: Tensor) -> Product:
         args = (self._matrices(factors.first, node), self._matrices(factors.second, node))

@@ -35,7 +35,7 @@ from pliant.graph.whole import Whole, on_new_memory, write_whole
 from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
-from pliant.sym.floats import FloatExpr, float_bits
+from pliant.sym.floats import MATH, FloatExpr, float_bits, math_call
 from pliant.sym.frozen import SYMBOLS, FrozenEnv, Layout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
@@ -78,7 +78,9 @@ class Recorder(Values):
         instead = INSTEAD.get(op.name)
         if instead is not None:
             with torch._C._AutoDispatchBelowAutograd(), self:
-                return instead(*args, **kwargs)
+                result = instead(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             raise NotRecorded(f"{op.name} in training")
         result = self._answer(op, args, kwargs)
@@ -581,6 +583,18 @@ def _as_int(x: Any) -> Any:
     return torch.sym_ite(x, 1, 0) if isinstance(x, torch.SymBool) else torch.sym_int(x)
 
 
+def _of_numbers(name: str) -> Callable[..., Any]:
+    """A function of `math`, which would ask which number it is given."""
+
+    def function(*args: Any) -> Any:
+        env = next((arg.node.env for arg in args if isinstance(arg, SYMBOLIC)), None)
+        if env is None:
+            return MATH[name](*args)
+        return to_torch(math_call(name, *map(from_torch, args)), env)
+
+    return function
+
+
 # Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
 ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.min: torch.sym_min,
@@ -588,6 +602,7 @@ ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.int: _as_int,
     builtins.float: torch.sym_float,
     operator.not_: torch.sym_not,
+    **{function: _of_numbers(name) for name, function in MATH.items()},
 }
 
 VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))

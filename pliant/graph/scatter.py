@@ -61,12 +61,12 @@ def overlap(a: torch.Tensor, b: torch.Tensor, elementwise: bool) -> bool:
         return False
     if one == other:
         return not elementwise
-    steps = {}
+    steps: dict[int, list[int]] = {}
     for way, (_, dims, _) in enumerate((one, other)):
         for stride, size in dims:
             reach = steps.setdefault(stride, [0, 0])
             reach[way] += size - 1
-    rest = sorted(((stride, *reach) for stride, reach in steps.items()), reverse=True)
+    rest = sorted([(stride, reach[0], reach[1]) for stride, reach in steps.items()], reverse=True)
     return _meets(other[0] - one[0], rest)
 
 

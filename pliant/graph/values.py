@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -24,6 +24,8 @@ from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, float_bits
 from pliant.sym.frozen import FrozenEnv
 from pliant.sym.node import SYMBOLIC, from_torch
+
+MOST_DIMS: Final = 64  # some of PyTorch's kernels refuse more
 
 
 class NotRecorded(Exception):
@@ -90,6 +92,8 @@ class Values(World):
             raise NotRecorded("a conjugate or negative view")
         if fake.device.type != "cpu":
             raise NotRecorded(f"a tensor on {fake.device}")
+        if fake.dim() > MOST_DIMS:
+            raise NotRecorded(f"a tensor of more than {MOST_DIMS} dimensions")
         sizes, strides = self.numbers(fake.size()), self.numbers(fake.stride())
         offset = self.number(fake.storage_offset())
         if any(isinstance(s, FloatExpr) for n in (*sizes, *strides, offset) for s in n.symbols):

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pliant.loop.build import Builder
 from pliant.loop.define import Body, Definition, Index
+from pliant.loop.given import given
 from pliant.loop.ir import (
     INDEXED,
     REDUCTIONS,
@@ -37,8 +38,8 @@ Forward = Callable[[Definition, Expr], Value | None]
 
 
 class KernelBody(Builder):
-    """A kernel in the making. `forward` gives an element that this kernel computes, or None; `homes`
-    says whose memory something is stored in, if not its own."""
+    """A kernel in the making. `forward` gives an element that this kernel computes, or None;
+    `homes` says whose memory something is stored in, if not its own."""
 
     def __init__(
         self,
@@ -62,6 +63,8 @@ class KernelBody(Builder):
     def add(self, value: Value) -> Value:
         if value.op in STATEMENTS:
             return super().add(value)
+        if value.op is Op.SELECT and _is_masked(*value.args):
+            return value.args[1]
         number = value.constant
         key = (
             *(value.op, value.type, value.args, value.index, value.buffer),
@@ -187,16 +190,21 @@ class KernelBody(Builder):
         return Kernel(made.name, free_symbols(made), made.buffers, made.body)
 
 
+def _is_masked(mask: Value, a: Value, b: Value) -> bool:
+    """A choice between a load and 0 that the mask of the load has made."""
+    return a.op is Op.LOAD and a.args == (mask,) and repr(b.constant) in ("0", "0.0", "False")
+
+
 def free_symbols(kernel: Kernel) -> tuple[Expr, ...]:
-    """The symbols that come from outside, in order."""
+    """The symbols that come from outside, in order, and what else does."""
     bound: set[Any] = set()
     used: set[Any] = set()
     for loop in loops(kernel.body):
         bound.add(loop.var)
-        used |= loop.extent.symbols
+        used |= given(loop.extent)
     for value in values(kernel.body):
         if value.op is Op.AS_INDEX:
             bound.add(value.index)
         elif value.op in INDEXED and value.index is not None:
-            used |= value.index.symbols
+            used |= given(value.index)
     return tuple(sorted(used - bound, key=lambda s: s.order))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pliant.loop.given import given as given_in
 from pliant.loop.ir import (
     INDEXED,
     MEMORY,
@@ -51,8 +52,8 @@ class _Checker:
         if len({buffer.name for buffer in kernel.buffers}) < len(kernel.buffers):
             yield "two buffers have one name"
         for size in kernel.sizes:
-            if size.op != "symbol":
-                yield f"size {size} is not a symbol"
+            if given_in(size) != {size}:
+                yield f"size {size} is computed by kernels"
         for buffer in kernel.buffers:
             yield from self._expression(buffer.base, set(kernel.sizes), f"base of {buffer.name}")
         _, found = self._block(kernel.body, set(), set(kernel.sizes), None)
@@ -99,7 +100,7 @@ class _Checker:
         return []
 
     def _expression(self, expr: Expr, symbols: set[Expr], what: str) -> Iterator[str]:
-        unknown = sorted(str(s) for s in expr.symbols if s not in symbols)
+        unknown = sorted(str(s) for s in given_in(expr) if s not in symbols)
         if unknown:
             yield f"{what} uses {', '.join(unknown)}, not in scope"
 

@@ -6,6 +6,8 @@ every index grows with i by n times as much as with j: then it depends on i*n + 
 
 from __future__ import annotations
 
+from typing import Final
+
 from pliant.loop.body import free_symbols
 from pliant.loop.ir import INDEXED, Kernel, Kind, Loop, Op, Statement, Value, loops, values
 from pliant.sym.expr import ZERO, Expr, substitute
@@ -102,3 +104,25 @@ def step(index: Expr, var: Expr) -> Expr | None:
         return ZERO
     found: Expr = substitute(index, {var: var + 1}) - index
     return None if var in found.symbols else found
+
+
+SHORT: Final = 8
+
+
+def lengthen(kernel: Kernel) -> Kernel:
+    """The kernel with its last two loops exchanged, if the inner one is too short for lanes and the
+    outer one is not: steps of a few elements cost less than loops of a few iterations."""
+    grid = kernel.grid
+    if len(grid) < 2 or any(isinstance(item, Loop) for item in grid[-1].body):
+        return kernel
+    outer, inner = grid[-2:]
+    if not _is_short(inner) or _is_short(outer) or outer.var in inner.extent.symbols:
+        return kernel
+    body: tuple[Statement, ...] = inner.body
+    for loop in (outer, inner, *reversed(grid[:-2])):
+        body = (Loop(loop.var, loop.extent, loop.kind, body),)
+    return Kernel(kernel.name, kernel.sizes, kernel.buffers, body)
+
+
+def _is_short(loop: Loop) -> bool:
+    return loop.extent.value is not None and loop.extent.value <= SHORT

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pliant.base.values import dataclass
 from pliant.loop.body import KernelBody
-from pliant.loop.collapse import collapse, step
+from pliant.loop.collapse import collapse, lengthen, step
 from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
 from pliant.loop.fuse import (
     Group,
@@ -87,7 +87,8 @@ class _Writer:
                 self._store_columns(self.stored)
             else:
                 self._rounds()
-        return Written(keep(tile(collapse(self.body.kernel())), self.hint), tuple(self.body.memory))
+        kernel = keep(tile(lengthen(collapse(self.body.kernel()))), self.hint)
+        return Written(kernel, tuple(self.body.memory))
 
     def _access(self) -> dict[Definition, Access]:
         """A member that is stored is never read back, unless it overwrites something."""

@@ -1,8 +1,8 @@
 """Elements at places that are in other tensors, and writes to part of a tensor.
 
 The one idea: a lookup reads the index tensor, makes its element an index and reads there; a write
-to a part chooses at each place between the new and the old. Writes whose places are data (scatter,
-index_put) would have to run through the new elements instead: PyTorch runs those.
+to a part chooses at each place between the new and the old. (Writes whose places are data, and
+those to a part of an input, run through the new elements instead: `scattering`.)
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from pliant.ops.places import (
     reading,
     spread_index,
     stored,
+    surely_spread,
     zero,
 )
+from pliant.ops.scattering import part_written
 from pliant.sym.cond import ge, lt
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, if_else, maximum, minimum, product_of
 
@@ -80,6 +82,8 @@ def take_along_dim(low: Lowering, x: Lazy, indices: Lazy, dim: int | None = None
     if dim is None or not x.sizes or len(x.sizes) != len(indices.sizes):
         raise NotLowered("indices into all elements")
     dim, source = normal_dim(dim, len(x.sizes)), stored(low, x, 2)
+    surely_spread(low, indices.sizes, low.result.sizes)
+    surely_spread(low, (*x.sizes[:dim], ONE, *x.sizes[dim + 1 :]), low.result.sizes)
 
     def at(b: Body, place: Index) -> Value:
         chosen = indices.at(b, spread_index(low, indices.sizes, place))
@@ -183,6 +187,9 @@ def index(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Lazy:
 def select_scatter(low: Lowering, x: Lazy, src: Lazy, dim: int, index: Number) -> Lazy:
     dim, source = normal_dim(dim, len(x.sizes)), low.cast(src, x.type)
     place = _wrapped(as_index(index), x.sizes[dim])
+    written = part_written(low, source, lambda i: (*i[:dim], place, *i[dim:]))
+    if written is not None:
+        return written
 
     def at(b: Body, at: Index) -> Value:
         here = compared(b, Op.EQ, at[dim], place)
@@ -206,6 +213,9 @@ def slice_scatter(
     source, size = low.cast(src, x.type), x.sizes[dim]
     first = ZERO if start is None else _bounded(low, as_index(start), size)
     stop = size if end is None else _bounded(low, as_index(end), size)
+    written = part_written(low, source, lambda i: (*i[:dim], first + i[dim] * by, *i[dim + 1 :]))
+    if written is not None:
+        return written
 
     def at(b: Body, place: Index) -> Value:
         i = place[dim] - first

@@ -33,9 +33,6 @@ from pliant.sym.expr import ONE, ZERO, Expr, absolute, if_else, maximum, minimum
 MOST_PIECES: Final = 8
 """Each element of the result asks for each piece whether it is in it."""
 
-SHORT: Final = 8
-"""Rows up to here aren't made of pieces: a loop over one is mostly overhead."""
-
 # --------------------------------------------------------------------------------------------------
 # Put together
 
@@ -60,9 +57,6 @@ def _one_after_the_other(low: Lowering, tensors: Sequence[Lazy], dim: int, keeps
     """The pieces along a dimension, which they have themselves if `keeps`; else each takes 1."""
     if not 0 < len(tensors) <= MOST_PIECES:
         raise NotLowered(f"{len(tensors)} pieces")
-    length, rank = low.result.sizes[dim].value, len(low.result.sizes)
-    if low.result.strides[dim] is ONE and length is not None and length <= SHORT and rank > 1:
-        raise NotLowered("rows shorter than a vector")
     t = low.result.type
     pieces = [low.cast(x, t) for x in tensors]
     starts = [ZERO]

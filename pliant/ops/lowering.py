@@ -99,6 +99,8 @@ class Lowering:
     simplify: Callable[[Expr], Expr] = lambda expr: expr
     hint: Callable[[Expr], int] = lambda expr: expr.value or 64  # a size to expect
     default_dtype: torch.dtype = torch.float32
+    # An input that gets the result, where nobody needs what it was: it can be written to.
+    target: Definition | None = None
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -301,5 +303,6 @@ _FLOAT_OPS: Final = {
     "fmul": Op.MUL,
     "truediv": Op.DIV,
     "fneg": Op.NEG,
+    "math.sqrt": Op.SQRT,
     "fabs": Op.ABS,
 }

@@ -112,7 +112,8 @@ def position(
     nothing = b.constant(0, Type.I64)
     if wraps:
         chosen = b(Op.SELECT, b(Op.LT, chosen, nothing), b(Op.ADD, chosen, n), chosen)
-    outside = b(Op.OR, b(Op.LT, chosen, nothing), b(Op.GE, chosen, n))
+    # Without a sign, what is below 0 is above everything.
+    outside = b(Op.GE, b.cast(chosen, Type.U64), b.cast(n, Type.U64))
     b.fault(outside)
     if low.known(ge(size, 1)):
         return b.as_index(b(Op.SELECT, outside, nothing, chosen)), None
@@ -163,6 +164,14 @@ def is_one(low: Lowering, size: Expr | int) -> bool:
 def divisor(size: Expr) -> Expr:
     """The size, to divide by: where it is 0, nothing is computed."""
     return ONE if size is ZERO else size
+
+
+def surely_spread(low: Lowering, sizes: Sequence[Expr], onto: Sequence[Expr]) -> None:
+    """Gives up unless it is known which dimensions of a tensor are broadcast to these sizes:
+    `spread_index` takes any that isn't sure to be 1 for as long as the other one."""
+    if len(sizes) > len(onto):
+        raise NotLowered("more dimensions than there are")
+    low.broadcast([tuple(sizes), tuple(onto)])
 
 
 def spread_index(low: Lowering, sizes: Sequence[Expr], index: Index) -> Index:

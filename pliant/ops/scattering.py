@@ -16,31 +16,33 @@ from typing import Any, Final
 
 from pliant.loop.define import (
     Body,
+    Definition,
     Index,
     Scan,
     Scanned,
     Scattered,
     Update,
-    address,
     contiguous,
 )
+from pliant.loop.fuse import owner, probe
 from pliant.loop.ir import Op, Value
-from pliant.loop.types import FLOAT, HALF, INTEGER, Type, largest, smallest
+from pliant.loop.types import FLOAT, HALF, INTEGER, SIGNED, Type, largest, smallest
 from pliant.ops.elementwise import check_fits
-from pliant.ops.indexing import unflattened
 from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, Number, computed_in, lowers
 from pliant.ops.places import (
+    compared,
     index_tensor,
     is_one,
     normal_dim,
     position,
-    read_where,
     reading,
     spread_index,
     stored,
+    surely_spread,
     usual,
 )
+from pliant.sym.cond import ge
 from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
 Combine = Callable[[Body, Value, Value], Value]
@@ -61,6 +63,12 @@ def scattered(
 ) -> Lazy:
     """x with updates `at` each index of a tensor of these sizes; those that differ along the
     dimensions `rows` never meet. The result is of `type`, if it isn't that of x."""
+    if combine is None and low.target is not None:
+        found = updated(low, low.target, sizes, rows, at)
+        assert found.memory is not None
+        if _only_written(found.memory.of, low.target):
+            return found
+        low.definitions.pop()
     copy = low.realize(low.cast(_copied(x), type or x.type), low.result.strides).memory
     assert copy is not None
     return updated(low, copy.of, sizes, rows, at, combine)
@@ -88,6 +96,44 @@ def updated(
     )
     made = low.define(memory.sizes, memory.type, body, memory.strides, memory)
     return in_memory(made)
+
+
+def part_written(low: Lowering, source: Lazy, where: Callable[[Index], Index]) -> Lazy | None:
+    """The input that gets the result with the source in its place, each element at `where` of its
+    index; None if there is no such input, or the source is computed from it."""
+    if low.target is None or source.type is not low.target.type:
+        return None
+    rows = range(len(source.sizes))
+    found = updated(
+        low, low.target, source.sizes, rows, lambda b, i: Update(where(i), source.at(b, i))
+    )
+    assert found.memory is not None
+    if _only_written(found.memory.of, low.target):
+        return found
+    low.definitions.pop()
+    return None
+
+
+def _only_written(made: Definition, memory: Definition) -> bool:
+    """Whether the updates are computed without the memory that they go to, and none of them can
+    fail. Then the program can be run again from the start, should something else fail."""
+    reads = probe(made)
+    return not reads.faults and all(owner(of) is not memory for of, _ in reads.places[1:])
+
+
+def places_in(
+    low: Lowering, index: Lazy, size: Expr, wraps: bool, ahead: bool
+) -> Callable[[Body, Index], Expr | Value]:
+    """The elements of an index tensor; `ahead`, all of them are checked before any is used, if that
+    is to write to an input."""
+    if low.target is None or not ahead:
+        return index.at
+
+    def at(b: Body, place: Index) -> Value:
+        return b.iota(position(low, b, index.at(b, place), size, wraps)[0])
+
+    checked = low.realize(low.generate(index.sizes, Type.I64, at, index.cost + 2))
+    return lambda b, place: b.as_index(checked.at(b, place))
 
 
 def _copied(x: Lazy) -> Lazy:
@@ -169,10 +215,11 @@ def _scatter(
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen, source = _along(x), _along(index), _along(src)
     whole = all(size is ONE for size in source.sizes) and not src.sizes
+    which = places_in(low, chosen, target.sizes[dim], False, combine is None and type is None)
 
     def at(b: Body, place: Index) -> Update:
         found, inside = place_of(
-            low, b, target, [*place[:dim], chosen.at(b, place), *place[dim + 1 :]], wraps=False
+            low, b, target, [*place[:dim], which(b, place), *place[dim + 1 :]], wraps=False
         )
         value = source.at(b, (ZERO,) if whole else place)
         return Update(() if flat else found, value, inside)
@@ -309,10 +356,11 @@ def _slices(
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen = _along(x), _along(index)
     new = None if source is None else _along(source)
+    which = places_in(low, chosen, target.sizes[dim], wraps, combine is None)
 
     def at(b: Body, place: Index) -> Update:
-        which = chosen.at(b, (place[dim],))
-        found, inside = place_of(low, b, target, [*place[:dim], which, *place[dim + 1 :]], wraps)
+        mixed = [*place[:dim], which(b, (place[dim],)), *place[dim + 1 :]]
+        found, inside = place_of(low, b, target, mixed, wraps)
         element = value.at(b, ()) if new is None else new.at(b, place)
         return Update(() if flat else found, element, inside)
 
@@ -414,15 +462,21 @@ def index_put(
     last = first + len(common)
     rest = [size for size, one in zip(x.sizes, given, strict=True) if one is None]
     sizes = [*rest[:first], *common, *rest[first:]]
+    surely_spread(low, values.sizes, sizes)
+    which = {
+        d: places_in(low, one, x.sizes[d], True, not accumulate)
+        for d, one in enumerate(given)
+        if one is not None
+    }
 
     def at(b: Body, place: Index) -> Update:
         mine, others = place[first:last], iter([*place[:first], *place[last:]])
         mixed: list[Expr | Value] = []
-        for one in given:
+        for d, one in enumerate(given):
             if one is None:
                 mixed.append(next(others))
             else:
-                mixed.append(one.at(b, spread_index(low, one.sizes, mine)))
+                mixed.append(which[d](b, spread_index(low, one.sizes, mine)))
         found, inside = place_of(low, b, x, mixed, wraps=True)
         return Update(found, values.at(b, spread_index(low, values.sizes, place)), inside)
 
@@ -446,6 +500,7 @@ def _where_true(
     along = len(values.sizes) - (rank - many + 1) + first
     if 0 <= along < len(values.sizes) and not is_one(low, values.sizes[along]):
         raise NotLowered("elements for a mask")
+    surely_spread(low, values.sizes, (*x.sizes[:first], ONE, *x.sizes[first + many :]))
 
     def at(b: Body, place: Index) -> Value:
         old, here = x.at(b, place), mask.at(b, place[first : first + many])
@@ -468,28 +523,55 @@ def masked_scatter(low: Lowering, x: Lazy, mask: Lazy, source: Lazy) -> Lazy:
         raise NotLowered("of several types")
     sizes = low.result.sizes
     if product_of(sizes) is ONE:
-        raise NotLowered("of one element")
-    flags = Lazy(sizes, Type.BOOL, lambda b, at: mask.at(b, spread_index(low, mask.sizes, at)))
-    line = low.realize(flags, contiguous(sizes)).memory
-    assert line is not None
+        raise NotLowered("one element")  # no loop to run along
+    flags, old = _in_line(low, mask, sizes), _in_line(low, x, sizes)
+    new, total, last = _with_a_last(low, source)
 
     def step(b: Body, state: tuple[Value, ...], index: Index) -> tuple[Value, ...]:
-        return (b(Op.ADD, state[0], b.cast(b.read(line.of, index[0]), Type.I64)),)
+        return (b(Op.ADD, state[0], b.cast(flags(b, index[0]), Type.I64)),)
 
-    scan = Scan(lambda b: (b.constant(-1, Type.I64),), step)
-    counted = Scanned(0, scan, lambda b, state, index: state[0])
-    counts = in_memory(low.define((product_of(sizes),), Type.I64, counted))
-    elements = stored(low, source, 2)
-    total = product_of(elements.sizes)
+    def then(b: Body, state: tuple[Value, ...], index: Index) -> Value:
+        here = flags(b, index[0])
+        number = b(Op.SUB, state[0], b.cast(here, Type.I64))
+        b.fault(b(Op.GT, state[0], b.iota(total)))
+        place = b.as_index(b(Op.MINIMUM, number, b.iota(last)))
+        return _as_bits(b, here, new(b, place), old(b, index[0]))
 
-    def at(b: Body, place: Index) -> Value:
-        here = mask.at(b, spread_index(low, mask.sizes, place))
-        number = counts.at(b, (address(place, contiguous(sizes)),))
-        missing = b(Op.GE, number, b.iota(total))
-        b.fault(b(Op.AND, here, missing))
-        found = b.as_index(b(Op.MAXIMUM, number, b.constant(0, Type.I64)))
-        inside = b(Op.AND, here, b(Op.NOT, missing))
-        old = x.at(b, spread_index(low, x.sizes, place))
-        return read_where(b, elements, unflattened(found, elements.sizes), inside, lambda: old)
+    scan = Scan(lambda b: (b.constant(0, Type.I64),), step)
+    made = low.define((product_of(sizes),), x.type, Scanned(0, scan, then))
+    return in_memory(made, sizes, contiguous(sizes))
 
-    return reading(low, sizes, x.type, at, x, mask, source)
+
+def _with_a_last(low: Lowering, x: Lazy) -> tuple[Callable[[Body, Expr], Value], Expr, Expr]:
+    """x as one line, how many elements it has, and where the last one is: if there may be none, one
+    is put behind them. Then there is always something to load, which is faster than to look."""
+    line, total = _in_line(low, x, x.sizes), product_of(x.sizes)
+    if all(low.known(ge(size, 1)) for size in x.sizes):
+        return line, total, total - 1
+
+    def at(b: Body, index: Index) -> Value:
+        return line(b, index[0], compared(b, Op.LT, index[0], total))
+
+    padded = low.realize(low.generate((total + 1,), x.type, at))
+    return _in_line(low, padded, padded.sizes), total, total
+
+
+def _as_bits(b: Body, condition: Value, x: Value, y: Value) -> Value:
+    """A choice, made among integers, for which it is one instruction."""
+    if x.type is Type.BOOL:
+        return b(Op.SELECT, condition, x, y)
+    bits = {t.bits: t for t in SIGNED}[x.type.bits]
+    found = b(Op.SELECT, condition, b.bitcast(x, bits), b.bitcast(y, bits))
+    return b.bitcast(found, x.type)
+
+
+def _in_line(low: Lowering, x: Lazy, sizes: tuple[Expr, ...]) -> Callable[..., Value]:
+    """x, broadcast to these sizes, as one line of elements."""
+    memory = x.memory
+    if memory is None or x.sizes != sizes or memory.strides != contiguous(sizes):
+        surely_spread(low, x.sizes, sizes)
+        spread = Lazy(sizes, x.type, lambda b, at: x.at(b, spread_index(low, x.sizes, at)))
+        memory = low.realize(spread, contiguous(sizes)).memory
+        assert memory is not None
+    of, offset = memory.of, memory.offset
+    return lambda b, i, mask=None: b.read(of, offset + i, mask)

@@ -20,11 +20,15 @@ Rule = Callable[..., Map]
 
 
 def view_of(name: str, x: Lazy, sizes: tuple[Expr, ...], *args: Any, **kwargs: Any) -> Lazy:
-    """The view with these sizes."""
+    """The view with these sizes. `op[2]` is the third of those that `op` returns."""
+    name, _, position = name.removesuffix("]").partition("[")
     rule = VIEWS.get(name)
-    if rule is None:
+    if name in PARTS:
+        where = PARTS[name](int(position or 0), x, sizes, *args, **kwargs)
+    elif rule is None or position:
         raise NotLowered(f"{name} of what is not in memory")
-    where = rule(x, sizes, *args, **kwargs)
+    else:
+        where = rule(x, sizes, *args, **kwargs)
 
     def at(b: Body, index: Index) -> Value:
         return x.at(b, where(index))
@@ -103,6 +107,18 @@ def _slice(
         raise NotLowered("a slice from the end")
     by = as_expr(step)
     return lambda index: (*index[:dim], first + index[dim] * by, *index[dim + 1 :])
+
+
+def _unbind(position: int, x: Lazy, sizes: tuple[Expr, ...], dim: int = 0) -> Map:
+    return _select(x, sizes, dim, position)
+
+
+def _split(position: int, x: Lazy, sizes: tuple[Expr, ...], size: Any, dim: int = 0) -> Map:
+    return _slice(x, sizes, dim, as_expr(size) * position)
+
+
+def _split_sizes(position: int, x: Lazy, sizes: tuple[Expr, ...], parts: Any, dim: int = 0) -> Map:
+    return _slice(x, sizes, dim, sum([as_expr(part) for part in parts[:position]], ZERO))
 
 
 def _reshape(x: Lazy, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
@@ -190,4 +206,10 @@ VIEWS: Final[dict[str, Rule]] = {
     "aten.alias.default": _same,
     "aten.detach.default": _same,
     "aten.lift_fresh.default": _same,
+}
+
+PARTS: Final[dict[str, Rule]] = {
+    "aten.unbind.int": _unbind,
+    "aten.split.Tensor": _split,
+    "aten.split_with_sizes.default": _split_sizes,
 }

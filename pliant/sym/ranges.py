@@ -224,9 +224,10 @@ def _fsub(a: FloatRange, b: FloatRange) -> FloatRange:
 
 def _fmul(a: FloatRange, b: FloatRange) -> FloatRange:
     corners = [x * y for x in a[:2] for y in b[:2]]
-    if any(map(math.isnan, corners)) or INF in corners or -INF in corners:
+    if any(map(math.isnan, corners)):
         return FLOATS
-    return FloatRange(min(corners), max(corners), a.nan or b.nan)
+    nan = any(INF in (abs(x.lo), abs(x.hi)) and y.lo <= 0 <= y.hi for x, y in ((a, b), (b, a)))
+    return FloatRange(min(corners), max(corners), nan or a.nan or b.nan)
 
 
 def _truediv(a: FloatRange, b: FloatRange) -> FloatRange:

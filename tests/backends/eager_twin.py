@@ -65,6 +65,17 @@ def difference(actual: Outcome, expected: Outcome) -> str | None:
     return found or _versions(actual, expected)
 
 
+def difference_at(path: str, actual: Outcome, expected: Outcome) -> str | None:
+    """The same for one item, by its name in what `difference` said."""
+    if actual.error is not None or expected.error is not None:
+        return difference(actual, expected)
+    kind, *places = path.split()
+    mine, theirs = ((o.args if kind == "argument" else o.result) for o in (actual, expected))
+    for place in map(int, places):
+        mine, theirs = mine[place], theirs[place]
+    return _values(mine, theirs, path)
+
+
 def _versions(actual: Outcome, expected: Outcome) -> str | None:
     for i, (mine, theirs) in enumerate(zip(actual.args, expected.args)):
         if actual.versions[i] is None:

@@ -1,4 +1,4 @@
-"""Nothing is left behind: by calls, by calls that fail, by compilations, by code that is dropped."""
+"""Nothing is left behind: by calls, failing ones too, by compilations, by code that is dropped."""
 
 import ctypes
 import gc

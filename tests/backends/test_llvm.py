@@ -221,6 +221,23 @@ def test_an_index_into_nothing():
     agree(taken, *makers)
 
 
+def test_a_size_that_may_be_one_is_not_taken_for_the_other():
+    def put(x):
+        two = torch.tensor([0, -1])
+        summed = x.index_put((two,), x[:1], accumulate=True)
+        return x.index_put((two,), x[:1]), summed, x.take_along_dim(two[:1].view(1, 1), 0)
+
+    agree(put, *matrices((5, 3), (1, 3), (2, 3)), generated=False)
+
+
+def test_the_elements_of_one_element():
+    def chosen(x):
+        total = x.sum()
+        return total.masked_scatter(total > 0, x), total.cumsum(0), total.sort()[0]
+
+    agree(chosen, lambda: [torch.ones(3)], lambda: [-torch.ones(4)], generated=False)
+
+
 # ---- failures
 
 

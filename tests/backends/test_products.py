@@ -46,6 +46,8 @@ LINEARS = {
     "norm": lambda x, w, b: F.layer_norm(F.linear(x, w, b), b.shape),
     "residual": lambda x, w, b: F.gelu(F.linear(x, w, b)) @ w + x,
     "without, read": lambda x, w, b: F.linear(x, w).relu(),
+    "two dimensions added": lambda x, w, b: F.linear(x, w, b.expand(x.shape[-2], -1)).relu(),
+    "two dimensions": lambda x, w, b: F.linear(x, w, b + torch.zeros(x.shape[-2], 1)),
     "into place": lambda x, w, b: F.linear(x, w, b).add_(1).mul_(F.linear(x, w)),
 }
 
@@ -145,8 +147,10 @@ def test_batches(sizes):
 
 
 def test_integers_and_complex_numbers():
-    agree(lambda a, b: (a @ b) + 1, lambda: [torch.arange(6).view(2, 3), torch.arange(6).view(3, 2)])
-    agree(lambda a, b: (a @ b), three((2, 3), (3, 2), dtype=torch.complex64))
+    agree(
+        lambda a, b: (a @ b) + 1, lambda: [torch.arange(6).view(2, 3), torch.arange(6).view(3, 2)]
+    )
+    agree(lambda a, b: a @ b, three((2, 3), (3, 2), dtype=torch.complex64))
 
 
 @pytest.mark.parametrize("mode", ["grad", "no_grad", "inference"])
@@ -161,7 +165,9 @@ def test_parameters(mode):
 
 def test_errors_are_those_of_eager():
     agree(lambda a, b: a @ b, three((2, 3), (4, 5)), dynamic=[False])
-    agree(lambda a, b: a @ b, lambda: [torch.randn(2, 3), torch.randn(3, 2).double()], dynamic=[False])
+    agree(
+        lambda a, b: a @ b, lambda: [torch.randn(2, 3), torch.randn(3, 2).double()], dynamic=[False]
+    )
 
 
 # ---- what is called
@@ -191,11 +197,18 @@ def test_a_bias_is_added_by_the_kernel_that_reads_the_product():
     assert len(made.kernels()) == 1
 
 
-def test_a_bias_is_added_by_pytorch_if_nobody_reads_the_product():
+def test_a_bias_is_added_to_the_memory_of_the_product():
     args = three((5, 4), (6, 4), (6,))()
     names, made = calls_of(lambda x, w, b: F.linear(x, w, b), *args)
+    assert "mm" in names and not {"addmm", "copy_", "add"} & set(names)
+    (kernel,) = made.kernels()
+    assert "f32 write" not in kernel
+
+
+def test_halves_are_not_rounded_before_the_bias():
+    args = three((5, 4), (6, 4), (6,), dtype=torch.bfloat16)()
+    names, _ = calls_of(lambda x, w, b: F.linear(x, w, b).relu(), *args)
     assert "addmm" in names
-    assert not made.kernels()
 
 
 def test_heads_are_laid_out_by_one_kernel():

@@ -38,10 +38,10 @@ def test_stack(dim):
     same(aten.stack.default, [some(3, 5), some(3, 5).bool()], dim)
 
 
-def test_short_rows_are_left_to_pytorch():
-    for func, pieces in [(aten.stack.default, [some(3)] * 2), (aten.cat.default, [some(3, 1)] * 2)]:
-        with pytest.raises(NotLowered):
-            run_op(func, pieces, -1)
+@pytest.mark.parametrize("many", [3, 50])
+def test_short_rows(many):
+    same(aten.stack.default, [some(many), some(many) * 2], -1)
+    same(aten.cat.default, [some(many, 1), some(many, 2)], -1)
 
 
 @pytest.mark.parametrize("dtype", WIDTHS)

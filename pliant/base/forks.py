@@ -1,0 +1,20 @@
+"""Locks that survive `os.fork`.
+
+The one idea: a child has the thread that forked and no other. What another one holds at that moment
+would be held for ever, and what it was changing would stay half changed: so a fork waits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AbstractContextManager
+
+
+def lock() -> AbstractContextManager[bool]:
+    """A lock for one thread at a time, several times over. Nobody holds it when a process forks."""
+    made = threading.RLock()
+    os.register_at_fork(
+        before=made.acquire, after_in_parent=made.release, after_in_child=made.release
+    )
+    return made

@@ -1,0 +1,47 @@
+"""Masks of attention as what PyTorch makes of them: numbers to be added.
+
+The one idea: given a mask of bools, attention first writes down 0 and -inf for it, each time. What
+every layer of a network would do with the same mask is done once, by the kernel that computes it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+
+from pliant.graph.ir import Function, Node, Tensor
+from pliant.loop.define import contiguous
+from pliant.sym.expr import ZERO
+
+ATTENTION: Final = "aten.scaled_dot_product_attention.default"
+PLACE: Final = 3
+
+
+def with_added_masks(function: Function) -> None:
+    """Attention with masks of floats instead of bools."""
+    made: dict[Tensor, Tensor] = {}
+    nodes: list[Node] = []
+    for node in function.nodes:
+        if node.name == ATTENTION:
+            _replace(node, made, nodes)
+        nodes.append(node)
+    function.nodes[:] = nodes
+
+
+def _replace(node: Node, made: dict[Tensor, Tensor], nodes: list[Node]) -> None:
+    given = node.args[PLACE] if len(node.args) > PLACE else node.kwargs.get("attn_mask")
+    dtype = node.args[0].dtype
+    if not isinstance(given, Tensor) or given.dtype is not torch.bool:
+        return
+    if dtype is not torch.get_default_dtype():  # which is what the numbers would be
+        return
+    if given not in made:
+        choose = torch.ops.aten.where.Scalar
+        mask = Tensor(given.sizes, contiguous(given.sizes), ZERO, dtype)
+        mask.node = Node(str(choose), choose, (given, 0.0, float("-inf")), {}, (mask,))
+        nodes.append(mask.node)
+        made[given] = mask
+    args = [made[given] if arg is given else arg for arg in node.args]
+    node.args = tuple(args)
+    node.kwargs = {k: made[given] if v is given else v for k, v in node.kwargs.items()}
