@@ -16,10 +16,11 @@ from typing import Final
 
 import torch
 
-# The names of functions, by what is said of their errors: units in the last place, times 10.
+# The names of functions, by what is said of their errors: units in the last place, times 10. Its
+# asinh and acosh are infinite where their argument's square is; PyTorch does without them too.
 _ACCURACY: Final = {
     **dict.fromkeys(("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "atan2"), "u10"),
-    **dict.fromkeys(("asinh", "acosh", "atanh", "erf", "pow"), "u10"),
+    **dict.fromkeys(("atanh", "erf", "pow"), "u10"),
     "erfc": "u15",
     "hypot": "u05",
 }

@@ -48,12 +48,17 @@ NOT_QUITE = frozenset(
     ("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", "aten.mvlgamma.default")
 )
 
+# Their meta kernels forget the layout of what is broadcast.
+LOST_LAYOUT = frozenset(
+    ("aten.logaddexp.default", "aten.logaddexp2.default", "aten.heaviside.default")
+)
+
 
 def applies(op: Op, fakes: list[Fake]) -> bool:
     return (
         (torch.Tag.pointwise in op.func.tags or op.name in UNTAGGED)
         and op.name not in NOT_QUITE
-        and any(t._has_symbolic_sizes_strides for t in fakes)
+        and (op.name in LOST_LAYOUT or any(t._has_symbolic_sizes_strides for t in fakes))
         and not any(t.is_conj() or t.is_neg() for t in fakes)
     )
 

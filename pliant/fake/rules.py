@@ -395,6 +395,7 @@ _CPU: dict[str, Rule] = {
     "aten._batch_norm_with_update.default": _batch_norm_cpu,
     "aten._native_batch_norm_legit.default": _batch_norm_cpu,
     "aten._native_batch_norm_legit.no_stats": _batch_norm_cpu,
+    "aten._native_batch_norm_legit_functional.default": _batch_norm_cpu,
     "aten.native_layer_norm.default": _layer_norm_cpu,
     "aten.native_group_norm.default": _group_norm_cpu,
     "aten.roll.default": _roll_cpu,
