@@ -11,6 +11,7 @@ from typing import Any
 from pliant._native import Dispatcher
 from pliant.capture.class_writes import ClassNamespace, set_on_class
 from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
+from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
@@ -60,9 +61,11 @@ def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Valu
     if name == "__dict__":
         return module_namespace(trace, module)
     try:  # a module-level __getattr__, which modules use for lazy imports
-        return trace.wrap_pinned(getattr(module, name))
+        real = getattr(module, name)
     except AttributeError as error:
         trace.throw(error)
+    fill_late()
+    return trace.wrap_pinned(real)
 
 
 def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | None:

@@ -22,6 +22,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.torch_function import begin_overrides
+from pliant.capture.native import fill_late
 from pliant.capture.product import Product
 from pliant.capture.trace import INLINE, Restart, StartOver, Trace
 from pliant.capture.value import Break, Raised, Unread
@@ -69,6 +70,7 @@ def capture(
     `dynamic` says which inputs are symbols rather than constants.
     """
     dynamic = dynamic or Dynamic()
+    fill_late()
     break_at: dict[int, Break] = {}
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)

@@ -7,7 +7,9 @@ returns a value. What is in no table and is not a pure function of constants is 
 
 from __future__ import annotations
 
+import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +25,15 @@ SHORTCUTS: dict[Any, Callable[..., Value | None]] = {}
 # The same for functions defined inside others, which have no name to be found by:
 # `(trace, function, args, kwargs, direct)`.
 BY_CODE: dict[types.CodeType, Callable[..., Value | None]] = {}
+# What fills the tables for a module that takes long to import, once the program has imported it.
+LATE: defaultdict[str, list[Callable[[], None]]] = defaultdict(list)
 PURE: set[Any] = set()  # C functions that may be run during capture if all arguments are constants
+
+
+def fill_late() -> None:
+    for name in [name for name in LATE if name in sys.modules]:
+        for fill in LATE.pop(name):
+            fill()
 
 
 def method(cls: type, *names: str) -> Callable[[Handler], Handler]:

@@ -94,7 +94,8 @@ def make(
 
 def adopt(world: Callable[[], Dispatcher | None], view: torch.Tensor) -> Fake:
     """The fake of what a view kernel returned: same storage, same metadata, our type."""
-    fake: Fake = _make_subclass(Fake, view)
+    with _no_dispatch():  # or PyTorch detaches it with us, and looks for distributed tensors first
+        fake: Fake = _make_subclass(Fake, view)
     fake._world = world
     return fake
 

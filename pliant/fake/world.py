@@ -25,6 +25,7 @@ from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Argument, Kind, Op, describe
 from pliant.fake.order import is_contiguous
+from pliant.fake.plain_checks import plain_checks
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize
 from pliant.sym.env import ShapeEnv
@@ -318,7 +319,8 @@ class World(TorchDispatchMode):
         try:
             symbolic = any(t._has_symbolic_sizes_strides for t in read.fakes)
             run = self._meta if symbolic else _call
-            result = run(meta, twins.swap(args), twins.swap_kwargs(kwargs))
+            with plain_checks():
+                result = run(meta, twins.swap(args), twins.swap_kwargs(kwargs))
         except NotImplementedError as error:
             raise NoMetaKernel(op.name) from error
         result = rules.finish(op.name, args, kwargs, result)

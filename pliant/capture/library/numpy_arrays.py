@@ -20,7 +20,7 @@ from pliant.capture.library import torch_values  # whose handlers are extended h
 from pliant.capture.library.numpy_numbers import SCALAR_TYPES
 from pliant.capture.library.torch_bodies import record_body_call
 from pliant.capture.model import CALL, FOLDABLE, GET, OPERATE, fold, iterate
-from pliant.capture.native import FUNCTIONS, METHODS
+from pliant.capture.native import FUNCTIONS, LATE, METHODS
 from pliant.capture.torch_calls import about_to_write, call_operation
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence
@@ -404,14 +404,19 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
     return handler
 
 
+def _register_functions(space: types.ModuleType) -> None:
+    for name, real in vars(space).items():
+        usable = isinstance(real, FUNCTION_TYPES) and not name.startswith("_")
+        if usable and getattr(real, "__name__", None) is not None:
+            FUNCTIONS[real] = _on_arrays(real, FUNCTIONS.get(real))
+            BUILDERS.setdefault(type(real), BUILDERS[type(NotImplemented)])
+
+
 def _register() -> None:
     BUILDERS[numpy.ndarray] = _array_from_outside
-    for space in (numpy, numpy.linalg, numpy.fft):
-        for name, real in vars(space).items():
-            usable = isinstance(real, FUNCTION_TYPES) and not name.startswith("_")
-            if usable and getattr(real, "__name__", None) is not None:
-                FUNCTIONS[real] = _on_arrays(real, FUNCTIONS.get(real))
-                BUILDERS.setdefault(type(real), BUILDERS[type(NotImplemented)])
+    _register_functions(numpy)
+    _register_functions(numpy.linalg)
+    LATE["numpy.fft"].append(lambda: _register_functions(numpy.fft))
     for name in SCALAR_TYPES:
         kind = getattr(numpy, name)
         FUNCTIONS[kind] = _scalar(kind)

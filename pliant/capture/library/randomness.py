@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.draws import Draw, Drawn
-from pliant.capture.native import FUNCTIONS, METHODS, SHORTCUTS
+from pliant.capture.native import FUNCTIONS, LATE, METHODS, SHORTCUTS
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.known import known_object
@@ -205,5 +205,4 @@ def _register_numpy() -> None:
         FUNCTIONS[getattr(numpy.random, name).__func__] = _numpy_draw(name)
 
 
-if numpy is not None:
-    _register_numpy()
+LATE["numpy.random"].append(_register_numpy)
