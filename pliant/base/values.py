@@ -32,6 +32,7 @@ else:
                 cls, frozen=frozen, eq=eq, slots=slots, kw_only=kw_only, weakref_slot=weakref_slot
             )
         own = set(vars(cls))
+        cls.__doc__ = cls.__doc__ or cls.__name__  # or it is made of the signature, which is slow
         made = dataclasses.dataclass(
             init=False, repr=False, eq=False, slots=slots, kw_only=kw_only,
             weakref_slot=weakref_slot,
