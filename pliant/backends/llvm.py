@@ -31,7 +31,6 @@ from pliant.loop.fuse import Call, Group, owner, schedule
 from pliant.loop.ir import Kernel
 from pliant.loop.memory import Lifetimes
 from pliant.ops.lowering import NotLowered
-from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import FrozenEnv, shapes_of
@@ -123,12 +122,12 @@ def _without_kernel(
 
 
 def assemble(
-    function: Function, lowered: Lowered, env: ShapeEnv, fallback: Callable[..., Any]
+    function: Function, lowered: Lowered, env: FrozenEnv, fallback: Callable[..., Any]
 ) -> Program:
     """Kernels and the sequence that launches them."""
     plan = schedule(lowered.steps)
     symbols, places = symbols_of(function.inputs)
-    made = Sequencer(hint=lambda expr: int(env.hint_or(expr, 64)))
+    made = Sequencer(hint=env.expect)
     for symbol, place in places.items():
         made.bind(symbol, place)
     for _ in function.inputs:

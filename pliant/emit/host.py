@@ -24,7 +24,7 @@ from pliant.loop.memory import homes
 from pliant.loop.write import Written, write
 from pliant.sym.cond import Cond, eq
 from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
-from pliant.sym.floats import FloatExpr, float_bits
+from pliant.sym.floats import FloatExpr, float_bits, held_as
 from pliant.sym.program import compile_program
 
 FLAG_SLOT: Final = -1
@@ -89,11 +89,11 @@ class Sequencer:
 
     def value(self, expr: Any) -> int:
         """The place of a number (of the bits of a float); it is computed first if it is new."""
-        key = float_bits(expr) if expr.op == "fsymbol" else expr
+        key = held_as(expr)
         found = self.values.get(key)
         if found is None:
-            read = {float_bits(s) if s.op == "fsymbol" else s: s for s in expr.symbols}
-            order = [s for s, _ in sorted(self.values.items(), key=lambda item: item[1])]
+            read = {held_as(s): s for s in expr.symbols}
+            order = list(self.values)
             found = self.values[key] = len(self.values)
             steps = self.computes if self.late.isdisjoint(read) else self.steps
             try:

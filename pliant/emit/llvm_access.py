@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pliant.base.values import dataclass
-from pliant.emit.llvm_lanes import near, stride
+from pliant.emit.llvm_lanes import near
 from pliant.emit.llvm_memory import Place
 from pliant.emit.llvm_pairs import together
 from pliant.emit.llvm_text import Reg
+from pliant.loop.collapse import stride
 from pliant.loop.ir import MEMORY, REDUCTIONS, Access, Buffer, Loop, Op, Value
 from pliant.sym.expr import ONE, ZERO, Expr, substitute
 

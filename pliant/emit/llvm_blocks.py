@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pliant.emit.llvm_lanes import stride
 from pliant.emit.llvm_memory import Place
 from pliant.emit.llvm_text import Code, Reg, vector
+from pliant.loop.collapse import stride
 from pliant.loop.ir import Kind, Loop, Op, Value
 from pliant.loop.tile import SIDE
 from pliant.loop.types import Type

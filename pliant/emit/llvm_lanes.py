@@ -13,6 +13,7 @@ from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.emit.llvm_pairs import in_pairs
+from pliant.loop.collapse import stride
 from pliant.loop.ir import (
     MEMORY,
     REDUCTIONS,
@@ -26,7 +27,7 @@ from pliant.loop.ir import (
     values,
 )
 from pliant.loop.types import Type
-from pliant.sym.expr import ONE, ZERO, Expr, substitute
+from pliant.sym.expr import ONE, ZERO, Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,6 @@ def _worth_it(loop: Loop) -> bool:
     if not any(inner.kind is Kind.SERIAL for inner in loops(loop.body)) or not _cost(loop)[0]:
         return True
     return sum([_weight(value) for value in values(loop.body)]) > DEAR
-
-
-def stride(index: Expr, var: Expr) -> Expr | None:
-    """By how much the index grows with the variable, if that is always the same."""
-    if var not in index.symbols:
-        return ZERO
-    found: Expr = substitute(index, {var: var + 1}) - index
-    return None if var in found.symbols else found
 
 
 def _cost(loop: Loop) -> tuple[int, int]:

@@ -9,9 +9,10 @@ as many instructions, and to narrow them three times as many.
 from __future__ import annotations
 
 from pliant.emit.llvm_text import Code, Reg
+from pliant.loop.collapse import stride
 from pliant.loop.ir import MEMORY, REDUCTIONS, Kind, Loop, Op, Value
 from pliant.loop.types import Type
-from pliant.sym.expr import ONE, ZERO, Expr, substitute
+from pliant.sym.expr import ONE, ZERO, Expr
 
 
 def in_pairs(loop: Loop) -> bool:
@@ -37,7 +38,7 @@ def _fits(value: Value, var: Expr) -> bool:
     if value.op not in MEMORY:
         return value.type is not Type.BF16 or value.op is Op.CAST
     assert value.index is not None
-    by = substitute(value.index, {var: var + 1}) - value.index
+    by = stride(value.index, var)
     if by is ZERO:
         return value.op is Op.LOAD
     stored = value.op is Op.LOAD or value.args[0].op is Op.CAST

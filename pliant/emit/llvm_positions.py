@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pliant.emit.llvm_lanes import stride
 from pliant.emit.llvm_text import Reg
+from pliant.loop.collapse import stride
 from pliant.loop.ir import Op, Value
 from pliant.sym.expr import ONE
 

@@ -7,6 +7,7 @@ the function's `outputs` and `writes` alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
@@ -111,6 +112,15 @@ def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, dict):
         return [t for item in value.values() for t in tensors_in(item)]
     return []
+
+
+def replaced(value: Any, instead: Mapping[Tensor, Tensor]) -> Any:
+    """An argument with other tensors in the place of some."""
+    if isinstance(value, Tensor):
+        return instead.get(value, value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([replaced(item, instead) for item in value])
+    return value
 
 
 def alive(function: Function) -> list[Node]:

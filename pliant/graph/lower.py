@@ -26,8 +26,8 @@ from pliant.ops.lazy import Lazy, Memory, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
-from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import ZERO
+from pliant.sym.frozen import FrozenEnv
 
 DEAR: Final = 3
 """An element that takes more operations than this is computed once and kept, if there are several
@@ -79,7 +79,7 @@ class Lowered:
         return {node for node in found - called if not node.view and node.func is not None}
 
 
-def lower(function: Function, env: ShapeEnv, refused: Mapping[Node, str] | None = None) -> Lowered:
+def lower(function: Function, env: FrozenEnv, refused: Mapping[Node, str] | None = None) -> Lowered:
     """The definitions and calls that compute a function. What is `refused` is called, for the
     reason that is given."""
     wanted: set[Tensor] = set()
@@ -95,7 +95,7 @@ class _Lowerer:
     def __init__(
         self,
         function: Function,
-        env: ShapeEnv,
+        env: FrozenEnv,
         wanted: frozenset[Tensor],
         refused: Mapping[Node, str],
     ) -> None:
@@ -105,21 +105,21 @@ class _Lowerer:
         self.low = Lowering(
             known=env.known,
             simplify=env.simplify,
-            hint=lambda expr: int(env.hint_or(expr, 64)),
+            hint=env.expect,
             default_dtype=torch.get_default_dtype(),
         )
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.uses = Counter(t for node in self.nodes for t in tensors_in((node.args, node.kwargs)))
-        self.uses.update(w.of for w in function.outputs if isinstance(w, Window) and w.of)
+        kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of]
+        self.uses.update(kept)
         self.done = Lowered()
         self.lazies = self.done.lazies
         self.steps: list[Step] = []
         self._taken = 0  # definitions that are among the steps
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
-        kept = frozenset(w.of for w in function.outputs if isinstance(w, Window) and w.of)
         tools = (self._needed, self._take)
-        self.products = Products(self.low, self.lazies, kept, *tools)
+        self.products = Products(self.low, self.lazies, frozenset(kept), *tools)
 
     def run(self) -> Lowered:
         done = self.done

@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from pliant.graph.ir import Function, Node, Tensor
+from pliant.graph.ir import Function, Node, Tensor, replaced
 from pliant.loop.define import contiguous
 from pliant.sym.expr import ZERO
 
@@ -42,6 +42,5 @@ def _replace(node: Node, made: dict[Tensor, Tensor], nodes: list[Node]) -> None:
         mask.node = Node(str(choose), choose, (given, 0.0, float("-inf")), {}, (mask,))
         nodes.append(mask.node)
         made[given] = mask
-    args = [made[given] if arg is given else arg for arg in node.args]
-    node.args = tuple(args)
-    node.kwargs = {k: made[given] if v is given else v for k, v in node.kwargs.items()}
+    node.args = replaced(node.args, made)
+    node.kwargs = {name: replaced(value, made) for name, value in node.kwargs.items()}

@@ -23,6 +23,8 @@ from pliant.loop.ir import Op, Value
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.lazy import Lazy, Memory, in_memory
 from pliant.ops.lowering import Lowering
+from pliant.ops.places import spread_index
+from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, ZERO, Expr
 
 aten = torch.ops.aten
@@ -106,7 +108,7 @@ class Products:
             found = self._called(node, aten.addmm.out, args, sizes, result)
         if added is None or not apart:
             return found
-        return Product(found.call, found.made, _sum(found.result, self.lazies[added]))
+        return Product(found.call, found.made, _sum(self.low, found.result, self.lazies[added]))
 
     def _adds_later(self, added: Tensor) -> bool:
         """Whether a kernel adds it: not if numbers were rounded in between."""
@@ -166,7 +168,10 @@ class Products:
     def _copied(self, tensor: Tensor, turned: bool, node: Node) -> Place:
         """Without gaps; `turned`: matrices by columns, as they are."""
         if (tensor, turned) not in self._copies:
-            lazy = _transposed(self.lazies[tensor]) if turned else self.lazies[tensor]
+            lazy = self.lazies[tensor]
+            if turned:
+                *sizes, rows, columns = lazy.sizes
+                lazy = view_of("aten.transpose.int", lazy, (*sizes, columns, rows), -2, -1)
             memory = self.low.realize(lazy, contiguous(lazy.sizes)).memory
             self.take(node)
             assert memory is not None
@@ -204,19 +209,9 @@ def _turned(place: Place) -> Place:
     return _seen(place, (*sizes, columns, rows), (*strides, along, down))
 
 
-def _transposed(lazy: Lazy) -> Lazy:
-    *sizes, rows, columns = lazy.sizes
-
+def _sum(low: Lowering, product: Lazy, added: Lazy) -> Lazy:
     def at(body: Body, index: Index) -> Value:
-        return lazy.at(body, (*index[:-2], index[-1], index[-2]))
-
-    return Lazy((*sizes, columns, rows), lazy.type, at, lazy.cost, lazy.reads)
-
-
-def _sum(product: Lazy, added: Lazy) -> Lazy:
-    def at(body: Body, index: Index) -> Value:
-        last = index[len(index) - len(added.sizes) :]
-        place = tuple([ZERO if n is ONE else i for n, i in zip(added.sizes, last, strict=True)])
+        place = spread_index(low, added.sizes, index)
         return body(Op.ADD, product.at(body, index), added.at(body, place))
 
     cost, reads = product.cost + added.cost + 1, product.reads + added.reads

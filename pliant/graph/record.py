@@ -35,7 +35,7 @@ from pliant.graph.whole import Whole, on_new_memory, write_whole
 from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
-from pliant.sym.floats import MATH, FloatExpr, float_bits, math_call
+from pliant.sym.floats import MATH, FloatExpr, float_bits, held_as, math_call
 from pliant.sym.frozen import SYMBOLS, FrozenEnv, Layout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
@@ -432,7 +432,7 @@ class _Run:
             if not isinstance(known, Expr | FloatExpr):
                 raise NotRecorded(f"an input that is a {type(example).__name__}")
             recorder.function.inputs.append(known)
-            recorder.known.add(float_bits(known) if isinstance(known, FloatExpr) else known)
+            recorder.known.add(held_as(known))
             return to_torch(known, recorder.env)
         if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise NotRecorded(f"a tensor of type {type(example).__name__}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.ir import Function, Node, Tensor, Window
+from pliant.graph.ir import Function, Node, Tensor, Window, replaced
 
 
 def share(function: Function) -> None:
@@ -19,8 +19,8 @@ def share(function: Function) -> None:
     instead: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     for node in function.nodes:
-        node.args = _replaced(node.args, instead)
-        node.kwargs = {name: _replaced(value, instead) for name, value in node.kwargs.items()}
+        node.args = replaced(node.args, instead)
+        node.kwargs = {name: replaced(value, instead) for name, value in node.kwargs.items()}
         if node.func is not None and not node.effect and not node.defines:
             same = first.setdefault(_key(node), node)
             if same is not node and apart.isdisjoint(node.results):
@@ -28,14 +28,6 @@ def share(function: Function) -> None:
                 continue
         kept.append(node)
     function.nodes[:] = kept
-
-
-def _replaced(value: Any, instead: dict[Tensor, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return instead.get(value, value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_replaced(item, instead) for item in value])
-    return value
 
 
 def _key(node: Node) -> Any:

@@ -21,7 +21,7 @@ from pliant.fake.world import World
 from pliant.graph.ir import Found, Function, Node, Scalar, Tensor
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
-from pliant.sym.floats import FloatExpr, float_bits
+from pliant.sym.floats import FloatExpr, held_as
 from pliant.sym.frozen import FrozenEnv
 from pliant.sym.node import SYMBOLIC, from_torch
 
@@ -76,8 +76,7 @@ class Values(World):
         self, condition: Cond, text: str, name: str = "pliant.check", function: Any = check
     ) -> None:
         """Have it tested when the code runs."""
-        symbols = [float_bits(s) if isinstance(s, FloatExpr) else s for s in condition.symbols]
-        if not self.known.issuperset(symbols):
+        if not self.known.issuperset(map(held_as, condition.symbols)):
             raise NotRecorded(f"{condition} is asked too early")
         self.function.nodes.append(Node(name, function, (condition, text), {}, effect=True))
 

@@ -65,7 +65,7 @@ class _Plan:
             if value.op not in INDEXED or value.op is Op.AS_INDEX or value.index is None:
                 continue
             index = substitute(value.index, dropped)
-            by_outer, by_inner = step(index, outer.var), step(index, inner.var)
+            by_outer, by_inner = stride(index, outer.var), stride(index, inner.var)
             if by_outer is None or by_inner is None:
                 return False
             if by_outer is not by_inner * self.extent(inner):
@@ -98,7 +98,7 @@ def _with_index(old: Value, dropped: dict[Expr, Expr], made: dict[Value, Value])
     return new
 
 
-def step(index: Expr, var: Expr) -> Expr | None:
+def stride(index: Expr, var: Expr) -> Expr | None:
     """By how much the index grows with the variable, if that is always the same."""
     if var not in index.symbols:
         return ZERO

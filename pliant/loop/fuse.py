@@ -22,7 +22,7 @@ from typing import Any, Final
 from pliant.base.values import dataclass
 from pliant.loop.build import Builder
 from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
-from pliant.loop.ir import Op, Value
+from pliant.loop.ir import WEIGHT, Op, Value
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, symbol
 
@@ -60,10 +60,7 @@ class Reads:
 
 
 # Operations that take many times as long one by one as in lanes.
-SLOW: Final = frozenset(
-    (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
-    + (Op.TAN, Op.SIGMOID, Op.ERF, Op.ERFC, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD)
-)
+SLOW: Final = frozenset({*WEIGHT, Op.TAN, Op.ERFC})
 
 
 def owner(definition: Definition) -> Definition:

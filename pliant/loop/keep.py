@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pliant.loop.collapse import step
+from pliant.loop.collapse import stride
 from pliant.loop.ir import (
     MEMORY,
     REDUCTIONS,
@@ -92,7 +92,7 @@ def _is_plain(loop: Loop) -> bool:
 
 
 def _is_near(value: Value, var: Expr) -> bool:
-    return value.index is not None and step(value.index, var) in (ZERO, ONE)
+    return value.index is not None and stride(value.index, var) in (ZERO, ONE)
 
 
 class _Row:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from pliant.loop.body import free_symbols
-from pliant.loop.collapse import step
+from pliant.loop.collapse import stride
 from pliant.loop.ir import MEMORY, Kernel, Kind, Loop, Op, Statement, Value, values
 from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum, substitute, symbol
 
@@ -39,11 +39,11 @@ def _across(grid: tuple[Loop, ...]) -> int | None:
     for value in values(grid[-1].body):
         if value.op not in MEMORY or value.index is None:
             continue
-        inner = step(value.index, grid[-1].var)
+        inner = stride(value.index, grid[-1].var)
         if inner is None or inner is ZERO or inner is ONE:
             continue
         for i, loop in enumerate(grid[:-1]):
-            if step(value.index, loop.var) is ONE:
+            if stride(value.index, loop.var) is ONE:
                 return i
     return None
 

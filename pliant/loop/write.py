@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pliant.base.values import dataclass
 from pliant.loop.body import KernelBody
-from pliant.loop.collapse import collapse, lengthen, step
+from pliant.loop.collapse import collapse, lengthen, stride
 from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
 from pliant.loop.fuse import (
     Group,
@@ -164,7 +164,7 @@ class _Writer:
             for of, place in reads.places:
                 if of in self.group.reads:  # in registers
                     continue
-                steps = {i: step(place, places[i]) for i in order}
+                steps = {i: stride(place, places[i]) for i in order}
                 if wanted <= place.symbols and None not in steps.values():
                     far = {i: self.hint(by) for i, by in steps.items() if by is not None}
                     found.add(tuple(sorted(order, key=lambda i: far[i], reverse=True)))
@@ -175,7 +175,7 @@ class _Writer:
         places = [own_place(member) for member in self.stored]
         if not any(var in place.symbols for place in places):
             places = [p for reads in self.group.reads.values() for _, p in reads.places]
-        steps = [step(place, var) for place in places if var in place.symbols]
+        steps = [stride(place, var) for place in places if var in place.symbols]
         return tuple([self.hint(s) for s in steps if s is not None][:1])
 
     # ---- elements

@@ -21,6 +21,7 @@ from pliant.ops.places import (
     divisor,
     index_tensor,
     normal_dim,
+    picked,
     position,
     read_where,
     reading,
@@ -154,29 +155,14 @@ def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Lazy:
-    """The dimensions of the indices, broadcast, stand where the first of them was if they are next
-    to each other, else in front."""
-    given = [*indices, *[None] * (len(x.sizes) - len(indices))]
-    where = [d for d, one in enumerate(given) if one is not None]
-    chosen = [index_tensor(one) for one in given if one is not None]
-    if not chosen:
-        raise NotLowered("no index")
-    common = low.broadcast([one.sizes for one in chosen])
-    together = where == list(range(where[0], where[-1] + 1))
-    first = where[0] if together else 0
-    last, source = first + len(common), stored(low, x, 2)
+    found = picked(low, x, indices)
+    chosen, source = found.tensors, stored(low, x, 2)
 
     def at(b: Body, place: Index) -> Value:
-        mine, rest = place[first:last], iter([*place[:first], *place[last:]])
-        mixed: list[Expr | Value] = []
-        for one in given:
-            if one is None:
-                mixed.append(next(rest))
-            else:
-                mixed.append(one.at(b, spread_index(low, one.sizes, mine)))
+        mixed = found.mixed(low, place, lambda d, here: chosen[d].at(b, here))
         return looked_up(low, b, source, mixed, wraps=True)
 
-    return reading(low, low.result.sizes, x.type, at, x, *chosen)
+    return reading(low, low.result.sizes, x.type, at, x, *chosen.values())
 
 
 # --------------------------------------------------------------------------------------------------

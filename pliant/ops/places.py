@@ -166,6 +166,47 @@ def divisor(size: Expr) -> Expr:
     return ONE if size is ZERO else size
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Picked:
+    """What index tensors for some dimensions pick: their dimensions, broadcast, stand where the
+    first of them was if they are next to each other, else in front: from `first` to `last`."""
+
+    indices: tuple[Lazy | None, ...]  # for each dimension
+    common: tuple[Expr, ...]
+    first: int
+    last: int
+
+    @property
+    def tensors(self) -> dict[int, Lazy]:
+        return {d: one for d, one in enumerate(self.indices) if one is not None}
+
+    def mixed(
+        self, low: Lowering, place: Index, chosen: Callable[[int, Index], Expr | Value]
+    ) -> list[Expr | Value]:
+        """The index that an index of what is picked stands for; `chosen` gives the element of the
+        index tensor of a dimension."""
+        mine, rest = (
+            place[self.first : self.last],
+            iter([*place[: self.first], *place[self.last :]]),
+        )
+        return [
+            next(rest) if one is None else chosen(d, spread_index(low, one.sizes, mine))
+            for d, one in enumerate(self.indices)
+        ]
+
+
+def picked(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Picked:
+    given = (*indices, *[None] * (len(x.sizes) - len(indices)))
+    where = [d for d, one in enumerate(given) if one is not None]
+    chosen = [index_tensor(one) for one in given if one is not None]
+    if not chosen:
+        raise NotLowered("no index")
+    common = low.broadcast([one.sizes for one in chosen])
+    together = where == list(range(where[0], where[-1] + 1))
+    first = where[0] if together else 0
+    return Picked(given, common, first, first + len(common))
+
+
 def surely_spread(low: Lowering, sizes: Sequence[Expr], onto: Sequence[Expr]) -> None:
     """Gives up unless it is known which dimensions of a tensor are broadcast to these sizes:
     `spread_index` takes any that isn't sure to be 1 for as long as the other one."""

@@ -35,6 +35,7 @@ from pliant.ops.places import (
     index_tensor,
     is_one,
     normal_dim,
+    picked,
     position,
     reading,
     spread_index,
@@ -443,40 +444,25 @@ def index_put(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> Lazy:
-    """The elements that `x[indices]` would give, replaced or added to: dimensions of the indices,
-    broadcast, stand where the first of them was if they are next to each other, else in front."""
+    """The elements that `x[indices]` would give, replaced or added to."""
     usual(x.type)
     if values.type is not x.type:
         raise NotLowered("of several types")
     masks = [one for one in indices if one is not None and one.type is Type.BOOL]
     if masks:
         return _where_true(low, x, indices, values, accumulate)
-    given = [*indices, *[None] * (len(x.sizes) - len(indices))]
-    where = [d for d, one in enumerate(given) if one is not None]
-    chosen = [index_tensor(one) for one in given if one is not None]
-    if not chosen:
-        raise NotLowered("no index")
-    common = low.broadcast([one.sizes for one in chosen])
-    together = where == list(range(where[0], where[-1] + 1))
-    first = where[0] if together else 0
-    last = first + len(common)
-    rest = [size for size, one in zip(x.sizes, given, strict=True) if one is None]
-    sizes = [*rest[:first], *common, *rest[first:]]
+    chosen = picked(low, x, indices)
+    first, last = chosen.first, chosen.last
+    rest = [size for size, one in zip(x.sizes, chosen.indices, strict=True) if one is None]
+    sizes = [*rest[:first], *chosen.common, *rest[first:]]
     surely_spread(low, values.sizes, sizes)
     which = {
         d: places_in(low, one, x.sizes[d], True, not accumulate)
-        for d, one in enumerate(given)
-        if one is not None
+        for d, one in chosen.tensors.items()
     }
 
     def at(b: Body, place: Index) -> Update:
-        mine, others = place[first:last], iter([*place[:first], *place[last:]])
-        mixed: list[Expr | Value] = []
-        for d, one in enumerate(given):
-            if one is None:
-                mixed.append(next(others))
-            else:
-                mixed.append(which[d](b, spread_index(low, one.sizes, mine)))
+        mixed = chosen.mixed(low, place, lambda d, here: which[d](b, here))
         found, inside = place_of(low, b, x, mixed, wraps=True)
         return Update(found, values.at(b, spread_index(low, values.sizes, place)), inside)
 

@@ -13,6 +13,7 @@ from pliant.loop.define import Body, Index
 from pliant.loop.ir import Value
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import NotLowered
+from pliant.ops.places import divisor
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv, mod, product_of
 
 Map = Callable[[Index], Index]
@@ -132,7 +133,7 @@ def _reshape(x: Lazy, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
             for d in mine:
                 flat = flat * sizes[d] + index[d]
             for d in reversed(theirs[1:]):
-                size = ONE if x.sizes[d] is ZERO else x.sizes[d]  # nobody looks there
+                size = divisor(x.sizes[d])
                 found[d] = mod(flat, size)
                 flat = floordiv(flat, size)
             if theirs:

@@ -235,3 +235,8 @@ BUILD.update({op: _builder(op) for op in FLOAT_OPS})
 def float_bits(x: FloatExpr) -> Expr:
     """The integer symbol that stands for the bits of a float symbol."""
     return symbol(f"bits_{x.args[0]}")
+
+
+def held_as(x: Any) -> Any:
+    """What has the value of a symbol when code runs: of a float, its bits."""
+    return float_bits(x) if x.op == "fsymbol" else x

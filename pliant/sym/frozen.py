@@ -51,6 +51,10 @@ class FrozenEnv(ShapeEnv):
         self.facts.learn(cond)
         self._rule_out()
 
+    def expect(self, expr: Expr) -> int:
+        """A size to optimise for."""
+        return int(self.hint_or(expr, 64))
+
     def _rule_out(self) -> None:
         """Of several possibilities all but one may have been excluded later."""
         for truth in [truth for truth in self.facts.truths if truth.op == "or"]:
