@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 
+from pliant.fake.op import CPU, META
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
-
-META = torch.device("meta")
-CPU = torch.device("cpu")
 
 # Equal and hashed by value. The type is part of the key: 1 == 1.0 == True, but not as arguments.
 _ATOMS = frozenset(

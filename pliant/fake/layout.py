@@ -262,7 +262,7 @@ def like_strides(t: Tensor) -> tuple[int, ...] | None:
     """The strides of a copy with the dimensions in the same order; None if that needs more
     questions."""
     if not t._has_symbolic_sizes_strides:
-        return tuple(t.stride()) if is_dense(t) else None
+        return numbers.like((tuple(t.size()), t.stride()))
     found = _symbolic_like(t)
     now = layout_now(t)
     usual = found is None or 0 in now[0] or None in now[0] or None in now[1]
@@ -284,9 +284,10 @@ def _symbolic_like(t: Tensor) -> tuple[int, ...] | None:
 
 
 def is_plain(t: Tensor) -> bool:
-    """Whether each element has a place of its own, so that it can be written to."""
+    """Whether each element has a place of its own, as far as PyTorch looks, so that it can be
+    written to."""
     if not t._has_symbolic_sizes_strides:
-        return is_dense(t)
+        return all(stride or size < 2 for size, stride in zip(t.size(), t.stride(), strict=True))
     return nesting(t.size(), t.stride()) is not None
 
 

@@ -13,6 +13,9 @@ import torch
 
 from pliant.base.values import dataclass
 
+META = torch.device("meta")
+CPU = torch.device("cpu")
+
 
 class Kind(enum.Enum):
     """How an operator's result relates to its arguments."""
@@ -136,6 +139,15 @@ def describe(func: Any) -> Op:
             _draws(func),
         )
     return found
+
+
+def tried_on(op: Op, device: torch.device) -> torch.device:
+    """Where to run an operator on a few elements, to see what it returns.
+
+    On the CPU for real. PyTorch's meta kernels say the same, but are slow, and some import half of
+    its compiler for it. Random numbers are not drawn: others would miss them.
+    """
+    return device if device == CPU and op.draws is None else META
 
 
 _known: dict[Any, Op] = {}

@@ -1,9 +1,9 @@
-"""Pointwise operators on tensors with symbolic sizes, for which PyTorch has too many questions.
+"""Pointwise operators: what they return is found out from tensors with one element.
 
 The one idea: an operator that works element by element needs no meta kernel for its shape: sizes
 are broadcast, the layout follows from the operands'. What is left is the dtype, and whether the
-arguments are accepted at all; the meta kernel tells that from tensors with one element, which raise
-no question.
+arguments are accepted at all; the operator itself tells that from tensors with one element, which
+raise no question about symbolic sizes, and for which no meta kernel has to be loaded.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from pliant.fake.calls import META
 from pliant.fake.layout import broadcast, contiguous_strides, is_plain, pointwise_strides
-from pliant.fake.op import Op
+from pliant.fake.op import Op, tried_on
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
@@ -48,19 +47,22 @@ NOT_QUITE = frozenset(
     ("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", "aten.mvlgamma.default")
 )
 
-# Their meta kernels forget the layout of what is broadcast.
-LOST_LAYOUT = frozenset(
-    ("aten.logaddexp.default", "aten.logaddexp2.default", "aten.heaviside.default")
-)
-
 
 def applies(op: Op, fakes: list[Fake]) -> bool:
     return (
-        (torch.Tag.pointwise in op.func.tags or op.name in UNTAGGED)
+        (_is_tagged(op.func) or op.name in UNTAGGED)
         and op.name not in NOT_QUITE
-        and (op.name in LOST_LAYOUT or any(t._has_symbolic_sizes_strides for t in fakes))
         and not any(t.is_conj() or t.is_neg() for t in fakes)
     )
+
+
+def _is_tagged(func: Any) -> bool:
+    """Some operators that write in place are not, while those that they are made from are."""
+    if torch.Tag.pointwise in func.tags:
+        return True
+    packet, _, overload = func.__name__.partition(".")
+    plain = getattr(torch.ops.aten, packet[:-1], None) if packet.endswith("_") else None
+    return torch.Tag.pointwise in getattr(getattr(plain, overload, None), "tags", ())
 
 
 def recipe(
@@ -73,7 +75,7 @@ def recipe(
     sizes = broadcast([t.size() for t in tensors])
     if sizes is None:
         return None
-    told = op.func(*map(_small, args), **{n: _small(v) for n, v in kwargs.items()})
+    told = _try(op, args, kwargs, tried_on(op, device))
     if op.written:
         return _written(op, args[0], sizes)
     number = any(isinstance(v, _NUMBERS) or type(v) is torch.Tensor for v in args)
@@ -87,13 +89,16 @@ def recipe(
 _NUMBERS = (int, float, complex, *SYMBOLIC)
 
 
-def _small(value: Any) -> Any:
-    """A tensor as one of the same kind with one element; a symbolic number as some number."""
-    if type(value) is Fake:
-        return torch.empty((1,) * value.dim(), dtype=value.dtype, device=META)
-    if isinstance(value, SYMBOLIC):
-        return value.node.pytype(1)
-    return None if isinstance(value, torch.Generator) else value
+def _try(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:
+    def small(value: Any) -> Any:
+        """A tensor of the same kind with one element (nothing divides by zero); some number."""
+        if type(value) is Fake:
+            return torch.ones((1,) * value.dim(), dtype=value.dtype, device=device)
+        if isinstance(value, SYMBOLIC):
+            return value.node.pytype(1)
+        return None if isinstance(value, torch.Generator) else value
+
+    return op.func(*map(small, args), **{name: small(value) for name, value in kwargs.items()})
 
 
 def _part(

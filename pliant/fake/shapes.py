@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pliant.fake import rules
+from pliant.fake import windows
 from pliant.fake.layout import (
     broadcast,
     channels_last_strides,
@@ -30,7 +30,7 @@ from pliant.fake.layout import (
     spread,
     suggested_strides,
 )
-from pliant.fake.op import Op
+from pliant.fake.op import META, Op
 from pliant.fake.order import is_contiguous, need, sure
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
@@ -171,6 +171,18 @@ def _filled(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe 
     return Same(op.written[0]) if numbers_only and is_plain(args[0]) else None
 
 
+def _drawn(defaults: tuple[float, ...], allowed: Callable[..., bool]) -> Rule:
+    """Overwritten in place with random numbers, of a distribution with these parameters."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        t, *given = args
+        numbers = (*given, *defaults[len(given) :])
+        usual = t.is_floating_point() and all(type(n) in (int, float) for n in numbers)
+        return Same(op.written[0]) if usual and allowed(*numbers) and is_plain(t) else None
+
+    return rule
+
+
 # Reductions. Results are contiguous.
 
 
@@ -260,12 +272,25 @@ def _added_product(rank: int) -> Rule:
 
 
 def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    t, dim, to_float = args
+    t, dim, to_float = (*args, False)[:3]
     if t.dim():
         t.size(dim)  # raises what the kernel would; the meta kernel does not look at the dimension
     if to_float or not t.is_floating_point() or not -max(t.dim(), 1) <= dim < max(t.dim(), 1):
         return None
     return dense(t.size(), t.dtype, device)
+
+
+def _safe_softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    return _softmax(op, args, kwargs, device) if len(args) == 2 and not kwargs else None
+
+
+def _distances(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    a, b = args
+    fits = a.dim() >= 2 and b.dim() >= 2 and a.dtype is b.dtype and a.is_floating_point()
+    batch = broadcast([a.shape[:-2], b.shape[:-2]]) if fits else None
+    if batch is None or not same(a.shape[-1:], b.shape[-1:]):
+        return None
+    return dense((*batch, a.size(-2), b.size(-2)), a.dtype, device)
 
 
 def _layer_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -331,8 +356,9 @@ def _glu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | N
         return None
     if t.size(dim) % 2 != 0:
         return None
-    first = torch.narrow(t, dim, 0, t.size(dim) // 2)
-    return new(first.size(), pointwise_strides([first, first], first.size()), t.dtype, device)
+    sizes = [size // 2 if d == dim % t.dim() else size for d, size in enumerate(t.size())]
+    half = torch.empty_strided(sizes, t.stride(), device=META)
+    return new(sizes, pointwise_strides([half, half], half.size()), t.dtype, device)
 
 
 def _gather(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -351,11 +377,21 @@ def _scatter(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
     return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
 
 
+def _index_add(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, index, source = args
+    alike = source.dtype is t.dtype and source.dim() == t.dim() > 0 and index.dim() == 1
+    if not alike or index.dtype is not torch.int64 or not -t.dim() <= dim < t.dim():
+        return None
+    wanted = list(t.size())
+    wanted[dim] = index.size(0)
+    if not same(source.size(), wanted):
+        return None
+    return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
+
+
 def _picks(t: Fake, dim: int, index: Fake) -> bool:
-    """Whether `index` fits into `t` but for one dimension. Only for symbolic sizes: what is wrong
-    with others is for the meta kernel to say."""
-    symbolic = t._has_symbolic_sizes_strides or index._has_symbolic_sizes_strides
-    if not symbolic or index.dtype is not torch.int64 or not t.dim() or t.dim() != index.dim():
+    """Whether `index` fits into `t` but for one dimension."""
+    if index.dtype is not torch.int64 or not t.dim() or t.dim() != index.dim():
         return False
     if not -t.dim() <= dim < t.dim() or t.is_conj() or t.is_neg():
         return False
@@ -396,9 +432,17 @@ def _pixel_unshuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -
     return dense(sizes, t.dtype, device)
 
 
+_SUMMED_IN = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.float32: torch.float32,
+    torch.float64: torch.float64,
+}
+
+
 def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     query, _, value = args[:3]
-    usual = query.dim() == 4 and query.dtype is torch.float32 and query.size(3) == value.size(3)
+    usual = query.dim() == 4 and query.dtype in _SUMMED_IN and query.size(3) == value.size(3)
     if not usual:
         return None
     batch, heads, length, _ = query.size()
@@ -407,29 +451,13 @@ def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> 
         nesting = sorted(range(4), key=query.stride, reverse=True)
         strides = ordered_strides(query.size(), nesting)
     order = contiguous_strides((batch, length, heads))
-    logsumexp = new((batch, heads, length), (order[0], order[2], order[1]), torch.float32, device)
+    summed = _SUMMED_IN[query.dtype]
+    logsumexp = new((batch, heads, length), (order[0], order[2], order[1]), summed, device)
     return Several(tuple, (new(query.size(), strides, query.dtype, device), logsumexp))
 
 
-def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    image, weight, bias, stride, padding, dilation, transposed, _, groups = args
-    rank = image.dim() - 2
-    lists = (stride, padding, dilation)
-    usual = not transposed and weight.dim() == image.dim() and all(len(v) == rank for v in lists)
-    alike = weight.dtype is image.dtype and (bias is None or bias.dtype is image.dtype)
-    if not usual or not alike or image.size(1) != weight.size(1) * groups:
-        return None
-    if any(type(size) is int and size == 0 for size in image.size()):
-        return None
-    spans = (
-        (size + 2 * p - d * (k - 1) - 1) // s + 1
-        for size, k, s, p, d in zip(image.shape[2:], weight.shape[2:], *lists, strict=True)
-    )
-    sizes = (image.size(0), weight.size(0), *spans)
-    if any(s <= 0 for s in sizes[1:]) or weight.size(0) % groups:
-        return None
-    told = torch.empty(sizes, dtype=image.dtype, device="meta")
-    return new(sizes, rules.finish(op.name, args, kwargs, told).stride(), image.dtype, device)
+def _is_empty(t: Fake) -> bool:
+    return any(type(size) is int and size == 0 for size in t.size())
 
 
 def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -440,12 +468,20 @@ def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Rec
         return None
     saved = dense((t.size(1) if training else 0,), t.dtype, device)
     result = new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+    if op.name in _RETURN_STATISTICS:
+        if None in params[2:]:
+            return None
+        running = dense((t.size(1),), t.dtype, device)
+        return Several(tuple, (result, saved, saved, running, running))
     return Several(tuple, (result, saved, saved))
+
+
+_RETURN_STATISTICS = frozenset(("aten._native_batch_norm_legit_functional.default",))
 
 
 def _group_norm_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, *params, batch, _, _, groups, _ = args
-    usual = device.type == "cpu" and t.dtype is torch.float32 and t._has_symbolic_sizes_strides
+    usual = device.type == "cpu" and t.dtype is torch.float32 and not _is_empty(t)
     if not usual or any(p is not None and p.dtype is not t.dtype for p in params):
         return None
     stats = dense((batch, groups), t.dtype, device)
@@ -492,6 +528,19 @@ def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
         shown = ([*[0] * first, *spread(i, picked), *[0] * around[1]] for i in given)
         strides = permuted_strides([source, *shown], sizes)
     return new(sizes, index_strides(strides, source, given, picked, sizes, around), t.dtype, device)
+
+
+def _index_put(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, indices, values = args[:3]
+    place = _index(op, (t, indices), {}, device)
+    if type(place) is not New or values.dtype is not t.dtype:
+        return None
+    if not same(broadcast([values.size(), place.sizes]), place.sizes):
+        return None
+    if op.written:
+        return Same(op.written[0]) if is_plain(t) else None
+    strides = like_strides(t)
+    return None if strides is None else new(t.size(), strides, t.dtype, device)
 
 
 def _contiguous(result_dtype: TypeRule, at: int = 0) -> Rule:
@@ -575,7 +624,7 @@ def _arange(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe 
     return dense((count,), kwargs.get("dtype") or torch.int64, device)
 
 
-_RULES: dict[str, Rule] = {}
+_RULES: dict[str, Rule] = dict(windows.RULES)
 
 
 def _add(rule: Rule, *names: str) -> None:
@@ -585,7 +634,7 @@ def _add(rule: Rule, *names: str) -> None:
         _RULES[full] = rule
 
 
-def _fill_table() -> None:
+def _fill_with_pointwise() -> None:
     pairs = ("Tensor", "Scalar")
     for name in ("relu", "neg", "floor", "ceil", "round", "trunc", "sign", "abs"):
         _add(_pointwise(1, _promote), name)
@@ -610,6 +659,12 @@ def _fill_table() -> None:
     _add(_pointwise(3, _only_float), "addcmul", "addcdiv")
     _add(_where, "where.self")
     _add(_filled, "zero_", "fill_.Scalar")
+    _add(_drawn((0.0, 1.0), lambda mean, deviation: deviation >= 0), "normal_")
+    _add(_drawn((0.0, 1.0), lambda low, high: low <= high < 1e30), "uniform_")
+    _add(_drawn((1.0,), lambda rate: rate > 0), "exponential_")
+
+
+def _fill_with_others() -> None:
     _add(_reduction(_sum_dtype), "sum", "sum.dim_IntList")
     _add(_reduction(_only_float), "mean", "mean.dim")
     _add(_reduction(_same, empty=False), "amax", "amin")
@@ -619,11 +674,12 @@ def _fill_table() -> None:
     _add(_added_product(2), "addmm")
     _add(_added_product(3), "baddbmm")
     _add(_softmax, "_softmax", "_log_softmax")
+    _add(_safe_softmax, "_safe_softmax")
+    _add(_distances, "_euclidean_dist")
     _add(_layer_norm, "native_layer_norm")
     _add(_embedding, "embedding")
     _add(_cat, "cat")
-    _add(_convolution, "convolution")
-    _add(_batch_norm, "native_batch_norm")
+    _add(_batch_norm, "native_batch_norm", "_native_batch_norm_legit_functional")
     _add(_nll_loss, "nll_loss_forward", "nll_loss2d_forward")
     _add(_stack, "stack")
     _add(_roll, "roll")
@@ -631,10 +687,12 @@ def _fill_table() -> None:
     _add(_gather, "gather")
     _add(_scatter, "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
     _add(_scatter, "scatter_.src", "scatter_.value", "scatter_add_", "scatter_reduce_.two")
+    _add(_index_add, "index_add", "index_add_")
     _add(_pixel_shuffle, "pixel_shuffle")
     _add(_grid_sampler_cpu, "grid_sampler_2d")
     _add(_pixel_unshuffle, "pixel_unshuffle")
     _add(_index, "index.Tensor")
+    _add(_index_put, "index_put", "index_put_")
     _add(_triangle, "tril", "triu")
     _add(_masked_fill, "masked_fill.Scalar")
     _add(_attention_cpu, "_scaled_dot_product_flash_attention_for_cpu")
@@ -655,5 +713,6 @@ def _fill_with_contiguous() -> None:
     _add(_log_sigmoid, "log_sigmoid_forward")
 
 
-_fill_table()
+_fill_with_pointwise()
+_fill_with_others()
 _fill_with_contiguous()

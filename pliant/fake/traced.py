@@ -1,78 +1,66 @@
 """Operators each of whose result sizes is a size of an argument: found out by marked tensors.
 
-The one idea: give every symbolic size a large prime number of its own, run the meta kernel on
-tensors of those sizes, and read the result: where a prime comes out, the symbol it stands for does.
-A meta tensor has no memory, so size is no matter, and nothing is asked about a symbol. Only for
-operators that are in the table: those that neither compute with sizes nor compare them, and whose
-result is laid out in a way that is known beforehand.
+The one idea: give every size a small number of its own, run the operator on tensors of those sizes,
+and read the result: where a number comes out, the size it stands for does. Nothing is asked about a
+symbol, and no meta kernel has to be loaded. Only for operators that are in the table: those that
+neither compute with sizes nor compare them, and whose result is laid out in a way that is known
+beforehand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import torch
 
-from pliant.fake.calls import META
 from pliant.fake.layout import contiguous_strides, like_strides
-from pliant.fake.op import Op
+from pliant.fake.op import Op, tried_on
 from pliant.fake.order import need
 from pliant.fake.results import Constant, New, Recipe, Several
 from pliant.fake.tensor import Fake
 
 Args = tuple[Any, ...]
 Layout = Callable[[Fake, Sequence[Any]], tuple[Any, ...] | None]
-FIRST_MARK = 10007  # larger than what a constant size may be that comes with symbolic ones
-
-
-def _primes(start: int) -> Iterator[int]:
-    number = start
-    while True:
-        if all(number % d for d in range(3, int(number**0.5) + 1, 2)):
-            yield number
-        number += 2
+MOST = 1 << 16  # elements in a marked tensor
 
 
 class Marks:
-    """Which number stands for which symbolic size."""
+    """Which small number stands for which size. 0 and 1 stand for themselves."""
 
-    def __init__(self) -> None:
-        self._numbers = _primes(FIRST_MARK)
-        self._by_expr: dict[Any, int] = {}
-        self.sizes: dict[int, Any] = {}
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._numbers: dict[Any, int] = {0: 0, 1: 1}
+        self._sizes: dict[int, Any] = {0: 0, 1: 1}
 
     def of(self, size: Any) -> int:
-        if type(size) is int:
-            return size
-        known = size.node.constant
-        if known is not None:
-            return int(known)
-        expr = size.node.env.simplify(size.node.expr)
-        if expr not in self._by_expr:
-            number = next(self._numbers)
-            self._by_expr[expr] = number
-            self.sizes[number] = size
-        return self._by_expr[expr]
+        known = size if type(size) is int else size.node.constant
+        key = size.node.env.simplify(size.node.expr) if known is None else known
+        number = self._numbers.setdefault(key, len(self._numbers))
+        self._sizes.setdefault(number, size)
+        return number
 
     def marked(self, value: Any) -> Any:
         if type(value) is Fake:
             shape = [self.of(size) for size in value.size()]
-            return torch.empty(shape, dtype=value.dtype, device=META)
+            if prod(shape) > MOST:
+                raise TooLarge
+            return torch.zeros(shape, dtype=value.dtype, device=self._device)
         return [self.marked(v) for v in value] if isinstance(value, list | tuple) else value
 
     def read(self, shape: Sequence[int]) -> list[Any] | None:
-        if any(n >= FIRST_MARK and n not in self.sizes for n in shape):
-            return None
-        return [self.sizes.get(n, n) for n in shape]
+        return [self._sizes[n] for n in shape] if self._sizes.keys() >= set(shape) else None
+
+
+class TooLarge(RuntimeError):
+    """So many sizes that the marks multiply to too much."""
 
 
 def applies(op: Op, args: Args, kwargs: dict[str, Any], fakes: list[Fake]) -> bool:
     return (
         op.name in _LAYOUTS
-        and any(t._has_symbolic_sizes_strides for t in fakes)
         and not any(t.is_conj() or t.is_neg() for t in fakes)
-        and all(size < FIRST_MARK for t in fakes for size in t.size() if type(size) is int)
         and not _has_symbolic_number((args, kwargs))
         and "out" not in kwargs
     )
@@ -92,7 +80,7 @@ def recipe(op: Op, args: Args, kwargs: dict[str, Any], device: torch.device) -> 
     if op.name in _EQUAL:
         (a, i), (b, j) = _EQUAL[op.name]
         need(args[a].size(i) == args[b].size(j))
-    marks = Marks()
+    marks = Marks(tried_on(op, device))
     try:
         told = op.func(*(marks.marked(a) for a in args), **kwargs)
     except (RuntimeError, IndexError):  # let it be told with the true sizes
