@@ -58,7 +58,11 @@ class Compiler:
             cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
         )
         self._jit = _linker(self._machine)
+        # Both are for all kernels: llvmlite frees neither whole.
         self._passes = _passes()
+        self._builder = llvm.create_pass_builder(
+            self._machine, llvm.create_pipeline_tuning_options()
+        )
         self._loaded: WeakValueDictionary[str, Compiled] = WeakValueDictionary()
         self._recent: deque[Compiled] = deque(maxlen=RECENT)  # kept even if nobody has them
         self._count = 0
@@ -135,12 +139,10 @@ class Compiler:
     def _optimise(self, module: Any) -> None:
         """Vectors are in the text already, so this is short: put loops into their usual form, move
         what doesn't change out of them, and clean up."""
-        tuning = llvm.create_pipeline_tuning_options()
-        self._passes.run(module, llvm.create_pass_builder(self._machine, tuning))
+        self._passes.run(module, self._builder)
 
 
 def _passes() -> Any:
-    """For all kernels: llvmlite frees none of them."""
     made = llvm.create_new_module_pass_manager()
     for name in PASSES:
         getattr(made, f"add_{name}_pass")()

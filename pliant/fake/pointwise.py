@@ -52,6 +52,7 @@ def applies(op: Op, fakes: list[Fake]) -> bool:
     return (
         (_is_tagged(op.func) or op.name in UNTAGGED)
         and op.name not in NOT_QUITE
+        and bool(fakes)  # numbers alone have a value, which is known
         and not any(t.is_conj() or t.is_neg() for t in fakes)
     )
 

@@ -697,7 +697,7 @@ def _fill_with_others() -> None:
     _add(_masked_fill, "masked_fill.Scalar")
     _add(_attention_cpu, "_scaled_dot_product_flash_attention_for_cpu")
     _add(_like, "clone", "_to_copy", "empty_like", "zeros_like", "ones_like", "full_like")
-    _add(_like, "rand_like", "randn_like")
+    _add(_like, "rand_like", "randn_like", "normal_functional", "uniform", "exponential")
     _add(_copy_, "copy_")
     _add(_factory, "zeros", "ones", "empty.memory_format", "rand", "randn")
     _add(_eye, "eye", "eye.m")

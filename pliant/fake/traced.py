@@ -60,6 +60,7 @@ class TooLarge(RuntimeError):
 def applies(op: Op, args: Args, kwargs: dict[str, Any], fakes: list[Fake]) -> bool:
     return (
         op.name in _LAYOUTS
+        and bool(fakes)
         and not any(t.is_conj() or t.is_neg() for t in fakes)
         and not _has_symbolic_number((args, kwargs))
         and "out" not in kwargs
