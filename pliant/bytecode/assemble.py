@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from bytecode import CompilerFlags, ConcreteBytecode, ConcreteInstr
-from bytecode.concrete import ExceptionTableEntry
-from bytecode.instr import InstrLocation
-
+from pliant.base.late import Late
 from pliant.base.values import dataclass
 from pliant.bytecode.decode import ExceptionEntry, Positions
 from pliant.bytecode.tables import OPCODES, Operand
+
+if TYPE_CHECKING:
+    import bytecode
+else:
+    bytecode = Late("bytecode")  # for programs that break
 
 NOWHERE: Positions = (None, None, None, None)
 
@@ -62,7 +65,7 @@ class Header:
 def assemble(header: Header, items: Sequence[Item], place: Mapping[int, int]) -> types.CodeType:
     """The code object; ``place`` says which item stands for an instruction of the original."""
     linked = _link(items, place)
-    concrete = ConcreteBytecode(
+    concrete = bytecode.ConcreteBytecode(
         _concrete_instructions(items, linked),
         consts=header.consts,
         names=header.names,
@@ -73,7 +76,7 @@ def assemble(header: Header, items: Sequence[Item], place: Mapping[int, int]) ->
     concrete.qualname = header.qualname
     concrete.filename = header.filename
     concrete.first_lineno = header.first_line
-    concrete.flags = CompilerFlags(header.flags)
+    concrete.flags = bytecode.CompilerFlags(header.flags)
     concrete.argcount = header.argument_count
     concrete.cellvars = list(header.cellvars)
     concrete.freevars = list(header.freevars)
@@ -119,37 +122,39 @@ def _link(items: Sequence[Item], place: Mapping[int, int]) -> _Linked:
             return _Linked(args, prefixes, starts)
 
 
-def _concrete_instructions(items: Sequence[Item], linked: _Linked) -> list[ConcreteInstr]:
-    result: list[ConcreteInstr] = []
-    locations: dict[Positions, InstrLocation] = {}
+def _concrete_instructions(items: Sequence[Item], linked: _Linked) -> list[bytecode.ConcreteInstr]:
+    result: list[bytecode.ConcreteInstr] = []
+    locations: dict[Positions, bytecode.instr.InstrLocation] = {}
     for item, arg, prefixes in zip(items, linked.args, linked.prefixes, strict=True):
         location = locations.get(item.positions)
         if location is None:
             location = locations[item.positions] = _location(item.positions)
         info = OPCODES[item.op]
         if info.operand is Operand.NONE:
-            result.append(ConcreteInstr(item.op, location=location))
+            result.append(bytecode.ConcreteInstr(item.op, location=location))
         else:
-            instruction = ConcreteInstr(item.op, arg, location=location, extended_args=prefixes)
+            instruction = bytecode.ConcreteInstr(
+                item.op, arg, location=location, extended_args=prefixes
+            )
             result.append(instruction)
         if info.caches:
-            result.extend([ConcreteInstr("CACHE", 0, location=location)] * info.caches)
+            result.extend([bytecode.ConcreteInstr("CACHE", 0, location=location)] * info.caches)
     return result
 
 
-def _location(positions: Positions) -> InstrLocation:
+def _location(positions: Positions) -> bytecode.instr.InstrLocation:
     try:
-        return InstrLocation(*positions)
+        return bytecode.instr.InstrLocation(*positions)
     except ValueError:
         # Code generated from a modified syntax tree can claim to end before it starts.
-        return InstrLocation(positions[0], None, None, None)
+        return bytecode.instr.InstrLocation(positions[0], None, None, None)
 
 
 def _exception_table(
     items: Sequence[Item], linked: _Linked, place: Mapping[int, int]
-) -> list[ExceptionTableEntry]:
+) -> list[bytecode.concrete.ExceptionTableEntry]:
     """One entry per run of neighbours that share a handler."""
-    table: list[ExceptionTableEntry] = []
+    table: list[bytecode.concrete.ExceptionTableEntry] = []
     current: ExceptionEntry | None = None
     for number, item in enumerate(items):
         last_unit = linked.starts[number + 1] - 1
@@ -161,7 +166,9 @@ def _exception_table(
         else:
             first_unit, target = linked.starts[number], linked.starts[place[entry.target]]
             table.append(
-                ExceptionTableEntry(first_unit, last_unit, target, entry.depth, entry.lasti)
+                bytecode.concrete.ExceptionTableEntry(
+                    first_unit, last_unit, target, entry.depth, entry.lasti
+                )
             )
             current = entry
     return table
