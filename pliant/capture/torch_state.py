@@ -79,6 +79,7 @@ SETTING_NAMES = (
     "_get_overrideable", "_get_nested", "_get_linalg", "_get_blas", "_get_rocm", "_get_qengine",
     "_get_miopen", "_get_fp32", "_get_float32_matmul", "_get_warnAlways", "_get_sdp",
     "get_num_", "_accelerator_getAccelerator", "_get_accelerator", "_is_flash", "_cuda_isInBadFork",
+    "_cuda_isCurrentStreamCapturing",
 )  # fmt: skip
 QUERY_NAMES = (
     "is_", "get_default", "get_autocast", "_is_any_autocast", "_is_autocast", "_get_privateuse1",

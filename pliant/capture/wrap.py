@@ -317,6 +317,12 @@ def _opaque(trace: Trace, real: Any, source: Source) -> Value:
     return Opaque(real, source)
 
 
+def _method_wrapper(trace: Trace, real: types.MethodWrapperType, source: Source) -> Value:
+    """`type.__dict__["__mro__"].__get__` is as constant as the descriptor."""
+    descriptor = type(real.__self__) in (types.GetSetDescriptorType, types.MemberDescriptorType)
+    return (_same_constant if descriptor else _opaque)(trace, real, source)
+
+
 def _class(trace: Trace, real: type, source: Source) -> Value:
     return _same_constant(trace, real, source)
 
@@ -333,6 +339,7 @@ BUILDERS: dict[type, Builder] = {
          types.UnionType, re.Pattern, torch.finfo, torch.iinfo, type(NotImplemented)),
         _same_constant,
     ),
+    types.MethodWrapperType: _method_wrapper,
     torch.Tensor: _tensor,
     torch.nn.Parameter: _tensor,
     torch.nn.Buffer: _tensor,

@@ -70,9 +70,9 @@ def _fitting(
         if k < 1 or s < 1 or d < 1 or not 0 <= p <= k // 2:
             return None
         span = size + 2 * p - d * (k - 1) - 1
-        count = (span + (s - 1 if ceil else 0)) // s + 1
-        # The last window has to begin inside the image or its padding on the left.
-        found.append(count - 1 if ceil and (count - 1) * s >= size + p else count)
+        # Rounded up, the last window still has to begin inside the image or the padding before it.
+        whole = span // s + 1
+        found.append(torch.sym_min(-(-span // s) + 1, -(-(size + p) // s)) if ceil else whole)
     return found if all(size >= 1 for size in found[-rank:]) else None
 
 

@@ -301,7 +301,16 @@ def generator_attributes(x):
     return before, made.gi_frame is None, inspect.getattr_static(Other(), "twice", None) is not None
 
 
-@pytest.mark.parametrize("program", [buffers, changed_class, generator_attributes])
+bases_of = type.__dict__["__mro__"].__get__
+
+
+def getter_of_a_descriptor(x):
+    return x + len(bases_of(Other)), bases_of(Other)[1] is object
+
+
+@pytest.mark.parametrize(
+    "program", [buffers, changed_class, generator_attributes, getter_of_a_descriptor]
+)
 def test_odd_objects(program):
     check(program, X)
 

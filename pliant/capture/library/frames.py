@@ -34,13 +34,17 @@ class FrameValue(Value):
         return types.FrameType
 
 
-def get_frame(trace: Trace, depth: Value = ZERO) -> Value:
+def get_frame(trace: Trace, depth: Value = ZERO) -> FrameValue:
     frames = [frame for frame in trace.frames if not frame.ours]
     level = trace.read(depth).constant()
     if not 0 <= level < len(frames):
         raise Break("unsupported-function", "sys._getframe() of a caller of the compiled function")
     place = len(frames) - 1 - level
     return FrameValue(frames[place], frames[:place])
+
+
+def get_module_name(trace: Trace, depth: Value = ZERO) -> Value:
+    return Const(get_frame(trace, depth).frame.globals.get("__name__"))
 
 
 def _variables(trace: Trace, obj: FrameValue) -> Value:
@@ -77,3 +81,5 @@ def get_frame_attribute(trace: Trace, obj: FrameValue, name: str) -> Value | Non
 
 GET[FrameValue] = get_frame_attribute
 FUNCTIONS[sys._getframe] = get_frame
+if hasattr(sys, "_getframemodulename"):  # since Python 3.12
+    FUNCTIONS[sys._getframemodulename] = get_module_name
