@@ -37,12 +37,23 @@ def _is_of_program(frame: Any) -> bool:
     return name is not None and name.partition(".")[0] != "pliant"
 
 
+def matches(pattern: Any, text: str) -> bool:
+    """Whether a filter's pattern fits. Those that Python begins with are plain text, not regular
+    expressions."""
+    if pattern is None or isinstance(pattern, str):
+        return pattern is None or pattern == text
+    return pattern.match(text) is not None
+
+
 def is_error(text: str, category: type[Warning], module: str, line: int) -> bool:
     """Whether the filters of Python turn a warning into an exception."""
     for action, message, kind, where, at in warnings.filters:
-        fits = message is None or message.match(text)
-        there = where is None or where.match(module)
-        if fits and there and issubclass(category, kind) and at in (0, line):
+        if (
+            matches(message, text)
+            and matches(where, module)
+            and issubclass(category, kind)
+            and at in (0, line)
+        ):
             return action == "error"
     return warnings.defaultaction == "error"  # type: ignore[attr-defined]
 

@@ -446,9 +446,8 @@ def _interpolate(
         each = [_scaled(n, scale) for n, scale in zip(input.shape[2:], each)]
     if len(each) != rank or None in each:
         return NotImplemented
-    for before, after in zip(input.shape[2:], each, strict=True):
-        need(before > 0)
-        need(after > 0)
+    for size in (*input.shape[1:], *each):
+        need(size > 0)
     sizes = (*input.shape[:2], *each)
     made = make(input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device)  # type: ignore[attr-defined]
     return depending_on(made, (input,))

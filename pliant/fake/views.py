@@ -98,7 +98,7 @@ def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any
 
 def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
     """The sizes, with what stands for -1, and the certainty that the elements suffice."""
-    missing = [d for d, size in enumerate(sizes) if type(size) is int and size == -1]
+    missing = [d for d, size in enumerate(sizes) if _is_missing(size)]
     total, given = t.numel(), 1
     for d, size in enumerate(sizes):
         if d not in missing:
@@ -106,15 +106,27 @@ def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
     if not missing:
         need(total == given)
         return tuple(sizes)
+    need(len(missing) == 1, "only one dimension can be inferred")
     rest = _divided(total, given)
     return tuple(rest if d in missing else size for d, size in enumerate(sizes))
+
+
+def _is_missing(size: Any) -> bool:
+    """Whether a size is -1. A number of the program's may be that; what is a size is not asked."""
+    if type(size) is int:
+        return size == -1
+    if sure(size >= 0):
+        return False
+    if size.node.has_hint() and size == -1:
+        return True
+    need(size >= 0)
+    return False
 
 
 def _divided(total: Any, given: Any) -> Any:
     """What -1 means. Exact division is asked for, and a quotient that is exact without being asked
     is not asked about."""
-    if type(given) is not int:
-        need(given != 0)
+    need(given != 0, "-1 can be any size, beside a size of 0")
     need(total % given == 0)
     return total // given
 
@@ -168,8 +180,8 @@ def _transpose(t: torch.Tensor, a: int, b: int) -> Window:
     return _permute(t, order)
 
 
-def _t(t: torch.Tensor) -> Window:
-    return _permute(t, list(reversed(range(t.dim()))))
+def _t(t: torch.Tensor) -> Window | None:
+    return _permute(t, list(reversed(range(t.dim())))) if t.dim() <= 2 else None
 
 
 def _expand(t: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) -> Window | None:
@@ -315,8 +327,9 @@ def _split_with_sizes(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> li
 
 def _split(t: torch.Tensor, size: Any, dim: int = 0) -> list[Window] | None:
     dim = _dim(t.dim(), dim)
-    if type(size) is int and size <= 0:
+    if (type(size) is int or size.node.has_hint()) and size <= 0:
         return None
+    need(size > 0)
     count = int((t.size(dim) + size - 1) // size)  # how many there are has to be known
     whole = [size] * max(count - 1, 0)
     last = t.size(dim) - size * max(count - 1, 0)

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from pliant.fake import rules
-from pliant.fake.layout import contiguous_strides, suggested_strides
+from pliant.fake.layout import (
+    contiguous_strides,
+    is_like_channels_last,
+    like_strides,
+    suggested_strides,
+)
 from pliant.fake.op import META, Op
 from pliant.fake.order import need
 from pliant.fake.results import New, Recipe, Several
@@ -123,6 +128,8 @@ def _adaptive_max_pool(op: Op, args: Args, kwargs: Kwargs, device: torch.device)
 
 
 def _upsample(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    if any(type(size) is int and size == 0 for size in args[0].shape[1:]):
+        raise RuntimeError("there is nothing in the image")  # which meta kernels do not see
     sizes = None if kwargs else _resized(args[0], args[1], least=1)
     return None if sizes is None else _image(args[0], sizes, device)
 
@@ -154,6 +161,29 @@ def _pad(rank: int, *, mirrored: bool) -> Rule:
         return (_image if rank == 2 else _contiguous)(t, sizes, device)
 
     return rule
+
+
+def _constant_pad(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """Pads of 0 or less cut pieces off, and if all do that, the rest is copied as it lies."""
+    t, pads = args[:2]
+    if kwargs or len(pads) % 2 or len(pads) > 2 * t.dim() or t.is_conj() or t.is_neg():
+        return None
+    sizes, cuts = list(t.size()), True
+    for i in range(len(pads) // 2):
+        left = sizes[-1 - i]
+        for pad in pads[2 * i : 2 * i + 2]:
+            sizes[-1 - i] = sizes[-1 - i] + pad
+            if pad <= 0:
+                left = left + pad
+                need(left >= 0, "more is cut off than there is")
+            else:
+                cuts = False
+    if not cuts:
+        if is_like_channels_last(t) and any(size == 0 for size in t.size()):
+            return _contiguous(t, sizes, device)
+        return _image(t, sizes, device)
+    strides = like_strides(torch.empty_strided(sizes, t.stride(), device=META))
+    return None if strides is None else New(torch.Size(sizes), strides, 0, t.dtype, device, False)
 
 
 def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -201,6 +231,7 @@ _RULES: dict[str, Rule] = {
     "replication_pad1d": _pad(1, mirrored=False),
     "replication_pad2d": _pad(2, mirrored=False),
     "replication_pad3d": _pad(3, mirrored=False),
+    "constant_pad_nd": _constant_pad,
     "convolution": _convolution,
     "upsample_nearest1d": _upsample,
     "upsample_nearest2d": _upsample,

@@ -7,6 +7,7 @@ are symbols; in `make test-long` all of them, for each dtype and in other layout
 import pytest
 import torch
 
+import pliant
 from tests.backends import op_db
 
 PARTS = 16  # of the operators, for the processes that share the work
@@ -36,6 +37,34 @@ def broken_samples(op, dtype, dynamic, most, layout="plain", in_place=False) -> 
 def test_first_samples(part: int) -> None:
     assert broken(part, torch.float32, None, FIRST) == []
     assert broken(part, torch.float32, True, FIRST) == []
+
+
+def other_errors(op, dynamic: bool | None) -> list:
+    found = []
+    for bad in op.error_inputs("cpu"):
+        eager = outcome(op.op, bad.sample_input)
+        ours = outcome(pliant.compile(op.op, dynamic=dynamic), bad.sample_input)
+        if ours != eager:
+            found.append((op_db.name_of(op), eager, ours))
+    pliant.reset()
+    return found
+
+
+def outcome(function, sample) -> str:
+    try:
+        function(sample.input, *sample.args, **sample.kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("dynamic", [pytest.param(None, marks=pytest.mark.long), True])
+def test_bad_arguments(dynamic: bool | None, part: int) -> None:
+    refused = [op for op in op_db.operators() if op.error_inputs_func is not None]
+    with pliant.config.patch(raise_on_fallback=False):  # PyTorch says what is wrong
+        differ = [message for op in refused[part::4] for message in other_errors(op, dynamic)]
+    assert differ == []
 
 
 @pytest.mark.long

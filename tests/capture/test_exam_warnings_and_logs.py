@@ -265,3 +265,23 @@ def test_levels_asked_for():
         return x + LOG.level + LOG.getEffectiveLevel(), LOG.isEnabledFor(logging.DEBUG), LOG.name
 
     check(f, *ARGS)
+
+
+# What an interpreter begins with, in C: modules are named there, not matched.
+PLAIN_FILTERS = [
+    ("default", None, DeprecationWarning, "__main__", 0),
+    ("ignore", None, DeprecationWarning, None, 0),
+    ("ignore", None, ResourceWarning, None, 0),
+]
+
+
+@pytest.mark.parametrize("program", [warn_text, warn_category, warn_instance])
+def test_the_filters_of_a_plain_interpreter(program: Any) -> None:
+    def shown(function: Callable[..., Any]) -> list[tuple[str, type, int]]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.filters[:] = PLAIN_FILTERS  # type: ignore[index]
+            globals().pop("__warningregistry__", None)
+            function(*ARGS)
+        return [(str(w.message), w.category, w.lineno) for w in caught]
+
+    assert shown(pliant.compile(program, fullgraph=True)) == shown(program)

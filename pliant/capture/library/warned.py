@@ -16,7 +16,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.library.printing import call_later
 from pliant.capture.model import call
 from pliant.capture.native import FUNCTIONS
-from pliant.capture.replayed import is_error, warn_at, warn_caller
+from pliant.capture.replayed import is_error, matches, warn_at, warn_caller
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value
 from pliant.capture.values.containers import Sequence
@@ -118,9 +118,8 @@ def _filtered(
         parts = trace.read(item)
         assert isinstance(parts, Sequence)
         done, pattern, category, where, at = [trace.read(part).constant() for part in parts.items]
-        fits = pattern is None or pattern.match(text)
-        there = where is None or where.match(module)
-        if fits and there and issubclass(kind, category) and at in (0, line):
+        fits = matches(pattern, text) and matches(where, module)
+        if fits and issubclass(kind, category) and at in (0, line):
             action = done
             break
     if action == "ignore":
