@@ -87,14 +87,14 @@ def is_like_channels_last(t: Tensor) -> bool:
 def _known_channels_last(t: Tensor) -> bool | None:
     """As far as the strides were made one way or the other. (An empty tensor counts as contiguous,
     but then it makes no difference.)"""
-    if is_contiguous(t):
+    if is_contiguous(t) and not sure(t.size(1) == 1):
         return False
     inside = [1, *range(t.dim() - 1, 1, -1), 0]
     if any(sure(t.stride(outer) < t.stride(inner)) for inner, outer in pairwise(inside)):
         return False
     if nesting(t.size(), t.stride()) != inside or not sure(t.stride(1) == 1):
         return None
-    return bool(t.size(1) != 1)  # one channel is ambiguous
+    return True if t.size(1) != 1 else None  # one channel is ambiguous
 
 
 def suggested_strides(like: Tensor, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -16,11 +16,13 @@ MEGABYTE = 1024  # in kilobytes
 
 
 def resident() -> int:
-    """Kilobytes of memory in use, without what the allocator keeps for later."""
+    """Kilobytes of memory in use, without what the allocator keeps for later, and without pages of
+    files: those come and go with what else the machine does."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4
+    with open("/proc/self/status") as file:
+        found = dict(line.split(":", 1) for line in file)
+    return sum(int(found[name].split()[0]) for name in ("RssAnon", "VmSwap"))
 
 
 def objects() -> Counter[type]:
