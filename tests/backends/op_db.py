@@ -330,7 +330,7 @@ def copies(tensors: tuple[torch.Tensor, ...]) -> Iterator[torch.Tensor]:
             continue
         old = t.untyped_storage()
         new = memory.setdefault(old._cdata, old.clone())
-        made = torch.empty(0, dtype=t.dtype)
+        made = torch.empty(0, dtype=t.dtype, device=t.device)
         yield made.set_(new, t.storage_offset(), t.size(), t.stride())
 
 
