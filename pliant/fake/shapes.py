@@ -33,11 +33,9 @@ from pliant.fake.layout import (
 from pliant.fake.op import META, Op
 from pliant.fake.order import is_contiguous, need, sure
 from pliant.fake.results import New, Recipe, Same, Several
+from pliant.fake.rule import Args, Kwargs, Rule, dense, is_empty, new
 from pliant.fake.tensor import Fake
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-Rule = Callable[[Op, Args, Kwargs, torch.device], Recipe | None]
 TypeRule = Callable[[torch.dtype], torch.dtype | None]
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -45,16 +43,6 @@ _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 def rule_for(name: str) -> Rule | None:
     return _RULES.get(name)
-
-
-def new(
-    sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
-) -> New:
-    return New(torch.Size(sizes), tuple(strides), 0, dtype, device, False)
-
-
-def dense(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> New:
-    return new(sizes, contiguous_strides(sizes), dtype, device)
 
 
 # Pointwise.
@@ -456,10 +444,6 @@ def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> 
     return Several(tuple, (new(query.size(), strides, query.dtype, device), logsumexp))
 
 
-def _is_empty(t: Fake) -> bool:
-    return any(type(size) is int and size == 0 for size in t.size())
-
-
 def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, *params, training = args[:6]
     given = [p for p in params if p is not None]
@@ -481,7 +465,7 @@ _RETURN_STATISTICS = frozenset(("aten._native_batch_norm_legit_functional.defaul
 
 def _group_norm_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, *params, batch, _, _, groups, _ = args
-    usual = device.type == "cpu" and t.dtype is torch.float32 and not _is_empty(t)
+    usual = device.type == "cpu" and t.dtype is torch.float32 and not is_empty(t)
     if not usual or any(p is not None and p.dtype is not t.dtype for p in params):
         return None
     stats = dense((batch, groups), t.dtype, device)

@@ -6,14 +6,13 @@ often the window fits. Batch and channels pass through. Most results are laid ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from pliant.fake import rules
 from pliant.fake.layout import (
-    contiguous_strides,
     is_like_channels_last,
     like_strides,
     suggested_strides,
@@ -21,11 +20,8 @@ from pliant.fake.layout import (
 from pliant.fake.op import META, Op
 from pliant.fake.order import need
 from pliant.fake.results import New, Recipe, Several
+from pliant.fake.rule import Args, Kwargs, Rule, dense, is_empty, new
 from pliant.fake.tensor import Fake
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-Rule = Callable[[Op, Args, Kwargs, torch.device], Recipe | None]
 
 
 def _filled_up(args: Args, defaults: Args) -> Args:
@@ -91,7 +87,7 @@ def _each(value: Any, rank: int) -> list[int] | None:
 
 def _has_pixels(t: Fake, rank: int) -> bool:
     """Otherwise it is an error, for PyTorch to tell. Symbolic sizes are taken not to be 0."""
-    if any(type(size) is int and size == 0 for size in t.size()):
+    if is_empty(t):
         return False
     for size in t.shape[-rank - 1 :]:
         need(size != 0)
@@ -103,11 +99,11 @@ def _image(
 ) -> New:
     """Laid out as `t` is."""
     strides = suggested_strides(t, sizes)
-    return New(torch.Size(sizes), tuple(strides), 0, dtype or t.dtype, device, False)
+    return new(sizes, strides, dtype or t.dtype, device)
 
 
 def _contiguous(t: Fake, sizes: Sequence[Any], device: torch.device) -> New:
-    return New(torch.Size(sizes), contiguous_strides(sizes), 0, t.dtype, device, False)
+    return dense(sizes, t.dtype, device)
 
 
 def _adaptive_avg_pool(rank: int) -> Rule:
@@ -183,7 +179,7 @@ def _constant_pad(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> R
             return _contiguous(t, sizes, device)
         return _image(t, sizes, device)
     strides = like_strides(torch.empty_strided(sizes, t.stride(), device=META))
-    return None if strides is None else New(torch.Size(sizes), strides, 0, t.dtype, device, False)
+    return None if strides is None else new(sizes, strides, t.dtype, device)
 
 
 def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -195,7 +191,7 @@ def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Re
     channels = weight.size(0) if transposed else weight.size(1) * groups
     if not usual or not alike or image.size(1) != channels or weight.size(0) % groups:
         return None
-    if any(type(size) is int and size == 0 for size in image.size()):
+    if is_empty(image):
         return None
     if transposed and image._has_symbolic_sizes_strides:
         return None
@@ -206,7 +202,7 @@ def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Re
         return None
     told = torch.empty(sizes, dtype=image.dtype, device=META)
     strides = rules.finish(op.name, args, kwargs, told).stride()
-    return New(torch.Size(sizes), tuple(strides), 0, image.dtype, device, False)
+    return new(sizes, strides, image.dtype, device)
 
 
 def _narrowed(size: Any, kernel: Any, stride: int, pad: int, dilation: int, extra: int) -> Any:

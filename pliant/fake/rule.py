@@ -1,0 +1,31 @@
+"""What a shape rule is, and what all of them are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pliant.fake.layout import contiguous_strides
+from pliant.fake.op import Op
+from pliant.fake.results import New, Recipe
+from pliant.fake.tensor import Fake
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Rule = Callable[[Op, Args, Kwargs, torch.device], Recipe | None]
+
+
+def new(
+    sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> New:
+    return New(torch.Size(sizes), tuple(strides), 0, dtype, device, False)
+
+
+def dense(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> New:
+    return new(sizes, contiguous_strides(sizes), dtype, device)
+
+
+def is_empty(t: Fake) -> bool:
+    return any(type(size) is int and size == 0 for size in t.size())
