@@ -14,11 +14,26 @@ FLAGS = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", 
 # versions of GCC wrongly take torch's small vectors for uninitialised.
 FLAGS += ["-fopenmp", "-Wno-maybe-uninitialized"]
 
+
+def loaded_library(name: str) -> list[str]:
+    """The file of a shared library that importing torch has loaded."""
+    with open("/proc/self/maps") as maps:
+        paths = (line.split()[-1] for line in maps)
+        return sorted({path for path in paths if Path(path).name.startswith(name)})[:1]
+
+
+# Some compilers (conda's, vendors' tool chains) link their own static copy of the C++ runtime. Two
+# copies in one process don't understand each other's exceptions and streams, and torch's errors
+# would end the process. So the copy that torch uses is named first; a static one that follows
+# gives only what it lacks.
+RUNTIME = loaded_library("libstdc++.so")
+
 native = CppExtension(
     "pliant._native",
     sources=sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.cpp")),
     depends=sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.h")),
     extra_compile_args=[*SYSTEM, *FLAGS],
+    extra_link_args=RUNTIME,
 )
 native.include_dirs = []
 
