@@ -224,16 +224,20 @@ def is_disabled(fn: Any) -> bool:
 
 @function(graph_break)
 def handle_graph_break(trace: Trace, msg: Value | None = None) -> Value:
-    if _in_optimizer(trace):
+    if _in_pytorch(trace):
         return NONE
     raise Break("user", "graph_break()")
 
 
-def _in_optimizer(trace: Trace) -> bool:
-    """PyTorch's optimizers have ways of their own for its compiler, which give other numbers and
-    break the graph. They are followed in the way that they run uncompiled."""
+# Packages of PyTorch whose code takes another path under a compiler, with other results: optimizers
+# compute other numbers, `TransformerEncoder` keeps what padding hides, a module skips hooks.
+AS_IN_EAGER = ("torch.optim", "torch.nn.modules")
+
+
+def _in_pytorch(trace: Trace) -> bool:
+    """Whether PyTorch's own code asks, which is followed on the path that it takes uncompiled."""
     name = trace.frames[-1].globals.get("__name__") if trace.frames else ""
-    return isinstance(name, str) and name.startswith("torch.optim")
+    return isinstance(name, str) and name.startswith(AS_IN_EAGER)
 
 
 @function(
@@ -243,7 +247,7 @@ def _in_optimizer(trace: Trace) -> bool:
     torch._utils.is_compiling,
 )
 def handle_is_compiling(trace: Trace) -> Value:
-    return boolean(not _in_optimizer(trace))
+    return boolean(not _in_pytorch(trace))
 
 
 @function(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)

@@ -73,7 +73,7 @@ def _kind(func: Any) -> Kind:
     aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
     writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
     facts = (
-        (Kind.DATA, torch.Tag.data_dependent_output in tags),
+        (Kind.DATA, torch.Tag.data_dependent_output in tags or _answers_from_data(func)),
         (Kind.RESHAPE, torch.Tag.inplace_view in tags),
         (
             Kind.COMPOSITE,
@@ -83,6 +83,19 @@ def _kind(func: Any) -> Kind:
         (Kind.VIEW, bool(aliases)),
     )
     return next((kind for kind, holds in facts if holds), Kind.FUNCTIONAL)
+
+
+def _answers_from_data(func: Any) -> bool:
+    """Whether what is returned is no tensor, but read from one, and no tag says so.
+
+    Of ATen this is known. An operator of the program that makes a number of tensors may do so from
+    their sizes alone, which nobody can tell.
+    """
+    schema = func._schema
+    if func.namespace == "aten":
+        return func.name() in READS_DATA
+    plain = bool(schema.returns) and not any("Tensor" in str(r.type) for r in schema.returns)
+    return plain and any("Tensor" in str(a.type) for a in schema.arguments)
 
 
 def _written(func: Any) -> tuple[Argument, ...]:
@@ -151,6 +164,11 @@ def tried_on(op: Op, device: torch.device) -> torch.device:
 
 
 _known: dict[Any, Op] = {}
+
+# Operators of ATen that read numbers from tensors without a tag that says so.
+READS_DATA = frozenset(
+    ("aten::_nested_tensor_from_mask_left_aligned", "aten::_cslt_sparse_mm_search")
+)
 
 # Arguments that switch an operator's use of random numbers off when they are 0 or False.
 DRAWS_UNLESS_OFF = ("dropout_p", "train", "training")
