@@ -26,10 +26,13 @@ const c10::TensorImpl* tensor_of(PyObject* value, PyObject* type = nullptr) {
   return good && tensor->defined() ? tensor->unsafeGetTensorImpl() : nullptr;
 }
 
-// What `TensorImpl::requires_grad` says, without a call of a virtual function.
+// What `TensorImpl::requires_grad` says, without a call of a virtual function unless it is a view:
+// one that was made without grad requires it if its base does.
 bool needs_grad(const c10::TensorImpl* impl) {
   const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-  return meta != nullptr && (meta->requires_grad_ || meta->grad_fn_ != nullptr);
+  if (meta == nullptr) return false;
+  return meta->requires_grad_ || meta->grad_fn_ != nullptr ||
+         (meta->is_view_ && meta->requires_grad());
 }
 
 bool same_numbers(c10::IntArrayRef got, const std::vector<int64_t>& expected) {

@@ -17,6 +17,19 @@ from pliant.fake.tensor import Fake, answered_with, make, set_memory
 
 _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
+
+def _has_refused_history(t: torch.Tensor) -> bool:
+    """A view whose base was written to in a way that autograd does not allow: PyTorch raises an
+    error when somebody asks for its history."""
+    if not t._is_view():
+        return False
+    try:
+        t.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
+
+
 # Properties of a tensor that sizes and strides do not describe, with the kind that they make it.
 _KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
     ("torch.func", torch._C._functorch.is_functorch_wrapped_tensor),
@@ -27,6 +40,7 @@ _KINDS: tuple[tuple[str, Callable[[torch.Tensor], bool]], ...] = (
     ("sparse", lambda t: t.layout is not torch.strided),
     ("zero tensor", lambda t: t._is_zerotensor()),
     ("no storage", lambda t: not torch._C._has_storage(t)),
+    ("a view of memory written to against the rules of autograd", _has_refused_history),
 )
 
 
@@ -131,8 +145,8 @@ class Converter:
         with torch.set_grad_enabled(tracked), answered_with(shell):
             if t.dtype is base.dtype:
                 view = torch.as_strided(base, t.size(), t.stride(), t.storage_offset())
-            elif base.is_complex() and not t.is_complex():
-                view = torch.view_as_real(base)
+            elif base.is_complex() is not t.is_complex():  # unlike `view`, followed by autograd
+                view = (torch.view_as_complex if t.is_complex() else torch.view_as_real)(base)
             else:
                 view = base.view(t.dtype)
         if t.requires_grad and t.is_leaf:
