@@ -1,9 +1,9 @@
 // `Launcher`: runs a compiled graph. All that belongs to one call is on the stack of that call, so
 // that several threads can be in the same launcher, and a step in Python may call it again.
 #include "launcher.h"
+#include "overlap.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided.h>
@@ -126,6 +126,16 @@ class Run {
   void step(const ReadNumber& step) {
     values_[step.value] = read(tensor(step.number.from), step.number);
   }
+  void step(const Apart& step) {
+    c10::DimVector sizes = numbers(step.one.sizes), strides = numbers(step.one.strides);
+    Strided one{sizes, strides, values_[step.offset]};
+    if (step.alone) {
+      give_up_ = may_overlap_itself(one);
+      return;
+    }
+    c10::DimVector others = numbers(step.other.sizes), theirs = numbers(step.other.strides);
+    give_up_ = may_overlap(one, {others, theirs, values_[step.other_offset]}, step.elementwise);
+  }
   void step(const CheckErrors&) { give_up_ = failed_ != 0; }
   void step(const Wrote& step) {
     const at::Tensor& input = tensor(step.input);
@@ -230,7 +240,9 @@ bool Run::may_write() const {
   c10::SmallVector<std::pair<const char*, const char*>, 32> memory;
   for (size_t i = 0; i < program_.inputs.size(); ++i) memory.push_back(memory_of(*slots_[i]));
   for (int32_t written : program_.written) {
-    if (at::has_internal_overlap(tensor(written)) == at::MemOverlap::Yes) return false;
+    const at::Tensor& input = tensor(written);
+    bool plain = input.is_non_overlapping_and_dense();
+    if (!plain && may_overlap_itself({input.sizes(), input.strides(), 0})) return false;
     auto [start, stop] = memory[written];
     for (int32_t i = 0; i < std::ssize(memory); ++i) {
       if (i != written && start < memory[i].second && memory[i].first < stop) return false;

@@ -86,12 +86,20 @@ struct CallPython {
 };
 
 struct ReadNumber { int32_t value; Number number; };
+// Tensors in one memory that must have no element in common; alone, one that must have no two
+// elements in one place. Otherwise the fallback runs.
+struct Apart {
+  Layout one, other;
+  int32_t offset, other_offset;
+  bool alone, elementwise;
+};
+
 struct CheckErrors {};
 struct Wrote { int32_t input; };
 struct Free { Indices slots; };
 
 using Step = std::variant<Compute, Allocate, LaidOut, View, RunKernel, CallOperator, CallPython,
-                          ReadNumber, CheckErrors, Wrote, Free>;
+                          ReadNumber, Apart, CheckErrors, Wrote, Free>;
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.

@@ -283,6 +283,23 @@ Step read(Reader& reader, const py::sequence& items) {
   return ReadNumber{reader.values.make(at(items, 1)), number};
 }
 
+Step apart(Reader& reader, const py::sequence& items) {
+  auto layout = [&](size_t i) {
+    Layout made{reader.values.use_all(at(items, i)), reader.values.use_all(at(items, i + 1))};
+    TORCH_CHECK_VALUE(made.sizes.size() == made.strides.size(), "not as many strides as sizes");
+    return made;
+  };
+  Apart step;
+  step.one = layout(1);
+  step.offset = reader.values.use(at(items, 3));
+  step.alone = items.size() == 4;
+  if (step.alone) return step;
+  step.other = layout(4);
+  step.other_offset = reader.values.use(at(items, 6));
+  step.elementwise = at(items, 7).cast<bool>();
+  return step;
+}
+
 Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 
 Step wrote(Reader& reader, const py::sequence& items) { return Wrote{reader.input(at(items, 1))}; }
@@ -296,7 +313,7 @@ Step free(Reader& reader, const py::sequence& items) {
 const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
     {"call", call},       {"python", python},  {"read", read},   {"check", check},
-    {"wrote", wrote},     {"free", free},      {"laid_out", laid_out}};
+    {"wrote", wrote},     {"free", free},      {"apart", apart}, {"laid_out", laid_out}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

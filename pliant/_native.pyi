@@ -177,6 +177,9 @@ class Launcher:
         ("call", name, overload, arguments, results)   an operator, below autograd
         ("python", function, arguments, results)
         ("read", value, slot, "size" | "stride" | "offset", dimension)
+        ("apart", sizes, strides, offset[, sizes, strides, offset, elementwise])   fall back if the
+                         two tensors in one memory have an element in common (`elementwise`: other
+                         than at the same index), or one alone has two in one place
         ("check",)                                     fall back if a kernel set the error flag
         ("wrote", input)                               the version of the tensor is counted up
         ("free", slots)

@@ -135,6 +135,8 @@ def assemble(
     for slot, definition in enumerate(lowered.inputs):
         if definition is not None:
             made.slots[definition] = slot
+    for condition in function.apart:
+        made.keep_apart(condition)
     kept = {memory.of for item in lowered.outputs if isinstance(item, tuple) for memory in item[1:]}
     for definition, real in lowered.constants:
         made.call(_constant(real, definition in kept), [definition], [real.dtype])

@@ -133,6 +133,15 @@ class Sequencer:
             self.steps.append(("view", found, base, *layout, view.dtype, inner))
         return found
 
+    def keep_apart(self, condition: Any) -> None:
+        """Nothing runs if what a `graph.ir.Apart` says of memory does not hold."""
+        numbers: list[Any] = []
+        for layout in filter(None, (condition.one, condition.other)):
+            places = (self.all_values(layout.sizes), self.all_values(layout.strides))
+            numbers += [*places, self.value(layout.offset)]
+        more = [] if condition.other is None else [condition.elementwise]
+        self.steps.append(("apart", *numbers, *more))
+
     # ---- kernels
 
     def run(self, group: Group, stored: set[Definition], ending: set[Definition]) -> None:

@@ -89,11 +89,39 @@ class Window:
 Returned = Window | Expr | FloatExpr | Cond
 
 
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """Where the elements of a tensor are in memory."""
+
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr
+
+    @property
+    def symbols(self) -> frozenset[Any]:
+        numbers = (*self.sizes, *self.strides, self.offset)
+        return frozenset().union(*[number.symbols for number in numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A condition for the graph to run: the two have no element in common (if `elementwise`, other
+    than each with the one at the same index); alone, one has no two elements in one place."""
+
+    one: Strided
+    other: Strided | None = None
+    elementwise: bool = False
+
+    @property
+    def symbols(self) -> frozenset[Any]:
+        return self.one.symbols | (self.other.symbols if self.other is not None else frozenset())
+
+
 @dataclass(slots=True, eq=False)
 class Function:
     """A graph. `inputs` has a tensor, a symbol or a number for each argument; `writes` the inputs
     that are overwritten, and with what, `times` how often; `constants` the tensors that are part of
-    the program."""
+    the program; `apart` what has to hold of memory for it to run."""
 
     inputs: list[Any] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -101,6 +129,7 @@ class Function:
     writes: dict[int, Tensor] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
+    apart: list[Apart] = field(default_factory=list)
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -29,7 +29,8 @@ from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Found, Function, Node, Tensor, Window
-from pliant.graph.scatter import memory_of, overlap, overlaps_itself, written_back
+from pliant.graph.overlap import keep_apart, keep_injective
+from pliant.graph.scatter import memory_of, written_back
 from pliant.graph.values import Alias, NotRecorded, Values, item_of, results_in
 from pliant.graph.whole import Whole, on_new_memory, write_whole
 from pliant.ops.lowering import RULES, contiguous
@@ -183,10 +184,8 @@ class Recorder(Values):
         if len(targets) != 1 or type(targets[0]) is not Fake:
             raise NotRecorded(f"{op.name} writes to several tensors")
         target = targets[0]
-        if overlaps_itself(target.size(), target.stride()):
-            raise NotRecorded(f"{op.name} writes to one place several times")
-        if self._reads_what_it_writes(op, target, args):
-            raise NotRecorded(f"{op.name} reads what it writes")
+        keep_injective(self, op.name, self.alias(target), self.tensor(target))
+        self._keep_apart(op, target, args, kwargs)
         before = (target.size(), target.stride())
         if op.name in COPIES:
             new = self._copied(target, (*args, 0)[1])
@@ -201,13 +200,20 @@ class Recorder(Values):
             raise NotRecorded(f"{op.name} changes the shape of what it writes to")
         return target if len(op.returned) == 1 else None
 
-    def _reads_what_it_writes(self, op: Op, target: Fake, args: tuple[Any, ...]) -> bool:
+    def _keep_apart(
+        self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Nothing that the operator reads is in the memory that it writes to."""
         if op.name in READS_FIRST or (op.name == "aten.index_put_.default" and _fills(args)):
-            return False
+            return
         elementwise = torch.Tag.pointwise in op.func.tags or op.name in COPIES
         in_place = op.func._schema.name.endswith("_") and args[0] is target
         read = results_in(args[1:] if in_place else args)
-        return any(self._shares(t, (target,)) and overlap(t, target, elementwise) for t in read)
+        read += [t for t in results_in(list(kwargs.values())) if t is not target]
+        for tensor in read:
+            if self._shares(tensor, (target,)):
+                both = (self.tensor(tensor), self.tensor(target))
+                keep_apart(self, op.name, *both, elementwise)
 
     def _computed(
         self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -405,6 +411,7 @@ class _Run:
                 memory[key] = memory.get(key, 0) + 1
         for index, node in enumerate(inputs):
             self.env[node] = self._input(index, memory)
+        self.recorder.from_inputs = frozenset(self.recorder.known)
         above = torch._C._dispatch_tls_local_exclude_set()
         with torch._C._AutoDispatchBelowAutograd(), self.recorder:
             self.recorder.above = (torch._C._dispatch_tls_local_include_set(), above)

@@ -7,12 +7,12 @@ operator of ATen. For everything else PyTorch has one that takes strides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
-from pliant.fake.order import hint
+from pliant.graph.overlap import keep_injective
 from pliant.sym.cond import eq, ge, le
 from pliant.sym.expr import Expr, mul, product_of, sum_of
 from pliant.sym.frozen import Undecided
@@ -32,68 +32,6 @@ def written_back(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
     if back is not None:
         return back(recorder, parent, new, *args, **kwargs)
     return _by_strides(recorder, alias, parent, new)
-
-
-def overlaps_itself(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """Whether several elements may be in one place, as far as numbers tell. Eager PyTorch refuses
-    most writes to such a tensor, and does the others one after the other."""
-    pairs = [
-        (stride, size)
-        for stride, size in zip(strides, sizes, strict=True)
-        if not (type(size) is int and size == 1)
-    ]
-    if not all(type(number) is int for pair in pairs for number in pair):
-        return any(type(stride) is int and stride == 0 for stride, _ in pairs)
-    span = 0
-    for stride, size in sorted(pairs):
-        if stride <= span and size:
-            return True
-        span += (size - 1) * stride
-    return False
-
-
-def overlap(a: torch.Tensor, b: torch.Tensor, elementwise: bool) -> bool:
-    """Whether two views of the same memory share a part of it, at the sizes that they have now;
-    eager PyTorch refuses to compute one from the other, or does so in an order of its own. An
-    `elementwise` operator may have the very elements that it writes as an argument."""
-    one, other = _place(a), _place(b)
-    if one is None or other is None:
-        return False
-    if one == other:
-        return not elementwise
-    steps: dict[int, list[int]] = {}
-    for way, (_, dims, _) in enumerate((one, other)):
-        for stride, size in dims:
-            reach = steps.setdefault(stride, [0, 0])
-            reach[way] += size - 1
-    rest = sorted([(stride, reach[0], reach[1]) for stride, reach in steps.items()], reverse=True)
-    return _meets(other[0] - one[0], rest)
-
-
-_Place = tuple[int, list[tuple[int, int]], list[int]]
-
-
-def _place(t: torch.Tensor) -> _Place | None:
-    """Where the first element is, the stride and size of each dimension that has several, and all
-    of the strides: PyTorch does not see that two tensors are the same if any of them differ."""
-    sizes, strides = [hint(n) for n in t.size()], [hint(n) for n in t.stride()]
-    first = hint(t.storage_offset())
-    if None in (*sizes, *strides, first) or 0 in sizes:
-        return None
-    several = [(stride, size) for stride, size in zip(strides, sizes) if stride and size != 1]
-    return first, several, strides
-
-
-def _meets(distance: int, rest: list[tuple[int, int, int]]) -> bool:
-    """Whether some element of one lies `distance` behind some element of the other; each of `rest`
-    is a stride, and how many steps of it the one and the other can take at most."""
-    if not rest:
-        return distance == 0
-    (stride, most, back), *inner = rest
-    ahead, behind = (sum(step[0] * step[way] for step in inner) for way in (1, 2))
-    least = max(-back, -((ahead - distance) // stride))
-    last = min(most, (distance + behind) // stride)
-    return any(_meets(distance - stride * n, inner) for n in range(least, last + 1))
 
 
 def _number(recorder: Any, value: Any) -> Any:
@@ -127,8 +65,7 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     """Elements are replaced where they are in memory, which must have no gaps."""
     env, view = rec.env, alias.value
     base = rec.tensor(parent)
-    if overlaps_itself(_plain(view.sizes), _plain(view.strides)):
-        raise Undecided("a write to one of several views of the same place")
+    keep_injective(rec, alias.op.name, alias, view)  # what is in one place has one value
     count = product_of(base.sizes)
     if view.dtype is not base.dtype or env.known(eq(count - 1, _reach(base))) is not True:
         raise Undecided(f"a write through {alias.op.name}")
@@ -147,10 +84,6 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     made = rec.dispatch(aten.scatter.src, (line, 0, at, new), {})
     layout = (list(parent.size()), list(parent.stride()), 0)
     return rec.dispatch(aten.as_strided.default, (made, *layout), {})
-
-
-def _plain(numbers: Sequence[Expr]) -> list[Any]:
-    return [number if number.value is None else number.value for number in numbers]
 
 
 _INDEX: Final = {"dtype": torch.int64, "device": torch.device("cpu")}

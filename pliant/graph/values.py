@@ -6,7 +6,7 @@ another one, and whoever looks at a view of it afterwards is given the view of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -70,6 +70,7 @@ class Values(World):
         self._quiet = 0
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
+        self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start
         env.demand = self.check
 
     def check(
@@ -79,6 +80,10 @@ class Values(World):
         if not self.known.issuperset(map(held_as, condition.symbols)):
             raise NotRecorded(f"{condition} is asked too early")
         self.function.nodes.append(Node(name, function, (condition, text), {}, effect=True))
+
+    def inputs_know(self, symbols: Iterable[Any]) -> bool:
+        """Whether these can be read from the inputs."""
+        return self.from_inputs.issuperset(map(held_as, symbols))
 
     def forget(self) -> None:
         self._aliases.clear()

@@ -9,7 +9,7 @@ import torch
 
 import pliant
 from pliant.base import events
-from pliant.graph.scatter import overlap
+from pliant.graph.overlap import overlap
 from tests.backends.eager_twin import call, difference
 
 pytestmark = pytest.mark.own_default
@@ -103,7 +103,8 @@ def test_whether_two_views_overlap(seed):
     for _ in range(1000):
         a, b = view(), view()
         shared = {*a.flatten().tolist()} & {*b.flatten().tolist()}
-        assert overlap(a, b, elementwise=False) is bool(shared)
+        places = [(tuple(t.size()), tuple(t.stride()), t.storage_offset()) for t in (a, b)]
+        assert overlap(*places, elementwise=False) is bool(shared)
 
 
 @pytest.mark.parametrize("function", [torch.sum, torch.argmax, torch.amin])
@@ -112,3 +113,105 @@ def test_more_dimensions_than_kernels_take(function):
     with pytest.raises(RuntimeError, match="only tensors with up to 64 dims are supported"):
         pliant.compile(lambda x: function(x, 0))(x)
     assert pliant.compile(lambda x: x + 1)(x).flatten().tolist() == [1, 2]
+
+
+# Whether these overlap depends on the size, n.
+BY_SIZE = {
+    "shifted": lambda x: x[1:].copy_(x[:-1]),
+    "shifted by two": lambda x: x[2:].copy_(x[:-2]),
+    "set": lambda x: x.__setitem__(slice(1, None), x[:-1]),
+    "added": lambda x: x[3:].add_(x[:-3]),
+    "dilated": lambda x: x[::2].mul_(x[: (x.size(0) + 1) // 2]),
+    "odd and even": lambda x: x[1::2].add_(x[: 2 * (x.size(0) // 2) : 2]),
+    "apart": lambda x: x[: x.size(0) // 2].add_(x[x.size(0) - x.size(0) // 2 :]),
+    "broadcast": lambda x: x[2:].copy_(x[:1]) if x.size(0) else x,
+    "broadcast of the last": lambda x: x[:3].add_(x[-1:]) if x.size(0) else x,
+    "flipped": lambda x: x.copy_(x.flip(0)),
+    "out": lambda x: torch.add(x[:-2], 1, out=x[2:]),
+    "the very elements": lambda x: torch.mul(x[1:], x[1:], out=x[1:]),
+    "scattered": lambda x: (
+        x[2:].scatter_(0, torch.zeros(1, dtype=torch.int64), x[:1]) if x.size(0) > 2 else x
+    ),
+    "index_add": lambda x: x[2:].index_add_(0, at(0), x[1:2]) if x.size(0) > 2 else x,
+    "index_put": lambda x: x[1:].index_put_((at(0),), x[-1:]) if x.size(0) > 1 else x,
+    "masked": lambda x: x[1:].masked_fill_(x[:-1] > 1, 0.0),
+    "where": lambda x: torch.where(x[:-1] > 1, x[:-1], 0.5, out=x[1:]),
+    "another dtype": lambda x: x[1:].copy_(x.view(torch.int32)[:-1]),
+    "half of another": lambda x: x[2:].copy_(x.view(torch.int16)[: max(x.size(0) - 2, 0)]),
+    "strided": lambda x: (
+        x.as_strided((x.size(0) // 2,), (1,), 1).add_(x[: x.size(0) // 2]) if x.size(0) else x
+    ),
+    "strided onto itself": lambda x: (
+        x.as_strided((2, x.size(0) // 2), (2, 1)).add_(1) if x.size(0) > 3 else x
+    ),
+    "expanded": lambda x: x[:1].expand(x.size(0)).add_(1) if x.size(0) else x,
+}
+
+
+def of_a_copy(function):
+    """The same with memory that the program makes."""
+
+    def on_a_copy(x):
+        y = x * 2
+        function(y)
+        return y
+
+    return on_a_copy
+
+
+def in_two_dimensions(function):
+    """The same with rows of what is transposed."""
+
+    def turned(x):
+        y = x.repeat(3).view(3, -1).t()
+        function(y[:, 1])
+        return y.sum(1)
+
+    return turned
+
+
+SIZES = (0, 1, 2, 3, 5, 4, 11)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_overlap_that_depends_on_the_size(name, dynamic):
+    for first in (1, 2, 5):
+        compare_at_sizes(BY_SIZE[name], (first, *SIZES), dynamic)
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+@pytest.mark.parametrize("around", [of_a_copy, in_two_dimensions], ids=lambda f: f.__name__)
+def test_overlap_in_memory_that_the_program_makes(name, around):
+    compare_at_sizes(around(BY_SIZE[name]), (2, *SIZES), True)
+
+
+def compare_at_sizes(function, sizes, dynamic):
+    compiled = pliant.compile(function, dynamic=dynamic)
+    for n in sizes:
+        outcomes = [call(f, [torch.arange(n * 1.0) + 1]) for f in (compiled, function)]
+        assert difference(*outcomes) is None, n
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_overlap_that_depends_on_a_number(dynamic):
+    def moved(x, by):
+        x[by:].add_(x[: x.size(0) - by])
+        return x
+
+    compiled = pliant.compile(moved, dynamic=dynamic)
+    for n, by in ((8, 4), (8, 5), (9, 3), (9, 8), (12, 2), (4, 2), (3, 0)):
+        outcomes = [call(f, [torch.arange(n * 1.0), by]) for f in (compiled, moved)]
+        assert difference(*outcomes) is None, (n, by)
+
+
+def test_an_input_whose_strides_overlap():
+    def function(x):
+        return x.add_(1)
+
+    compiled = pliant.compile(function, dynamic=True)
+    for strides in ((4, 1), (1, 4), (1, 2), (1, 1), (0, 1), (2, 3), (1, 1), (5, 2)):
+        outcomes = [
+            call(f, [torch.arange(64.0).as_strided((4, 4), strides)]) for f in (compiled, function)
+        ]
+        assert difference(*outcomes) is None, strides

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import sys
 import threading
 import time
@@ -853,3 +854,51 @@ def test_a_forked_process_runs_large_kernels():
         good = torch.allclose(made(x)[0][:9], x[:9] + 1)
         os._exit(0 if good else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+# Tensors in one memory
+
+
+def test_tensors_that_must_have_no_element_in_common():
+    """Compared with the places themselves, for random layouts."""
+    rng = random.Random(0)
+    memory = torch.arange(200)
+    for _ in range(300):
+        layouts = []
+        for _ in range(2):
+            rank = rng.randint(0, 3)
+            sizes = [rng.randint(0, 4) for _ in range(rank)]
+            layouts += [sizes, [rng.choice([0, 1, 2, 3, 4, 6, 12]) for _ in sizes]]
+            layouts.append(rng.randint(0, 30))
+        steps, numbers = [], []
+
+        def value(number):
+            steps.append(constant(len(steps), number))  # noqa: B023
+            return len(steps) - 1  # noqa: B023
+
+        for layout in layouts:
+            numbers.append(tuple(map(value, layout)) if isinstance(layout, list) else value(layout))
+        one, other = [memory.as_strided(*layouts[i : i + 3]).flatten().tolist() for i in (0, 3)]
+        f = launcher(0, [], [*steps, ("apart", *numbers, False)], [], (), fallback)
+        assert f() == (("fallback", ()) if {*one} & {*other} else ())
+        f = launcher(0, [], [*steps, ("apart", *numbers[:3])], [], (), fallback)
+        if len({*one}) < len(one):
+            assert f() == ("fallback", ())
+
+
+def test_the_very_elements_are_apart_for_an_elementwise_operator():
+    steps = [constant(i, number) for i, number in enumerate((4, 2, 1))]
+    for elementwise in (True, False):
+        layout = ((0,), (1,), 2)
+        step = ("apart", *layout, *layout, elementwise)
+        f = launcher(0, [], [*steps, step], [], (), fallback)
+        assert f() == (() if elementwise else ("fallback", ()))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [("apart", (0,), (), 0), ("apart", (0,), (0,), 7), ("apart", (0,), (0,), 0, (0,), (0,))],
+)
+def test_layouts_that_make_no_sense(step):
+    with pytest.raises(ValueError):
+        launcher(0, [], [constant(0, 3), step], [])

@@ -1,0 +1,152 @@
+"""Whether what an operator writes shares memory with what it reads, or with itself.
+
+The one idea: eager PyTorch refuses such a write or makes it in an order of its own, so it is left
+to eager PyTorch. Sizes that are known decide it here. For symbolic sizes it is proven that there is
+no overlap, or a condition is noted that the launcher tests before anything runs: where it fails,
+the graph is run as it was captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pliant.graph.ir import Apart, Strided, Tensor
+from pliant.graph.values import Alias, NotRecorded, Values
+from pliant.loop.define import contiguous
+from pliant.sym.cond import lt
+from pliant.sym.expr import ONE, Expr, integer, mul, sum_of
+
+_MOST_STEPS: Final = 100_000
+
+# Views that show each element of what they are a view of at most once.
+INJECTIVE: Final = frozenset(
+    f"aten.{name}"
+    for name in ("view.default", "_unsafe_view.default", "squeeze.default", "squeeze.dim")
+    + ("squeeze.dims", "permute.default", "transpose.int", "t.default", "slice.Tensor")
+    + ("select.int", "diagonal.default", "unsqueeze.default", "alias.default", "detach.default")
+    + ("view.dtype", "unbind.int", "split.Tensor", "split_with_sizes.default")
+)
+
+
+def keep_apart(values: Values, name: str, one: Tensor, other: Tensor, elementwise: bool) -> None:
+    """Have no element of the two in the same memory, or give up. `elementwise`: each may have the
+    place of the other's at the same index."""
+    a, b = strided(one), strided(other)
+    if one.dtype.itemsize != other.dtype.itemsize:
+        a, b, elementwise = _in_bytes(a, one.dtype), _in_bytes(b, other.dtype), False
+    seen, also_seen = _hinted(values, a), _hinted(values, b)
+    if seen is not None and also_seen is not None and overlap(seen, also_seen, elementwise):
+        raise NotRecorded(f"{name} reads what it writes")
+    if not (a.symbols or b.symbols) or (elementwise and a == b):
+        return
+    known = values.env.known
+    if known(lt(_end(a), b.offset)) or known(lt(_end(b), a.offset)):
+        return
+    _demand(values, name, Apart(a, b, elementwise))
+
+
+def keep_injective(values: Values, name: str, alias: Alias, target: Tensor) -> None:
+    """Have no two elements of a tensor in one place, or give up."""
+    layout = strided(target)
+    hinted = _hinted(values, layout)
+    if hinted is not None and overlaps_itself(hinted[0], hinted[1]):
+        raise NotRecorded(f"{name} writes to one place several times")
+    if not layout.symbols or _surely_injective(alias):
+        return
+    _demand(values, name, Apart(layout))
+
+
+def _surely_injective(alias: Alias) -> bool:
+    """By the views that it is made by. Of an input the launcher finds out."""
+    while alias.parent is not None:
+        if alias.op is None or alias.op.name not in INJECTIVE:
+            return False
+        alias = alias.parent
+    base = alias.base.value
+    return alias.base.input is not None or base.strides == contiguous(base.sizes)
+
+
+def _demand(values: Values, name: str, condition: Apart) -> None:
+    if not values.inputs_know(condition.symbols):
+        raise NotRecorded(f"{name} writes to places that depend on data")
+    if condition not in values.function.apart:
+        values.function.apart.append(condition)
+
+
+def strided(t: Tensor) -> Strided:
+    return Strided(t.sizes, t.strides, t.offset)
+
+
+def _in_bytes(layout: Strided, dtype: Any) -> Strided:
+    size = integer(dtype.itemsize)
+    strides = tuple([stride * size for stride in layout.strides])
+    return Strided((*layout.sizes, size), (*strides, ONE), layout.offset * size)
+
+
+def _end(layout: Strided) -> Expr:
+    """The last place, if there are any elements; what is empty is apart from everything."""
+    steps = [mul(size - 1, stride) for size, stride in zip(layout.sizes, layout.strides)]
+    return sum_of([layout.offset, *steps])
+
+
+Hinted = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _hinted(values: Values, layout: Strided) -> Hinted | None:
+    """The layout at the sizes that were seen."""
+    numbers = [values.env.hint(n) for n in (*layout.sizes, *layout.strides, layout.offset)]
+    if None in numbers:
+        return None
+    rank = len(layout.sizes)
+    return tuple(numbers[:rank]), tuple(numbers[rank:-1]), numbers[-1]
+
+
+def overlaps_itself(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether several elements may be in one place. May be true where none are, if strides are not
+    nested in one another."""
+    pairs = [(stride, size) for stride, size in zip(strides, sizes, strict=True) if size != 1]
+    if any(size == 0 for _, size in pairs):
+        return False
+    span = 0
+    for stride, size in sorted(pairs):
+        if stride <= span:
+            return True
+        span += (size - 1) * stride
+    return False
+
+
+def overlap(one: Hinted, other: Hinted, elementwise: bool) -> bool:
+    """Whether two tensors have an element in common, other than, if `elementwise`, each with the
+    one at the same index. PyTorch does not see that two tensors are the same if any of their
+    strides differ, even where a dimension has one element."""
+    if 0 in (*one[0], *other[0]):
+        return False
+    dims = [
+        [(stride, size) for size, stride in zip(sizes, strides) if stride and size != 1]
+        for sizes, strides, _ in (one, other)
+    ]
+    if dims[0] == dims[1] and one[1:] == other[1:]:
+        return not elementwise
+    steps: dict[int, list[int]] = {}
+    for way, pairs in enumerate(dims):
+        for stride, size in pairs:
+            steps.setdefault(stride, [0, 0])[way] += size - 1
+    rest = sorted([(stride, reach[0], reach[1]) for stride, reach in steps.items()], reverse=True)
+    return _meets(other[2] - one[2], rest, [_MOST_STEPS])
+
+
+def _meets(distance: int, rest: list[tuple[int, int, int]], left: list[int]) -> bool:
+    """Whether some element of one lies `distance` behind some element of the other; each of `rest`
+    is a stride, and how many steps of it the one and the other can take at most. True if that takes
+    more than so many steps to find out."""
+    left[0] -= 1
+    if left[0] < 0:
+        return True
+    if not rest:
+        return distance == 0
+    (stride, most, back), *inner = rest
+    ahead, behind = (sum(step[0] * step[way] for step in inner) for way in (1, 2))
+    least = max(-back, -((ahead - distance) // stride))
+    last = min(most, (distance + behind) // stride)
+    return any(_meets(distance - stride * n, inner, left) for n in range(least, last + 1))
