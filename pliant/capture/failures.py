@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 class Lasting:
     """What the operations of a graph leave behind, besides their results and PyTorch's modes."""
 
+    outside: set[int] = field(default_factory=set)  # storages that were there before
     memory: set[int] = field(default_factory=set)  # storages written
     random: bool = False
     other: bool = False  # something that can't be put back
@@ -43,7 +44,8 @@ class Lasting:
     predicted: dict[str, bool] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.memory) or self.random or self.other
+        """A tensor that was made on the way is gone if the graph fails, whatever is in it."""
+        return not self.memory.isdisjoint(self.outside) or self.random or self.other
 
     @property
     def undoable(self) -> bool:

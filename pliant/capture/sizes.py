@@ -119,18 +119,27 @@ class Sizes:
     # ---- checks in the graph
 
     def tell(self) -> None:
-        """Put what was asserted and assumed since the last time into the graph."""
-        while self._told < len(self.env.runtime_asserts):
-            made = self.env.runtime_asserts[self._told]
-            self._told += 1
-            self._test(forbid if made.assumed else check, made.condition, made.message)
+        """Put what was asserted and assumed since the last time into the graph. Assumptions come
+        first: where one fails, what was asserted on account of it says nothing."""
         while self._assumed < len(self.env.assumptions):
             made_up = self.env.assumptions[self._assumed]
             self._assumed += 1
             if made_up.policy == "recompile" and not self._decided_by_inputs(made_up):
-                # If it fails the function is run again: that has to be possible.
-                self.trace.lasting.guarded = True
+                self._run_again_if_it_fails()
                 self._test(assume, made_up.condition, made_up.key)
+        while self._told < len(self.env.runtime_asserts):
+            made = self.env.runtime_asserts[self._told]
+            self._told += 1
+            self._test(forbid if made.assumed else check, made.condition, made.message)
+
+    def _run_again_if_it_fails(self) -> None:
+        """What the graph writes is saved for that. Behind an effect that nobody can take back, the
+        graph ends instead."""
+        trace = self.trace
+        trace.lasting.guarded = True
+        if trace.lasting.other and trace.frames:
+            cause = Break("data-dependent-number", f"{trace.asker()}, which assumes a size")
+            trace.lasting.asserted.append((trace.frames[-1].step, cause.at(trace.stack())))
 
     def as_assumed(self, node: fx.Node, result: torch.Tensor) -> fx.Node:
         """Under the policy "torch" a result has the shape that was assumed, come what may."""

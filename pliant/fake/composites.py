@@ -115,11 +115,10 @@ def _einsum(equation: Any, *operands: Any) -> Any:
     sizes: dict[str, Any] = {}
     for letters, t in zip(names, operands, strict=True):
         for letter, size in zip(letters, t.size(), strict=True):
-            if sure(sizes.setdefault(letter, size) == size):
-                continue
-            if any(sure(n == 1) for n in (sizes[letter], size)):
-                return NotImplemented  # broadcast
-            need(sizes[letter] == size)
+            before = sizes.setdefault(letter, size)
+            common = broadcast([(before,), (size,)])
+            if common is None or not all(sure(common[0] == n) for n in (before, size)):
+                return NotImplemented  # PyTorch broadcasts them, or refuses to
     if len(operands) == 1:
         return _einsum_one(names[0], out, operands[0])
     return _einsum_two(names, out, operands, sizes)

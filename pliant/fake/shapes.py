@@ -553,9 +553,10 @@ def _triangle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recip
 
 def _masked_fill(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, mask, _ = args
-    usual = mask.dtype is torch.bool and not t.dtype.is_complex
-    fits = usual and same(broadcast([t.size(), mask.size()]), t.size())
-    return dense(t.size(), t.dtype, device) if fits else None
+    if mask.dtype is not torch.bool or t.dtype.is_complex:
+        return None
+    sizes = broadcast([t.size(), mask.size()])
+    return None if sizes is None else dense(sizes, t.dtype, device)
 
 
 # Copies and new tensors.

@@ -1,0 +1,109 @@
+"""A graph that fails at run time, or meets a case in the data that it was not compiled for, after
+it has changed something."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import pliant
+from pliant.base import events
+from tests.support.against_eager import run, same_outcome
+
+Tensor = torch.Tensor
+BACKENDS = pytest.mark.parametrize("backend", ["eager", "llvm"])
+
+
+def compare(function: Callable[..., Any], backend: str, *calls: tuple[Any, ...]) -> None:
+    compiled = pliant.compile(function, backend=backend)
+    for args in calls:
+        actual = run(compiled, tuple(arg.clone() for arg in args))
+        drawn = torch.get_rng_state()
+        same_outcome(actual, run(function, tuple(arg.clone() for arg in args)))
+        assert torch.equal(drawn, torch.get_rng_state())
+
+
+def fresh(x: Tensor, index: Tensor) -> Tensor:
+    made = x + 1
+    made *= 2
+    return made[index]
+
+
+def view_of_fresh(x: Tensor, index: Tensor) -> Tensor:
+    made = torch.zeros(3, 2)
+    made[1:].fill_(4.0)
+    made.T[0] = x[index]
+    return made
+
+
+@BACKENDS
+@pytest.mark.parametrize("function", [fresh, view_of_fresh])
+def test_writes_to_new_tensors_leave_nothing_behind(
+    function: Callable[..., Any], backend: str
+) -> None:
+    log: list[str] = []
+
+    def logged(x: Tensor, index: Tensor) -> Tensor:
+        log.append("before")
+        result = function(x, index)
+        log.append("behind")
+        return result
+
+    compiled = pliant.compile(logged, backend=backend)
+    good, bad = torch.tensor([0, 1, 2]), torch.tensor([0, 9, 2])
+    compiled(torch.ones(3), good)
+    log.clear()
+    with pytest.raises(IndexError, match="index 9 is out of bounds"):
+        compiled(torch.ones(3), bad)
+    assert log == ["before"]  # Python's own effects up to the line that raises
+
+
+def needs_a_size(x: Tensor) -> Tensor:
+    v = x + 1
+    v *= 2
+    return x.masked_fill(torch.unique(x) > 100, 1)
+
+
+def needs_a_size_unused(x: Tensor) -> Tensor:
+    v = x + 1
+    v *= 2
+    x.masked_fill(torch.unique(x) > 100, 1)
+    return v
+
+
+def writes_an_input(x: Tensor) -> Tensor:
+    x += 1
+    return x + torch.unique(x)
+
+
+def draws(x: Tensor) -> Tensor:
+    return torch.rand(2).sum() + x * torch.unique(x)
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    "function",
+    [needs_a_size, needs_a_size_unused, writes_an_input, draws],
+    ids=lambda f: f.__name__,
+)
+def test_an_assumption_fails_behind_an_effect(function: Callable[..., Any], backend: str) -> None:
+    values = [torch.arange(4.0), torch.ones(4), torch.tensor([0.0, 1.0, 0.0, 1.0])]
+    calls = [(v.reshape(shape),) for shape in ((4,), (4, 1), (2, 2)) for v in values]
+    compare(function, backend, *calls)
+    compare(function, backend, *reversed(calls))
+
+
+@BACKENDS
+def test_an_assumption_behind_what_nobody_can_undo_ends_the_graph(backend: str) -> None:
+    def function(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        (w * w).sum().backward()
+        return x + torch.unique(x), w.grad
+
+    compiled = pliant.compile(function, backend=backend)
+    for x in (torch.ones(4), torch.arange(4.0), torch.ones(4)):
+        w = torch.ones(2, requires_grad=True)
+        result, grad = compiled(w, x)
+        assert torch.equal(result, x + torch.unique(x))
+        assert grad.tolist() == [2.0, 2.0]
+    assert events.counters["graph_breaks"] == 1

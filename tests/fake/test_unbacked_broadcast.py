@@ -1,0 +1,98 @@
+"""Sizes that are in the data are broadcast as eager PyTorch does it, whatever they turn out to be:
+0, 1, the other size, or one that does not fit."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pliant
+from tests.support.against_eager import run, same_outcome
+
+Tensor = torch.Tensor
+
+SIZES: dict[str, Callable[[Tensor], Tensor]] = {
+    "nonzero": lambda y: torch.nonzero(y).squeeze(1) + 0.5,
+    "unique": lambda y: torch.unique(y) + 0.5,
+    "mask": lambda y: y[y > 0] + 0.5,
+    "item": lambda y: torch.ones(int((y > 0).sum().item())),
+    "repeat_interleave": lambda y: torch.ones(1).repeat_interleave((y > 0).sum().reshape(1)),
+}
+
+OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda x, u: x + u,
+    "eq": lambda x, u: u == x,
+    "lerp": lambda x, u: torch.lerp(x, u, 0.25),
+    "addcmul": lambda x, u: torch.addcmul(x, x, u),
+    "clamp": lambda x, u: torch.clamp(x, u, u + 1),
+    "masked_fill": lambda x, u: x.masked_fill(u > 1, 7.0),
+    "masked_fill of the data": lambda x, u: u.masked_fill(x > 1, 7.0),
+    "masked_fill with a tensor": lambda x, u: x.masked_fill(u > 1, x.sum()),
+    "where": lambda x, u: torch.where(u > 1, x, 0.0),
+    "where of the data": lambda x, u: torch.where(x > 1, u, x),
+    "expand": lambda x, u: u.expand(x.shape) + 0,
+    "broadcast_tensors": lambda x, u: torch.stack(torch.broadcast_tensors(x, u)),
+    "matmul": lambda x, u: x.reshape(-1, 1, 1) @ u.reshape(-1, 1, 1),
+    "einsum": lambda x, u: torch.einsum("i,i->i", x.reshape(-1), u),
+    "einsum of the data": lambda x, u: torch.einsum("i,ij->ij", u, x.reshape(-1, 1)),
+    "mse_loss": lambda x, u: F.mse_loss(x, u, reduction="none"),
+    "add_": lambda x, u: x.clone().add_(u),
+    "outer": lambda x, u: x.reshape(-1, 1) * u,
+}
+
+DATA = [
+    torch.tensor(rows)
+    for rows in ([2, 0, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0], [1, 1, 0, 0], [3, 2, 1, 4], [5, 5, 5, 5])
+]
+SHAPES = [(3,), (1,), (0,), (3, 1), (2, 3)]
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_broadcast_as_in_eager(operation: str, backend: str) -> None:
+    first = list(OPERATIONS).index(operation)
+    makers = itertools.islice(itertools.cycle(SIZES.values()), first, None)
+    for shape, make, writes in zip(SHAPES, makers, itertools.cycle((False, True, True))):
+        _compare(OPERATIONS[operation], make, torch.Size(shape), writes, backend)
+
+
+def _compare(
+    operation: Callable[[Tensor, Tensor], Tensor],
+    make: Callable[[Tensor], Tensor],
+    shape: torch.Size,
+    writes: bool,
+    backend: str,
+) -> None:
+    x = torch.arange(float(shape.numel())).reshape(shape)
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        if writes:  # to an input, so that the function can't be run again without further ado
+            x += 1
+        result = operation(x, make(y))
+        return result if result.numel() else result.new_empty(result.shape)
+
+    compiled = pliant.compile(function, backend=backend)
+    for y in DATA:
+        actual = run(compiled, (x.clone(), y.clone()))
+        same_outcome(actual, run(function, (x.clone(), y.clone())))
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_each_case_is_compiled_once(backend: str) -> None:
+    runs: list[bool] = []
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        runs.append(pliant.is_compiling())
+        return x + torch.unique(y)
+
+    compiled = pliant.compile(function, backend=backend)
+    one, all_four = DATA[5], DATA[1]
+    for y in (all_four, one):
+        compiled(torch.ones(4), y)
+    runs.clear()
+    for y in (one, all_four, all_four, one):
+        compiled(torch.ones(4), y)
+    assert all(runs), "a case that was compiled ran eagerly"
