@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 
 import pliant
-from benchmarks import algebra, breaks, capture, cold, kernels, models, overhead, shapes
+from benchmarks import algebra, breaks, capture, cliffs, cold, kernels, models, overhead, shapes
 
 BENCHMARKS = {
     "overhead": overhead.main,
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "kernels": kernels.main,
     "models": models.main,
     "cold": cold.main,
+    "cliffs": cliffs.main,
 }
 MODELS = {"overhead": overhead.models, "capture": capture.models}
 ONLY = {"breaks": breaks.main, "kernels": kernels.main, "models": models.main}

@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 def run(example, **variables):
     """What an example prints: stdout, stderr."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PLIANT_")}
-    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment |= {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", f"examples/{example}.py"],
         cwd=ROOT,

@@ -327,8 +327,11 @@ def _split_with_sizes(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> li
 
 def _split(t: torch.Tensor, size: Any, dim: int = 0) -> list[Window] | None:
     dim = _dim(t.dim(), dim)
-    if (type(size) is int or size.node.has_hint()) and size <= 0:
-        return None
+    if type(size) is int or size.node.has_hint():
+        if size < 0:
+            raise RuntimeError("split expects split_size be non-negative")
+        if size == 0:
+            return None
     need(size > 0)
     count = int((t.size(dim) + size - 1) // size)  # how many there are has to be known
     whole = [size] * max(count - 1, 0)

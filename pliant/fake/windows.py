@@ -59,12 +59,7 @@ def _fitting(
 ) -> list[Any] | None:
     """The sizes of the result; None for whatever PyTorch may have something to say about."""
     given = [_each(v, rank) for v in (kernel, stride, padding, dilation)]
-    if (
-        (ceil and t._has_symbolic_sizes_strides)
-        or t.dim() not in (rank + 1, rank + 2)
-        or None in given
-        or not _has_pixels(t, rank)
-    ):
+    if t.dim() not in (rank + 1, rank + 2) or None in given or not _has_pixels(t, rank):
         return None
     found = list(t.shape[:-rank])
     for size, k, s, p, d in zip(t.shape[-rank:], *(v or () for v in given), strict=True):

@@ -6,6 +6,7 @@ their own. A copy is a tensor that isn't in memory anywhere: whoever needs it th
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Final
 
@@ -85,6 +86,8 @@ def filled(low: Lowering, value: Lazy | Number) -> Lazy:
 
 @lowers("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(low: Lowering, self: Lazy, value: Lazy | Number) -> Lazy:
+    if isinstance(value, Lazy) and value.sizes:
+        raise NotLowered("a value of several elements, which is an error")
     return filled(low, value)
 
 
@@ -107,12 +110,26 @@ def where(low: Lowering, condition: Lazy, self: Lazy | Number, other: Lazy | Num
     if condition.type is not Type.BOOL:
         raise NotLowered(f"a condition of {condition.type}")
     common = working_type(low, [self, other], Promotion.COMMON)
+    if common not in COMPUTABLE and not _eager_selects(common.dtype):
+        raise NotLowered(f"a choice between {common}")
     for x in (self, other):
         if not isinstance(x, Lazy):
             check_fits(x, common)
     lazies = [low.lazy(x, common) for x in (self, other)]
     result = low.map(_chosen, common, condition, *lazies)
     return low.cast(result, low.result.type)
+
+
+@functools.cache
+def _eager_selects(dtype: torch.dtype) -> bool:
+    """Whether eager's `where` takes the dtype: which unsigned ones it does depends on the version
+    of PyTorch."""
+    one = torch.zeros((), dtype=dtype)
+    try:
+        torch.where(torch.zeros((), dtype=torch.bool), one, one)
+    except NotImplementedError:
+        return False
+    return True
 
 
 @lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")

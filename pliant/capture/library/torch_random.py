@@ -72,6 +72,33 @@ def set_rng_state(trace: Trace, new_state: Value) -> Value:
     return NONE
 
 
+CUDA = Const("cuda")
+
+
+@function(torch.cuda.get_rng_state)
+def cuda_get_rng_state(trace: Trace, device: Value = CUDA) -> Value:
+    where = _cuda_device(trace, device)
+    operation = trace.graph.operation
+    node = operation(torch.cuda.get_rng_state, (where,), {}, trace.stack(), False)
+    return _state(trace, node, torch.cuda.get_rng_state(where))
+
+
+@function(torch.cuda.set_rng_state)
+def cuda_set_rng_state(trace: Trace, new_state: Value, device: Value = CUDA) -> Value:
+    where, state = _cuda_device(trace, device), trace.read(new_state)
+    if not isinstance(state, TensorValue):
+        raise Break("random-state", "torch.cuda.set_rng_state")
+    state_node(trace, torch.cuda.set_rng_state, (state.node, where), own=True)
+    return NONE
+
+
+def _cuda_device(trace: Trace, device: Value) -> Any:
+    """The device, a constant. Without CUDA the call raises, and Python runs it."""
+    if not torch.cuda.is_available():
+        raise Break("random-state", "a generator of CUDA, which is not available")
+    return trace.read(device).constant()
+
+
 # ---- generators
 
 
