@@ -199,8 +199,8 @@ PyObject* call_once(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
   return dispatch(self, locals.data(), call);
 }
 
-PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t nargsf,
-                                PyObject* kwnames) {
+PyObject* call_and_tails(PyObject* object, PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames) {
   PyObject* result = call_once(object, args, nargsf, kwnames);
   while (result != nullptr && Py_TYPE(result) == &tail_call_type) {
     Ref call = Ref::owned(result);
@@ -209,6 +209,46 @@ PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t 
                        static_cast<size_t>(PyTuple_GET_SIZE(tail->args)), nullptr);
   }
   return result;
+}
+
+// Other compilers that evaluate frames ------------------------------------------------------------
+
+// PyTorch's own compiler replaces the function by which Python evaluates frames.
+bool frames_are_intercepted() {
+  return _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) !=
+         &_PyEval_EvalFrameDefault;
+}
+
+// Sets the callback of PyTorch's compiler in this thread; the one before it. None turns it off.
+Ref set_frame_callback(PyObject* callback) {
+  static PyObject* const set = [] {
+    Ref module = Ref::owned(PyImport_ImportModule("torch._C._dynamo.eval_frame"));
+    return module ? PyObject_GetAttrString(module.get(), "set_eval_frame") : nullptr;
+  }();
+  if (set == nullptr) return Ref();
+  return Ref::owned(PyObject_CallOneArg(set, callback));
+}
+
+// As `torch.compiler.disable` does: neither our own frames nor those of the user's function below
+// are PyTorch's to compile.
+PyObject* call_hidden(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  Ref callback = set_frame_callback(Py_None);
+  if (!callback) {
+    PyErr_Clear();
+    return call_and_tails(object, args, nargsf, kwnames);
+  }
+  Ref result = Ref::owned(call_and_tails(object, args, nargsf, kwnames));
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (!set_frame_callback(callback.get())) PyErr_Clear();
+  PyErr_Restore(type, value, traceback);
+  return result.release();
+}
+
+PyObject* dispatcher_vectorcall(PyObject* object, PyObject* const* args, size_t nargsf,
+                                PyObject* kwnames) {
+  if (frames_are_intercepted()) return call_hidden(object, args, nargsf, kwnames);
+  return call_and_tails(object, args, nargsf, kwnames);
 }
 
 PyObject* tail(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
@@ -347,6 +387,15 @@ PyObject* clear_entries(PyObject* object, PyObject*) {
 // By name, as functions are: so copies of an object that has a compiled function share it.
 PyObject* reduce(PyObject* self, PyObject*) { return PyObject_GetAttrString(self, "__qualname__"); }
 
+// Asked by `torch.jit.script`: what it compiles instead.
+PyObject* prepare_scriptable(PyObject* self, PyObject*) {
+  if (self_of(self)->fn != nullptr) return Py_NewRef(self_of(self)->fn);
+  return PyErr_Format(PyExc_RuntimeError, "the compiled function is gone");
+}
+
+// A copy of a function is the function.
+PyObject* copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
+
 PyMethodDef dispatcher_methods[] = {
     {"install", install, METH_O, "Add an entry, to be tried first."},
     {"remove", remove_entry, METH_O, "Take an entry away; whether it was there."},
@@ -354,6 +403,9 @@ PyMethodDef dispatcher_methods[] = {
     {"tail", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tail)), METH_FASTCALL,
      "tail(*args): for residual code to return: calls this function once it has returned."},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {"__copy__", copy, METH_NOARGS, nullptr},
+    {"__deepcopy__", copy, METH_O, nullptr},
+    {"__prepare_scriptable__", prepare_scriptable, METH_NOARGS, "The function itself."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef dispatcher_members[] = {

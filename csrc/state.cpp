@@ -59,6 +59,7 @@ Snapshot take_snapshot() {
   s.included_keys = keys.included_.raw_repr();
   s.excluded_keys = keys.excluded_.raw_repr();
   s.functorch = keys.included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+  s.jit_tracing = keys.included_.has(c10::DispatchKey::Tracer);
   const auto& autograd = c10::AutogradState::get_tls_state();
   s.grad_enabled = autograd.get_grad_mode();
   s.inference = autograd.get_inference_mode();

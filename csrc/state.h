@@ -25,13 +25,13 @@ namespace pliant {
   FIELD(function_disabled, Int, 0) /* __torch_function__: 1 not for subclasses, 2 not at all */   \
   FIELD(function_modes, Int, 0)                                                                   \
   FIELD(dispatch_modes, Int, 0)                                                                   \
-  FIELD(functorch, Bool, 0)
+  FIELD(functorch, Bool, 0)                                                                       \
+  FIELD(jit_tracing, Bool, 0) /* torch.jit.trace records what operators do */
 
-struct Snapshot {
+struct Snapshot {  // no padding: it is compared as bytes
 #define PLIANT_MEMBER(name, shown, usual) int32_t name = 0;
   PLIANT_STATE_FIELDS(PLIANT_MEMBER)
 #undef PLIANT_MEMBER
-  int32_t unused = 0;  // no padding: it is compared as bytes
   uint64_t included_keys = 0;
   uint64_t excluded_keys = 0;
 };

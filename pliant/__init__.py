@@ -6,7 +6,7 @@ with without_collection():
     from torch import _check as check
 
     from pliant import cache
-    from pliant.api import compile, explain, reset
+    from pliant.api import compile, compile_module, explain, reset, uncompile_module
     from pliant.backends.registry import list_backends, register_backend
     from pliant.base import errors
     from pliant.base.events import counters
@@ -33,6 +33,7 @@ __all__ = [
     "cache",
     "check",
     "compile",
+    "compile_module",
     "config",
     "counters",
     "disable",
@@ -52,4 +53,5 @@ __all__ = [
     "set_logs",
     "set_stance",
     "substitute_in_graph",
+    "uncompile_module",
 ]

@@ -40,6 +40,7 @@ class State:
     function_modes: Final[int]  # how many torch-function modes are active
     dispatch_modes: Final[int]  # how many torch-dispatch modes are active
     functorch: Final[bool]  # a torch.func transform is active
+    jit_tracing: Final[bool]  # torch.jit.trace records what operators do
 
     @staticmethod
     def current() -> State: ...

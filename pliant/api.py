@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -17,11 +19,18 @@ from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.errors import NotCallableError
 from pliant.base.options import resolve
-from pliant.module import CompiledModule, call_module, stands_for
+from pliant.module import (
+    CALL,
+    CompiledModule,
+    call_in_place,
+    call_module,
+    original_method,
+    stands_for,
+)
 from pliant.pipeline import Compiler
 from pliant.report.explanation import Explanation
 
-_compiled: weakref.WeakSet[Any] = weakref.WeakSet()  # everything `reset` has to forget
+_compiled: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # everything `reset` has to forget
 
 
 def compile(
@@ -61,6 +70,36 @@ def compile(
     return _wrap(model, compiler, again)
 
 
+def compile_module(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
+    """Compile the calls of a module in place, as `torch.nn.Module.compile` does; returns `model`.
+
+    The module stays itself: its class, attributes and state are unchanged, and whoever calls it,
+    its own methods included (`model.generate(...)`), runs compiled code. `settings` are those of
+    `compile`. Copies and pickles are of the module alone and are not compiled.
+    `uncompile_module` undoes it.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise NotCallableError(
+            f"pliant.compile_module needs a module, and got a {type(model).__name__}",
+            remedy="pliant.compile compiles functions, methods and other callables.",
+        )
+    compiled: Any = compile(model, **settings)
+    if compiled is model:  # disable=True
+        return model
+    module: torch.nn.Module = compiled._orig_mod
+    compiler: Compiler = compiled._dispatcher.on_miss.__self__
+    dispatcher = _remember(compiler.dispatcher(call_in_place(module)), compiled._compile, module)
+    vars(module)[CALL] = types.MethodType(dispatcher, module)
+    return model
+
+
+def uncompile_module(model: torch.nn.Module) -> torch.nn.Module:
+    """Undo `compile_module`: calls run the module as it is. Returns `model`."""
+    module = model._orig_mod if isinstance(model, CompiledModule) else model
+    vars(module).pop(CALL, None)
+    return model
+
+
 def _checked(model: Any) -> Any:
     if not callable(model) and not isinstance(model, classmethod):
         raise NotCallableError(
@@ -77,19 +116,21 @@ def _wrap(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     if isinstance(model, torch.nn.Module):
-        return _remember(CompiledModule(model, compiler.dispatcher(call_module(model)), again))
+        dispatcher = _remember(compiler.dispatcher(call_module(model)), again, model)
+        return CompiledModule(model, dispatcher, again)
     if isinstance(model, types.FunctionType):
         if inspect.isgeneratorfunction(model) or inspect.iscoroutinefunction(model):
             return model  # runs in pieces, when its caller wants: there is no call to compile
-        return _remember(compiler.dispatcher(model))
+        return _remember(compiler.dispatcher(model), again, model)
     if isinstance(model, staticmethod | classmethod):
         return type(model)(_wrap(model.__func__, compiler, again))
     if isinstance(model, types.MethodType):
+        model = original_method(model)
         return types.MethodType(_wrap(model.__func__, compiler, again), model.__self__)
-    return _wrap_function(model, compiler)
+    return _wrap_function(model, compiler, again)
 
 
-def _wrap_function(model: Any, compiler: Compiler) -> Any:
+def _wrap_function(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
     """A callable that is no Python function is called from one."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +142,7 @@ def _wrap_function(model: Any, compiler: Compiler) -> Any:
         functools.update_wrapper(call, model)
     else:
         call.__name__ = call.__qualname__ = type(model).__name__
-    return _remember(compiler.dispatcher(stands_for(call, model)))
+    return _remember(compiler.dispatcher(stands_for(call, model)), again, model)
 
 
 def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
@@ -123,18 +164,38 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
     return explained
 
 
-def _remember(compiled: Any) -> Any:
-    _compiled.add(compiled)
-    return compiled
+def _remember(dispatcher: Dispatcher, again: Callable[..., Any], model: Any) -> Dispatcher:
+    """Note what was compiled: for `reset`, and with its settings for pickles."""
+    _compiled.add(dispatcher)
+    dispatcher._made_by = again, model
+    return dispatcher
+
+
+def _reduce(dispatcher: Dispatcher) -> Any:
+    """A compiled function is pickled by its name, as functions are; one that has none, or has
+    another, is compiled again where it is loaded."""
+    module = sys.modules.get(dispatcher.__module__)
+    found: Any = module
+    for part in dispatcher.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is dispatcher or "_made_by" not in vars(dispatcher):
+        return dispatcher.__qualname__
+    for name, value in vars(module).items() if module is not None else ():
+        if value is dispatcher:
+            return name
+    again, model = dispatcher._made_by
+    return again, (model,)
+
+
+copyreg.pickle(Dispatcher, _reduce)
 
 
 def reset() -> None:
     """Forget everything compiled so far, and all counts."""
-    for known in list(_compiled):
-        dispatcher: Any = known._dispatcher if isinstance(known, CompiledModule) else known
+    for dispatcher in list(_compiled):
         dispatcher.clear()
         dispatcher.mode = 0
-        compiler = getattr(dispatcher.on_miss, "__self__", None)
+        compiler: Any = getattr(dispatcher.on_miss, "__self__", None)
         if isinstance(compiler, Compiler):
             compiler.limits.forget()
             compiler.parts.forget()

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from pliant._native import Dispatcher, Entry
 from pliant.base import tracebacks
 from pliant.base.checks import AssumptionFailed
@@ -37,12 +39,19 @@ def handle(
         failed = _wrong_answer(captured, error)
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)
-        if captured.rerunnable and not isinstance(error, PliantError):
+        if captured.rerunnable and not isinstance(error, PliantError) and not _has_observers():
             try:  # the program may handle it, and nothing has been changed yet
                 return recovery.call(dispatcher.fn, values)
             except BaseException as again:
                 error = again
     return recovery.raising(error)
+
+
+def _has_observers() -> bool:
+    """Whether hooks of the program were called by what the graph did so far, for tensors that
+    autograd saved: they would be called again. Such a hook may be what raised, as activation
+    checkpointing does to end the second run of a function early."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def _wrong_answer(captured: Captured, error: BaseException) -> str | None:

@@ -24,6 +24,7 @@ from pliant.bytecode.continuation import resume_function
 from pliant.callbacks import bound
 from pliant.capture.capture import NotCaptured, capturable, capture
 from pliant.capture.inputs import Dynamic
+from pliant.capture.value import ForeignTracer
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
 from pliant.parts import Parts
@@ -72,6 +73,8 @@ class Compiler:
                 announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
             except PliantError:
                 raise
+            except ForeignTracer:
+                return None
             except Exception as error:
                 self._fall_back(dispatcher, error)
             return None

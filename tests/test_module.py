@@ -1,8 +1,13 @@
 """Compiled modules: everything but the call is the original's, live."""
 
+import collections.abc
 import copy
+import functools
+import gc
+import inspect
 import io
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -186,14 +191,341 @@ def test_deepcopy() -> None:
     assert events.counters["compilations"] == 2
 
 
-def test_pickles_as_the_original() -> None:
+# ---- what stands for the module behaves as the module
+
+
+RETURN_SELF = {
+    "eval": (), "train": (), "to": (torch.float64,), "float": (), "half": (), "double": (),
+    "bfloat16": (), "cpu": (), "requires_grad_": (False,), "share_memory": (),
+    "apply": (lambda module: None,), "to_empty": (), "type": (torch.float64,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RETURN_SELF)
+def test_what_returns_the_module_returns_the_compiled_one(name) -> None:
+    model = Net()
+    compiled = pliant.compile(model)
+    named = {"device": "cpu"} if name == "to_empty" else {}
+    assert getattr(compiled, name)(*RETURN_SELF[name], **named) is compiled
+    assert getattr(model, name)(*RETURN_SELF[name], **named) is model
+
+
+class Special(nn.Module):
+    """With methods of its own that return it, and others that don't."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.entered = 0
+
+    def forward(self, x):
+        return x * self.scale
+
+    def chained(self):
+        self.entered += 1
+        return self
+
+    def __enter__(self):
+        return self.chained()
+
+    def __exit__(self, *error):
+        self.entered -= 1
+
+    def __bool__(self):
+        return self.entered > 0
+
+    def __matmul__(self, other):
+        return ("matmul", other)
+
+    def __eq__(self, other):
+        return isinstance(other, Special)
+
+    __hash__ = nn.Module.__hash__
+
+
+def test_methods_of_the_program() -> None:
+    compiled = pliant.compile(Special())
+    assert not bool(compiled)
+    with compiled as entered:
+        assert entered is compiled and bool(compiled)
+    assert compiled.chained().chained() is compiled and compiled.entered == 2
+    assert compiled @ 3 == ("matmul", 3)
+    assert compiled == Special() and hash(compiled) == hash(compiled._orig_mod)
+    assert compiled.chained == compiled.chained
+    assert compiled.chained.__name__ == "chained"
+    with pytest.raises(TypeError):
+        len(compiled)
+
+
+def test_methods_inside_compiled_code() -> None:
+    compiled = pliant.compile(Special())
+
+    @pliant.compile(fullgraph=True)
+    def f(x):
+        return compiled.chained()(x), compiled.chained() is compiled, compiled.eval()
+
+    got, same, evaluated = f(X)
+    assert torch.equal(got, X) and same and evaluated is compiled
+    assert compiled.entered == 2 and not compiled.training
+
+
+CONTAINERS = {
+    "plain": lambda: nn.Linear(3, 3),
+    "sequential": lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU()),
+    "empty sequential": lambda: nn.Sequential(),
+    "dict": lambda: nn.ModuleDict({"a": nn.ReLU()}),
+    "list": lambda: nn.ModuleList([nn.ReLU()]),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_questions_of_the_language(name) -> None:
+    model = CONTAINERS[name]()
+    compiled = pliant.compile(model)
+    questions = (
+        bool,
+        len,
+        list,
+        lambda m: m[0],
+        lambda m: m["a"],
+        lambda m: "a" in m,
+        lambda m: model in m,
+        lambda m: isinstance(m, collections.abc.Iterable),
+        lambda m: isinstance(m, collections.abc.Sized),
+        lambda m: m.__class__,
+        lambda m: isinstance(m, type(model)),
+        lambda m: m.extra_repr(),
+        lambda m: set(dir(m)) - {"_orig_mod"},
+        lambda m: repr(m).removeprefix("CompiledModule(").removesuffix(")" * (m is compiled)),
+        inspect.signature,
+        lambda m: inspect.signature(m.forward),
+        lambda m: m.train,
+    )
+    for question in questions[:-1]:
+        answers = []
+        for module in (model, compiled):
+            try:
+                answers.append(question(module))
+            except Exception as error:
+                answers.append(type(error))
+        assert answers[0] == answers[1]
+    assert compiled == compiled and compiled != model and len({compiled, compiled, model}) == 2
+
+
+def test_call_by_its_name() -> None:
+    compiled = pliant.compile(nn.Linear(3, 3))
+    compiled.__call__(X)
+    assert events.counters["compilations"] == 1
+
+
+def test_signature_of_functions() -> None:
+    def f(a, /, b: int = 2, *rest, c, **named):
+        return a
+
+    class Callable:
+        def __call__(self, x, y=1):
+            return x
+
+        def method(self, x):
+            return x
+
+    assert inspect.signature(pliant.compile(f)) == inspect.signature(f)
+    for thing in (Callable(), Callable().method, functools.partial(f, 1, c=3), len):
+        assert inspect.signature(pliant.compile(thing)) == inspect.signature(thing)
+
+
+def round_trips():
+    def through_torch(module):
+        buffer = io.BytesIO()
+        torch.save(module, buffer)
+        buffer.seek(0)
+        return torch.load(buffer, weights_only=False)
+
+    return {
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+        "torch.save": through_torch,
+        **{
+            f"pickle {protocol}": lambda m, p=protocol: pickle.loads(pickle.dumps(m, p))
+            for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
+        },
+    }
+
+
+@pytest.mark.parametrize("name", round_trips())
+def test_copies_and_pickles_are_compiled(name) -> None:
+    model = Net().eval()
+    compiled = pliant.compile(model, fullgraph=True, dynamic=False)
+    expected = compiled(X)
+    again = round_trips()[name](compiled)
+    assert type(again) is type(compiled) and again._orig_mod is not model
+    assert list(again.state_dict()) == list(model.state_dict())
+    events.counters.reset()
+    assert torch.equal(again(X), expected) and torch.equal(again(X[:1]), expected[:1])
+    assert events.counters["compilations"] == 2  # dynamic=False
+    compiler = again._dispatcher.on_miss.__self__
+    assert compiler.fullgraph and compiler.dynamic is False
+
+
+def test_a_module_that_knows_its_stand_in() -> None:
+    model = nn.Linear(3, 3)
+    model.__dict__["me"] = pliant.compile(model)
+    for again in (copy.deepcopy(model.me), pickle.loads(pickle.dumps(model.me))):
+        assert again.me is again and again._orig_mod.me is again
+        assert torch.equal(again(X), model(X))
+
+
+def backend_of_the_program(graph, inputs):
+    backend_of_the_program.calls += 1
+    return graph
+
+
+def test_backends_in_pickles() -> None:
+    backend_of_the_program.calls = 0
+    compiled = pliant.compile(nn.Linear(3, 3), backend=backend_of_the_program)
+    pickle.loads(pickle.dumps(compiled))(X)
+    assert backend_of_the_program.calls == 1
+    local = pliant.compile(nn.Linear(3, 3), backend=lambda graph, inputs: graph)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(local)
+
+
+def test_a_stand_in_class_dies_with_its_module() -> None:
+    class Local(nn.Module):
+        def forward(self, x):
+            return super().__repr__() and x
+
+        def helper(self):
+            return self
+
+    compiled = pliant.compile(Local())
+    assert compiled.helper() is compiled
+    alive = weakref.ref(Local), weakref.ref(type(compiled))
+    del compiled, Local
+    gc.collect()
+    gc.collect()  # the class, once its stand-in's class is gone
+    assert [ref() for ref in alive] == [None, None]
+
+
+# ---- methods that run the original
+
+
+class Generator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.lin(x).relu()
+
+    def generate(self, x, steps=3):
+        for _ in range(steps):
+            x = self(x)
+        return x
+
+    def size(self):
+        return self.lin.in_features
+
+
+def test_a_method_that_runs_the_original_is_told_once(seen) -> None:
+    compiled = pliant.compile(Generator())
+    keys = set(vars(compiled._orig_mod))
+    compiled.size(), compiled.eval(), compiled.state_dict()
+    assert not seen(events.RanOriginal)
+    for _ in range(3):
+        compiled.generate(X)
+    [event] = seen(events.RanOriginal)
+    assert event.function == "Generator.generate"
+    compiled.forward(X), compiled.forward(X)
+    assert [event.function for event in seen(events.RanOriginal)][1:] == ["Generator.forward"]
+    assert events.counters["compilations"] == 0
+    assert set(vars(compiled._orig_mod)) == keys
+
+
+def test_a_failing_method_leaves_no_trace() -> None:
+    class Failing(Generator):
+        def generate(self, x):
+            raise ValueError
+
+    compiled = pliant.compile(Failing())
+    keys = set(vars(compiled._orig_mod))
+    with pytest.raises(ValueError):
+        compiled.generate(X)
+    assert set(vars(compiled._orig_mod)) == keys
+
+
+def test_nothing_is_printed(capfd) -> None:
+    pliant.compile(Generator()).generate(X)
+    assert capfd.readouterr() == ("", "")
+    pliant.set_logs(uncompiled=True)
+    pliant.compile(Generator()).generate(X)
+    assert "Generator.generate" in (printed := capfd.readouterr().err)
+    assert "compile_module" in printed
+
+
+# ---- in place
+
+
+@torch.no_grad()
+def test_in_place(seen) -> None:
+    model = Generator()
+    keys, expected = list(model.state_dict()), model.generate(X)
+    assert pliant.compile_module(model, fullgraph=True) is model
+    assert type(model) is Generator and list(model.state_dict()) == keys
+    assert torch.equal(model.generate(X), expected) and torch.equal(model(X), model.forward(X))
+    [event] = seen(events.CompileFinished)
+    assert event.function == "Generator.forward"
+    assert not seen(events.RanOriginal)
+    model.lin.weight.data.zero_()
+    model.double()
+    model(X.double())
+    assert events.counters["compilations"] == 2
+    assert pliant.uncompile_module(model) is model
+    events.counters.reset()
+    model(X.double()[:1])
+    assert events.counters["compilations"] == 0 and "_compiled_call_impl" not in vars(model)
+
+
+def test_in_place_with_hooks_and_around() -> None:
+    model = pliant.compile_module(Generator())
+    seen = []
+    model.register_forward_hook(lambda m, args, out: seen.append(m))
+    model(X)
+    assert seen == [model]
+    outer = pliant.compile(nn.Sequential(model, nn.ReLU()))
+    events.counters.reset()
+    outer(X)
+    assert seen == [model, model] and events.counters["compilations"] == 1
+
+
+def test_copies_of_what_is_compiled_in_place_are_plain() -> None:
+    model = pliant.compile_module(Generator())
+    expected = model(X)
+    events.counters.reset()
+    for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert type(again) is Generator and torch.equal(again(X), expected)
+    assert events.counters["compilations"] == 0
+
+
+@torch.no_grad()
+def test_in_place_settings() -> None:
+    model = Generator()
+    assert pliant.compile_module(model, disable=True) is model
+    assert "_compiled_call_impl" not in vars(model)
+    with pytest.raises(pliant.errors.NotCallableError):
+        pliant.compile_module(len)
+    compiled = pliant.compile(model)
+    assert pliant.compile_module(compiled) is compiled
+    compiled.generate(X)
+    assert events.counters["compilations"] == 1
+    pliant.uncompile_module(compiled)
+    assert "_compiled_call_impl" not in vars(model)
+
+
+def test_state_is_saved_as_the_originals() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     compiled = pliant.compile(model)
-    expected = compiled(X)
-    for thing in (model, compiled):
-        again = pickle.loads(pickle.dumps(thing))
-        assert type(again) is nn.Sequential
-        assert torch.equal(again(X), expected)
+    assert type(pickle.loads(pickle.dumps(model))) is nn.Sequential
     buffer = io.BytesIO()
     torch.save(compiled.state_dict(), buffer)
     buffer.seek(0)

@@ -139,6 +139,14 @@ class LimitReached(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanOriginal(Event):
+    """A method of a compiled module, called for the first time, called the original module, which
+    is not compiled."""
+
+    counter: ClassVar[str] = "uncompiled_methods"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FellBack(Event):
     """The function runs eagerly, because pliant failed on it."""
 
@@ -338,6 +346,7 @@ KINDS: tuple[type[Event], ...] = (
     GuardsBuilt,
     Recompiled,
     LimitReached,
+    RanOriginal,
     FellBack,
     ResidualMade,
     BytecodeRead,

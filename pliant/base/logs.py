@@ -92,6 +92,13 @@ def _limit_reached(event: events.LimitReached, details: bool) -> str:
     return f"{_where(event)} {limit_message(event)}"
 
 
+def _ran_original(event: events.RanOriginal, details: bool) -> str:
+    return (
+        f"{_where(event)} runs the original module, uncompiled: only calls of a compiled module "
+        "are compiled. pliant.compile_module(model) compiles the calls inside its methods too."
+    )
+
+
 def _fell_back(event: events.FellBack, details: bool) -> str:
     lines = [f"{_where(event)} runs eagerly: {event.reason}"]
     if event.error is not None:
@@ -225,6 +232,10 @@ CHANNELS: dict[str, Channel] = {
     "compiles": Channel(
         "each compilation that finished, and how long it took",
         {events.CompileFinished: _compile_finished, events.BackendCalled: _backend_called},
+    ),
+    "uncompiled": Channel(
+        "each method of a compiled module that runs the original module, which is not compiled",
+        {events.RanOriginal: _ran_original},
     ),
     "fallbacks": Channel(
         "each function that runs eagerly, and each kernel that is left to PyTorch, because pliant "

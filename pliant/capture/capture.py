@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
+from torch.fx import _symbolic_trace as fx_tracing
 
 import pliant.capture.attributes
 import pliant.capture.calls
@@ -38,8 +39,12 @@ HARMLESS = frozenset({"operation-raises", "bad-arguments"})
 
 
 def capturable(state: State) -> bool:
-    """Modes that change what PyTorch's operators do are not captured: such calls run eagerly."""
-    return not (state.dispatch_modes or state.functorch)
+    """Modes that change what PyTorch's operators do, and other tracers, are not captured: such
+    calls run eagerly. No entry fits them, since all of this is part of the guarded state, except
+    FX's tracing, whose proxies fit no guard."""
+    if state.dispatch_modes or state.functorch or state.jit_tracing:
+        return False
+    return not fx_tracing._is_fx_tracing_flag
 
 
 class NotCaptured(Exception):

@@ -26,6 +26,11 @@ class NotConstant(Exception):
     """Asked for the Python object of a value that is not wholly known."""
 
 
+class ForeignTracer(Exception):
+    """An object by which another tracer follows the program (an FX proxy, a fake tensor): the call
+    is that tracer's, and runs as it is."""
+
+
 class Break(Exception):
     """This operation can't be captured: the graph ends before it.
 

@@ -17,12 +17,13 @@ from collections.abc import Callable
 from typing import Any, Generic
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from pliant._native import Dispatcher, is_python_class
 from pliant.capture.helpers import as_plain
 from pliant.capture.inputs import Layout
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import Break, Const, Unread, Value
+from pliant.capture.value import Break, Const, ForeignTracer, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue
 from pliant.capture.values.functions import (
     BoundMethod,
@@ -135,6 +136,10 @@ def _slice(trace: Trace, real: slice, source: Source) -> Value:
 
 
 # ---- tensors
+
+
+def _foreign(trace: Trace, real: Any, source: Source) -> Value:
+    raise ForeignTracer(f"{source} is a {type(real).__qualname__}")
 
 
 def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
@@ -371,6 +376,7 @@ BY_BASE: tuple[tuple[Any, Builder], ...] = (
     (type, _class),
     (enum.Enum, _same_constant),
     ((types.ModuleType, property, staticmethod, classmethod), _same_constant),
+    ((torch.fx.Proxy, FakeTensor), _foreign),
     (torch.Tensor, _tensor),
     (BaseException, _exception),
     ((torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace), _same_constant),

@@ -52,6 +52,7 @@ SAMPLES = {
     events.KernelFailed: events.KernelFailed(
         function="f", operators=("aten.exp.default",), reason="no", error=RuntimeError("bad text")
     ),
+    events.RanOriginal: events.RanOriginal(function="Net.generate", position=AT),
     events.FellBack: events.FellBack(
         function="f", position=AT, reason="capture failed", error=KeyError("k")
     ),
@@ -99,6 +100,7 @@ TELLS = {
     events.CodeGenerated: ["1 kernel", "kernel k(; b0: f32 read)", "2 x aten.mm.default"],
     events.NotGenerated: ["operator by operator", "autograd"],
     events.KernelFailed: ["PyTorch runs aten.exp.default", "kernel", "RuntimeError: bad text"],
+    events.RanOriginal: ["Net.generate", "runs the original module", "pliant.compile_module"],
     events.FellBack: ["runs eagerly", "capture failed", "KeyError: 'k'"],
     events.SymbolMade: [
         "f (demo.py:5), compilation 0: s0 is L['x'].size()[0], now 8, in [0, inf]: ",
