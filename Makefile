@@ -14,6 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(PY) -m pip install -qq --disable-pip-version-check
 STAMPS := $(VENV)/.stamps
 WORKERS ?= 2
+MINUTES ?= 10
 # Tests that compare programs with eager PyTorch: they are run once more, through generated code.
 PROGRAMS := tests/capture tests/dynamic $(addprefix tests/test_,dynamic_shapes.py module.py seeds.py \
     soundness.py random_programs.py recompile.py threads.py)
@@ -24,7 +25,7 @@ DEV_STAMP := $(STAMPS)/dev-$(call hash,pyproject.toml)
 MODELS_STAMP := $(STAMPS)/models-$(call hash,tests/models/requirements.txt)
 PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(sort $(wildcard csrc/*)))
 
-.PHONY: help demo test test-long test-models check bench format setup setup-dev clean FORCE
+.PHONY: help demo test test-long test-models fuzz check bench format setup setup-dev clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -42,6 +43,9 @@ test-long: setup-dev  ## the tests that take minutes
 test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random weights)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models --backend=llvm
+
+fuzz: setup-dev  ## random programs against eager, for MINUTES=10
+	$(PY) tools/fuzz.py --minutes $(MINUTES) --jobs $(WORKERS) --report fuzz-report.txt
 
 check: setup-dev  ## style, types, imports, budgets
 	$(BIN)/ruff check --quiet .

@@ -1,0 +1,211 @@
+"""The fuzzer finds planted mistakes, shrinks them, survives crashes and hangs; and a short run."""
+
+import pytest
+import torch
+
+import pliant
+from tools.fuzzing import campaign as campaigns
+from tools.fuzzing.check import Finding, check
+from tools.fuzzing.generate import generate
+from tools.fuzzing.program import Argument, Program
+from tools.fuzzing.shrink import shrink, statements_of
+
+CHUNK = 10
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("start", range(0, 50, CHUNK))
+def test_short_run(start: int) -> None:
+    with pliant.config.patch(raise_on_fallback=False):
+        findings = {seed: check(generate(seed)) for seed in range(start, start + CHUNK)}
+    assert {seed: finding for seed, finding in findings.items() if finding} == {}
+
+
+def test_a_seed_gives_the_same_program_each_time() -> None:
+    for seed in range(20):
+        assert generate(seed).to_json() == generate(seed).to_json()
+
+
+def test_a_program_survives_json() -> None:
+    program = generate(7)
+    assert Program.from_json(program.to_json()) == program
+
+
+def tensor(name: str = "a", **fields) -> Argument:
+    return Argument(name, "tensor", **{"shape": [3], **fields})
+
+
+def program(*body, calls=None) -> Program:
+    return Program(0, list(body), calls or [[tensor()]])
+
+
+def broken(change):
+    """A compiler that does something else afterwards."""
+
+    def compile(function, **options):
+        def run(*args):
+            return change(function(*args), args)
+
+        return run
+
+    return compile
+
+
+def add_to_argument(result, args):
+    args[0].add_(1)
+    return result
+
+
+def share(result, args):
+    return args[0].view(result.shape)
+
+
+def draw(result, args):
+    torch.rand(1)
+    return result
+
+
+def fail(result, args):
+    raise RuntimeError("no")
+
+
+PLANTED = {
+    "values": lambda result, args: result + 0.01,
+    "sign of zero": lambda result, args: torch.where(result == 0, -result, result),
+    "dtype": lambda result, args: result.double(),
+    "shape": lambda result, args: result[None],
+    "stride": lambda result, args: torch.stack([result, result], -1)[..., 0],
+    "type": lambda result, args: 3,
+    "structure": lambda result, args: [result],
+    "identity": lambda result, args: args[0],
+    "random state": draw,
+    "error": fail,
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_planted_mistake_is_found(kind: str) -> None:
+    finding = check(program("return a.clone()", calls=[[zeros()]]), broken(PLANTED[kind]))
+    assert finding is not None
+    assert finding.kind == kind
+
+
+def zeros() -> Argument:
+    return tensor(values="zeros")
+
+
+def test_a_write_to_an_argument_is_found() -> None:
+    finding = check(program("return a + 1"), broken(add_to_argument))
+    assert finding is not None and finding.kind == "values" and "argument.0" in finding.text
+
+
+def test_shared_memory_is_found() -> None:
+    finding = check(program("return a.clone()"), broken(share))
+    assert finding is not None and finding.kind == "sharing of memory"
+
+
+def test_an_error_that_is_missing_is_found() -> None:
+    def compile(function, **options):
+        return lambda *args: None
+
+    finding = check(program("raise ValueError('x')"), compile)
+    assert finding is not None and finding.kind == "no error"
+
+
+def test_rounding_is_no_finding_but_more_is() -> None:
+    big = [[tensor(shape=[1000], values="random")]]
+
+    def other_order(result, args):
+        return args[0].flip(0).cumsum(0)[-1].clone()
+
+    assert check(program("return a.sum()", calls=big), broken(other_order)) is None
+
+    def less_exact(result, args):
+        return args[0].bfloat16().float().sum()
+
+    finding = check(program("return a.sum()", calls=big), broken(less_exact))
+    assert finding is not None and finding.kind == "values"
+
+
+def test_memory_that_nobody_wrote_is_no_finding() -> None:
+    odd = program("return torch.empty(1000)")
+    assert check(odd, broken(lambda result, args: result + 1)) is None
+
+
+def test_a_fallback_is_a_finding(monkeypatch) -> None:
+    def fails(*args, **kwargs):
+        raise AssertionError("planted")
+
+    monkeypatch.setattr("pliant.pipeline.capture", fails)
+    with pliant.config.patch(raise_on_fallback=False):
+        finding = check(program("return a + 1"))
+    assert isinstance(finding, Finding) and finding.kind == "fallback"
+    assert "planted" in finding.text
+
+
+def test_shrinking_leaves_a_few_lines() -> None:
+    body = [
+        "v1 = a + 1",
+        [["if a.dim() == 1:", ["v2 = v1.sin()", "v3 = v2 * 2"]], ["else:", ["v3 = a"]]],
+        "v4 = torch.cat([v3, a])",
+        "v5 = v4.exp()",
+        "v6 = b * 17",
+        "return v6, v5, v1",
+    ]
+    calls = [[tensor(shape=[n]), tensor("b", shape=[4, n])] for n in (5, 7, 33)]
+    big = Program(0, body, calls, grad=True, threads=3)
+
+    def with_cat(candidate: Program) -> bool:
+        return any("torch.cat" in line for line in statements_of(candidate))
+
+    small = shrink(big, with_cat)
+    assert len(statements_of(small)) <= 2
+    assert len(small.calls) == 1 and len(small.parameters) == 1
+    assert sum(small.calls[0][0].shape) == 0
+    assert len(big.calls) == 3  # the original is as it was
+
+
+def run_campaign(monkeypatch, *bodies: str) -> campaigns.Campaign:
+    """Each body is a program that a worker runs instead of a random one."""
+
+    def check_body(self, seconds=None, **request):
+        if "seed" in request:
+            request = {"program": program(bodies[request["seed"]]).to_json()}
+        return original(self, seconds, **request)
+
+    original = campaigns.Worker.check
+    monkeypatch.setattr(campaigns.Worker, "check", check_body)
+    campaign = campaigns.Campaign(seconds=5.0, shrink_seconds=0.0, tell=lambda text: None)
+    campaign.run(range(len(bodies)), jobs=1, minutes=None)
+    return campaign
+
+
+@pytest.mark.own_default
+def test_a_crash_and_a_hang_are_findings(monkeypatch) -> None:
+    when_compiled = "if pliant.is_compiling(): __import__"
+    campaign = run_campaign(
+        monkeypatch,
+        f"{when_compiled}('os').abort()",
+        f"{when_compiled}('time').sleep(1000)",
+        "__import__('os').abort()",  # eager does it, too
+        "return a + 1",
+    )
+    assert campaign.programs == 4
+    assert sorted(case.finding["kind"] for case in campaign.cases.values()) == ["crash", "hang"]
+    assert "-6" in campaigns.report(campaign)
+
+
+def test_the_summary_is_short_and_the_report_has_scripts(monkeypatch) -> None:
+    campaign = campaigns.Campaign()
+    for seed in range(40):
+        finding = {"kind": "values", "text": "x" * 3000, "call": 0, "place": ""}
+        campaign.cases[str(seed)] = campaigns.Case(generate(seed), finding, seeds=[seed])
+    assert len(campaigns.report(campaign, 10_000)) <= 10_000
+    assert campaigns.full_report(campaign).count("def f(") == 80
+
+
+def test_a_script_shows_both_results(capfd) -> None:
+    script = program("return a + 1").script()
+    exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("eager: tensor(") and lines[2].startswith("pliant: tensor(")

@@ -1,0 +1,302 @@
+"""Many programs in worker processes, and what they found.
+
+A worker that dies or does not answer is a finding itself. Findings are shrunk, one of each symptom,
+and reported with the program that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tools.fuzzing.accepted import reason
+from tools.fuzzing.program import Program
+from tools.fuzzing.shrink import shrink, statements_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS_PER_WORKER = 250  # then a fresh process: what leaks, leaks in a short-lived one
+START_SECONDS = 120.0
+# The worst first.
+SEVERITY = ["crash", "values", "error", "no error", "hang", "sharing of memory", "identity"]
+SEVERITY += ["shape", "dtype", "type", "structure", "pliant error", "fallback", "failed kernel"]
+# Their message says what they are; others have to be shrunk first.
+SELF_EXPLAINING = {"fallback", "pliant error", "failed kernel", "error type", "error message"}
+SELF_EXPLAINING |= {"error", "no error", "fuzzer"}
+
+
+@dataclass
+class Case:
+    """A finding and the program that shows it."""
+
+    program: Program
+    finding: dict[str, Any]
+    count: int = 1
+    seeds: list[int] = field(default_factory=list)
+
+    @property
+    def symptom(self) -> str:
+        kind, text = self.finding["kind"], self.finding["text"]
+        if kind in SELF_EXPLAINING:
+            text = re.sub(r"'[^']*'|\"[^\"]*\"|\b[vs]?\d+(\.\d+)?\b", "#", text)
+            return f"{kind} {self.finding['place']} {text[:160]}"
+        names = set(re.findall(r"[\w.]+(?=\()|(?<= )[-+*/%&|^<>=@]+(?= )", _body(self.program)))
+        return f"{kind} {' '.join(sorted(names))}"
+
+
+def _body(program: Program) -> str:
+    return "\n".join(statements_of(program))
+
+
+class Worker:
+    """A process that checks programs."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.process: subprocess.Popen[str] | None = None
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        self.checked = 0
+
+    def start(self) -> subprocess.Popen[str]:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tools.fuzzing.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self.process, self.checked, self.lines = process, 0, queue.Queue()
+        threading.Thread(target=_read, args=(process, self.lines), daemon=True).start()
+        self.lines.get(timeout=START_SECONDS)
+        return process
+
+    def stop(self) -> int | None:
+        """Its exit status, negative for a signal."""
+        process, self.process = self.process, None
+        if process is None:
+            return None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            return process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return None
+
+    def check(self, seconds: float | None = None, **request: Any) -> tuple[Program, Any]:
+        """The program, and what was found about it."""
+        if self.checked >= PROGRAMS_PER_WORKER:
+            self.stop()
+        process = self.process or self.start()
+        self.checked += 1
+        program = Program.from_json(request["program"]) if "program" in request else None
+        stage = "generate"
+        deadline = time.monotonic() + (seconds or self.seconds)
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            while True:
+                line = self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
+                if line is None:
+                    return program or _nothing(request), self._died(stage)
+                message = json.loads(line)
+                stage = message.get("stage", stage)
+                if "program" in message:
+                    program = Program.from_json(message["program"])
+                if "finding" in message:
+                    return program or _nothing(request), message["finding"]
+        except queue.Empty:
+            process.kill()
+            self.stop()
+            return program or _nothing(request), _in_pliant(stage, "hang", "does not end")
+        except BrokenPipeError:
+            return program or _nothing(request), self._died(stage)
+
+    def _died(self, stage: str) -> Any:
+        return _in_pliant(stage, "crash", f"the process ended with status {self.stop()}")
+
+
+def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.put(line)
+    lines.put(None)
+
+
+def _nothing(request: dict[str, Any]) -> Program:
+    return Program(request.get("seed", 0), ["return None"], [[]])
+
+
+def _in_pliant(stage: str, kind: str, text: str) -> Any:
+    """A finding, unless eager PyTorch itself does it."""
+    if stage != "pliant":
+        return None
+    return {"kind": kind, "text": text, "call": 0, "place": ""}
+
+
+@dataclass
+class Campaign:
+    """What was found so far; several threads with a worker each add to it."""
+
+    seconds: float = 60.0
+    shrink_seconds: float = 60.0
+    programs: int = 0
+    calls: int = 0
+    cases: dict[str, Case] = field(default_factory=dict)
+    accepted: Counter[str] = field(default_factory=Counter)
+    shrunk: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    tell: Callable[[str], None] = print
+
+    def run(self, seeds: Iterable[int], jobs: int, minutes: float | None) -> None:
+        deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        pending = iter(seeds)
+        threads = [
+            threading.Thread(target=self._work, args=(pending, deadline)) for _ in range(jobs)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _work(self, pending: Any, deadline: float | None) -> None:
+        worker = Worker(self.seconds)
+        while deadline is None or time.monotonic() < deadline:
+            with self.lock:
+                seed = next(pending, None)
+            if seed is None:
+                break
+            program, finding = worker.check(seed=seed)
+            with self.lock:
+                self.programs += 1
+                self.calls += len(program.calls)
+            if finding is not None:
+                self._found(worker, Case(program, finding, seeds=[seed]))
+        worker.stop()
+
+    def _found(self, worker: Worker, case: Case) -> None:
+        if self._count_again(case):
+            return
+        kind = case.finding["kind"]
+        with self.lock:
+            unique = sum(other.finding["kind"] == kind for other in self.cases.values())
+            often = self.shrunk[kind] >= 20 + 4 * unique
+            self.shrunk[kind] += 1
+        if not often:
+            case = self._shrink(worker, case)
+        self._add(case, often)
+
+    def _count_again(self, case: Case) -> bool:
+        """Whether its message alone says that it is known."""
+        if case.finding["kind"] not in SELF_EXPLAINING:
+            return False
+        with self.lock:
+            known = self.cases.get(case.symptom)
+            if known is not None:
+                known.count += 1
+                known.seeds += case.seeds
+        return known is not None
+
+    def _add(self, case: Case, often: bool) -> None:
+        why = reason(case.program, case.finding)
+        with self.lock:
+            if why is not None:
+                self.accepted[why] += 1
+                return
+            symptom = f"{case.finding['kind']}, not shrunk" if often else case.symptom
+            known = self.cases.setdefault(symptom, case)
+            if known is not case:
+                known.count += 1
+                known.seeds += case.seeds
+            else:
+                self.tell(f"[{self.programs} programs] {summary(case)}")
+
+    def _shrink(self, worker: Worker, case: Case) -> Case:
+        fatal = case.finding["kind"] in ("crash", "hang")
+        last = case.finding
+
+        def same(candidate: Program) -> bool:
+            nonlocal last
+            limit = 20.0 if fatal else None
+            _, finding = worker.check(limit, program=candidate.to_json())
+            if finding is None or finding["kind"] != case.finding["kind"]:
+                return False
+            if finding["place"] != case.finding["place"]:
+                return False
+            last = finding
+            return True
+
+        seconds = self.shrink_seconds * (4 if fatal else 1)
+        program = shrink(case.program, same, seconds)
+        return Case(program, last, case.count, case.seeds)
+
+    def ordered(self) -> list[Case]:
+        order = {kind: index for index, kind in enumerate(SEVERITY)}
+        return sorted(
+            self.cases.values(), key=lambda c: (order.get(c.finding["kind"], 99), -c.count)
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# For people
+
+
+def summary(case: Case) -> str:
+    """A finding in a few lines."""
+    program, finding = case.program, case.finding
+    seeds = ", ".join(map(str, case.seeds[:3]))
+    how = f"backend={program.backend}, dynamic={program.dynamic}, grad={program.grad}"
+    place = f" at {finding['place']}" if finding["place"] else ""
+    head = f"{finding['kind']}{place}: {case.count}x, seeds {seeds}; {how}"
+    calls = [program.call_source(index) for index in range(len(program.calls))]
+    return "\n".join([head, _indented(finding["text"][:700]), program.function_source(), *calls])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def report(campaign: Campaign, most: int | None = None) -> str:
+    """All findings, or as many as fit into `most` characters."""
+    cases = campaign.ordered()
+    text = f"{campaign.programs} programs, {campaign.calls} calls, {len(cases)} findings"
+    kinds = Counter(case.finding["kind"] for case in cases)
+    text += "".join(f"; {count} {kind}" for kind, count in kinds.items())
+    text += "".join(f"\naccepted {count}x: {why}" for why, count in campaign.accepted.items())
+    share = None if most is None or not cases else max(300, (most - len(text)) // len(cases))
+    for index, case in enumerate(cases):
+        entry = f"\n\n[{index + 1}] {summary(case)}"
+        if share is not None and len(entry) > 3 * share:
+            entry = entry[: 3 * share] + " ..."
+        if most is not None and len(text) + len(entry) > most - 60:
+            text += f"\n\nand {len(cases) - index} more: see the report"
+            break
+        text += entry
+    return text
+
+
+def full_report(campaign: Campaign) -> str:
+    """Everything, with scripts that run by themselves."""
+    parts = [report(campaign)]
+    for index, case in enumerate(campaign.ordered()):
+        seeds = f"# seeds: {case.seeds[:50]}"
+        parts.append(
+            f"{'#' * 80}\n# [{index + 1}] {case.symptom}\n{seeds}\n{case.program.script()}"
+        )
+    return "\n\n".join(parts) + "\n"

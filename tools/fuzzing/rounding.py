@@ -1,0 +1,94 @@
+"""How far eager PyTorch's own results move when operations round differently.
+
+The one idea: compiled code may add in another order, or round an intermediate result one step later
+than eager does. Running the program eagerly once more, with the inputs of every inexact operation
+moved by a unit in the last place, shows how much that can matter for each element of each result.
+What differs by more is a mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from tools.fuzzing.table import words
+
+# Operations that move, choose or compare numbers: their results are exact.
+EXACT = set(
+    words("""
+abs alias all any arange argmax argmin argsort as_strided bernoulli bernoulli_ bitwise_and
+bitwise_not bitwise_or bitwise_xor cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy
+copy_ copysign count_nonzero cummax cummin detach diagonal embedding empty empty_like
+empty_strided eq equal eye expand fill fill_ flip floor fmax fmin full full_like gather ge gt
+hardtanh heaviside index index_copy index_copy_ index_fill index_fill_ index_put index_put_
+index_select is_nonzero isfinite isinf isnan isneginf isposinf kthvalue le leaky_relu
+local_scalar_dense logical_and logical_not logical_or logical_xor lt masked_fill masked_fill_
+masked_scatter masked_scatter_ masked_select max maximum median min minimum mode nan_to_num
+nanmedian narrow ne neg nextafter nonzero normal_ one_hot ones ones_like permute rand randn
+randperm random_ relu relu_ repeat reshape roll round scalar_tensor scatter scatter_
+searchsorted select set_ sgn sign signbit slice sort squeeze stack take to_copy topk transpose
+tril triu trunc uniform_ unique2 unsqueeze view where zero_ zeros zeros_like amax amin aminmax
+max_pool2d_with_indices reflection_pad1d replication_pad1d bucketize isin
+""")
+)
+RUNS = 6
+
+
+class Rounding(TorchDispatchMode):
+    """Moves what inexact operations read by up to a unit in the last place, at random."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name.removeprefix("aten::").removeprefix("_")
+        returns_view = any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns)
+        if name in EXACT or name.rstrip("_") in EXACT or returns_view:
+            return func(*args, **kwargs)
+        declared = func._schema.arguments
+        args = tuple(
+            value if spec.alias_info is not None else tree_map(self.moved, value)
+            for spec, value in zip(declared, args)
+        )
+        return func(*args, **kwargs)
+
+    def moved(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        step = torch.randint(-1, 2, value.shape, generator=self.generator)
+        wide = value.double()
+        moved = wide * (1 + step * torch.finfo(value.dtype).eps)
+        # not beyond the range of the type, where eager's own rounding would not go either
+        result = torch.where(wide.isfinite() & ~moved.to(value.dtype).isfinite(), wide, moved)
+        return torch.empty_like(value).copy_(result)
+
+
+def accepted(
+    ours: torch.Tensor, eager: torch.Tensor, others: list[torch.Tensor | None]
+) -> torch.Tensor:
+    """For each element whether rounding explains it; `others` are eager's results with rounding."""
+    if any(other is None or other.shape != eager.shape for other in others):
+        return torch.ones(eager.shape, dtype=torch.bool)  # rounding decides what the program does
+    if not eager.is_floating_point():
+        unstable = [other.ne(eager) for other in others if other is not None]
+        return torch.stack([ours.eq(eager), *unstable]).any(0)
+    a, b = ours.double(), eager.double()
+    moved = torch.stack([other.double() for other in others if other is not None])
+    noise = (moved - b).abs().amax(0)
+    close = (a - b).abs() <= _base(eager.dtype) * b.abs() + 10 * noise
+    close |= a.eq(b)  # infinities
+    same_kind = a.isfinite() == b.isfinite()
+    unstable = (moved.isfinite() != b.isfinite()).any(0)
+    sign_moves = (moved.signbit() != b.signbit()).any(0) | (noise > 0)
+    same_sign = (b != 0) | (a.signbit() == b.signbit()) | sign_moves
+    return (close & same_kind & same_sign) | (a.isnan() & b.isnan()) | unstable
+
+
+def _base(dtype: torch.dtype) -> float:
+    eps = torch.finfo(dtype).eps
+    return eps * (64 if dtype in (torch.float32, torch.float64) else 2)
