@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import fx
 
@@ -86,13 +86,29 @@ def program_handles(frames: Iterable[Frame]) -> bool:
 
 
 def _handles(frame: Frame) -> bool:
-    """Whether one of the handlers is more than the leaving of a context of PyTorch, whose state is
-    put back in any case."""
+    """Whether one of the handlers does more than to put PyTorch's own state back, which is done in
+    any case: by leaving a context of PyTorch, or in a `finally` of PyTorch's code."""
+    of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
     for entry in handlers(frame, frame.index):
         leaves = frame.instructions[entry.target + 1].op == "WITH_EXCEPT_START"
-        if not leaves or not _leaves_pytorch(frame.stack[entry.depth - 1]):
+        if leaves and _leaves_pytorch(frame.stack[entry.depth - 1]):
+            continue
+        if not (of_pytorch and not leaves and _only_cleans_up(frame, entry.target)):
             return True
     return False
+
+
+def _only_cleans_up(frame: Frame, target: int) -> bool:
+    """Whether the handler is a `finally` that always raises the exception again."""
+    for instruction in frame.instructions[target:]:
+        if instruction.op == "RERAISE":
+            return True
+        if instruction.op in _CATCHES:
+            return False
+    return False
+
+
+_CATCHES: Final = frozenset({"POP_EXCEPT", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "RAISE_VARARGS"})
 
 
 def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:

@@ -163,7 +163,8 @@ def begin_body() -> None:
 
 def placeholder_name(source: Source) -> str:
     """`L['self'].layers[0].weight` as `l_self_layers_0_weight`."""
-    text = re.sub(r"\W+", "_", str(source).replace("L[", "l[").replace("G[", "g[")).strip("_")
+    text = re.sub(r" at 0x[0-9a-f]+", "", str(source))  # of an object in the path
+    text = re.sub(r"\W+", "_", text.replace("L[", "l[").replace("G[", "g[")).strip("_")
     return text if text.isidentifier() else f"input_{text}"
 
 

@@ -10,9 +10,11 @@ import types
 from enum import Enum, unique
 from typing import Any, Literal
 
+import torch
+
 from pliant.base.position import Position
 from pliant.base.values import dataclass
-from pliant.guards.source import MODULE_TABLES, DictItem, Source
+from pliant.guards.source import MODULE_TABLES, DictItem, Source, key_text
 from pliant.sym.program import Program
 
 
@@ -138,7 +140,9 @@ def shown(kind: Kind, expected: Any) -> str:
         return str(expected.__qualname__)
     if kind in (Kind.TENSOR, Kind.STATE, Kind.SHAPE):
         return str(expected)
-    return _short(list(expected) if kind is Kind.KEYS else expected)
+    if kind is Kind.KEYS:
+        return _cut(f"[{', '.join(map(key_text, expected))}]")
+    return _short(expected)
 
 
 def name_of(value: Any) -> str | None:
@@ -149,5 +153,10 @@ def name_of(value: Any) -> str | None:
 
 
 def _short(value: Any) -> str:
-    text = name_of(value) or repr(value)
+    if isinstance(value, torch.Tensor):
+        return key_text(value)
+    return _cut(name_of(value) or repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 120 else text[:117] + "..."

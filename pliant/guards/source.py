@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from pliant._native import is_member
 
 MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
@@ -203,6 +205,21 @@ def global_variable(namespace: dict[str, Any], name: str) -> DictItem:
     return DictItem(Fixed(namespace, f"G<{module}>"), name)
 
 
+_BY_IDENTITY: tuple[Any, ...] = (object.__hash__, torch.Tensor.__hash__)
+
+
+def key_text(key: Any) -> str:
+    """A key of a dictionary as text. Of an object that is found by its identity, as the parameters
+    in the state of an optimizer, not what it holds: that changes, and may be large."""
+    if type(key) is tuple:
+        inner = ", ".join(map(key_text, key))
+        return f"({inner},)" if len(key) == 1 else f"({inner})"
+    if type(key).__hash__ not in _BY_IDENTITY:
+        return repr(key)
+    name = getattr(key, "__qualname__", None)
+    return name if isinstance(name, str) else f"<{type(key).__qualname__} at {id(key):#x}>"
+
+
 def _dict_item(parent: Source, key: Any) -> str:
     """Print dictionary items as users know them: attributes, submodules, parameters, globals."""
     if isinstance(parent, Local) and parent.names is not None:
@@ -217,7 +234,7 @@ def _dict_item(parent: Source, key: Any) -> str:
         return f"G[{key!r}]"
     owner = _module_table_owner(parent)
     if owner is None:
-        return f"{parent}[{key!r}]"
+        return f"{parent}[{key_text(key)}]"
     return f"{owner}[{key if str(key).isdigit() else repr(key)}]"
 
 
