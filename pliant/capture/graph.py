@@ -9,8 +9,8 @@ came.
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -40,17 +40,21 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
-        self.outputs: list[fx.Node] = []
+        self.outputs: dict[fx.Node, int] = {}  # with their positions among the results
         self._effectful: set[fx.Node] = set()
         self._kept: set[fx.Node] = set()
         self._after_inputs: fx.Node | None = None
+        self._names: set[str] = set()  # of placeholders
+        self._numbered: Counter[str] = Counter()  # names that were wished for again
         self.root = torch.nn.Module()  # holds what nodes refer to by name
         self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
 
     def attribute(self, wish: str, real: Any) -> fx.Node:
         """An object that is neither tensor nor plain data, kept by the graph's module."""
-        numbered = (f"{wish}_{number}" for number in itertools.count())
-        name = next(n for n in numbered if not hasattr(self.root, n))
+        name = f"{wish}_{self._numbered[wish]}"
+        while hasattr(self.root, name):
+            self._numbered[wish] += 1
+            name = f"{wish}_{self._numbered[wish]}"
         setattr(self.root, name, real)
         return self.graph.create_node("get_attr", name)
 
@@ -91,9 +95,12 @@ class GraphBuilder:
 
     def _unused(self, name: str) -> str:
         """Different paths can read alike."""
-        taken = {known.node.target for known in self.inputs}
-        numbered = (f"{name}_{number}" for number in itertools.count(1))
-        return name if name not in taken else next(n for n in numbered if n not in taken)
+        unused = name
+        while unused in self._names:
+            self._numbered[name] += 1
+            unused = f"{name}_{self._numbered[name]}"
+        self._names.add(unused)
+        return unused
 
     def operation(
         self,
@@ -131,9 +138,7 @@ class GraphBuilder:
 
     def output(self, node: fx.Node) -> int:
         """Return `node` from the graph too; its position among the results."""
-        if node not in self.outputs:
-            self.outputs.append(node)
-        return self.outputs.index(node)
+        return self.outputs.setdefault(node, len(self.outputs))
 
     def has_effect(self) -> bool:
         return bool(self._effectful)

@@ -25,7 +25,7 @@ from pliant.loop.write import Written, write
 from pliant.sym.cond import Cond, eq
 from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
 from pliant.sym.floats import FloatExpr, float_bits, held_as
-from pliant.sym.program import compile_program
+from pliant.sym.program import instructions
 
 FLAG_SLOT: Final = -1
 ONCE: Final = -1  # the extent of a kernel without a grid
@@ -93,15 +93,15 @@ class Sequencer:
         found = self.values.get(key)
         if found is None:
             read = {held_as(s): s for s in expr.symbols}
-            order = list(self.values)
-            found = self.values[key] = len(self.values)
+            found = len(self.values)
             steps = self.computes if self.late.isdisjoint(read) else self.steps
             try:
-                steps.append(("compute", found, compile_program(expr, order).numbers()))
+                steps.append(("compute", found, instructions(expr, self.values)))
             except NotImplementedError:  # floats, or numbers beyond 64 bits
                 given = [(_KIND[type(s)], self.values[place]) for place, s in read.items()]
                 function = partial(_evaluate, expr, tuple(read.values()))
                 steps.append(("python", function, given, [(_KIND[type(expr)], found)]))
+            self.values[key] = found
         return found
 
     def find(self, symbol: Expr) -> int:

@@ -34,7 +34,12 @@ DEAR: Final = 3
 users."""
 
 DEEP: Final = 400
-"""No element is the result of more operations than this: somewhere in between it is stored."""
+"""No element is the result of more operations than this: somewhere in between it is a definition,
+which is stored unless its users share a kernel with it."""
+
+LAYERS: Final = 48
+"""Nor are more functions of an index called from one another: a layer takes up to six frames of
+Python's stack."""
 
 _SURE = """
 mm addmm bmm baddbmm mv addmv dot matmul linear scaled_dot_product_attention
@@ -113,18 +118,24 @@ class _Lowerer:
         self.uses = Counter(t for node in self.nodes for t in tensors_in((node.args, node.kwargs)))
         kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of]
         self.uses.update(kept)
+        self.kept = frozenset(kept)
+        first_last = reversed(list(enumerate(function.inputs)))
+        self.places = {id(given): at for at, given in first_last if _is(given)}
         self.done = Lowered()
         self.lazies = self.done.lazies
+        self.depths: dict[Tensor, int] = {}  # the layers of what is not in memory
         self.steps: list[Step] = []
+        self.given: frozenset[Definition | None] = frozenset()  # of inputs
         self._taken = 0  # definitions that are among the steps
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
         tools = (self._needed, self._take)
-        self.products = Products(self.low, self.lazies, frozenset(kept), *tools)
+        self.products = Products(self.low, self.lazies, self.kept, *tools)
 
     def run(self) -> Lowered:
         done = self.done
         for index, given in enumerate(self.function.inputs):
             done.inputs.append(self._given(given, f"in{index}") if _is(given) else None)
+        self.given = frozenset(done.inputs)
         for tensor, real in self.function.constants.items():
             done.constants.append((self._given(tensor, f"c{len(done.constants)}"), real))
         for node in self.nodes:
@@ -165,7 +176,7 @@ class _Lowerer:
             self.lazies[node.results[0]] = self._stored(node)
             self._take(node)
             return
-        mark = len(self.low.definitions)
+        mark, layers = len(self.low.definitions), self.low.layers
         try:
             if node.effect:
                 raise NotLowered("it has an effect")
@@ -177,13 +188,22 @@ class _Lowerer:
             if not self._product(node):
                 self._call(node, str(reason))
             return
+        depth = self._depth(node) + max(self.low.layers - layers, 1)
         for tensor, lazy in zip(node.results, made, strict=True):
+            self.depths[tensor] = depth
             self.lazies[tensor] = self._settled(tensor, lazy)
         self.done.lowered[node.name] += 1
         self._take(node)
 
+    def _depth(self, node: Node) -> int:
+        """How many layers its operands have."""
+        operands = tensors_in((node.args, node.kwargs))
+        lazy = [self.depths.get(t, 0) for t in operands if self.lazies[t].memory is None]
+        return max(lazy, default=0)
+
     def _stored(self, node: Node) -> Lazy:
         source, result = self.lazies[node.args[0]], node.results[0]
+        self.depths[result] = self._depth(node)
         memory = source.memory
         if memory is not None and memory.strides != result.strides:
             source = Lazy(source.sizes, source.type, source.at, source.cost, source.reads)
@@ -221,7 +241,7 @@ class _Lowerer:
         """The input that is the operator's first argument, if its result is what the input is in
         the end, and nobody else needs either of them."""
         given, result = node.args[0] if node.args else None, node.results[0]
-        index = next((i for i, t in enumerate(self.function.inputs) if t is given), None)
+        index = self.places.get(id(given))
         if index is None or not isinstance(given, Tensor):
             return None
         last = self.function.writes.get(index)
@@ -229,8 +249,7 @@ class _Lowerer:
             return None
         alone = self._reads(given) == self.uses[result] == 1 and last.node.args[0] is result
         alike = (given.sizes, given.strides) == (result.sizes, result.strides)
-        kept = any(isinstance(w, Window) and w.of is last for w in self.function.outputs)
-        fits = alone and alike and given.dtype is result.dtype and not kept
+        fits = alone and alike and given.dtype is result.dtype and last not in self.kept
         return self.done.inputs[index] if fits else None
 
     def _lazy(self, value: Any) -> Any:
@@ -247,7 +266,8 @@ class _Lowerer:
         if tensor in self.wanted:
             return self._in_memory(tensor, lazy)
         dear = self.uses[tensor] > 1 and (lazy.cost > DEAR or self._joins_memory(lazy))
-        if lazy.memory is None and (dear or lazy.cost > DEEP):
+        deep = lazy.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
+        if lazy.memory is None and (dear or deep):
             return self._in_memory(tensor, lazy)
         return lazy
 
@@ -260,7 +280,7 @@ class _Lowerer:
         whole = Definition("", lazy.sizes, contiguous(lazy.sizes), lazy.type, Computed(lazy.at))
         places = probe(whole).places
         read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
-        return len(read) > 1 and any(of not in self.done.inputs for of in read)
+        return len(read) > 1 and any(of not in self.given for of in read)
 
     def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """A definition with the layout that the tensor has in eager PyTorch."""
@@ -282,6 +302,10 @@ class _Lowerer:
                     made = Lazy(made.sizes, made.type, _unreadable, 0, 1, made.memory)
                 self.lazies[result] = made
                 return
+        self.depths[result] = self._depth(node) + 1
+        if self.depths[result] > LAYERS:
+            lazy = self.lazies[source] = self.low.realize(lazy, contiguous(lazy.sizes))
+            self._take(source.node)
         try:
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
@@ -336,6 +360,7 @@ class _Lowerer:
             return False
         self.steps.append(found.call)
         (tensor,), result = node.results, found.result
+        self.depths[tensor] = 1
         self.lazies[tensor] = self._settled(tensor, result) if result.memory is None else result
         self._take(node)
         self.returned[found.made] = tensor

@@ -7,14 +7,17 @@ computed, and what nobody outside reads is never stored.
 
 The cost model: to share a kernel saves the loads and stores of what is shared and never costs more
 than registers. So a definition joins the last group it can, if it reads something that the group
-makes or reads, up to `MOST_BUFFERS` buffers. The loop of a scan runs one element at a time if it is
-over the last dimension: only what takes up to `SERIAL_COST` operations shares that.
+makes or reads, up to `MOST_BUFFERS` buffers and `MOST_OPERATIONS`. Beyond that registers are full
+anyway, and the time to compile a kernel grows faster than the kernel. The loop of a scan runs one
+element at a time if it is over the last dimension: only what takes up to `SERIAL_COST` operations
+shares that.
 
 What is scattered has its own kernel: no element belongs to the iteration that made it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, Final
@@ -27,6 +30,10 @@ from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, symbol
 
 MOST_BUFFERS: Final = 24
+MOST_OPERATIONS: Final = 1024
+MOST_MEMBERS: Final = 64
+MOST_TRIED: Final = 32
+"""Of the groups that touch a definition so many are asked, those that came to it last."""
 SERIAL_COST: Final = 12
 
 
@@ -76,14 +83,36 @@ class Group:
     columns: tuple[Expr, ...] | None
     members: list[Definition] = field(default_factory=list)
     reads: dict[Definition, Reads] = field(default_factory=dict)
+    scans: list[Definition] = field(default_factory=list)
+    writers: list[Definition] = field(default_factory=list)  # to memory of others
+    touched: set[Definition] = field(default_factory=set)  # whose memory is read or written
+    cost: int = 0  # operations of the members
+    rounds: int = 1  # loops over columns, one after the other
+    _ready: dict[Definition, int] = field(default_factory=dict)  # the first loop that can use it
 
     @property
     def space(self) -> tuple[Expr, ...]:
         return self.rows + (self.columns or ())
 
-    @property
-    def scans(self) -> list[Definition]:
-        return [member for member in self.members if isinstance(member.body, Scanned)]
+    def add(self, new: Definition, reads: Reads) -> None:
+        """Another member; rows and columns are right for it already."""
+        self.members.append(new)
+        self.reads[new] = reads
+        if isinstance(new.body, Scanned):
+            self.scans.append(new)
+        if new.into is not None:
+            self.writers.append(new)
+        self.touched |= reads.definitions
+        self.touched.add(owner(new))
+        self.cost += reads.cost
+        phase = max([self._ready[of] for of, _ in reads.places if of in self._ready], default=0)
+        self._ready[new] = phase + (self.level(new) == "reduction")
+        self.rounds = max(self.rounds, phase + 1)
+
+    def has_room(self, reads: Reads) -> bool:
+        """Whether the kernel stays within bounds. Each round may compute everything anew."""
+        operations = (self.cost + reads.cost) * self.rounds
+        return len(self.members) < MOST_MEMBERS and operations <= MOST_OPERATIONS
 
     def level(self, member: Definition) -> str:
         """ "row", "column" for an element of both, or "reduction"."""
@@ -94,12 +123,6 @@ class Group:
         if self.columns is None or sized(member.sizes) == self.space:
             return "column"
         return "row"
-
-    def touched(self) -> set[Definition]:
-        found = {owner(member) for member in self.members}
-        for reads in self.reads.values():
-            found |= reads.definitions
-        return found
 
 
 def sized(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -139,6 +162,8 @@ class _Scheduler:
         self.written_at: dict[Definition, int] = {}
         self.found_at: dict[Any, int] = {}  # symbols
         self.last_fault = -1
+        # Groups by what they touch and the sizes of a member that they could take.
+        self.touching: dict[tuple[Definition, tuple[Expr, ...]], deque[int]] = {}
 
     def run(self, steps: Sequence[Step]) -> list[Group | Call]:
         for step in steps:
@@ -168,22 +193,38 @@ class _Scheduler:
         if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
             needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
         first = max(needed, default=-1)
-        for at in range(len(self.plan) - 1, max(first, 0) - 1, -1):
+        for at in self._candidates(alone, max(first, 0)):
             group = self.plan[at]
             if isinstance(group, Group) and joins(group, new, reads):
                 break
         else:
-            at = len(self.plan)
+            at, group = len(self.plan), alone
             self.plan.append(alone)
+        self._index(at, group, alone.touched)
         self._note(at, [new], reads.definitions)
         if reads.faults:
             self.last_fault = max(self.last_fault, at)
 
+    def _candidates(self, alone: Group, first: int) -> list[int]:
+        """The groups of these sizes that touch what the new one does, the last one first."""
+        near: set[int] = set()
+        for definition in alone.touched:
+            near.update(self.touching.get((definition, alone.space), ()))
+        return sorted([at for at in near if at >= first], reverse=True)
+
+    def _index(self, at: int, group: Group, touched: set[Definition]) -> None:
+        for sizes in {group.space, group.rows}:
+            for definition in touched:
+                groups = self.touching.setdefault((definition, sizes), deque(maxlen=MOST_TRIED))
+                if at not in groups:
+                    groups.append(at)
+
 
 def group_of(new: Definition) -> Group:
     """The group of one definition alone."""
-    rows, columns = _own_split(new)
-    return Group(rows, columns, [new], {new: probe(new)})
+    group = Group(*_own_split(new))
+    group.add(new, probe(new))
+    return group
 
 
 def _own_split(new: Definition) -> Split:
@@ -199,19 +240,19 @@ def _own_split(new: Definition) -> Split:
 def joins(group: Group, new: Definition, reads: Reads) -> bool:
     """Take the definition into the group, if it fits."""
     split = _split_with(group, new)
-    if split is None:
+    if split is None or not group.has_room(reads):
         return False
-    touched = group.touched()
-    if touched.isdisjoint(reads.definitions | {owner(new)}):
+    if group.touched.isdisjoint(reads.definitions | {owner(new)}):
         return False
-    if len(touched | reads.definitions) > MOST_BUFFERS:
+    if len(group.touched | reads.definitions) > MOST_BUFFERS:
         return False
-    wider = Group(*split, [*group.members, new], {**group.reads, new: reads})
-    if not _aligned(wider, new):
-        return False
-    group.rows, group.columns = wider.rows, wider.columns
-    group.members, group.reads = wider.members, wider.reads
-    return True
+    before = group.rows, group.columns
+    group.rows, group.columns = split
+    if _aligned(group, new, reads) and _in_order(group, new, reads):
+        group.add(new, reads)
+        return True
+    group.rows, group.columns = before
+    return False
 
 
 Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
@@ -219,7 +260,7 @@ Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
 
 def _split_with(group: Group, new: Definition) -> Split | None:
     """Rows and columns of the group with the new one in it; None if it doesn't fit."""
-    if any(isinstance(d.body, Scattered) for d in (new, *group.members)):
+    if isinstance(new.body, Scattered) or isinstance(group.members[0].body, Scattered):
         return None
     if isinstance(new.body, Reduced) and group.scans:
         return None
@@ -238,19 +279,29 @@ def own_place(member: Definition) -> Expr:
     return member.place(index_of(member, variables(len(sized(member.sizes)))))
 
 
-def _aligned(group: Group, new: Definition) -> bool:
-    """Whether the new member reads of others only what belongs to the same iteration, and memory
-    that it overwrites is read in the same iteration or before."""
-    others = set(group.members) - {new}
-    for of, place in group.reads[new].places:
-        if of in others:
+def _aligned(group: Group, new: Definition, reads: Reads) -> bool:
+    """Whether the new one reads of the members only what belongs to the same iteration."""
+    for of, place in reads.places:
+        if of in group.reads:
             if place is not own_place(of):
                 return False
             if group.level(of) == "column" and group.level(new) == "row":
                 return False
-    if not all(_in_one_loop(group, scan) for scan in group.scans):
+    return True
+
+
+def _in_order(group: Group, new: Definition, reads: Reads) -> bool:
+    """Whether scans are read in their loops, and memory that is overwritten is read in the same
+    iteration or before."""
+    if not (group.scans or group.writers or new.into or isinstance(new.body, Scanned)):
+        return True
+    wider = Group(group.rows, group.columns)
+    for member in group.members:
+        wider.add(member, group.reads[member])
+    wider.add(new, reads)
+    if not all(_in_one_loop(wider, scan) for scan in wider.scans):
         return False
-    return all(m.into is None or overwrites_last(group, m, m.into) for m in group.members)
+    return all(m.into is None or overwrites_last(wider, m, m.into) for m in wider.writers)
 
 
 def _in_one_loop(group: Group, scan: Definition) -> bool:

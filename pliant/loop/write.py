@@ -84,6 +84,7 @@ class _Writer:
             self.body.floor = len(self.rows)
             if group.columns is None:
                 self.columns = ()
+                self._prepare(self.stored)
                 self._store_columns(self.stored)
             else:
                 self._rounds()
@@ -136,6 +137,7 @@ class _Writer:
             if not sizes and reductions:  # of one element: still a loop
                 stack.enter_context(self.body.loop(ONE, kind))
             self.columns = self._open(stack, sizes, len(self.rows), kind)
+            self._prepare([*reductions, *columns])
             for member in reductions:
                 self._accumulate(member)
             self._store_columns(columns)
@@ -211,6 +213,17 @@ class _Writer:
 
         made: Any = body.once(by.scan, index, state)  # type: ignore[arg-type]
         return body.once(of, index, lambda: by.then(body, made, index))
+
+    def _prepare(self, wanted: Collection[Definition]) -> None:
+        """Compute what these need of other members, in order: so an element finds its operands, and
+        a chain of members is no chain of calls."""
+        needed = set(wanted)
+        for member in reversed(self.group.members):
+            if member in needed and member not in self.results:
+                needed.update([of for of, _ in self.group.reads[member].places])
+        for member in self.group.members:
+            if member in needed and self.group.level(member) == "column":
+                self._element(member, member.place(self._index(member)))
 
     def _store_columns(self, members: list[Definition]) -> None:
         # All are computed before the first is stored: one may overwrite what another reads.

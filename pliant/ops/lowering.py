@@ -101,6 +101,7 @@ class Lowering:
     default_dtype: torch.dtype = torch.float32
     # An input that gets the result, where nobody needs what it was: it can be written to.
     target: Definition | None = None
+    layers: int = 0  # how many functions of an index were made of others so far
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -130,6 +131,7 @@ class Lowering:
         def at(b: Body, index: Index) -> Value:
             return b.once(at, index, lambda: combine(b, *[one(b, index) for one in ats]))
 
+        self.layers += 1
         total = cost + sum([x.cost for x in xs])
         return Lazy(sizes, type, at, total, sum([x.reads for x in xs]))
 
@@ -140,6 +142,7 @@ class Lowering:
         def shared(b: Body, index: Index) -> Value:
             return b.once(shared, index, lambda: at(b, index))
 
+        self.layers += 1
         return Lazy(tuple(sizes), type, shared, cost, 0)
 
     def reduce(

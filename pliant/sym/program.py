@@ -11,7 +11,7 @@ does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ OPERATIONS: Final = ("const", "load", "select", *UNARY, *BINARY)
 """All instructions; an operation's number is its place. `const n` pushes n, `load i` the value of
 symbol i; `select` takes condition, a, b (b on top) and leaves a or b; the others take what they
 compute with. Conditions are 0 and 1."""
+_NUMBER: Final = {op: number for number, op in enumerate(OPERATIONS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Program:
 
     def numbers(self) -> list[int]:
         """The instructions as numbers, two for each."""
-        return [n for op, operand in self.code for n in (OPERATIONS.index(op), operand)]
+        return _numbers(self.code)
 
 
 def compile_program(node: Node, symbols: Sequence[Expr] | None = None) -> Program:
@@ -71,8 +72,19 @@ def compile_program(node: Node, symbols: Sequence[Expr] | None = None) -> Progra
     return Program(tuple(writer.code), tuple(symbols), writer.deepest)
 
 
+def instructions(node: Node, places: Mapping[Any, int]) -> list[int]:
+    """The program for a node as numbers, where `load` counts these places."""
+    writer = _Writer(places)
+    writer.write(node)
+    return _numbers(writer.code)
+
+
+def _numbers(code: Sequence[tuple[str, int]]) -> list[int]:
+    return [n for op, operand in code for n in (_NUMBER[op], operand)]
+
+
 class _Writer:
-    def __init__(self, slots: dict[Any, int]) -> None:
+    def __init__(self, slots: Mapping[Any, int]) -> None:
         self.slots = slots
         self.code: list[tuple[str, int]] = []
         self.height = self.deepest = 0

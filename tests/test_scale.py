@@ -1,0 +1,266 @@
+"""Programs of thousands of operations: they compile, and the work is linear in their number.
+
+Work is counted in calls of functions, so that these tests say the same on each machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import pliant
+from pliant.base import events
+from tests.support.work import growth
+
+Program = tuple[Callable[..., Any], tuple[Any, ...]]
+PROGRAMS: dict[str, Callable[[int], Program]] = {}
+
+
+def program(make: Callable[[int], Program]) -> Callable[[int], Program]:
+    PROGRAMS[make.__name__] = make
+    return make
+
+
+def tensors(n: int) -> list[torch.Tensor]:
+    return [torch.randn(4) for _ in range(n)]
+
+
+@program
+def chain(n):
+    def f(x):
+        for _ in range(n):
+            x = x * 0.5 + 0.25
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def costly_chain(n):
+    def f(x):
+        for _ in range(n):
+            x = torch.tanh(x)
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def many_uses(n):
+    def f(x):
+        y = x
+        for _ in range(n):
+            x, y = y, (x + y) * 0.5
+        return x + y
+
+    return f, (torch.randn(16),)
+
+
+@program
+def one_operand_of_all(n):
+    def f(x, w):
+        for _ in range(n):
+            x = x * w
+        return x
+
+    return f, (torch.randn(16), torch.rand(16))
+
+
+@program
+def views_of_memory(n):
+    def f(x):
+        for _ in range(n):
+            x = x.t()
+        return x + 1
+
+    return f, (torch.randn(4, 5),)
+
+
+@program
+def views_of_values(n):
+    def f(x):
+        x = x + 1
+        for _ in range(n):
+            x = x.flip(0)
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def reshapes(n):
+    def f(x):
+        for _ in range(n // 4):
+            x = x.view(4, 4).t().reshape(16)
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def cat_of_many(n):
+    return lambda x: torch.cat([x + i for i in range(n)]), (torch.randn(4),)
+
+
+@program
+def stack_of_inputs(n):
+    return lambda xs: torch.stack(xs), (tensors(n),)
+
+
+@program
+def sum_of_list(n):
+    return lambda xs: sum(xs), (tensors(n),)
+
+
+@program
+def sum_of_products(n):
+    return lambda x: sum([x * i for i in range(n)]), (torch.randn(4),)
+
+
+@program
+def choices(n):
+    def f(x):
+        y = x
+        for i in range(n):
+            y = torch.where(x > i, y, x + i)
+        return y
+
+    return f, (torch.randn(16),)
+
+
+@program
+def comparisons(n):
+    def f(x):
+        mask = x > 0
+        for i in range(n):
+            mask = mask & (x < i)
+        return mask
+
+    return f, (torch.randn(16),)
+
+
+@program
+def products(n):
+    def f(x, w):
+        for _ in range(n):
+            x = x @ w
+        return x
+
+    return f, (torch.randn(4, 4), torch.eye(4))
+
+
+@program
+def layers(n):
+    def f(x, w):
+        for _ in range(n):
+            x = torch.relu(x @ w)
+        return x
+
+    return f, (torch.randn(4, 4), torch.eye(4))
+
+
+@program
+def rounds(n):
+    def f(x):
+        for _ in range(n):
+            x = x - x.mean()
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def many_reductions(n):
+    return lambda x: [(x * i).sum() for i in range(n)], (torch.randn(16),)
+
+
+@program
+def writes(n):
+    def f(x):
+        x = x + 1
+        for _ in range(n):
+            x.mul_(0.5)
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def many_results(n):
+    def f(x):
+        results = []
+        for _ in range(n):
+            x = x * 0.5
+            results.append(x)
+        return results
+
+    return f, (torch.randn(4),)
+
+
+@program
+def inputs_and_outputs(n):
+    return lambda xs: [x + 1 for x in xs], (tensors(n),)
+
+
+@program
+def arguments(n):
+    return lambda *xs: [x * 2 for x in xs], tuple(tensors(n))
+
+
+@program
+def recurrence(n):
+    def f(xs):
+        state, states = xs[0], []
+        for i in range(1, n):
+            state = torch.relu(state + xs[i])
+            states.append(state)
+        return torch.stack(states)
+
+    return f, (torch.randn(n, 4),)
+
+
+@program
+def inlined_calls(n):
+    def step(x, i):
+        return x + i
+
+    def f(x):
+        for i in range(n):
+            x = step(x, i)
+        return x
+
+    return f, (torch.randn(4),)
+
+
+@program
+def loop_without_tensors(n):
+    def f(x):
+        total = 0
+        for i in range(n):
+            total += i
+        return x + total
+
+    return f, (torch.randn(4),)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_long_program_is_compiled(name, seen):
+    f, args = PROGRAMS[name](400)
+    compiled = pliant.compile(f, backend="llvm", fullgraph=True)
+    torch.testing.assert_close(compiled(*args), f(*args))
+    assert not seen(events.FellBack) and not seen(events.NotGenerated)
+    assert not seen(events.KernelFailed)
+    assert len(seen(events.CodeGenerated)) == 1
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_work_is_linear(name):
+    def make(n: int) -> Callable[[], Any]:
+        f, args = PROGRAMS[name](n)
+        return lambda: pliant.compile(f, backend="llvm", fullgraph=True)(*args)
+
+    make(10)()  # what is done once in a process
+    assert growth(make, 64) < 4.4
