@@ -50,7 +50,7 @@ def not_captured(function: types.FunctionType, code: str, what: str) -> None:
     _broke(BreakInfo(code, what, None, ()), {"index": 0, **described(function)})
 
 
-def fell_back(function: types.FunctionType, error: Exception) -> None:
+def fell_back(function: types.FunctionType, error: BaseException) -> None:
     """We failed: the function runs eagerly."""
     events.emit(events.FellBack(reason=repr(error), error=error, **described(function)))
 

@@ -18,11 +18,11 @@ from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.forks import lock
-from pliant.base.options import Options
+from pliant.base.options import Options, config
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
 from pliant.callbacks import bound
-from pliant.capture.capture import NotCaptured, capturable, capture
+from pliant.capture.capture import NotCaptured, capturable, capture, refused
 from pliant.capture.inputs import Dynamic
 from pliant.capture.value import ForeignTracer
 from pliant.dynamic.choose import DynamicPolicy
@@ -67,17 +67,40 @@ class Compiler:
             if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
                 return None
             try:
-                return self._compile(dispatcher, values)
+                return self._try_to_compile(dispatcher, values)
             except NotCaptured as error:
+                if self.fullgraph:
+                    raise refused(error.cause, []) from error
                 dispatcher.mode = 2
                 announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
-            except PliantError:
-                raise
-            except ForeignTracer:
-                return None
-            except Exception as error:
-                self._fall_back(dispatcher, error)
             return None
+
+    @property
+    def strict(self) -> bool:
+        """Whether a failure of ours is an error, rather than a reason to run eagerly."""
+        return self.fullgraph or self.options.raise_on_fallback
+
+    def _try_to_compile(
+        self,
+        dispatcher: Dispatcher,
+        values: tuple[Any, ...],
+        answers: Mapping[str, bool] | None = None,
+    ) -> Entry | None:
+        """A new entry, or None where we fail, or where another tracer is at work."""
+        try:
+            if self.strict:
+                with config.patch(raise_on_fallback=True):  # for the backend; under the lock
+                    return self._compile(dispatcher, values, answers)
+            return self._compile(dispatcher, values, answers)
+        except InternalError as error:  # of our own backend
+            self._fall_back(dispatcher, error.__cause__ or error)
+        except (PliantError, NotCaptured):
+            raise
+        except ForeignTracer:
+            return None
+        except Exception as error:
+            self._fall_back(dispatcher, error)
+        return None
 
     def _compile(
         self,
@@ -132,11 +155,16 @@ class Compiler:
         # without the examples: the user's tensors must not live as long as the code
         return Compiled(replace(captured, examples=()), code, graph, index)
 
-    def _fall_back(self, dispatcher: Dispatcher, error: Exception) -> None:
+    def _fall_back(self, dispatcher: Dispatcher, error: BaseException) -> None:
         """A mistake of ours: the user's function still runs, eagerly."""
-        if self.options.raise_on_fallback:
-            name = dispatcher.fn.__qualname__
-            raise InternalError(f"capturing {name} failed: {error!r}") from error
+        if self.strict:
+            raise InternalError(
+                f"compiling {dispatcher.fn.__qualname__} failed inside pliant: {error!r}",
+                why="This is a mistake of pliant's, not of the program.",
+                remedy="Please report it. Without fullgraph=True and config.raise_on_fallback the "
+                "function runs eagerly instead.",
+                position=announce.described(dispatcher.fn)["position"],
+            ) from error
         dispatcher.mode = 2
         announce.fell_back(dispatcher.fn, error)
 
@@ -148,6 +176,6 @@ class Compiler:
         def other_case(answers: dict[str, bool]) -> Entry | None:
             with _lock:
                 allowed = self.limits.allow_case(dispatcher, answers)
-                return self._compile(dispatcher, values, answers) if allowed else None
+                return self._try_to_compile(dispatcher, values, answers) if allowed else None
 
         return failing.handle(dispatcher, entry, values, error, other_case)

@@ -18,6 +18,7 @@ import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
 from pliant.base import events
 from pliant.base.collection import without_collection
+from pliant.base.errors import InternalError
 from pliant.base.options import config
 from pliant.base.values import dataclass
 from pliant.emit.host import Operator, Sequencer, View, symbols_of
@@ -60,7 +61,7 @@ def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
         return gm.forward
     except Exception as error:
         if config.raise_on_fallback:
-            raise
+            raise InternalError(f"generating code for {name} failed: {error!r}") from error
         events.emit(events.FellBack(function=name, reason=repr(error), error=error))
         return gm.forward
     events.emit(

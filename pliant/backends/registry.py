@@ -20,6 +20,7 @@ from pliant.base.collection import without_collection
 from pliant.base.errors import (
     BackendError,
     BackendNameTakenError,
+    InternalError,
     NotCallableError,
     PliantWarning,
     UnknownBackendError,
@@ -183,10 +184,13 @@ def with_options(
 
 
 def call_backend(backend: Backend, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a graph. Whatever goes wrong in the backend is a `BackendError`."""
+    """Compile a graph. Whatever goes wrong in the backend is a `BackendError`, or an
+    `InternalError` if it is our own."""
     name = backend_name(backend)
     try:
         compiled = backend(gm, list(example_inputs))
+    except InternalError:
+        raise
     except Exception as error:
         raise BackendError(
             f"the backend {name!r} failed",
