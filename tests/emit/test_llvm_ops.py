@@ -118,8 +118,9 @@ def test_float_operations(t):
     same(apply(Op.DIV, [x, y], t), x / y)
     for name in ("FLOOR", "CEIL", "TRUNC", "ROUND"):
         same(apply(Op[name], [x], t), getattr(torch, name.lower())(x))
-    # One by one: for many doubles eager calls a library that may be off by the last bit.
-    same(apply(Op.SQRT, [x], t), torch.stack([number.sqrt() for number in x]))
+    # Eager calls a library for doubles, which is off by the last bit on some processors.
+    roots = [math.sqrt(number) if number >= 0 else math.nan for number in x.double().tolist()]
+    same(apply(Op.SQRT, [x], t), torch.tensor(roots, dtype=torch.float64).to(t.dtype))
     for name in ("ISNAN", "ISINF"):
         same(apply(Op[name], [x], Type.BOOL), getattr(torch, name.lower())(x))
 

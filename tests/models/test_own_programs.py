@@ -10,7 +10,9 @@ from benchmarks.programs import MLP, Transformer
 
 # At most, at the first call: graphs and breaks. At all shapes: compilations.
 MOST = {
-    "detector, NMS in a loop": (7, 5, 13),  # how many boxes are left decides how it goes on
+    # How many boxes are left decides how it goes on, and that is up to the last bits of numbers:
+    # 13 compilations on one processor are 15 on another (torch.compile: 16).
+    "detector, NMS in a loop": (7, 5, 15),
     "detector, matrix NMS": (1, 0, 3),
     "beam search": (4, 3, 8),  # stops when all hypotheses have ended
     "packed LSTM": (1, 0, 2),
