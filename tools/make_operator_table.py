@@ -3,8 +3,8 @@
     python tools/make_operator_table.py [--samples N] [--processes N] [--only NAME ...]
 
 Every operator, with its first N samples for each dtype, with fixed and with symbolic sizes, against
-eager PyTorch (tests/backends/op_db.py). An operator that ends the process is broken, and the others
-go on. Ends with status 1 if any operator is broken.
+eager PyTorch (tests/operators/database.py). An operator that ends the process is broken, and the
+others go on. Ends with status 1 if any operator is broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.backends import op_db  # noqa: E402
+from tests.operators import database  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"
 WORST_FIRST = ("broken", "broke", "not recorded", "called", "lowered")
@@ -38,15 +38,15 @@ Row = dict[str, object]
 def work(part: str, samples: int, after: str) -> None:
     """Print a line of JSON for each sample, and one before each operator."""
     start, step = map(int, part.split(":"))
-    operators = op_db.operators()[start::step]
-    names = [op_db.name_of(op) for op in operators]
+    operators = database.operators()[start::step]
+    names = [database.name_of(op) for op in operators]
     for name, op in list(zip(names, operators))[names.index(after) + 1 if after else 0 :]:
         print(json.dumps({"op": name, "how": "begins"}), flush=True)
-        for dtype in op_db.DTYPES:
+        for dtype in database.DTYPES:
             for dynamic in (None, True):
-                known = op_db.Compiled()
-                for sample in op_db.samples(op, dtype, samples):
-                    done = op_db.attempt(op, dtype, sample, dynamic, known)
+                known = database.Compiled()
+                for sample in database.samples(op, dtype, samples):
+                    done = database.attempt(op, dtype, sample, dynamic, known)
                     row = {"op": name, "how": done.how, "why": done.why, "seconds": done.seconds}
                     row |= {"dtype": str(dtype), "dynamic": bool(dynamic), "source": sample.source}
                     print(json.dumps(row), flush=True)

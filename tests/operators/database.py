@@ -48,7 +48,14 @@ for module in list(sys.modules.values()):
             module.wrapper_set_seed = _call
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
+OTHER_DTYPES = (
+    *(torch.float16, torch.int32, torch.uint8, torch.int8, torch.int16),
+    *(torch.complex64, torch.complex128, torch.complex32),
+    *(torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz),
+)
 
+MOST = 200  # samples: a few operators have thousands that differ little
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"} | {
     "new_empty_strided",
     "resize_",
@@ -75,7 +82,7 @@ class Program:
         return not self.constants
 
     def function(self) -> Callable[..., Any]:
-        names = {"op": self.op, "torch": torch, **self.constants}
+        names = {"op": self.op, "torch": torch, "behind": behind, **self.constants}
         exec(compile(self.source, "<sample>", "exec"), names)
         return names["program"]
 
@@ -117,6 +124,30 @@ def program(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
     names = ", ".join(f"t{i}" for i in range(len(writer.tensors)))
     source = f"def program({names}):\n    return op({', '.join(given)})\n"
     return Program(op, source, writer.constants, tuple(writer.tensors))
+
+
+def behind(value: Any) -> Any:
+    """What stands behind an operator: something that can be fused with it."""
+    if isinstance(value, torch.Tensor):
+        return ~value if value.dtype is torch.bool else value + value
+    if isinstance(value, (list, tuple)):
+        return [behind(item) for item in value]
+    return value
+
+
+def fused(sample: Program) -> Program:
+    """The sample between pointwise operations, which give it the same values as before."""
+    lines = [f"    {_in_front(f't{i}', t)}\n" for i, t in enumerate(sample.tensors)]
+    head, call = sample.source.split("\n", 1)
+    call = call.replace("return op", "result = op", 1)
+    source = f"{head}\n{''.join(lines)}{call}    return result, behind(result)\n"
+    return dataclasses.replace(sample, source=source)
+
+
+def _in_front(name: str, t: torch.Tensor) -> str:
+    if t.layout is not torch.strided or not t.dtype.is_signed and t.dtype is not torch.bool:
+        return f"{name} = {name}"
+    return f"{name} = ~(~{name})" if t.dtype is torch.bool else f"{name} = -(-{name})"
 
 
 def flipped(t: torch.Tensor) -> torch.Tensor:
@@ -169,6 +200,15 @@ def quick_samples() -> Iterator[None]:
     finally:
         for (module, name), old in zip(changed, before):
             setattr(module, name, old)
+
+
+def spread_samples(
+    op: Any, dtype: torch.dtype, count: int, in_place: bool = False
+) -> list[Program]:
+    """So many samples of all kinds: the first ones of an operator often differ in sizes only."""
+    every = list(samples(op, dtype, MOST, in_place))
+    step = max(1, len(every) // count)
+    return every[::step][:count]
 
 
 def samples(
@@ -270,7 +310,7 @@ def attempt(
         if isinstance(actual, Exception):
             raise actual
         exact = functools.partial(precisely, eager, sample)
-        compare(op, dtype, (actual, ours), (expected, theirs), exact)
+        compare(op, dtype, (actual, ours), (expected, theirs), exact, symbolic=bool(dynamic))
     except TooSlow:
         return Outcome("broken", f"takes more than {limit} s")
     except Exception as error:
@@ -358,9 +398,12 @@ def compare(
     actual: Any,
     expected: Any,
     exact: Callable[[], list[Any]] = list,
+    symbolic: bool = False,
 ) -> None:
     """(result, arguments) of both: values, types, layout, and which tensors share memory. Values
-    that differ from eager's have to be as close to the `exact` ones as these tolerances allow."""
+    that differ from eager's have to be as close to the `exact` ones as these tolerances allow.
+    `symbolic`: where sizes are symbols, strides that no element depends on may be other ones
+    (docs/differences.md)."""
     mine, theirs = list(leaves(actual, "")), list(leaves(expected, ""))
     if [where for where, _ in mine] != [where for where, _ in theirs]:
         raise Wrong(f"the result is {_shape(actual[0])}, not {_shape(expected[0])}")
@@ -371,7 +414,7 @@ def compare(
         if type(a) is not type(b):
             raise Wrong(f"{where} is a {type(a).__name__}, not a {type(b).__name__}")
         if isinstance(a, torch.Tensor):
-            _compare_layout(where, a, b)
+            _compare_layout(where, a, b, symbolic)
         if values:
             difference = _difference(a, b, close)
             if difference and isinstance(a, torch.Tensor) and a.is_floating_point():
@@ -410,19 +453,27 @@ def _shape(value: Any) -> str:
     return str([where for where, _ in leaves(value, "")])
 
 
-def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor) -> None:
+def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor, symbolic: bool) -> None:
     for name in ("dtype", "layout", "shape", "device", "requires_grad"):
         if getattr(a, name) != getattr(b, name):
             raise Wrong(f"{where}.{name}: {getattr(a, name)}, not {getattr(b, name)}")
     if a.layout is not torch.strided:
         return
-    if not a.numel():  # what a dimension of size 1 has then, PyTorch sees in two ways
-        strides = [[n for n, m in zip(t.stride(), t.shape) if m != 1] for t in (a, b)]
-        if strides[0] == strides[1]:
-            return
-    for name in ("stride", "is_conj", "is_neg"):
+    for name in ("is_conj", "is_neg", "is_contiguous"):
         if getattr(a, name)() != getattr(b, name)():
             raise Wrong(f"{where}.{name}: {getattr(a, name)()}, not {getattr(b, name)()}")
+    strides = [_telling_strides(t, symbolic) for t in (a, b)]
+    if strides[0] != strides[1]:
+        raise Wrong(f"{where}.stride: {a.stride()}, not {b.stride()}")
+
+
+def _telling_strides(t: torch.Tensor, symbolic: bool) -> list[int]:
+    """The strides that have to be eager's. What a dimension of size 1 has in a tensor without
+    elements, PyTorch itself sees in two ways."""
+    if symbolic and not t.numel():
+        return []
+    ignored = symbolic or not t.numel()
+    return [stride for stride, size in zip(t.stride(), t.shape) if size != 1 or not ignored]
 
 
 def _compare_sharing(mine: list[Any], theirs: list[Any]) -> None:
