@@ -2,6 +2,7 @@
 // hold, most recently used first, and runs its residual code. Python decides what to do otherwise.
 #include "binding.h"
 #include "facts.h"
+#include "index.h"
 #include "objects.h"
 
 #include <structmember.h>
@@ -25,6 +26,7 @@ struct Dispatcher {
   PyObject* dict;
   PyObject* weakrefs;
   Signature* signature;
+  Index* index;  // of the entries, where there are many; null if they are tried in order
   int mode;
 };
 
@@ -79,6 +81,44 @@ bool replace_entries(Dispatcher* self, PyObject* first, Py_ssize_t skip) {
   self->entries = entries;
   Py_DECREF(old);
   return true;
+}
+
+std::vector<Ref> all_entries(Dispatcher* self) {
+  std::vector<Ref> found;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->entries); ++i) {
+    found.push_back(Ref::borrowed(PyTuple_GET_ITEM(self->entries, i)));
+  }
+  if (self->index != nullptr) sort_by_use(found);
+  return found;
+}
+
+PyObject* list_of(const std::vector<Ref>& items) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(items.size()));
+  for (size_t i = 0; list != nullptr && i < items.size(); ++i) {
+    PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), Py_NewRef(items[i].get()));
+  }
+  return list;
+}
+
+// Back to trying in order, which is that of use from now on.
+bool drop_index(Dispatcher* self) {
+  if (self->index == nullptr) return true;
+  Ref list = Ref::owned(list_of(all_entries(self)));
+  Ref entries = Ref::owned(list ? PyList_AsTuple(list.get()) : nullptr);
+  if (!entries) return false;
+  delete std::exchange(self->index, nullptr);
+  PyObject* old = std::exchange(self->entries, entries.release());
+  Py_DECREF(old);
+  return true;
+}
+
+// The entries that a call can fit, in the order in which they are to be tried.
+std::vector<Ref> candidates(Dispatcher* self, PyObject* const* locals) {
+  std::vector<Ref> found;
+  if (self->index == nullptr || !self->index->candidates(locals, found)) {
+    found = all_entries(self);
+  }
+  return found;
 }
 
 void move_to_front(Dispatcher* self, PyObject* entry) {
@@ -157,7 +197,23 @@ PyObject* handle_miss(Dispatcher* self, PyObject* const* locals, const Call& cal
   return run_eagerly(self, call);
 }
 
+PyObject* dispatch_by_index(Dispatcher* self, PyObject* const* locals, const Call& call) {
+  std::vector<Ref> tried = candidates(self, locals);
+  for (const Ref& held : tried) {
+    auto* entry = reinterpret_cast<Entry*>(held.get());
+    Values frame(entry->tree->tree->frame_size());
+    if (!matches(entry, locals, frame)) continue;
+    Ref kept = Ref::borrowed(held.get());
+    tried.clear();
+    if (self->index != nullptr) self->index->touch(entry);  // guards may have run Python code
+    return run_entry(self, entry, locals, frame);
+  }
+  tried.clear();
+  return handle_miss(self, locals, call);
+}
+
 PyObject* dispatch(Dispatcher* self, PyObject* const* locals, const Call& call) {
+  if (self->index != nullptr) return dispatch_by_index(self, locals, call);
   Ref entries = Ref::borrowed(self->entries);
   Py_ssize_t count = PyTuple_GET_SIZE(entries.get());
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -175,7 +231,7 @@ PyObject* dispatch(Dispatcher* self, PyObject* const* locals, const Call& call) 
 
 // A function whose `__code__` was replaced is another function: what was compiled is void.
 bool renew_signature(Dispatcher* self) {
-  if (!self->signature->read(self->fn)) return false;
+  if (!self->signature->read(self->fn) || !drop_index(self)) return false;
   PyObject* empty = PyTuple_New(0);
   Py_SETREF(self->entries, empty);
   return true;
@@ -325,6 +381,7 @@ int dispatcher_clear(PyObject* object) {
   clear_field(self->on_miss);
   clear_field(self->on_error);
   clear_field(self->dict);
+  delete std::exchange(self->index, nullptr);
   PyObject* old = std::exchange(self->entries, PyTuple_New(0));
   Py_XDECREF(old);
   return 0;
@@ -362,23 +419,87 @@ PyObject* dispatcher_getattro(PyObject* self, PyObject* name) {
   return PyObject_GetAttr(fn, name);
 }
 
-PyObject* get_entries(PyObject* self, void*) { return PySequence_List(self_of(self)->entries); }
+PyObject* get_entries(PyObject* self, void*) { return list_of(all_entries(self_of(self))); }
+
+PyObject* get_entry_count(PyObject* self, void*) {
+  return PyLong_FromSsize_t(PyTuple_GET_SIZE(self_of(self)->entries));
+}
+
+PyObject* get_questions(PyObject* self, void*) {
+  Index* index = self_of(self)->index;
+  return index == nullptr ? PyTuple_New(0) : Py_NewRef(index->text.get());
+}
 
 PyObject* install(PyObject* object, PyObject* entry) {
   Dispatcher* self = self_of(object);
   if (!is_installable(self, entry)) return nullptr;
-  if (!replace_entries(self, entry, position_of(self->entries, entry))) return nullptr;
+  Py_ssize_t place = position_of(self->entries, entry);
+  if (!replace_entries(self, entry, place)) return nullptr;
+  auto* installed = reinterpret_cast<Entry*>(entry);
+  if (self->index != nullptr) place < 0 ? self->index->add(installed) : self->index->touch(installed);
+  Py_RETURN_NONE;
+}
+
+// The entry whose guards hold for a call, or None.
+PyObject* find_entry(PyObject* object, PyObject* values) {
+  Dispatcher* self = self_of(object);
+  if (!PyTuple_Check(values) || PyTuple_GET_SIZE(values) != self->signature->count()) {
+    return PyErr_Format(PyExc_TypeError, "expected a tuple of %zd values",
+                        self->signature->count());
+  }
+  PyObject* const* locals = &PyTuple_GET_ITEM(values, 0);
+  for (Ref& held : candidates(self, locals)) {
+    auto* entry = reinterpret_cast<Entry*>(held.get());
+    Values frame(entry->tree->tree->frame_size());
+    if (matches(entry, locals, frame)) return held.release();
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* set_index(PyObject* object, PyObject* questions) {
+  Dispatcher* self = self_of(object);
+  if (!drop_index(self)) return nullptr;
+  Ref items = Ref::owned(PySequence_Tuple(questions));
+  if (!items) return nullptr;
+  auto index = std::make_unique<Index>();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
+    Question& question = index->questions.emplace_back();
+    if (!question.read(PyTuple_GET_ITEM(items.get(), i))) return nullptr;
+    if (question.local < 0 || question.local >= self->signature->count()) {
+      return PyErr_Format(PyExc_IndexError, "no parameter %zd", question.local);
+    }
+  }
+  if (index->questions.empty()) Py_RETURN_NONE;
+  index->text = std::move(items);
+  for (Py_ssize_t i = PyTuple_GET_SIZE(self->entries) - 1; i >= 0; --i) {  // the first one last
+    index->add(reinterpret_cast<Entry*>(PyTuple_GET_ITEM(self->entries, i)));
+  }
+  self->index = index.release();
+  Py_RETURN_NONE;
+}
+
+PyObject* file_entry(PyObject* object, PyObject* args) {
+  PyObject* entry = nullptr;
+  PyObject* answers = nullptr;
+  if (!PyArg_ParseTuple(args, "OO", &entry, &answers)) return nullptr;
+  Index* index = self_of(object)->index;
+  if (index == nullptr || !is_entry(entry)) {
+    return PyErr_Format(PyExc_ValueError, "there is no index, or this is no entry");
+  }
+  if (!index->file(reinterpret_cast<Entry*>(entry), answers)) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* remove_entry(PyObject* object, PyObject* entry) {
   Dispatcher* self = self_of(object);
+  if (!drop_index(self)) return nullptr;
   Py_ssize_t i = position_of(self->entries, entry);
   if (i >= 0 && !replace_entries(self, nullptr, i)) return nullptr;
   return PyBool_FromLong(i >= 0);
 }
 
 PyObject* clear_entries(PyObject* object, PyObject*) {
+  if (!drop_index(self_of(object))) return nullptr;
   PyObject* empty = PyTuple_New(0);
   Py_SETREF(self_of(object)->entries, empty);
   Py_RETURN_NONE;
@@ -398,6 +519,11 @@ PyObject* copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
 
 PyMethodDef dispatcher_methods[] = {
     {"install", install, METH_O, "Add an entry, to be tried first."},
+    {"find", find_entry, METH_O, "find(locals): the entry whose guards hold, or None."},
+    {"index", set_index, METH_O,
+     "index(questions): from now on, ask these to see which entries a call can fit."},
+    {"file", file_entry, METH_VARARGS,
+     "file(entry, answers): the entry fits no call that answers the questions otherwise."},
     {"remove", remove_entry, METH_O, "Take an entry away; whether it was there."},
     {"clear", clear_entries, METH_NOARGS, "Take all entries away."},
     {"tail", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tail)), METH_FASTCALL,
@@ -420,6 +546,8 @@ PyMemberDef dispatcher_members[] = {
 
 PyGetSetDef dispatcher_getset[] = {
     {"entries", get_entries, nullptr, "A list of the entries, in order.", nullptr},
+    {"entry_count", get_entry_count, nullptr, "How many entries there are.", nullptr},
+    {"questions", get_questions, nullptr, "What `index` was given; empty without it.", nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 

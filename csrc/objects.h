@@ -18,6 +18,7 @@ struct Entry {
   PyObject* residual;
   PyObject* info;
   unsigned long long hits;
+  unsigned long long used;  // the larger the later, among the entries of an index
 };
 
 bool is_guard_tree(PyObject* object);

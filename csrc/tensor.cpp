@@ -137,6 +137,22 @@ int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {
   return TensorSpec::kAny;
 }
 
+bool traits_of(PyObject* value, TensorTraits& traits) noexcept {
+  const c10::TensorImpl* impl = tensor_of(value);
+  if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Python) ||
+      impl->has_symbolic_sizes_strides()) {
+    return false;
+  }
+  try {
+    auto dtype = static_cast<int8_t>(c10::typeMetaToScalarType(impl->dtype()));
+    traits = {impl->key_set().raw_repr(), impl->sizes().size(), dtype, needs_grad(impl)};
+    return true;
+  } catch (...) {  // a tensor that has no sizes
+    PyErr_Clear();
+    return false;
+  }
+}
+
 void init_tensors() { set_extra_comparable(&THPDeviceType); }
 
 }  // namespace pliant

@@ -45,6 +45,17 @@ enum class Measure : uint8_t { Size, Stride, Offset, Value };
 // One of a tensor's; `kAny` if there is none, or if Python code would have to say.
 int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept;
 
+// What a tensor is, whatever its sizes.
+struct TensorTraits {
+  uint64_t dispatch_keys;
+  size_t dims;
+  int8_t dtype;
+  bool requires_grad;
+};
+
+// False if it is no tensor, or if Python code would have to say.
+bool traits_of(PyObject* value, TensorTraits& traits) noexcept;
+
 void init_tensors();
 
 }  // namespace pliant

@@ -1,6 +1,6 @@
 """Guards and calls in native code. It holds no policy: Python decides, C++ executes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Final, final
 
@@ -153,7 +153,21 @@ class Dispatcher:
     def __setattr__(self, name: str, value: Any, /) -> None: ...
     @property
     def entries(self) -> list[Entry]: ...
+    @property
+    def entry_count(self) -> int: ...
+    @property
+    def questions(self) -> tuple[tuple[int, tuple[str | int | None, ...], int, int], ...]: ...
     def install(self, entry: Entry, /) -> None: ...
+    def find(self, values: tuple[Any, ...], /) -> Entry | None: ...
+    def index(
+        self, questions: Sequence[tuple[int, tuple[str | int | None, ...], int, int]], /
+    ) -> None:
+        """Ask these of a call to see which entries it can fit: (parameter, steps to the value,
+        mode, dimension), as in `pliant.guards.index`. Removing an entry drops the index."""
+
+    def file(self, entry: Entry, answers: tuple[Any, ...], /) -> None:
+        """The entry fits no call that answers the questions of the index otherwise."""
+
     def remove(self, entry: Entry, /) -> bool: ...
     def clear(self) -> None: ...
     def tail(self, *args: Any) -> Any:

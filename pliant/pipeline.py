@@ -26,7 +26,7 @@ from pliant.capture.capture import NotCaptured, capturable, capture, refused
 from pliant.capture.inputs import Dynamic
 from pliant.capture.value import ForeignTracer
 from pliant.dynamic.choose import DynamicPolicy
-from pliant.guards import plan
+from pliant.guards import index, plan
 from pliant.parts import Parts
 from pliant.recompile import Limits
 from pliant.runtime import graphs, residual
@@ -59,9 +59,9 @@ class Compiler:
     def on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
         """No entry fits the call: compile one, or None to run the function as it is."""
         with _lock:
-            for entry in dispatcher.entries:  # another thread may have compiled it meanwhile
-                if entry.tree.check(values) is None:
-                    return entry
+            entry = dispatcher.find(values)  # another thread may have compiled it meanwhile
+            if entry is not None:
+                return entry
             if dispatcher.mode or not capturable(State.current()):
                 return None
             if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
@@ -110,15 +110,16 @@ class Compiler:
     ) -> Entry:
         """`answers`: to questions about data that nobody could answer when the code was made."""
         dynamic = Dynamic(self.policy, self.parts.history(dispatcher), answers or {})
-        about, times = announce.started(dispatcher.fn, index := len(dispatcher.entries))
+        about, times = announce.started(dispatcher.fn, number := dispatcher.entry_count)
         captured, tree = self._capture(dispatcher, values, dynamic, times)
         if tree.check(values) is not None:  # PyTorch imported something on the way
             captured, tree = self._capture(dispatcher, values, dynamic, times)
-        compiled = self._backend(captured, index)  # the graph becomes a callable
+        compiled = self._backend(captured, number)  # the graph becomes a callable
         entry = Entry(tree, compiled.residual, compiled)
         if (failed := tree.check(values)) is not None:
             raise AssertionError(f"a guard fails at once: {plan.explain(*failed)}")
         dispatcher.install(entry)
+        index.update(dispatcher, entry)
         self.limits.total += 1
         times.append(time.perf_counter())
         announce.finished(compiled.captured, about, times)

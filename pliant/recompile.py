@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -24,6 +24,10 @@ from pliant.base.values import dataclass
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
 from pliant.guards.guard import Guard, Kind
+
+MOST_REASONS: Final = 16
+"""So many entries are named when a function is compiled again: the work for one more entry must not
+grow with their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +59,11 @@ class Limits:
 
     def allow(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> bool:
         """Whether the function may be compiled for a call that no entry fits."""
-        failures = why_none_fits(dispatcher, values)
         if self.reached(dispatcher) is None:
-            if failures:
-                self._tell(dispatcher, failures)
+            if dispatcher.entry_count:
+                self._tell(dispatcher, why_none_fits(dispatcher, values, most=MOST_REASONS))
             return True
+        failures = why_none_fits(dispatcher, values)
         every = why_none_fits(dispatcher, values, every=True)
         if dispatcher not in self.extended and can_be_general(self.policy, every):
             self.extended.add(dispatcher)
@@ -70,7 +74,7 @@ class Limits:
 
     def reached(self, dispatcher: Dispatcher) -> str | None:
         """The option whose limit the function has reached."""
-        if len(dispatcher.entries) >= self.options.recompile_limit:
+        if dispatcher.entry_count >= self.options.recompile_limit:
             return "recompile_limit"
         if self.total >= self.options.accumulated_recompile_limit:
             return "accumulated_recompile_limit"
@@ -106,7 +110,7 @@ class Limits:
         events.emit(
             events.Recompiled(
                 **described(dispatcher.fn),
-                index=len(dispatcher.entries),
+                index=dispatcher.entry_count,
                 reasons=tuple(failure.event() for failure in failures),
             )
         )
@@ -118,7 +122,7 @@ class Limits:
         question, answer = list(answers.items())[-1]
         reason = events.FailedGuard(entry=0, guard=f"{question} in the data, got {answer}")
         about = described(dispatcher.fn)
-        events.emit(events.Recompiled(**about, index=len(dispatcher.entries), reasons=(reason,)))
+        events.emit(events.Recompiled(**about, index=dispatcher.entry_count, reasons=(reason,)))
         return True
 
     def forget(self) -> None:
@@ -127,14 +131,18 @@ class Limits:
 
 
 def why_none_fits(
-    dispatcher: Dispatcher, values: tuple[Any, ...], every: bool = False
+    dispatcher: Dispatcher, values: tuple[Any, ...], every: bool = False, most: int | None = None
 ) -> list[Failure]:
     """For each entry, oldest first, why it does not fit the call: its first guard that fails, or
-    every one."""
+    every one. `most`: of so many entries, those that were used last."""
     found: list[Failure] = []
-    for entry in sorted(dispatcher.entries, key=lambda entry: entry.info.index):
-        failed = entry.tree.failures(values)
-        found += [Failure(entry.info.index, *pair) for pair in failed[: None if every else 1]]
+    for entry in sorted(dispatcher.entries[:most], key=lambda entry: entry.info.index):
+        if every:
+            failed = entry.tree.failures(values)
+        else:
+            first = entry.tree.check(values)
+            failed = [] if first is None else [first]
+        found += [Failure(entry.info.index, *pair) for pair in failed]
     return found
 
 

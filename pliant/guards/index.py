@@ -1,0 +1,159 @@
+"""Which of many entries a call can fit: what tells them apart, chosen among their guards.
+
+The one idea: a guard that demands a certain value of something cheap to look at (a number, a size,
+a class) is an answer to a question that can be asked of a call before any entry is tried. Entries
+are filed by what they answer to a few such questions, and a call is compared with those alone that
+answer as it does. All others would fail that very guard, so the entry that is found is the one that
+trying all of them in order finds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pliant._native import Dispatcher, Entry
+from pliant.guards.guard import Guard, Kind, TensorSpec
+from pliant.guards.source import DictItem, InstanceDict, Local, SeqItem, Source
+
+FEWEST: Final = 8
+"""Fewer entries than this are tried one after the other."""
+MOST_QUESTIONS: Final = 3
+LONGEST_WAY: Final = 6
+
+Question = tuple[int, tuple[str | int | None, ...], int, int]
+"""Parameter, steps from it, mode, dimension: as `csrc/index.h` has them."""
+
+EQUAL, IS, TYPE, LENGTH, TENSOR, SIZE = range(6)
+_CONSTANTS: Final = (int, bool, float, str, bytes, type(None))
+
+
+def update(dispatcher: Dispatcher, new: Entry) -> None:
+    """A new entry was installed: file it, or choose new questions each time there are twice as
+    many entries."""
+    count = dispatcher.entry_count
+    if count < FEWEST:
+        return
+    if count & (count - 1) == 0:
+        _choose(dispatcher)
+    elif dispatcher.questions:
+        _file(dispatcher, new, demands(new.info.captured.guards))
+
+
+def _choose(dispatcher: Dispatcher) -> None:
+    entries = dispatcher.entries
+    tables = [demands(entry.info.captured.guards) for entry in entries]
+    questions = chosen(tables)
+    dispatcher.index(questions)
+    if questions:
+        for entry, table in zip(entries, tables, strict=True):
+            _file(dispatcher, entry, table)
+
+
+def _file(dispatcher: Dispatcher, entry: Entry, table: dict[Question, Any]) -> None:
+    questions = dispatcher.questions
+    if all(question in table for question in questions):
+        dispatcher.file(entry, tuple([table[question] for question in questions]))
+
+
+def demands(guards: Sequence[Guard]) -> dict[Question, Any]:
+    """The questions that these guards answer, with what they demand."""
+    table: dict[Question, Any] = {}
+    for guard in guards:
+        answer = _ANSWERS.get(guard.kind)
+        if answer is not None and guard.source is not None:
+            way = _way(guard.source)
+            if way is not None:
+                for mode, dim, expected in answer(guard.expected):
+                    table.setdefault((*way, mode, dim), expected)
+    return table
+
+
+def _way(source: Source) -> tuple[int, tuple[str | int | None, ...]] | None:
+    """A parameter and the steps from it; None for values that are found in other ways."""
+    steps: list[str | int | None] = []
+    while not isinstance(source, Local):
+        step = _STEPS.get(type(source), lambda source: ())(source)
+        if step == () or source.parent is None or len(steps) == LONGEST_WAY:
+            return None
+        steps.append(step)
+        source = source.parent
+    return source.index, tuple(reversed(steps))
+
+
+_STEPS: Final[dict[type[Source], Callable[[Any], Any]]] = {
+    InstanceDict: lambda source: None,
+    DictItem: lambda source: source.key if type(source.key) is str else (),
+    SeqItem: lambda source: source.index,
+}
+
+
+def _of_constant(expected: Any) -> list[tuple[int, int, Any]]:
+    return [(EQUAL, 0, expected)] if type(expected) in _CONSTANTS else []
+
+
+def _of_tensor(spec: TensorSpec) -> list[tuple[int, int, Any]]:
+    sizes = [(SIZE, dim, size) for dim, size in enumerate(spec.sizes) if size is not None]
+    return [(TENSOR, 0, spec), *sizes]
+
+
+_ANSWERS: Final[dict[Kind, Callable[[Any], list[tuple[int, int, Any]]]]] = {
+    Kind.EQUALS: _of_constant,
+    Kind.IS: lambda expected: [(IS, 0, expected)],
+    Kind.TYPE: lambda expected: [(TYPE, 0, expected)],
+    Kind.LENGTH: lambda expected: [(LENGTH, 0, expected)],
+    Kind.TENSOR: _of_tensor,
+}
+
+
+def _mark(mode: int, expected: Any) -> Any:
+    """Equal for answers that the native index can't tell apart, or takes for equal."""
+    if mode in (IS, TYPE):
+        return id(expected)
+    if mode == TENSOR:
+        return (expected.dtype, len(expected.sizes), expected.requires_grad, expected.dispatch_keys)
+    return expected
+
+
+def chosen(tables: Sequence[dict[Question, Any]]) -> list[Question]:
+    """Up to `MOST_QUESTIONS` that split the entries best, one by one, as long as each of them
+    makes the number of entries to try a good deal smaller."""
+    answered = Counter(question for table in tables for question in table)
+    marks: dict[Question, list[Any]] = {}
+    for question, count in answered.items():
+        if count * 2 > len(tables):
+            found = [_mark(question[2], t[question]) if question in t else _NONE for t in tables]
+            if len({mark for mark in found if mark is not _NONE}) > 1:
+                marks[question] = found
+    questions: list[Question] = []
+    keys: list[Any] = [()] * len(tables)
+    tried = float(len(tables))
+    while marks and len(questions) < MOST_QUESTIONS:
+        after = {question: _joined(keys, found) for question, found in marks.items()}
+        best = min(after, key=lambda question: _tried(after[question]))
+        if _tried(after[best]) > 0.75 * tried:
+            break
+        questions.append(best)
+        keys, tried = after[best], _tried(after[best])
+        del marks[best]
+    return questions
+
+
+_NONE: Final = object()
+
+
+def _joined(keys: Sequence[Any], marks: Sequence[Any]) -> list[Any]:
+    """Longer keys; None for entries that don't answer every question."""
+    return [
+        None if key is None or mark is _NONE else (*key, mark)
+        for key, mark in zip(keys, marks, strict=True)
+    ]
+
+
+def _tried(keys: Sequence[Any]) -> float:
+    """How many entries a call that fits one has to try, on average."""
+    counts = Counter(keys)
+    always = counts.pop(None, 0)
+    alike = sum([count * count for count in counts.values()])
+    return always + alike / max(len(keys), 1)
