@@ -54,6 +54,11 @@ BREAKS: dict[str, Cause] = {
     "tensor-method": Cause("This method does more than compute a tensor.", _REPLACE),
     "tensor-attribute": Cause("This attribute of a tensor is not known during capture.", _REPLACE),
     "unsupported": Cause("Capture does not know this operation.", _REPLACE),
+    "cached-function": Cause(
+        "A function under functools.cache or lru_cache keeps what it returned for the very objects "
+        "that it was given, and here only Python knows these, or which results it keeps.",
+        "Call the function outside, or without its cache: `function.__wrapped__(...)`.",
+    ),
     "unsupported-function": Cause(
         "It is implemented in C, so it can't be followed, and capture has no knowledge of it.",
         "Use a PyTorch or plain Python equivalent, or keep it outside.",

@@ -188,7 +188,7 @@ class Emitter:
     def slot(self, source: Source) -> str:
         """The parameter that brings the object at `source`."""
         if isinstance(source, Fixed):
-            return self.constant(source.value)
+            return self._very_object(source.value)
         if isinstance(source, Drawn):
             if source not in self.drawn:
                 self.drawn[source] = self.fresh(f"drawn_{source.what}")
@@ -226,6 +226,13 @@ class Emitter:
             return f"({inner},)" if len(real) == 1 else f"({inner})"
         if id(real) in self.stand_ins:
             return self.expression(self.stand_ins[id(real)])
+        return self._named(real)
+
+    def _very_object(self, real: Any) -> str:
+        """A constant that is this very object, where equal ones could be told apart."""
+        return self._named(real) if type(real) is tuple else self.constant(real)
+
+    def _named(self, real: Any) -> str:
         if id(real) not in self._constants:
             self._constants[id(real)] = self._name_constant(real)
         return self._constants[id(real)]

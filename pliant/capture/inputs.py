@@ -6,6 +6,7 @@ products of sizes, and the guards say so. So a tensor has as few symbols as it h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ class Dynamic:
     policy: DynamicPolicy = field(default_factory=DynamicPolicy)
     history: History = field(default_factory=History)
     answers: Mapping[str, bool] = field(default_factory=dict)
+    # calls of functions that keep their results, which captures have made, by function and key
+    calls_made: Counter[Any] = field(default_factory=Counter)
 
 
 class Inputs:
@@ -65,6 +68,7 @@ class Inputs:
         self.policy = dynamic.policy
         self.history = dynamic.history
         self.carried = Carried(dynamic.policy)
+        self.calls_made, self.calls_replayed = dynamic.calls_made, Counter[Any]()
         # By list (or other container) and number of dimensions: the dimensions that vary.
         self.varying: dict[tuple[Source, int], set[int]] = {}
 

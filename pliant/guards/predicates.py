@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from pliant.base import caches
 from pliant.base.values import dataclass
 
 PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None)})
@@ -95,6 +96,35 @@ class GivesSame:
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{name}={arg!r}" for name, arg in self.kwargs.items())]
         return f"(lambda f: f({', '.join(given)}) is {self.expected!r})"
+
+
+class Remembers:
+    """Of a function that keeps its results: under this key it has this very object. Asking leaves
+    no trace in its cache."""
+
+    __slots__ = ("expected", "key", "last")
+
+    def __init__(self, cached: Any, key: Any, expected: Any) -> None:
+        self.key = key
+        self.expected = expected
+        # What the dictionary held when it was last looked at closely, and the misses so far. While
+        # both are the same, nothing was forgotten or replaced.
+        self.last = caches.held_under(cached, key), cached.cache_info().misses
+
+    def __call__(self, cached: Any) -> bool:
+        held = caches.held_under(cached, self.key)
+        if type(held).__name__ != caches.LINK:
+            return held is self.expected
+        now = held, cached.cache_info().misses
+        if now[0] is self.last[0] and now[1] == self.last[1]:
+            return True
+        if caches.remembered(cached, self.key) is not self.expected:
+            return False
+        self.last = now
+        return True
+
+    def __repr__(self) -> str:
+        return f"(lambda f: remembered(f, {self.key!r}) is {self.expected!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,9 +154,12 @@ class Cached:
     from_ten = functools.partialmethod(difference, 10)
 
 
+CACHED = Cached()
+
+
 @program
 def cached_functions(x):
-    c = Cached()
+    c = CACHED
     return x * doubled(3), x * c.next(3), c.eight + c.eight, c.from_ten(3)
 
 

@@ -79,11 +79,15 @@ def test_cached_function_sees_earlier_writes():
     def entry(name):
         return table[name]
 
-    def program(x):
-        table["a"] = 4
+    def program(x, value):
+        table["a"] = value
         return x * entry("a")
 
-    assert torch.equal(pliant.compile(program, fullgraph=True)(X), X * 4)
+    compiled = pliant.compile(program)
+    assert torch.equal(compiled(X, 4), X * 4)
+    assert torch.equal(compiled(X, 5), X * 4)
+    entry.cache_clear()
+    assert torch.equal(compiled(X, 5), X * 5)
 
 
 def test_cached_function_of_sizes_stays_dynamic():

@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import collections
 import functools
-import inspect
 import operator
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from pliant.capture.library.classes import class_of, is_callable, real_object
+from pliant.capture.library.classes import class_of, is_callable
 from pliant.capture.library.numbers import index_of
 from pliant.capture.model import (
     BINARY,
     CALL,
     COMPARE,
-    DESCRIPTORS,
-    GET,
     INPLACE,
     UNARY,
     advance,
@@ -48,30 +43,23 @@ from pliant.capture.model import (
     truth,
     unary,
 )
-from pliant.capture.native import FUNCTIONS, METHODS, function, method
-from pliant.capture.trace import Trace, written_objects
-from pliant.capture.value import FALSE, NONE, Break, Const, Unread, Value, boolean
+from pliant.capture.native import METHODS, function, method
+from pliant.capture.trace import Trace
+from pliant.capture.value import FALSE, NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import (
     Mapping,
-    instance_dict,
     key_of,
     plain_list,
     plain_tuple,
 )
 from pliant.capture.values.functions import BoundMethod, Function, Partial
-from pliant.capture.values.known import known_object
-from pliant.capture.values.made import STAND_INS, stand_in
-from pliant.capture.values.number import Number, has_number
-from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import MISSING, Kind
-from pliant.guards.predicates import GivesSame, is_empty_cell
-from pliant.guards.source import Attr, Fixed, Source
+from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
     from pliant.capture.emit import Emitter
 
-CACHED = functools._lru_cache_wrapper
 KEY_WRAPPER: type = type(functools.cmp_to_key(lambda left, right: 0))
 
 
@@ -436,169 +424,6 @@ def _compare_keys(symbol: str) -> Callable[..., Value]:
 
 for _symbol, _entry in COMPARE.items():
     METHODS[KEY_WRAPPER, _entry[0]] = _compare_keys(_symbol)
-
-
-class CachedFunction(Value):
-    """A function under `lru_cache`. One made during the capture knows what it has returned so far.
-
-    One from outside is called if all arguments are known: what it returns is remembered in the real
-    cache, as it would be in eager, and the guard is that the cache still says so. Otherwise it is
-    followed: what it returned before it returns again.
-    """
-
-    __slots__ = ("attributes", "function", "hits", "misses", "options", "real", "results")
-
-    def __init__(self, function: Value, options: list[Value]) -> None:
-        super().__init__()
-        self.function = function
-        self.options = options  # maxsize, typed, the class of cache_info()
-        self.real: Any = None
-        self.results: dict[Any, Value] = {}
-        self.hits = self.misses = 0
-        self.attributes: Mapping | None = None
-
-    def python_type(self) -> type:
-        return CACHED
-
-    def children(self) -> list[Value]:
-        extra = [] if self.attributes is None else self.attributes.contents()
-        return [self.function, *self.options, *extra]
-
-    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
-        return instance_dict(trace, self).get(trace, name)
-
-    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
-        instance_dict(trace, self).store(trace, name, value)
-
-    def rebuild(self, emit: Emitter) -> str:
-        parts = ", ".join(emit.expression(value) for value in (self.function, *self.options))
-        return f"{emit.constant(CACHED)}({parts})"
-
-
-def _stand_in_cached(trace: Trace, value: CachedFunction) -> Any:
-    return functools.lru_cache(stand_in(trace, value.function))
-
-
-STAND_INS[CachedFunction] = _stand_in_cached
-
-
-@function(CACHED)
-def make_cached(trace: Trace, target: Value, *options: Value) -> Value:
-    return CachedFunction(target, list(options))
-
-
-def call_cached(
-    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value], direct: bool
-) -> Value:
-    if target.real in FUNCTIONS:
-        return FUNCTIONS[target.real](trace, *args, **kwargs)
-    if target.real is not None:
-        remembered = _remembered(trace, target, args, kwargs)
-        return remembered or call(trace, target.function, args, kwargs, direct)
-    given = plain_tuple([*args, *map(Const, kwargs), *kwargs.values()])
-    key = key_of(trace, given), len(kwargs)
-    if key not in target.results:
-        target.results[key] = call(trace, target.function, args, kwargs)
-        target.misses += 1
-    else:
-        target.hits += 1
-    return target.results[key]
-
-
-def _remembered(
-    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
-) -> Value | None:
-    """What the real cache gives, where it can be asked: it must not see a world in which the
-    program's writes are still to be replayed, nor make a constant of a symbolic number."""
-    if target.source is None or _sees_a_write(trace, target.real, set()):
-        return None
-    given = [trace.read(arg) for arg in (*args, *kwargs.values())]
-    if any(isinstance(arg, Number) or has_number(arg) for arg in given):
-        return None
-    try:
-        real_args = tuple([_cache_key(trace, arg) for arg in args])
-        real_kwargs = {name: _cache_key(trace, arg) for name, arg in kwargs.items()}
-        found = target.real(*real_args, **real_kwargs)
-    except Exception:  # the cache keeps no exceptions: they are met by following
-        return None
-    trace.guard(Kind.PREDICATE, target.source, GivesSame(real_args, real_kwargs, found))
-    return trace.wrap_pinned(found)
-
-
-def _cache_key(trace: Trace, arg: Value) -> Any:
-    """An argument as the cache knows it: constants by value, instances by identity."""
-    known = trace.read(arg)
-    by_identity = trace.lookup(known.python_type(), "__hash__") is object.__hash__
-    if isinstance(known, Instance) and by_identity:
-        return real_object(trace, known)
-    return known_object(known, trace)
-
-
-def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
-    """Whether a function names an object with a write to be replayed, itself or through the
-    functions it names."""
-    function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    if code is None or code in seen or not (trace.effects or trace.writes_tensors):
-        return False
-    seen.add(code)
-    written = {id(real) for real in written_objects(trace)}
-    cells = function.__closure__ or ()
-    named = [*cells, function.__globals__]
-    named += [cell.cell_contents for cell in cells if not is_empty_cell(cell)]
-    named += [function.__globals__[name] for name in code.co_names if name in function.__globals__]
-    if any(id(real) in written for real in named):
-        return True
-    if trace.writes_tensors and any(isinstance(real, torch.Tensor) for real in named):
-        return True
-    return any(_sees_a_write(trace, real, seen) for real in named if isinstance(real, FOLLOWABLE))
-
-
-FOLLOWABLE = (types.FunctionType, CACHED)
-
-
-@method(CACHED, "cache_info")
-def cache_info(trace: Trace, target: CachedFunction) -> Value:
-    if target.real is not None:
-        raise Break("unsupported-method", "cache_info() of a function from outside")
-    counts = [Const(target.hits), Const(target.misses), target.options[0]]
-    return call(trace, target.options[2], [*counts, Const(len(target.results))])
-
-
-@method(CACHED, "cache_clear")
-def cache_clear(trace: Trace, target: CachedFunction) -> Value:
-    if target.real is not None:
-        raise Break("unsupported-method", "cache_clear() of a function from outside")
-    trace.changes += 1
-    target.results.clear()
-    target.hits = target.misses = 0
-    return NONE
-
-
-CALL[CachedFunction] = call_cached
-GET[CachedFunction] = lambda trace, obj, name: (
-    instance_dict(trace, obj) if name == "__dict__" else None
-)
-
-
-def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
-    if not isinstance(source, Fixed):
-        trace.guard(Kind.TYPE, source, CACHED)
-    if "__wrapped__" not in vars(real):
-        return Opaque(real, source)
-    made = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])
-    made.real, made.source = real, source
-    return made
-
-
-BUILDERS[CACHED] = cached_from_outside
-
-
-def _bind_cached(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
-    return BoundMethod(trace.class_value(cls, name), obj)
-
-
-DESCRIPTORS[CACHED] = _bind_cached
 
 
 @function(functools.cached_property.__get__)

@@ -1,0 +1,273 @@
+"""Functions under `functools.cache` and `lru_cache`: their bodies run, and their caches count and
+forget, as in eager."""
+
+import copy
+import functools
+import gc
+
+import pytest
+import torch
+
+import pliant
+from pliant.base import caches
+
+X = torch.arange(4.0)
+Y = torch.ones(4)
+
+
+class Cached:
+    """A cached function with everything that can be seen of it."""
+
+    def __init__(self, maxsize=None, typed=False, body=None):
+        self.calls = []
+        self.body = body or (lambda *args, **kwargs: (torch.ones(4), args))
+
+        @functools.lru_cache(maxsize=maxsize, typed=typed)
+        def function(*args, **kwargs):
+            self.calls.append(1)
+            return self.body(*args, **kwargs)
+
+        self.function = function
+
+    def seen(self):
+        return len(self.calls), tuple(self.function.cache_info())
+
+
+def compare(make, program, *calls, **settings):
+    """What is seen after each call, compiled and in eager, and how results are shared."""
+    found = []
+    for wrap in (lambda f: f, lambda f: pliant.compile(f, **settings)):
+        cached = make()
+        run = wrap(functools.partial(program, cached.function))
+        seen, results = [], []
+        for args in calls:
+            try:
+                results.append(run(*args))
+            except Exception as error:
+                results.append(type(error))
+            seen.append(cached.seen())
+        shared = [[a is b for a in results] for b in results]
+        found.append((seen, shared))
+    assert found[0] == found[1]
+
+
+def asks_tensor(f, x):
+    return f(x)
+
+
+def asks_twice(f, x):
+    y = x + 1
+    return f(x), f(y)[0] + f(y)[0] + f(x)[0]
+
+
+def asks_by_name(f, x):
+    return f(x=x)[0] + x, f(1, x=x)
+
+
+def asks_constant(f, x):
+    return f(3)
+
+
+def asks_constants(f, x):
+    return x + f(1)[0] + f(2)[0] + f(1)[0] + f("a", n=2)[0], f(2)
+
+
+def asks_many(f, x):
+    for n in (1, 2, 3, 1, 2, 4, 1):
+        x = x + f(n)[0]
+    return x
+
+
+def asks_equal_numbers(f, x):
+    return [x + f(n)[0] for n in (1, 1.0, True, "1", (1,))] + [f(1, 2), f(1.0, 2)]
+
+
+def asks_lists(f, x):
+    return f([1])
+
+
+PROGRAMS = [value for name, value in list(globals().items()) if name.startswith("asks_")]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__[5:])
+@pytest.mark.parametrize("maxsize", [None, 128, 2, 1, 0])
+@pytest.mark.parametrize("typed", [False, True])
+def test_as_eager(program, maxsize, typed):
+    calls = [(X,), (X,), (Y,), (X,), (X.clone(),)]
+    compare(lambda: Cached(maxsize, typed), program, *calls)
+
+
+def test_whole_graphs_of_known_arguments():
+    compare(Cached, asks_constants, (X,), (X,), (X,), fullgraph=True)
+    compare(lambda: Cached(8), asks_constants, (X,), (X,), (X,), fullgraph=True)
+    assert pliant.counters["compilations"] == 2
+
+
+@pytest.mark.parametrize("maxsize", [None, 4])
+def test_from_outside(maxsize):
+    """Results that were there before, that are cleared, and that are forgotten."""
+    for wrap in (lambda f: f, pliant.compile):
+        cached = Cached(maxsize)
+        before = cached.function(3)
+        run = wrap(lambda x, f=cached.function: (x + 1, f(3)))
+        assert run(X)[1] is before and run(X)[1] is before
+        assert cached.seen()[1][:2] == (2, 1)
+        cached.function.cache_clear()
+        after = run(X)[1]
+        assert after is not before and run(X)[1] is after
+        assert cached.seen() == (2, (1, 1, maxsize, 1))
+        if maxsize is not None:
+            for n in range(10, 10 + maxsize):
+                cached.function(n)
+            assert run(X)[1] is not after
+            assert cached.seen()[1][:2] == (1, 2 + maxsize)
+
+
+def test_a_link_of_the_cache_that_is_used_again():
+    """With room for one, the same slot holds one result after the other."""
+    cached = Cached(1)
+    run = pliant.compile(lambda x: (x + 1, cached.function(3)))
+    results = []
+    for _ in range(4):
+        results.append(run(X)[1])
+        cached.function(4)
+    assert len(set(map(id, results))) == 4 and cached.seen()[1][1] == 8
+
+
+def test_a_cached_tensor_is_the_same_object():
+    @functools.cache
+    def table(n):
+        return torch.zeros(n)
+
+    def program(x):
+        table(x.shape[0]).add_(1)
+        return table(x.shape[0])
+
+    compiled = pliant.compile(program, dynamic=True)
+    for _ in range(3):
+        assert compiled(X) is table(4)
+        compiled(torch.ones(7))
+    assert torch.equal(table(4), torch.full((4,), 3.0))
+    assert table.cache_info().misses == 2
+
+
+def test_numbers_that_are_symbols():
+    for wrap in (lambda f: f, functools.partial(pliant.compile, dynamic=True, fullgraph=True)):
+        pliant.counters.reset()
+        half = functools.lru_cache(4)(lambda n: n // 2)
+        run = wrap(lambda x, half=half: x * half(x.shape[0]))
+        for size in (4, 6, 4, 10, 12, 14, 16, 4):
+            assert torch.equal(run(torch.ones(size)), torch.full((size,), size // 2.0))
+        assert half.cache_info() == (1, 7, 4, 4)
+    assert pliant.counters["compilations"] == 1
+
+
+FACTOR = 2
+
+
+def test_what_a_body_reads_is_read_once(monkeypatch):
+    for wrap in (lambda f: f, functools.partial(pliant.compile, dynamic=True)):
+        monkeypatch.setitem(globals(), "FACTOR", 2)
+        scaled = functools.cache(lambda n: n * FACTOR)
+        run = wrap(lambda x, scaled=scaled: x + scaled(x.shape[0]))
+        assert torch.equal(run(X), X + 8)
+        monkeypatch.setitem(globals(), "FACTOR", 3)
+        assert torch.equal(run(X), X + 8)
+        assert torch.equal(run(torch.zeros(5)), torch.full((5,), 15.0))
+
+
+def test_a_body_that_fails():
+    def body(n):
+        raise ValueError(n)
+
+    def program(f, x):
+        try:
+            return f(3)
+        except ValueError:
+            return x + 1
+
+    for wrap in (lambda f: f, pliant.compile):
+        cached = Cached(body=body)
+        run = wrap(functools.partial(program, cached.function))
+        run(X)
+        before = len(cached.calls)
+        for _ in range(3):
+            assert torch.equal(run(X), X + 1)
+        assert len(cached.calls) == before + 3
+
+
+class Thing:
+    def __init__(self):
+        self.calls = 0
+
+    @functools.lru_cache  # noqa: B019
+    def method(self, n):
+        self.calls += 1
+        return [n]
+
+    @functools.cache  # noqa: B019
+    def of_tensor(self, x):
+        self.calls += 1
+        return x + 1
+
+
+def test_methods():
+    def program(thing, x):
+        return thing.method(3), thing.of_tensor(x), x + thing.method(3)[0]
+
+    seen = []
+    for wrap in (lambda f: f, pliant.compile):
+        Thing.method.cache_clear(), Thing.of_tensor.cache_clear()
+        thing, other = Thing(), Thing()
+        run = wrap(program)
+        first = run(thing, X)
+        again = run(thing, X)
+        assert first[0] is again[0] and first[1] is again[1]
+        assert run(other, X)[0] is not first[0]
+        infos = Thing.method.cache_info(), Thing.of_tensor.cache_info()
+        seen.append((thing.calls, other.calls, infos))
+    assert seen[0] == seen[1]
+
+
+def test_made_inside():
+    def program(x, maxsize, typed):
+        calls = []
+
+        @functools.lru_cache(maxsize=maxsize, typed=typed)
+        def f(*args):
+            calls.append(args)
+            return x + len(calls)
+
+        results = [f(n) for n in (1, 1.0, True, 2, 3, 1, 2)] + [f(x), f(x), f(1, 2), f(1.0, 2)]
+        return results, len(calls), tuple(f.cache_info())
+
+    for maxsize in (None, 128, 2, 1, 0):
+        for typed in (False, True):
+            compiled = pliant.compile(program, fullgraph=True)
+            expected, got = program(X, maxsize, typed), compiled(X, maxsize, typed)
+            assert got[1:] == expected[1:]
+            assert all(map(torch.equal, got[0], expected[0]))
+
+
+def test_made_inside_and_used_outside():
+    def program(x):
+        f = functools.cache(lambda n: torch.ones(n))
+        y = f(3)
+        return f, y
+
+    for run in (program, pliant.compile(program)):
+        f, y = run(X)
+        assert f(3) is y and f.cache_info()[:2] == (1, 1)
+
+
+def test_nothing_is_kept_alive():
+    cached = functools.lru_cache(4)(lambda n: [n])
+    assert caches.is_known(cached)
+    cached(1), cached(2)
+    assert caches.remembered(cached, 1) is cached(1)
+    assert caches.remembered(cached, 5) is caches.MISSING
+    count = len(caches._parts)
+    del cached
+    gc.collect()
+    assert len(caches._parts) < count
+    assert copy.copy(functools.cache(len)).cache_info().misses == 0
