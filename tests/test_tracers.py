@@ -1,6 +1,5 @@
 """Compiled code under other tracers and compilers: the original runs, and nothing is kept of it."""
 
-import io
 import subprocess
 import sys
 
@@ -153,16 +152,6 @@ def test_export(compiled):
     assert "relu" in program.graph_module.code
     assert events.counters["compilations"] == events.counters["fallbacks"] == 0
     assert torch.equal(program.module()(LONGER), module(LONGER))
-
-
-@pytest.mark.models
-@pytest.mark.filterwarnings("ignore")
-def test_onnx_export(compiled):
-    module = compiled if isinstance(compiled, nn.Module) else Around(compiled)
-    buffer = io.BytesIO()
-    torch.onnx.export(module, (X,), buffer, dynamo=False)
-    assert b"Relu" in buffer.getvalue()
-    is_compiled_afterwards(compiled)
 
 
 def test_fake_tensors(compiled):
