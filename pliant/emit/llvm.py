@@ -40,6 +40,10 @@ CHUNK: Final = 64
 DEPTH: Final = 2
 """A sum of floats is one of sums of (depth) sums of so many numbers in each lane: the error grows
 with the longest chain of additions."""
+COLUMN: Final = 16
+COLUMN_DEPTH: Final = 4
+"""The same where the lanes are not summed up at the end, as for the columns of a matrix: they don't
+make chains shorter. If the size is known, this is the order of eager PyTorch."""
 
 SYMBOL: Final = "kernel"
 """The name of the function: the same for all, so that equal kernels have equal text."""
@@ -230,7 +234,8 @@ class Writer:
         access.start(self, loop)
         lanes = self.plan.get(loop, 1)
         sums = []
-        if loop.kind is Kind.REDUCTION and (loop.extent.value or math.inf) > CHUNK * lanes:
+        chunk = _levels(loop, lanes)[0]
+        if loop.kind is Kind.REDUCTION and (loop.extent.value or math.inf) > chunk * lanes:
             here = [v for v in loop.body if isinstance(v, Value)]
             sums = [v for v in here if v.op is Op.SUM and v.type in FLOAT]
         if lanes == 1:
@@ -239,9 +244,10 @@ class Writer:
         in_lanes = (high - low) & -lanes
         middle = low + self.code.intrinsic("smax", in_lanes, 0)
         self.in_pairs = pairs.in_pairs(loop)
-        with self.vector(loop.var, lanes):
+        ordered = _ordered(loop, lanes)
+        with self.vector(loop.var, lanes), self._folded(ordered, lanes):
             self._sums(loop, low, middle, lanes, sums)
-        if self.target.masks:
+        if self.target.masks and not ordered:
             with self.vector(loop.var, lanes, high):
                 self.count(middle, high, lanes, lambda at: self.iteration(loop, at))
         else:
@@ -251,20 +257,24 @@ class Writer:
     def _sums(self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value]) -> None:
         """The loop; if there are sums of floats, in pieces, of which the first is the sum to which
         the others are added: a row whose size is not known may be a short one."""
-        if sums and loop.extent.value is None and loop is self.outermost:
-            first = self.code.intrinsic("smin", low + CHUNK * lanes, high)
-            self._pieces(loop, low, first, lanes, [])
+        chunk, depth = _levels(loop, lanes)
+        if loop.extent.value is not None:  # without levels that it doesn't fill
+            while depth > 1 and chunk**depth * lanes >= loop.extent.value:
+                depth -= 1
+        elif sums and loop is self.outermost:
+            first = self.code.intrinsic("smin", low + chunk * lanes, high)
+            self._pieces(loop, low, first, lanes, [], 0)
             low = first
-        self._pieces(loop, low, high, lanes, sums)
+        self._pieces(loop, low, high, lanes, sums, depth)
 
     def _pieces(
-        self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value], depth: int = DEPTH
+        self, loop: Loop, low: Reg, high: Reg, lanes: int, sums: list[Value], depth: int
     ) -> None:
         """The loop; if there are sums of floats, in pieces of pieces with a sum each."""
         if not sums or depth == 0:
             self.count(low, high, lanes, lambda at: self.iteration(loop, at))
             return
-        size = CHUNK**depth * lanes
+        size = _levels(loop, lanes)[0] ** depth * lanes
 
         def piece(at: Reg) -> None:
             end = self.code.intrinsic("smin", at + size, high)
@@ -276,6 +286,17 @@ class Writer:
                 self.states[value] = reduce.join(self.code, value, state, self.states[value])
 
         self.count(low, high, size, piece)
+
+    @contextmanager
+    def _folded(self, ordered: list[Value], lanes: int) -> Iterator[None]:
+        """Reductions in eager's order: their lanes are folded before the rest of the loop runs."""
+        before = {value: self.states[value] for value in ordered}
+        for value in ordered:
+            self.states[value] = reduce.initial(self.code, value, lanes)
+        yield
+        for value, state in before.items():
+            folded = reduce.fold_in_eager_order(self.code, value, self.states[value])
+            self.states[value] = reduce.join(self.code, value, state, folded)
 
     def _one_by_one(self, loop: Loop, low: Reg, high: Reg) -> None:
         """Without lanes; reductions over them continue in the first lane."""
@@ -381,6 +402,16 @@ class Writer:
         self.states[to] = (self.code.spread(self.regs[new], self.lanes),)
 
 
+def _levels(loop: Loop, lanes: int) -> tuple[int, int]:
+    """How many numbers a sum is split into sums of, and how often."""
+    if lanes > 1:
+        return CHUNK, DEPTH
+    if loop.extent.value is None:
+        return COLUMN, COLUMN_DEPTH
+    bits = (loop.extent.value - 1).bit_length()
+    return max(COLUMN, 1 << bits // COLUMN_DEPTH), COLUMN_DEPTH - 1
+
+
 def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
     """The variables of the outer loops in the row after that: divisions take longer than a short
     row."""
@@ -396,14 +427,23 @@ def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[
 
 def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[Value, int]:
     """The reductions over the loop, and how many lanes their states have."""
-    lanes = plan.get(loop, lanes)
+    around, lanes = lanes, plan.get(loop, lanes)
+    ordered = _ordered(loop, lanes) if loop in plan else []
     found: dict[Value, int] = {}
     for item in loop.body:
         if isinstance(item, Value):
-            found |= {item: lanes} if item.op in REDUCTIONS else {}
+            found |= {item: around if item in ordered else lanes} if item.op in REDUCTIONS else {}
         elif item.kind is Kind.REDUCTION:
             found |= _accumulators(item, lanes, plan)
     return found
+
+
+def _ordered(loop: Loop, lanes: int) -> list[Value]:
+    """The reductions of a loop in lanes that are computed in eager's order."""
+    if loop.kind is not Kind.REDUCTION:
+        return []
+    here = [v for v in loop.body if isinstance(v, Value) and reduce.in_eager_order(v)]
+    return [v for v in here if reduce.lanes_in_eager(v.type) == lanes]
 
 
 def _bitcast(writer: Writer, value: Value) -> None:

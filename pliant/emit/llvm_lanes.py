@@ -13,6 +13,7 @@ from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.emit.llvm_pairs import in_pairs
+from pliant.emit.llvm_reduce import in_eager_order, lanes_in_eager
 from pliant.loop.collapse import stride
 from pliant.loop.ir import (
     MEMORY,
@@ -82,7 +83,15 @@ def _can(loop: Loop) -> bool:
         return False
     if any(_shares(value, loop.var) for value in values(loop.body)):
         return False
-    return _worth_it(loop)
+    return _worth_it(loop) and not _one_after_the_other(loop)
+
+
+def _one_after_the_other(loop: Loop) -> bool:
+    """A product of elements that are apart, which eager PyTorch computes in their order."""
+    if loop.kind is not Kind.REDUCTION or not any(map(in_eager_order, values(loop.body))):
+        return False
+    read = [v for v in values(loop.body) if v.op is Op.LOAD and v.index is not None]
+    return any(stride(v.index, loop.var) not in (ONE, ZERO) for v in read if v.index is not None)
 
 
 def _shares(value: Value, var: Expr) -> bool:
@@ -130,6 +139,9 @@ def _lanes(loop: Loop, target: Target) -> int:
     has reductions: over lanes, if it is short, because each addition waits for the one before it;
     over rows, because a row should be read in long pieces, as long as there are registers."""
     body = list(values(loop.body))
+    ordered = [v for v in body if in_eager_order(v)]
+    if ordered and loop.kind is Kind.REDUCTION:
+        return min([lanes_in_eager(v.type) for v in ordered])
     differ = _differing(loop, body)
     widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}
     width = 4 if 4 in widths else max(widths, default=1)

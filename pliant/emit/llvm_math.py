@@ -232,10 +232,11 @@ def exp(code: Code, x: Reg) -> Reg:
 
 
 def exp_normal(code: Code, x: Reg) -> Reg:
-    """exp(x) where neither x is out of range nor the result subnormal: some steps less. Near the
-    upper end of the range it may be infinite already."""
+    """exp(x) where neither x is out of range nor the result subnormal: some steps less. It is half
+    of the result that is scaled, because the largest results need a power of two that is not a
+    finite number."""
     p, n = exp_reduced(code, x)
-    return p * power_of_two(code, n, FORMATS[x.type])
+    return (p + p) * power_of_two(code, n - 1, FORMATS[x.type])
 
 
 def exp2(code: Code, x: Reg) -> Reg:
@@ -247,14 +248,16 @@ def exp2(code: Code, x: Reg) -> Reg:
 
 
 def expm1(code: Code, x: Reg) -> Reg:
-    """2**n * (exp(r) - 1) + (2**n - 1), with half of 2**n, which doesn't overflow."""
+    """2**n * (exp(r) - 1) + (2**n - 1), with half of 2**n, which doesn't overflow. Half of the
+    smallest numbers is 0, so that these are returned as they are."""
     f = FORMATS[x.type]
     clamped = clamp(code, x, f.expm1_low, f.exp_range[1])
     n, as_int = nearest(code, clamped, LOG2_E, f)
     r = code.fma(n, -f.ln2[1], code.fma(n, -f.ln2[0], clamped))
     p = code.fma(r * r, polynomial(code, r, f.expm1), r)
     s = power_of_two(code, as_int - 1, f)
-    return copysign(code, code.fma(s, p, s - 0.5) * 2.0, x)
+    result = code.fma(s, p, s - 0.5) * 2.0
+    return code.select(fabs(code, x).compare("lt", 2.0 ** (2 - f.bias)), x, result)
 
 
 def copysign(code: Code, x: Reg, sign: Reg) -> Reg:
@@ -351,6 +354,7 @@ def log1p(code: Code, x: Reg) -> Reg:
 
 
 def sigmoid(code: Code, x: Reg) -> Reg:
+    """Subnormal as far as exp(-x) is finite, then 0, as in eager PyTorch."""
     low, high = FORMATS[x.type].exp_range
     return 1.0 / (exp_normal(code, clamp(code, -x, 0.8 * low, high)) + 1.0)
 
@@ -365,6 +369,39 @@ def tanh(code: Code, x: Reg) -> Reg:
     bounded = code.select(size.compare("gt", 10.0), 10.0, size)
     far = 1.0 - 2.0 / (exp_normal(code, bounded * 2.0) + 1.0)
     return copysign(code, code.select(size.compare("lt", 0.625), near, far), x)
+
+
+_SLEEF_HYPERBOLIC: Final = {"float": 88.0, "double": 709.0}
+"""Beyond this, Sleef's sinh and cosh are infinite, somewhat before the functions are."""
+
+
+def _hyperbolic(code: Code, name: str, x: Reg) -> Reg:
+    """sinh or cosh. Where exp(-x) doesn't count, both are exp(|x|) / 2; this is rarely needed."""
+    result = library(code, f"{name}f" if x.type == "float" else name, x)
+    size, limit = fabs(code, x), _SLEEF_HYPERBOLIC[x.type]
+    beyond = size.compare("gt", limit) & size.compare("lt", INF)
+
+    def with_exp() -> Reg:
+        p, n = exp_reduced(code, clamp(code, size, 0.0, limit + 3.0))
+        half = times_power_of_two(code, p, n - 1, FORMATS[x.type])
+        half = copysign(code, half, x) if name == "sinh" else half
+        return code.select(beyond, half, result)
+
+    return code.either(code.any_lane(beyond), with_exp, result)
+
+
+def sinh(code: Code, x: Reg) -> Reg:
+    return _hyperbolic(code, "sinh", x)
+
+
+def cosh(code: Code, x: Reg) -> Reg:
+    return _hyperbolic(code, "cosh", x)
+
+
+def tan(code: Code, x: Reg) -> Reg:
+    """Of the smallest doubles, Sleef's is 0."""
+    result = library(code, "tanf" if x.type == "float" else "tan", x)
+    return code.select(fabs(code, x).compare("lt", 2.0**-30), x, result)
 
 
 def erf(code: Code, x: Reg) -> Reg:

@@ -86,9 +86,13 @@ def _float_to_float(code: Code, source: Type, target: Type, x: Reg) -> Reg:
 
 
 def _float_to_int(code: Code, source: Type, target: Type, x: Reg) -> Reg:
-    """Through a wider integer, of which the lowest bits stay; out of its range, what the
-    instruction gives, but the same wherever the result is used (freeze)."""
-    wide = "i64" if target.bits == 64 or target is Type.U32 or source is Type.F64 else "i32"
+    """Through an integer of 32 or 64 bits, the one that eager takes, of which the lowest bits stay;
+    out of its range, what the instruction gives, but the same wherever the result is used
+    (freeze)."""
+    narrow = target.bits <= 32 and target is not Type.U32
+    if target is Type.U8 and source is Type.F64:
+        narrow = False
+    wide = "i32" if narrow else "i64"
     op = "fptoui" if target is Type.U64 else "fptosi"
     found = code.convert(op, x, wide)
     return code.convert("trunc", code.unary("freeze", found), REGISTER[target])
@@ -209,7 +213,8 @@ def remainder(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
 
 def best(sign: int, skip_nan: bool = False) -> Emit:
     """The larger (sign 1) or smaller: on floats one instruction, which gives its second argument
-    if either is nan, and a correction."""
+    if either is nan or both are 0, and a correction. That argument is `b`, or `a` if a nan is to be
+    skipped, as in eager PyTorch."""
 
     def emit(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
         if t not in FLOAT:
@@ -217,9 +222,10 @@ def best(sign: int, skip_nan: bool = False) -> Emit:
                 f"{'s' if t in SIGNED else 'u'}{'max' if sign > 0 else 'min'}", a, b
             )
         a, b = code.together(a, b)
-        found = code.select(a.compare("gt" if sign > 0 else "lt", b), a, b)
+        better = "gt" if sign > 0 else "lt"
         if skip_nan:
-            return code.select(b.is_nan(), a, found)
+            return code.select(a.is_nan(), b, code.select(b.compare(better, a), b, a))
+        found = code.select(a.compare(better, b), a, b)
         # Not `a`, which is nan too: LLVM would join the two choices and lose the instruction.
         return code.select(a.is_nan(), math.NAN, found)
 
@@ -314,7 +320,10 @@ OPS: Final[dict[Op, Emit]] = {
     Op.COS: function(math.cos, "cos"),
     Op.ERF: function(math.erf, "erf"),
     Op.POW: function(math.power, "pow"),
-    **_from_library("tan erfc sinh cosh asin acos atan atan2 asinh acosh atanh lgamma"),
+    Op.TAN: function(math.tan, "tan", double_too=True),
+    Op.SINH: function(math.sinh, "sinh", double_too=True),
+    Op.COSH: function(math.cosh, "cosh", double_too=True),
+    **_from_library("erfc asin acos atan atan2 asinh acosh atanh lgamma"),
     **_from_library("hypot nextafter"),
 }
 """Operations whose result depends on their arguments alone; the rest are in `llvm`."""

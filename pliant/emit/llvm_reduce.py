@@ -8,6 +8,7 @@ have many short chains of additions instead of one long one, which is faster and
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Final
 
 from pliant.base.values import dataclass
@@ -52,6 +53,35 @@ def fold(code: Code, value: Value, state: State) -> State:
         upper = tuple([code.half(reg, True) for reg in state])
         state = join(code, value, lower, upper)
     return state
+
+
+def in_eager_order(value: Value) -> bool:
+    """Products of floats: the product of some may be out of range, so that the order shows."""
+    return value.op is Op.PROD and value.type in FLOAT
+
+
+REGISTERS: Final = 4
+REGISTER_BYTES: Final = 32
+
+
+def lanes_in_eager(t: Type) -> int:
+    """In how many lanes eager PyTorch computes a reduction in its order."""
+    return REGISTERS * REGISTER_BYTES * 8 // t.bits
+
+
+def fold_in_eager_order(code: Code, value: Value, state: State) -> State:
+    """The registers in pairs, then the lanes of what is left from the first to the last."""
+    assert state[0].lanes == lanes_in_eager(value.type)
+    width = state[0].lanes // REGISTERS
+
+    def register(i: int) -> State:
+        picked = range(i * width, (i + 1) * width)
+        return tuple([code.shuffled(reg, None, picked) for reg in state])
+
+    pairs = [join(code, value, register(i), register(i + 1)) for i in (0, 2)]
+    whole = join(code, value, pairs[0], pairs[1])
+    lanes = [tuple([code.lane(reg, i) for reg in whole]) for i in range(width)]
+    return reduce(lambda a, b: join(code, value, a, b), lanes)
 
 
 def result(code: Code, value: Value, state: State) -> Reg:

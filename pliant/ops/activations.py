@@ -78,7 +78,8 @@ def _hardswish(b: Body, x: Value) -> Value:
 
 
 def _silu(b: Body, x: Value) -> Value:
-    return b(Op.MUL, x, b(Op.SIGMOID, x))
+    """Not x * sigmoid(x): the sigmoid may be subnormal where the result is not."""
+    return b(Op.DIV, x, b(Op.ADD, like(b, 1, x), b(Op.EXP, b(Op.NEG, x))))
 
 
 def _elu(b: Body, x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
@@ -213,9 +214,7 @@ ACTIVATIONS: Final[dict[str, Pointwise]] = {
     "hardtanh": Pointwise(
         _between, options=(("min_val", -1), ("max_val", 1)), cost=2, rounded=True
     ),
-    "threshold": Pointwise(
-        _threshold, NUMBERS, options=(("threshold", 0), ("value", 0)), cost=2, rounded=True
-    ),
+    "threshold": Pointwise(_threshold, NUMBERS, options=(("threshold", 0), ("value", 0)), cost=2),
     "hardshrink": Pointwise(_hardshrink, FLOATS, options=(("lambd", 0.5),), cost=4, rounded=True),
     "softshrink": Pointwise(_softshrink, FLOATS, options=(("lambd", 0.5),), cost=6),
     "hardsigmoid": Pointwise(_hardsigmoid, FLOATS, cost=6),

@@ -202,16 +202,34 @@ def _best(number: Op, on_bool: Op) -> Combine:
     return lambda b, x, y: b(on_bool if x.type is Type.BOOL else number, x, y)
 
 
+def _skipping_nan(low: Lowering, best: Combine, x: Lazy, y: Lazy) -> Lazy:
+    """Of 0.0 and -0.0, which are equal, eager takes the first; of bfloat16, the second."""
+    if working_type(low, [x, y], Promotion.COMMON) is Type.BF16:
+        x, y = y, x
+    return elementwise(low, best, [x, y], on=COMPUTABLE)
+
+
+@lowers("aten.fmin.default")
+def fmin(low: Lowering, self: Lazy, other: Lazy) -> Lazy:
+    return _skipping_nan(low, _best(Op.FMIN, Op.AND), self, other)
+
+
+@lowers("aten.fmax.default")
+def fmax(low: Lowering, self: Lazy, other: Lazy) -> Lazy:
+    return _skipping_nan(low, _best(Op.FMAX, Op.OR), self, other)
+
+
 @lowers("aten.clamp.default", "aten.clamp.Tensor")
 def clamp(
     low: Lowering, self: Lazy, min: Lazy | Number | None = None, max: Lazy | Number | None = None
 ) -> Lazy:
-    """min(max(x, lower), upper), where a nan stays one. The bound comes first: of -0.0 and 0.0,
-    which are equal, MAXIMUM gives its second argument."""
+    """min(max(x, lower), upper), where a nan stays one. Of -0.0 and 0.0, which are equal, MAXIMUM
+    gives its second argument: the element if bounds are numbers, else the bound."""
+    tensors = isinstance(min, Lazy) or isinstance(max, Lazy)
 
     def compute(b: Body, x: Value, *bounds: Value) -> Value:
         for which, bound in zip(given, bounds):
-            x = b(which, bound, x)
+            x = b(which, x, bound) if tensors else b(which, bound, x)
         return x
 
     given = [best for best, bound in ((Op.MAXIMUM, min), (Op.MINIMUM, max)) if bound is not None]
@@ -447,8 +465,6 @@ OTHERS: Final[dict[str, Pointwise]] = {
     "maximum.default": _MAXIMUM,
     "min.other": _MINIMUM,
     "max.other": _MAXIMUM,
-    "fmin.default": _binary(_best(Op.FMIN, Op.AND), COMPUTABLE),
-    "fmax.default": _binary(_best(Op.FMAX, Op.OR), COMPUTABLE),
     "heaviside.default": Pointwise(_heaviside, args=("self", "values"), alike=True),
     "atan2.default": Pointwise(op(Op.ATAN2), FLOATS, Promotion.FLOAT, BINARY, cost=40),
     "hypot.default": _binary(op(Op.HYPOT), FLOATS, 30),

@@ -223,8 +223,8 @@ def prod(
     *,
     dtype: torch.dtype | None = None,
 ) -> Lazy:
-    if low.result.type is Type.F16:  # where the product of some is out of range, the order shows
-        raise NotLowered("a product of f16")
+    if low.result.type in HALF:  # eager rounds the product after every factor
+        raise NotLowered(f"a product of {low.result.type}")
     return _accumulate(low, Op.PROD, _as_result(low, x), dim, keepdim)
 
 
@@ -389,12 +389,12 @@ def _squared_distance(b: Body, v: Value, center: Value) -> Value:
 def _spread(
     low: Lowering, x: Lazy, dim: Any, correction: Number | None, keepdim: bool, root: bool = False
 ) -> tuple[Lazy, Lazy]:
-    """The variance, or its square root, and the mean. As in eager PyTorch, f32 is computed in f64:
-    the squares of numbers in the range of f32 may be out of it."""
+    """The variance, or its square root, and the mean. As in eager PyTorch, everything is computed
+    in f64: the squares of numbers in the range of f32 may be out of it."""
     if x.type.kind != "float":
         raise NotLowered(f"the variance of {x.type}")
     result = low.results[0].type
-    x = low.cast(x, Type.F32 if x.type in HALF else Type.F64)
+    x = low.cast(x, Type.F64)
     dims = low.dims(x, dim)
     if not x.sizes:
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
@@ -404,11 +404,40 @@ def _spread(
         variance = b(Op.DIV, squares, b.cast(degrees(b), squares.type))
         return b.cast(b(Op.SQRT, variance) if root else variance, result)
 
+    x = again(low, x)
     center, spread = moments(low, x, dims, then, result)
+    if len(low.results) == 2:
+        center = _running_mean(low, x, dims, center, spread)
     center = low.cast(center, result)
     if keepdim:
         return with_ones(spread, x.sizes, dims), with_ones(center, x.sizes, dims)
     return spread, center
+
+
+def _running_mean(low: Lowering, x: Lazy, dims: Sequence[int], center: Lazy, spread: Lazy) -> Lazy:
+    """The mean as eager PyTorch updates it, element by element: after an infinite one, whatever
+    follows makes it nan. Many elements are shared by threads, each of which has its own end."""
+    if _is_total(x, dims) and low.hint(count(x, dims)) >= SHARED_FROM:
+        return low.map(_nan_where_nan, center.type, center, low.cast(spread, center.type))
+    strides = contiguous([x.sizes[d] for d in dims])
+    last = count(x, dims) - 1
+
+    def args(b: Body, v: Value, index: Index) -> tuple[Value, ...]:
+        place = address([index[d] for d in dims], strides)
+        at_end = b(Op.EQ, b.iota(place), b.iota(last))
+        return (b(Op.SELECT, at_end, b.constant(0.0, v.type), v),)
+
+    others = reduced(low, Op.SUM, x, dims, args=args)
+    return low.map(_nan_where_not_finite, center.type, center, others)
+
+
+def _nan_where_nan(b: Body, v: Value, other: Value) -> Value:
+    return b(Op.SELECT, b(Op.ISNAN, other), b.constant(math.nan, v.type), v)
+
+
+def _nan_where_not_finite(b: Body, v: Value, other: Value) -> Value:
+    finite = b(Op.LT, b(Op.ABS, other), b.constant(math.inf, other.type))
+    return b(Op.SELECT, finite, v, b.constant(math.nan, v.type))
 
 
 def _degrees_of_freedom(many: Expr, correction: Number) -> Callable[[Body], Value]:

@@ -24,7 +24,8 @@ def samples(t):
 @pytest.mark.parametrize("t", [Type.F32, Type.F64])
 def test_functions(name, t):
     x = samples(t)
-    wanted = getattr(torch, name.lower())(x)
+    # One at a time: in vectors, eager's sinh and cosh are infinite too early.
+    wanted = torch.cat([getattr(torch, name.lower())(one) for one in x.split(1)])
     torch.testing.assert_close(apply(Op[name], [x], t), wanted, equal_nan=True)
 
 

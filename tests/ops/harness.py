@@ -26,11 +26,12 @@ def exprs(numbers):
     return tuple([integer(int(n)) for n in numbers])
 
 
-def run_op(func, *args, symbolic=False, expected=None, **kwargs):
+def run_op(func, *args, symbolic=False, expected=None, target=None, **kwargs):
     """What the rule for `func` computes: a tensor or a tuple of them, laid out as eager's.
 
     With `symbolic`, the sizes of tensor arguments are symbols (equal ones the same) when the
-    kernels are made. `expected` is like the result, for calls that eager refuses.
+    kernels are made. `expected` is like the result, for calls that eager refuses. `target` is
+    another machine to make the kernels for.
     """
     expected = func(*args, **kwargs) if expected is None else expected
     several = isinstance(expected, (tuple, list))
@@ -80,14 +81,14 @@ def run_op(func, *args, symbolic=False, expected=None, **kwargs):
         assert tuple(lazy.sizes) == known.sizes, (lazy.sizes, known.sizes)
         definition = low.realize(lazy, known.strides).memory.of
         stored.append(definition)
-    run_definitions(low.definitions, stored, memory, values)
+    run_definitions(low.definitions, stored, memory, values, target)
     if memory[FLAG].item():
         raise Fault(name)
     found = [memory[d] for d in stored]
     return tuple(found) if several else found[0]
 
 
-def run_definitions(definitions, stored, memory, values):
+def run_definitions(definitions, stored, memory, values, target=None):
     """Compute all definitions with compiled kernels; `memory` has tensors for those given."""
     plan = schedule(definitions)
     for at, group in enumerate(plan):
@@ -106,11 +107,11 @@ def run_definitions(definitions, stored, memory, values):
                 shape = [evaluate(s, values) for s in member.sizes]
                 strides = [evaluate(s, values) for s in member.strides]
                 memory[member] = torch.empty_strided(shape, strides, dtype=member.type.dtype)
-        launch(done, memory, values)
+        launch(done, memory, values, target)
 
 
-def launch(done, memory, values):
-    compiled = host().compile(done.kernel)
+def launch(done, memory, values, target=None):
+    compiled = host().compile(done.kernel, target)
     pointers = [memory[d].data_ptr() for d in done.memory]
     buffers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
     numbers = [evaluate(s, values) for s in done.kernel.sizes]

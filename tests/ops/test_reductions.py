@@ -12,6 +12,7 @@ from tests.ops.harness import run_op
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool]
+HALVES = [torch.bfloat16, torch.float16]
 SHAPES = [(), (1,), (7,), (0, 3), (2, 1, 131)]
 
 
@@ -36,6 +37,10 @@ def same(func, *args, **kwargs):
         try:
             expected = func(*args, **kwargs)
         except (RuntimeError, IndexError):
+            return
+        if "prod" in str(func) and expected.dtype in HALVES:  # which eager rounds at every step
+            with pytest.raises(NotLowered):
+                run_op(func, *args, **kwargs)
             return
         found = run_op(func, *args, **kwargs)
     for i, (e, f) in enumerate(zip(several(expected), several(found), strict=True)):
