@@ -80,6 +80,7 @@ argument."""
 
 X = "tensor"
 NUMBERS = (0.1234567, -2.5, 3, -0.0, 1e-42, math.inf, math.nan, True, 70)
+FEW = NUMBERS[:5:2]
 
 CALLS = {
     "aten.add.Tensor": [(X, X), (X, X, {"alpha": 3}), (X, 2.5), (X, X, {"alpha": 0.1234567})],

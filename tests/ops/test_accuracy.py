@@ -40,13 +40,14 @@ def overload(name):
 
 
 def calls(name, dtype, more=0):
-    """(args, kwargs) of all calls of an operator that are tried with tensors of this type."""
+    """(args, kwargs) of all calls of an operator that are tried with tensors of this type. With
+    `more`, there are more numbers in them."""
     default = []
     for argument in overload(name)._schema.arguments:
         if str(argument.type) == "Tensor":
             default.append([accuracy.X])
         elif not argument.has_default_value():
-            default.append(accuracy.NUMBERS)
+            default.append(accuracy.NUMBERS if more or dtype is torch.float32 else accuracy.FEW)
     for given in accuracy.CALLS.get(name) or itertools.product(*default):
         args = [arg for arg in given if not isinstance(arg, dict)]
         count = len([arg for arg in args if arg is accuracy.X])
