@@ -2,7 +2,7 @@
 
 A bound is in units in the last place, for f32, f64 and halves. Where a result is farther than that
 from eager PyTorch's, which has one for elements in vectors and sometimes another one for the rest,
-its distance to the exact result may be this much, or as much as eager's.
+its distance to the exact result may be this much, or as much as that of the better one of these.
 """
 
 import math

@@ -46,11 +46,9 @@ def error(found, exact, size=None):
     """The distance of floats to what is exact, given as doubles, in units of what has this `size`
     (that of the exact number unless it is said)."""
     apart = (found.double() - exact).abs() / unit(exact if size is None else size, found.dtype)
-    nearest = exact.to(found.dtype)
-    alike = (found == nearest) & (
-        (found != 0) | (exact != 0) | (found.signbit() == exact.signbit())
-    )
+    alike = found == exact.to(found.dtype)
     apart[alike | (found.isnan() & exact.isnan())] = 0
+    apart[(found == 0) & (exact == 0) & (found.signbit() != exact.signbit())] = math.inf
     return apart.nan_to_num(nan=math.inf)
 
 
