@@ -9,7 +9,7 @@ import torch
 from pliant.emit.llvm_lanes import SCALAR
 from pliant.loop.ir import Op
 from pliant.loop.types import Type
-from tests.emit.kernels import apply
+from tests.emit.kernels import TARGETS, apply
 
 EDGES = torch.tensor(
     [0.0, -0.0, 1, -1, 2, -2, 0.5, 1.5, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-40, -1e-40]
@@ -115,3 +115,40 @@ def test_functions_of_two_floats(name):
     x, y = [part.reshape(-1) for part in torch.meshgrid(EDGES, EDGES, indexing="ij")]
     found, eager = apply(Op[name], [x, y], Type.F32), getattr(torch, name.lower())(x, y)
     torch.testing.assert_close(found, eager, rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["SINH", "COSH"])
+def test_hyperbolic_functions_are_finite_up_to_the_limit(name, target):
+    """Sleef's are infinite before that, and so are eager's in vectors."""
+    x = torch.cat([torch.linspace(87.9, 89.41, 99), torch.tensor([89.42, 1e30, math.inf])])
+    x = torch.cat([x, -x])
+    exact = getattr(torch, name.lower())(x.double())
+    assert units(apply(Op[name], [x], Type.F32, target), exact).max() <= 1.0
+    large = torch.tensor([709.5, 709.9, 710.4, -710.4, 710.5], dtype=torch.float64)
+    alone = torch.stack([getattr(torch, name.lower())(one) for one in large])
+    found = apply(Op[name], [large], Type.F64, target)
+    torch.testing.assert_close(found, alone, rtol=3e-16, atol=0)
+
+
+@pytest.mark.parametrize("t", [Type.F32, Type.F64])
+@pytest.mark.parametrize("name", "EXPM1 LOG1P SIN TAN TANH SINH ASIN ATAN ASINH ATANH".split())
+def test_subnormal_numbers_stay_as_they_are(name, t):
+    tiny = torch.finfo(t.dtype).smallest_normal
+    steps = torch.arange(1, 40, dtype=t.dtype) * torch.finfo(t.dtype).eps * tiny
+    x = torch.cat(
+        [steps, -steps, torch.tensor([0.0, -0.0, tiny / 3, -tiny / 3, tiny], dtype=t.dtype)]
+    )
+    for target in TARGETS:
+        found = apply(Op[name], [x], t, target)
+        assert torch.equal(found, x) and torch.equal(found.signbit(), x.signbit()), target
+
+
+@pytest.mark.parametrize("t", [Type.F32, Type.F64])
+def test_sigmoid_is_subnormal_before_it_is_0(t):
+    ends = (-88.7, -87.0) if t is Type.F32 else (-709.7, -708.0)
+    x = torch.linspace(*ends, 77, dtype=t.dtype)
+    for target in TARGETS:
+        found, eager = apply(Op.SIGMOID, [x], t, target), torch.sigmoid(x)
+        assert (found > 0).all()
+        torch.testing.assert_close(found, eager, rtol=2e-6 if t is Type.F32 else 1e-14, atol=3e-45)
