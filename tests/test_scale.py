@@ -246,6 +246,27 @@ def loop_without_tensors(n):
     return f, (torch.randn(4),)
 
 
+@program
+def padding(n):
+    def f(x):
+        for _ in range(n // 4):
+            x = torch.nn.functional.pad(x, (1, 0))[:-1]
+        return x
+
+    return f, (torch.randn(16),)
+
+
+@program
+def uses_of_views(n):
+    def f(x):
+        for _ in range(n // 4):
+            y = (torch.exp(x) * 0.25).flip(0)
+            x = y + y.abs()
+        return x
+
+    return f, (torch.rand(16),)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_long_program_is_compiled(name, seen):
     f, args = PROGRAMS[name](400)
@@ -264,3 +285,71 @@ def test_work_is_linear(name):
 
     make(10)()  # what is done once in a process
     assert growth(make, 64) < 4.4
+
+
+@pytest.mark.parametrize("make", [list, tuple, "dict", "mixed"])
+@pytest.mark.parametrize("depth", [30, 400, 5000])
+def test_results_may_be_nested_deeper_than_the_stack(make, depth):
+    def f(x):
+        result = (x + 1,)
+        for i in range(depth):
+            if make == "dict" or (make == "mixed" and i % 2):
+                result = {"inner": result}
+            elif make is tuple:
+                result = (result, i)
+            else:
+                result = [result, i]
+        return result
+
+    x = torch.randn(3)
+    actual = pliant.compile(f, backend="eager", fullgraph=True)(x)
+    expected = f(x)
+    for _ in range(depth):
+        assert type(actual) is type(expected) and len(actual) == len(expected)
+        if isinstance(actual, dict):
+            actual, expected = actual["inner"], expected["inner"]
+        else:
+            assert actual[1] == expected[1]
+            actual, expected = actual[0], expected[0]
+    torch.testing.assert_close(actual, expected)
+
+
+def test_objects_of_a_deep_result_stay_the_same_objects():
+    def f(x):
+        shared = [x + 1]
+        result = [shared]
+        for _ in range(100):
+            result = [result, shared]
+        shared.append(result)
+        return result
+
+    result = pliant.compile(f, backend="eager", fullgraph=True)(torch.zeros(2))
+    shared, inner = result[1], result
+    for _ in range(100):
+        assert inner[1] is shared
+        inner = inner[0]
+    assert inner[0] is shared and shared[1] is result
+
+
+@pytest.mark.parametrize("steps", [10, 40, 70, 130, 250])
+def test_numbers_of_a_long_calculation_fit_into_64_bits(steps):
+    def f(x):
+        k = x.shape[0]
+        for _ in range(steps):
+            k = k // 2 + 7
+        return x + k, k
+
+    compiled = pliant.compile(f, backend="llvm", dynamic=True)
+    for size in (16, 17, 10**6):
+        x = torch.zeros(size)
+        torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_a_number_beyond_64_bits_is_no_wrong_number():
+    def f(x):
+        return x + (x.shape[0] + 2**80) % 1000
+
+    compiled = pliant.compile(f, backend="llvm", dynamic=True)
+    for size in (5, 900):
+        x = torch.zeros(size)
+        torch.testing.assert_close(compiled(x), f(x))

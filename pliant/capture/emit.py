@@ -43,6 +43,7 @@ from pliant.guards.source import (
 )
 
 LITERALS = (int, str, bytes, bool, type(None), type(...))
+MOST_LEVELS = 24
 TWO_STEPS = (Instance, Function, Cell, ExceptionValue)
 
 
@@ -62,7 +63,10 @@ class Emitter:
         self._inlined: dict[int, Value] = {}  # made where they are needed, once
         self._counts: dict[int, int] = {}
         self._cyclic: set[int] = set()
+        self._heights: dict[int, int] = {}  # levels of objects in a value, up to those with names
+        self._staged: dict[int, list[Value]] = {}  # by root: what is made first, in order
         self._taken: set[str] = set()
+        self._last: dict[str, int] = {}  # the number of the last variable of a name
         self._constants: dict[int, str] = {}
         self._indent = "    "
         self.stand_ins: dict[int, Value] = {}  # real objects of the capture to what they stand for
@@ -77,21 +81,41 @@ class Emitter:
         for root in roots:
             self._visit(root, set())
 
-    def _visit(self, value: Value, path: set[int]) -> None:
-        if self.stand_ins:
-            value = self._visit_stand_ins(value, path)
-        if isinstance(value, Const | Null) or value.source is not None:
-            return
-        key = id(value)
-        self._counts[key] = self._counts.get(key, 0) + 1
-        if key in path:
-            self._cyclic.add(key)
-        if self._counts[key] > 1:
-            return
-        path.add(key)
-        for child in value.children():
-            self._visit(child, path)
-        path.discard(key)
+    def _visit(self, root: Value, path: set[int]) -> None:
+        """Without recursion: containers may be nested deeper than Python's stack is."""
+        staged: list[Value] = []
+        waiting: list[tuple[Value, list[Value] | None]] = [(root, None)]
+        while waiting:
+            value, children = waiting.pop()
+            if children is not None:  # all of them have been visited
+                path.discard(id(value))
+                self._measure(value, children, staged)
+                continue
+            if self.stand_ins:
+                value = self._visit_stand_ins(value, path)
+            if isinstance(value, Const | Null) or value.source is not None:
+                continue
+            key = id(value)
+            self._counts[key] = self._counts.get(key, 0) + 1
+            if key in path:
+                self._cyclic.add(key)
+            if self._counts[key] == 1:
+                path.add(key)
+                children = list(value.children())
+                waiting.append((value, children))
+                waiting += [(child, None) for child in reversed(children)]
+        if staged and not self._cyclic:  # objects in a cycle are made in two steps, in their order
+            self._staged[id(root)] = staged
+
+    def _measure(self, value: Value, children: list[Value], staged: list[Value]) -> None:
+        """Every so many levels an object gets a name of its own: neither Python's parser nor we go
+        much deeper."""
+        height = 1 + max([self._heights.get(id(child), 0) for child in children], default=0)
+        if height > MOST_LEVELS:
+            self._counts[id(value)] += 1
+            staged.append(value)
+            height = 0
+        self._heights[id(value)] = height
 
     def _visit_stand_ins(self, value: Value, path: set[int]) -> Value:
         """Classes made during the capture are needed by their instances."""
@@ -121,10 +145,11 @@ class Emitter:
         base = re.sub(r"\W+", "_", wish).strip("_") or "value"
         if base[0].isdigit() or keyword.iskeyword(base) or base in vars(builtins):
             base = f"{base}_" if not base[0].isdigit() else f"v_{base}"
-        name, number = base, 1
+        name, number = base, self._last.get(base, 1)
         while name in self._taken:
             number += 1
             name = f"{base}_{number}"
+        self._last[base] = number
         self._taken.add(name)
         return name
 
@@ -141,6 +166,9 @@ class Emitter:
         made = self._made.get(id(value))
         if made is not None:
             return made
+        for inner in self._staged.pop(id(value), ()):
+            if inner is not value:
+                self.expression(inner)
         if isinstance(value, TensorValue):
             return self.tensor(value)
         two_steps = isinstance(value, TWO_STEPS) or self.is_cyclic(value)

@@ -119,6 +119,10 @@ class _Lowerer:
         kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of]
         self.uses.update(kept)
         self.kept = frozenset(kept)
+        self.readers = Counter(self.uses)  # those that read it through views of it, too
+        for node in reversed(self.nodes):
+            if node.view and self.readers[node.results[0]] > 1:
+                self.readers[node.args[0]] += self.readers[node.results[0]] - 1
         first_last = reversed(list(enumerate(function.inputs)))
         self.places = {id(given): at for at, given in first_last if _is(given)}
         self.done = Lowered()
@@ -265,7 +269,7 @@ class _Lowerer:
         """In memory if it has to be, or if that is better."""
         if tensor in self.wanted:
             return self._in_memory(tensor, lazy)
-        dear = self.uses[tensor] > 1 and (lazy.cost > DEAR or self._joins_memory(lazy))
+        dear = self.readers[tensor] > 1 and (lazy.cost > DEAR or self._joins_memory(lazy))
         deep = lazy.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
         if lazy.memory is None and (dear or deep):
             return self._in_memory(tensor, lazy)

@@ -1,7 +1,8 @@
 """What of an expression a kernel is given as numbers, and does not compute itself.
 
 The one idea: kernels compute with 64-bit integers. Symbols are passed to them, and so is a part of
-an expression that takes something else, such as `int(s0 * 0.3)`: as a whole, like a symbol.
+an expression that takes something else, such as `int(s0 * 0.3)` or a number beyond 64 bits: as a
+whole, like a symbol.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pliant.sym.expr import Expr
+from pliant.sym.program import LARGEST
 
 _COMPUTED: Final = frozenset(
     ("int", "add", "mul", "floordiv", "mod", "min", "max", "abs", "bitand", "bitor", "bitxor")
@@ -19,7 +21,7 @@ _COMPUTED: Final = frozenset(
 
 def given(expr: Expr) -> frozenset[Any]:
     """The numbers in it that come from outside."""
-    return expr.symbols if expr.plain else _given(expr)
+    return expr.symbols if expr.plain and _fits(expr) else _given(expr)
 
 
 @lru_cache(4096)
@@ -29,8 +31,18 @@ def _given(node: Any) -> frozenset[Any]:
     return frozenset().union(*map(_given, _parts(node)))
 
 
+def _fits(node: Any) -> bool:
+    """Whether the numbers in it are of 64 bits."""
+    if node.op not in ("int", "add"):
+        return True
+    numbers = [node.const, *[times for _, times in node.terms]]
+    return max(map(abs, numbers)) <= LARGEST
+
+
 def _is_computed(node: Any) -> bool:
     """Of a condition: all of it."""
+    if not _fits(node):
+        return False
     if node.op == "pow":
         return node.args[0].value == 2
     if node.op == "if":

@@ -61,6 +61,13 @@ class Masked:
         return self.body.once((key, self.mask), index, make)
 
 
+def masked(b: Body, mask: Value) -> Masked:
+    """Never one around another: reads behind many conditions would go through all of them."""
+    if isinstance(b, Masked):
+        return Masked(b.body, b.body(Op.AND, b.mask, mask))
+    return Masked(b, mask)
+
+
 def usual(t: Type) -> Type:
     """The type, unless it is one that eager has few operators for: it says which."""
     if t in (Type.U16, Type.U32, Type.U64):
@@ -96,7 +103,7 @@ def read_where(
     """The element where the condition holds, which is where the index has to be valid."""
     if inside is None:
         return x.at(b, index)
-    return b(Op.SELECT, inside, x.at(Masked(b, inside), index), otherwise())
+    return b(Op.SELECT, inside, x.at(masked(b, inside), index), otherwise())
 
 
 def zero(b: Body, t: Type) -> Value:

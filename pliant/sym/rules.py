@@ -74,6 +74,9 @@ class Known:
 
 NOTHING: Final = Known()
 
+LARGEST_NUMBER: Final = 2**31
+"""No rule makes larger numbers of smaller ones: what computes sizes has 64 bits."""
+
 Apply = Callable[..., Expr | None]
 
 
@@ -201,7 +204,10 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     inner, a = x.terms[0][0].args
     if not known.at_least(y, 1):
         return None
-    return build(known, "floordiv", inner + a * x.const, a * y)
+    dividend, divisor = inner + a * x.const, a * y
+    if max(abs(dividend.const), abs(divisor.const)) > LARGEST_NUMBER:
+        return None
+    return build(known, "floordiv", dividend, divisor)
 
 
 @rule("floordiv", "x // y = 0", "nobody gets one", when="0 <= x < y")
