@@ -61,6 +61,8 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
         lasting.random |= result.random
     elif effect and node.target not in WRITERS:
         lasting.other = True
+    if result.raises:
+        trace.graph.keep(node)
     if is_guarded(trace.frames):
         lasting.guarded = True
         trace.graph.keep(node)

@@ -172,6 +172,8 @@ class Sequencer:
 
     def _launch(self, done: Written, writes: bool) -> None:
         kernel = done.kernel
+        if not done.memory:  # nobody needs any of it
+            return
         self.kernels.append(kernel)
         compiled = host().compile(kernel)
         slots = tuple([self._slot_of(memory) for memory in done.memory])

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pliant.base.values import dataclass
+from pliant.fake.raising import MayRaise, may_raise
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -54,6 +55,8 @@ class Op:
     returned: tuple[Argument | None, ...]
     # Whether a call draws random numbers; None if it never does.
     draws: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
+    # Whether a call may raise because of the numbers in a tensor; None if it never does.
+    raises: MayRaise | None
 
 
 def _argument(func: Any, name: str) -> Argument | None:
@@ -141,15 +144,17 @@ def describe(func: Any) -> Op:
     """The facts about `func`, worked out on its first use in this process; they never change."""
     found = _known.get(func)
     if found is None:
+        kind = _kind(func)
         found = _known[func] = Op(
             func,
             str(func),
-            _kind(func),
+            kind,
             _written(func),
             _arguments(func, HIDDEN_WRITES.get(func.name(), ())),
             _argument(func, "training"),
             _returned(func),
             _draws(func),
+            may_raise(func, kind in (Kind.VIEW, Kind.RESHAPE)),
         )
     return found
 

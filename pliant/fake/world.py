@@ -26,6 +26,7 @@ from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Argument, Kind, Op, describe
 from pliant.fake.order import is_contiguous
 from pliant.fake.plain_checks import plain_checks
+from pliant.fake.raising import CHECK_BEFOREHAND
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize
 from pliant.sym.env import ShapeEnv
@@ -38,6 +39,7 @@ class OpResult:
     value: Any
     mutated: tuple[Fake, ...]  # the tensors among the arguments that were written to
     random: bool  # whether random numbers were drawn
+    raises: bool = False  # whether it may raise because of the numbers in a tensor
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class Notes:
     written: list[Fake] = field(default_factory=list)  # their memory
     reshaped: list[Fake] = field(default_factory=list)  # they themselves
     random: bool = False
+    raises: bool = False
     assumed: bool = False  # it was told something about values that may not hold
 
 
@@ -93,7 +96,7 @@ class World(TorchDispatchMode):
         instead = known and known(name, func, args, kwargs or {})
         if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
             func = partial(rules.INSTEAD[name][1], func)
-        outer, self._notes = self._notes, Notes(name)
+        outer, self._notes = self._notes, Notes(name, raises=name in CHECK_BEFOREHAND)
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
             self._default_dtype = default_dtype
@@ -108,7 +111,8 @@ class World(TorchDispatchMode):
             value = self._call(instead, func, args, kwargs or {})
             if type(value) is not Fake:
                 value = self._all_fake(value)
-            return OpResult(value, self._mutated(args, kwargs), self._notes.random)
+            notes = self._notes
+            return OpResult(value, self._mutated(args, kwargs), notes.random, notes.raises)
         except (RuntimeError, TypeError) as error:
             cause = self._cause(error)
             if cause is None:
@@ -217,6 +221,8 @@ class World(TorchDispatchMode):
             return torch.zeros((), **kwargs)  # the tangent of a Python number, which will be read
         if op.draws is not None and op.draws(args, kwargs):
             self._notes.random = True
+        if op.raises is not None and op.kind is not Kind.COMPOSITE:  # whose parts come here too
+            self._notes.raises = self._notes.raises or op.raises(args, kwargs)
         return _ANSWERS[op.kind](self, op, args, kwargs)
 
     def _functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -150,15 +150,3 @@ def replaced(value: Any, instead: Mapping[Tensor, Tensor]) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([replaced(item, instead) for item in value])
     return value
-
-
-def alive(function: Function) -> list[Node]:
-    """The nodes that somebody needs, in order."""
-    needed = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
-    needed |= set(function.writes.values())
-    found: list[Node] = []
-    for node in reversed(function.nodes):
-        if node.effect or not needed.isdisjoint(node.results):
-            needed.update(tensors_in((node.args, node.kwargs)))
-            found.append(node)
-    return found[::-1]

@@ -16,8 +16,9 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.graph.extern import Extern, Place
-from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, alive, tensors_in
+from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, tensors_in
 from pliant.graph.products import Products
+from pliant.graph.raising import alive, may_raise, read_whole
 from pliant.loop.define import Body, Computed, Definition, Index, contiguous
 from pliant.loop.fuse import Call, Step, own_place, owner, probe, sized, variables
 from pliant.loop.ir import Value
@@ -40,18 +41,6 @@ which is stored unless its users share a kernel with it."""
 LAYERS: Final = 48
 """Nor are more functions of an index called from one another: a layer takes up to six frames of
 Python's stack."""
-
-_SURE = """
-mm addmm bmm baddbmm mv addmv dot matmul linear scaled_dot_product_attention
-conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution
-layer_norm group_norm batch_norm native_layer_norm native_group_norm native_batch_norm
-avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool2d_with_indices
-sort argsort topk cumsum cumprod cummax cummin logcumsumexp clone roll rand randn randperm"""
-SURE: Final = frozenset(_SURE.split())
-"""Operators that decide nothing by the numbers in a tensor. What they would refuse is a matter of
-sizes and dtypes, so it was refused when the graph was recorded. Behind any other operator that
-PyTorch runs, inputs are left as they were until it has run: it may raise. Here stand those that
-are common and have large results, where a write can share a kernel with what they need."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +104,8 @@ class _Lowerer:
         )
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
+        self.read_whole = read_whole(function, self.nodes)
+        self.raising: set[Tensor] = set()  # not in memory, and to compute an element may raise
         self.uses = Counter(t for node in self.nodes for t in tensors_in((node.args, node.kwargs)))
         kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of]
         self.uses.update(kept)
@@ -178,6 +169,7 @@ class _Lowerer:
             return
         if node.func is None:  # the value of some memory after a write
             self.lazies[node.results[0]] = self._stored(node)
+            self._compute_faults(node, node.results[0])
             self._take(node)
             return
         mark, layers = len(self.low.definitions), self.low.layers
@@ -196,6 +188,7 @@ class _Lowerer:
         for tensor, lazy in zip(node.results, made, strict=True):
             self.depths[tensor] = depth
             self.lazies[tensor] = self._settled(tensor, lazy)
+            self._compute_faults(node, tensor)
         self.done.lowered[node.name] += 1
         self._take(node)
 
@@ -286,6 +279,23 @@ class _Lowerer:
         read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
         return len(read) > 1 and any(of not in self.given for of in read)
 
+    def _compute_faults(self, node: Node, tensor: Tensor) -> None:
+        """What may find that it has to raise is computed in full, by who reads it or here."""
+        lazy = self.lazies[tensor]
+        if lazy.memory is not None:
+            return
+        inherited = not self.raising.isdisjoint(tensors_in((node.args, node.kwargs)))
+        if not inherited:
+            if not may_raise(node):
+                return
+            whole = Definition("", lazy.sizes, contiguous(lazy.sizes), lazy.type, Computed(lazy.at))
+            if not probe(whole).faults:
+                return
+        if tensor in self.read_whole:
+            self.raising.add(tensor)
+        else:
+            self.lazies[tensor] = self.low.realize(lazy, tensor.strides)
+
     def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """A definition with the layout that the tensor has in eager PyTorch."""
         if lazy.memory is not None and _laid_out_so(lazy, tensor):
@@ -315,6 +325,8 @@ class _Lowerer:
                 raise NotLowered("a view as another dtype")
             args = tuple(node.args[1:])
             self.lazies[result] = view_of(node.name, lazy, result.sizes, *args, **node.kwargs)
+            if source in self.raising and result in self.read_whole:
+                self.raising.add(result)
         except NotLowered:
             if memory is None or memory.strides != source.strides:
                 # In memory it is a matter of strides.
@@ -339,7 +351,8 @@ class _Lowerer:
         # A check of a number settles it too: nobody uses it before, as a place in memory maybe.
         settled = [s for value in node.args if isinstance(value, Cond) for s in value.symbols]
         finds = (*[found.symbol for found in node.defines], *settled)
-        raises = _base_name(node.name) not in SURE
+        # Behind what may raise, inputs are left as they were until it has run.
+        raises = node.effect or may_raise(node)
         self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds, raises))
         self.done.called[f"{node.name}: {why}"] += 1
 
@@ -449,11 +462,6 @@ _OVERWRITES: Final = frozenset({"aten.copy.default", "aten.fill.Scalar", "aten.f
 
 def _is(given: Any) -> bool:
     return isinstance(given, Tensor)
-
-
-def _base_name(name: str) -> str:
-    """`mm` of `aten.mm.default`."""
-    return name.split(".")[1] if name.startswith("aten.") else name
 
 
 def _unreadable(b: Body, index: Index) -> Value:

@@ -418,10 +418,7 @@ class _Run:
             for node in nodes:
                 if node.op in _STEPS:
                     self.recorder.env.expected = list(node.meta.get(SYMBOLS, ()))
-                    first = len(self.recorder.function.nodes)
                     self.env[node] = _STEPS[node.op](self, node)
-                    if not node.users:  # it is there because it may raise
-                        self.recorder.keep_from(first)
             if self.autocast != autocast.state():  # which the guards of `with` keep too
                 raise NotRecorded("a change of autocast that lasts")
         if self.grad is not torch.is_grad_enabled():  # it lasts

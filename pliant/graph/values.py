@@ -200,11 +200,6 @@ class Values(World):
         finally:
             self._quiet -= 1
 
-    def keep_from(self, first: int) -> None:
-        """What was written down since then is run whether somebody needs it or not."""
-        for node in self.function.nodes[first:][-1:]:
-            node.effect |= node.func is not None and not node.view
-
     def given(self, value: Any) -> Any:
         """An argument as it is written down."""
         if type(value) is Fake:

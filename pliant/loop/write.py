@@ -66,6 +66,9 @@ class _Writer:
     ) -> None:
         self.group = group
         self.stored = [member for member in group.members if member in stored]
+        self.kept = frozenset(stored)
+        tested = only_for_faults(group, stored)
+        self.computed = [m for m in group.members if m in stored or m in tested]
         self.hint = hint
         self.homes = homes
         self.body = KernelBody(name, self._access(), self._element, homes)
@@ -84,8 +87,8 @@ class _Writer:
             self.body.floor = len(self.rows)
             if group.columns is None:
                 self.columns = ()
-                self._prepare(self.stored)
-                self._store_columns(self.stored)
+                self._prepare(self.computed)
+                self._store_columns(self.computed)
             else:
                 self._rounds()
         kernel = keep(tile(lengthen(collapse(self.body.kernel()))), self.hint)
@@ -113,7 +116,7 @@ class _Writer:
                 if group.level(member) == "row":
                     self._row(member)
             reductions = [m for m in here if group.level(m) == "reduction"]
-            columns = [m for m in self.stored if group.level(m) == "column"]
+            columns = [m for m in self.computed if group.level(m) == "column"]
             columns = [m for m in columns if last_use[m] == phase]
             if reductions and any(m in group.scans for m in here):
                 self._round(reductions, [])
@@ -230,7 +233,8 @@ class _Writer:
         values = [self._element(m, m.place(self._index(m))) for m in members]
         for member, value in zip(members, values):
             assert value is not None
-            self.body.write(member, member.place(self._index(member)), value)
+            if member in self.kept:
+                self.body.write(member, member.place(self._index(member)), value)
 
     def _row(self, member: Definition) -> None:
         value = self._element(member, member.place(self._index(member)))
@@ -254,6 +258,19 @@ class _Writer:
         self.results[member] = value
         if member in self.stored:
             self.body.write(member, member.place(self._index(member)), value)
+
+
+def only_for_faults(group: Group, stored: Collection[Definition]) -> set[Definition]:
+    """Members that nobody reads, and that are computed because they may have to raise."""
+    needed = set(stored)
+    tested: set[Definition] = set()
+    for member in reversed(group.members):
+        if member not in needed and group.reads[member].faults:
+            tested.add(member)
+            needed.add(member)
+        if member in needed:
+            needed.update(of for of, _ in group.reads[member].places)
+    return tested
 
 
 CHUNK: Final = 2048

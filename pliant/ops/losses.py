@@ -101,7 +101,7 @@ def binary_cross_entropy(
     low: Lowering, x: Lazy, target: Lazy, weight: Lazy | None = None, reduction: int = MEAN
 ) -> Lazy:
     """(t - 1) * log(1 - x) - t * log(x), the logarithms at least -100. An x that is no probability
-    is an error."""
+    is an error, and so is a target."""
     type = low.result.type
     given = [t for t in (x, target, weight) if t is not None]
     if type not in FLOAT or any(t.type is not type for t in given):
@@ -109,7 +109,8 @@ def binary_cross_entropy(
 
     def each(b: Body, v: Value, t: Value, *weights: Value) -> Value:
         zero, one, least = (constant(b, n, type) for n in (0, 1, -100))
-        b.fault(b(Op.NOT, b(Op.AND, b(Op.GE, v, zero), b(Op.LE, v, one))))
+        for share in (v, t):
+            b.fault(b(Op.NOT, b(Op.AND, b(Op.GE, share, zero), b(Op.LE, share, one))))
         no = b(Op.MAXIMUM, b(Op.LOG1P, b(Op.NEG, v)), least)
         yes = b(Op.MAXIMUM, b(Op.LOG, v), least)
         loss = b(Op.SUB, b(Op.MUL, b(Op.SUB, t, one), no), b(Op.MUL, t, yes))

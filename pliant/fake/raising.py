@@ -1,0 +1,127 @@
+"""Which operators may raise because of the numbers in a tensor.
+
+The one idea: an operator may, unless it is known not to. What may raise is run even if nobody needs
+its result, and before inputs are overwritten; sizes and dtypes don't count, because what they make
+an operator refuse was refused when the program was captured. Pointwise operators don't raise,
+except where a number has no result (a division of integers) or is out of range. Views never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+MayRaise = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+
+_SAFE: Final = """
+mm addmm bmm baddbmm mv addmv addbmm addr dot vdot matmul linear bilinear einsum outer ger
+linalg_vector_norm linalg_cross norm cdist _cdist_forward _pdist_forward _euclidean_dist
+scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu lstm gru
+conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution
+_convolution mkldnn_convolution im2col col2im unfold_copy
+layer_norm group_norm batch_norm instance_norm rms_norm _fused_rms_norm native_layer_norm
+native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update
+_native_batch_norm_legit_functional _native_batch_norm_legit_no_training native_dropout
+avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d
+max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
+adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d
+upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
+upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+_upsample_nearest_exact2d _upsample_nearest_exact3d grid_sampler_2d grid_sampler_3d
+pad constant_pad_nd _pad_circular reflection_pad1d reflection_pad2d reflection_pad3d
+replication_pad1d replication_pad2d replication_pad3d
+sum nansum mean prod amax amin aminmax _aminmax max min argmax argmin all any count_nonzero
+std std_mean var var_mean logsumexp special_logsumexp median nanmedian mode kthvalue trace
+softmax log_softmax _softmax _log_softmax _safe_softmax special_softmax special_log_softmax
+cumsum cumprod cummax cummin logcumsumexp _logcumsumexp sort argsort topk msort
+nonzero masked_select unique_dim _unique2 unique_consecutive isin bucketize equal
+_local_scalar_dense item
+cat concat concatenate stack flip roll rot90 repeat tile tril triu diag_embed tril_indices
+triu_indices block_diag pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle
+diagonal_scatter select_scatter slice_scatter as_strided_scatter renorm
+clone contiguous copy to _to_copy type_as alias detach lift lift_fresh lift_fresh_copy
+arange eye full full_like ones ones_like zeros zeros_like new_full new_ones new_zeros
+scalar_tensor iota empty empty_like empty_permuted empty_strided new_empty new_empty_strided
+complex polar view_as_complex view_as_real glu rsub where _fft_c2c _fft_r2c _fft_c2r
+log_sigmoid log_sigmoid_forward _prelu_kernel prelu hardswish
+mse_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits
+rand randn randperm randint rand_like randn_like randint_like
+absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh fix greater greater_equal less
+less_equal multiply negative not_equal subtract true_divide __and__ __or__ __xor__
+special_erf special_erfc special_exp2 special_expit special_expm1 special_log1p special_logit
+special_sinc"""
+SAFE: Final = frozenset(_SAFE.split())
+"""Operators of ATen, besides the pointwise ones, that decide nothing by the numbers in a tensor."""
+
+
+def _divides_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """By what may be 0."""
+    dividend, divisor = (*args, None)[:2]
+    if divisor is None:
+        return True
+    if any(map(_is_float, (dividend, divisor))):
+        return False
+    return not (type(divisor) is int and divisor)
+
+
+def _divides_rounding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    mode = args[2] if len(args) > 2 else kwargs.get("rounding_mode")
+    return mode is not None and _divides_integers(args, kwargs)
+
+
+def _converts(at: int) -> MayRaise:
+    """A tensor is converted to the dtype of the first one, and has to fit."""
+
+    def may_raise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        value = args[at] if len(args) > at else kwargs.get("value")
+        return getattr(value, "dtype", None) is not args[0].dtype
+
+    return may_raise
+
+
+def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return True
+
+
+def _is_float(value: Any) -> bool:
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        return not isinstance(value, int | torch.SymInt) and not hasattr(value, "symbols")
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+_BY_NAME: Final[dict[str, MayRaise]] = {
+    "floor_divide": _divides_integers,
+    "remainder": _divides_integers,
+    "fmod": _divides_integers,
+    "div": _divides_rounding,
+    "divide": _divides_rounding,
+    "binary_cross_entropy": _always,
+    "bernoulli": _always,
+    "normal": _always,
+}
+_BY_OVERLOAD: Final[dict[str, MayRaise]] = {
+    "aten.masked_fill.Tensor": _converts(2),
+    "aten.fill.Tensor": _converts(1),
+}
+
+
+CHECK_BEFOREHAND: Final = frozenset({"one_hot"})
+"""Functions that look at data only where there are any, and are other operators on fakes."""
+
+
+def may_raise(func: Any, is_view: bool) -> MayRaise | None:
+    """Whether a call of this operator may; None if none does."""
+    if is_view:
+        return None
+    namespace, _, name = func._schema.name.partition("::")
+    name = name if name.startswith("__") else name.removesuffix("_")
+    if namespace != "aten":
+        return None if namespace == "prim" else _always
+    special = _BY_OVERLOAD.get(str(func)) or _BY_NAME.get(name)
+    if special is not None:
+        return special
+    safe = torch.Tag.pointwise in func.tags or name in SAFE or name == "masked_fill"
+    return None if safe else _always

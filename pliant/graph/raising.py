@@ -1,0 +1,79 @@
+"""Operators of the functional graph that may raise because of the numbers in a tensor.
+
+The one idea: a kernel notices what eager PyTorch would raise for where it computes the element. So
+every element of such a result has to be computed, although nobody needs it, or only part of it: a
+result that is not computed in full on the way to what is needed becomes a definition of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from pliant.fake.op import describe
+from pliant.graph.ir import Function, Node, Tensor, Window, tensors_in
+
+_READ_WHOLE: Final = frozenset(
+    "aten." + name
+    for name in (
+        ("clone.default", "_to_copy.default", "sum.default", "sum.dim_IntList", "mean.default")
+        + ("mean.dim", "amax.default", "amin.default", "prod.default", "any.default")
+        + ("all.default", "max.default", "min.default", "argmax.default", "argmin.default")
+        + ("_softmax.default", "_log_softmax.default", "native_layer_norm.default")
+        + ("layer_norm.default", "softmax.int", "log_softmax.int", "cumsum.default")
+    )
+)
+"""Operators that read each element of their first argument."""
+
+_REARRANGE: Final = frozenset(
+    "aten." + name
+    for name in (
+        ("view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.default")
+        + ("squeeze.dim", "squeeze.dims", "permute.default", "transpose.int", "t.default")
+        + ("alias.default", "detach.default", "unflatten.int")
+    )
+)
+"""Views that have each element of what they are views of."""
+
+
+def may_raise(node: Node) -> bool:
+    if node.view or node.func is None:
+        return False
+    if not isinstance(node.func, torch._ops.OpOverload):
+        return True
+    raises = describe(node.func).raises
+    return raises is not None and raises(node.args, node.kwargs)
+
+
+def alive(function: Function) -> list[Node]:
+    """The nodes that somebody needs, or that may raise, in order."""
+    needed = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
+    needed |= set(function.writes.values())
+    found: list[Node] = []
+    for node in reversed(function.nodes):
+        if node.effect or not needed.isdisjoint(node.results) or may_raise(node):
+            needed.update(tensors_in((node.args, node.kwargs)))
+            found.append(node)
+    return found[::-1]
+
+
+def read_whole(function: Function, nodes: Sequence[Node]) -> set[Tensor]:
+    """The tensors each element of which somebody reads to compute a result of his own."""
+    found = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
+    found |= set(function.writes.values())
+    for node in reversed(nodes):
+        if node.func is None or node.name in _REARRANGE:
+            if node.results[0] in found:
+                found.add(node.args[0])
+        elif node.name in _READ_WHOLE:
+            found.add(node.args[0])
+        elif _is_pointwise(node):
+            sizes = node.results[0].sizes
+            found.update(t for t in tensors_in((node.args, node.kwargs)) if t.sizes == sizes)
+    return found
+
+
+def _is_pointwise(node: Node) -> bool:
+    return torch.Tag.pointwise in getattr(node.func, "tags", ()) and bool(node.results)

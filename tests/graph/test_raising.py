@@ -1,0 +1,179 @@
+"""What would raise in eager PyTorch raises, whether somebody needs its result or not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import pliant
+from pliant.base import events
+from tests.support.against_eager import run, same_outcome
+
+Tensor = torch.Tensor
+X = torch.arange(12.0).reshape(3, 4)
+I = torch.tensor([0, 2, 1])  # noqa: E741
+BAD = torch.tensor([0, 7, 1])
+ZERO = torch.tensor([1, 0, 3])
+HALF = torch.tensor([0.5, 0.25, 0.5])
+
+# An operation, arguments for which it works, and arguments for which it raises.
+OPERATIONS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], tuple[Tensor, ...]]] = {
+    "//": (lambda i, j: i // j, (I, I + 1), (I, ZERO)),
+    "%": (lambda i, j: i % j, (I, I + 1), (I, ZERO)),
+    "fmod": (torch.fmod, (I, I + 1), (I, ZERO)),
+    "1 // x": (lambda i, j: 1 // j, (I, I + 1), (I, ZERO)),
+    "div": (lambda i, j: torch.div(i, j, rounding_mode="trunc"), (I, I + 1), (I, ZERO)),
+    "index": (lambda x, i: x[i], (X, I), (X, BAD)),
+    "index of the last": (lambda x, i: x[:, i], (X, I), (X, BAD)),
+    "gather": (lambda x, i: x.gather(0, i.unsqueeze(1)), (X, I), (X, BAD)),
+    "index_select": (lambda x, i: x.index_select(0, i), (X, I), (X, BAD)),
+    "take": (lambda x, i: x.take(i), (X, I), (X, BAD + 99)),
+    "embedding": (lambda x, i: F.embedding(i, x), (X, I), (X, BAD)),
+    "scatter": (lambda x, i: x.scatter(0, i.unsqueeze(1), x), (X, I), (X, BAD)),
+    "index_put": (lambda x, i: x.index_put((i,), x), (X, I), (X, BAD)),
+    "index_add": (lambda x, i: x.index_add(0, i, x), (X, I), (X, BAD)),
+    "nll_loss": (lambda x, i: F.nll_loss(x, i), (X, I), (X, BAD)),
+    "cross_entropy": (lambda x, i: F.cross_entropy(x, i, reduction="none"), (X, I), (X, BAD)),
+    "one_hot": (lambda x, i: F.one_hot(i, 4), (X, I), (X, BAD)),
+    "bincount": (lambda x, i: torch.bincount(i), (X, I), (X, -BAD)),
+    "binary_cross_entropy": (F.binary_cross_entropy, (HALF, HALF), (HALF * 3, HALF)),
+    "bce of a target": (F.binary_cross_entropy, (HALF, HALF), (HALF, HALF * 3)),
+    "repeat_interleave": (lambda x, i: x.repeat_interleave(i, 0), (X, I), (X, -BAD)),
+    "masked_scatter": (lambda x, y: x.masked_scatter(y > 0, y[0]), (X, X - 8), (X, X + 8)),
+    "cholesky": (lambda x: torch.linalg.cholesky(x), (torch.eye(3),), (-torch.eye(3),)),
+    "inv": (lambda x: torch.linalg.inv(x), (torch.eye(3),), (torch.zeros(3, 3),)),
+    "solve": (lambda x: torch.linalg.solve(x, x), (torch.eye(3),), (torch.zeros(3, 3),)),
+    "multinomial": (lambda x: torch.multinomial(x, 1), (X[1],), (-X[1],)),
+    "bernoulli": (lambda x: torch.bernoulli(x), (HALF,), (HALF * 9,)),
+    "index of a result": (lambda x, i: (x * 2)[i + 0] * 2, (X, I), (X, BAD)),
+}
+
+
+def unused(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    operation(*args)
+    return args[0] + 1
+
+
+def used_in_vain(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    result = operation(*args) + 1
+    (result * 2).sum()
+    return args[0] + 1
+
+
+def only_looked_at(operation: Callable[..., Tensor], *args: Tensor) -> tuple[Tensor, int]:
+    return args[0] + 1, operation(*args).dim()
+
+
+def used_in_part(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    result = operation(*args)
+    return result[:1] + 1 if result.dim() else result + 1
+
+
+def computed_with_in_part(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    return (operation(*args).abs() + 1).reshape(-1)[1:2]
+
+
+def used_not_at_all(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    result = operation(*args)
+    return result.reshape(-1)[:0] * 2
+
+
+def spread_to_nothing(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    result = operation(*args).reshape(-1)[:1]
+    return result + torch.zeros(0)
+
+
+def picked(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    result = operation(*args).reshape(-1)
+    return result[torch.zeros(2, dtype=torch.int64)]
+
+
+def behind_a_write(operation: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    args[0].mul_(1)
+    operation(*args)
+    args[0].add_(1)
+    return args[0]
+
+
+OF_GRAPHS = [unused, used_in_vain, only_looked_at]
+OF_KERNELS = [used_in_part, computed_with_in_part, used_not_at_all, spread_to_nothing, picked]
+OF_KERNELS += [behind_a_write]
+USES = [("eager", use) for use in OF_GRAPHS] + [("llvm", use) for use in OF_GRAPHS + OF_KERNELS]
+
+
+@pytest.mark.parametrize(
+    ("backend", "use"), USES, ids=[f"{backend}-{use.__name__}" for backend, use in USES]
+)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_raises_as_eager_does(name: str, backend: str, use: Callable[..., object]) -> None:
+    operation, good, bad = OPERATIONS[name]
+
+    def function(*args: Tensor) -> object:
+        return use(operation, *args)
+
+    compiled = pliant.compile(function, backend=backend)
+    for args in (good, bad, good):
+        actual = run(compiled, tuple(arg.clone() for arg in args))
+        expected = run(function, tuple(arg.clone() for arg in args))
+        assert (expected.error is not None) is (args is bad)
+        same_outcome(actual, expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_the_first_of_two_errors(backend: str) -> None:
+    def function(x: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        x[i]
+        y = i // j
+        torch.linalg.inv(x[:3, :3])
+        return y
+
+    def other_way_round(x: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        y = i // j
+        x[i]
+        return y
+
+    for program in (function, other_way_round):
+        compiled = pliant.compile(program, backend=backend)
+        for args in ((X, I, I + 1), (X, BAD, ZERO), (X, I, ZERO), (X, BAD, I + 1)):
+            same_outcome(run(compiled, args), run(program, args))
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_nothing_raises_over_nothing(backend: str) -> None:
+    def function(x: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        x[i]
+        F.embedding(i, x)
+        i // j
+        return x + 1
+
+    compiled = pliant.compile(function, backend=backend, dynamic=True)
+    none = torch.zeros(0, dtype=torch.int64)
+    for args in ((X, I, I + 1), (X, none, none), (X, BAD, ZERO)):
+        same_outcome(run(compiled, args), run(function, args))
+
+
+def test_what_cannot_raise_is_dropped(seen: Callable[[type], list]) -> None:
+    def function(x: Tensor, i: Tensor) -> Tensor:
+        x // x, i // 2, i % 3, i / i, x.softmax(0), x @ x.T, x.sort(), torch.cat([x, x]), x[1:]
+        x.masked_fill(x > 1, 2.0), x.to(torch.int64), x.var(0), F.layer_norm(x, (4,))
+        return x + 1
+
+    compiled = pliant.compile(function, fullgraph=True, backend="llvm")
+    compiled(X, I)
+    (generated,) = seen(events.CodeGenerated)
+    assert dict(generated.lowered) == {"aten.add.Tensor": 1} and not generated.called
+
+
+def test_only_the_check_is_left_of_what_nobody_needs(seen: Callable[[type], list]) -> None:
+    def function(i: Tensor, j: Tensor) -> Tensor:
+        i // j
+        return i + j
+
+    compiled = pliant.compile(function, fullgraph=True, backend="llvm")
+    compiled(I, I + 1)
+    (generated,) = seen(events.CodeGenerated)
+    assert not generated.called  # PyTorch runs nothing, and one kernel does both
+    (kernel,) = generated.kernels()
+    stores = [line for line in kernel.splitlines() if "store" in line.lower()]
+    assert len(stores) == 2, kernel  # of the sum and of the flag
