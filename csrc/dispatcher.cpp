@@ -193,6 +193,7 @@ PyObject* handle_miss(Dispatcher* self, PyObject* const* locals, const Call& cal
   auto* entry = reinterpret_cast<Entry*>(made.get());
   Values frame(entry->tree->tree->frame_size());
   if (matches(entry, locals, frame)) return run_entry(self, entry, locals, frame);
+  if (PyErr_Occurred() != nullptr) return nullptr;
   frame.clear();
   return run_eagerly(self, call);
 }
@@ -220,7 +221,10 @@ PyObject* dispatch(Dispatcher* self, PyObject* const* locals, const Call& call) 
     Ref held = Ref::borrowed(PyTuple_GET_ITEM(entries.get(), i));
     auto* entry = reinterpret_cast<Entry*>(held.get());
     Values frame(entry->tree->tree->frame_size());
-    if (!matches(entry, locals, frame)) continue;
+    if (!matches(entry, locals, frame)) {
+      if (PyErr_Occurred() != nullptr) return nullptr;  // a check was interrupted
+      continue;
+    }
     entries = Ref();
     if (i > 0) move_to_front(self, held.get());
     return run_entry(self, entry, locals, frame);
@@ -585,6 +589,23 @@ PyObject* set_bypass(PyObject*, PyObject* arg) {
   return PyBool_FromLong(std::exchange(bypass, on != 0));
 }
 
+// Sets `bypass` for a while.
+struct Bypassed {
+  bool before = std::exchange(bypass, true);
+  Bypassed() = default;
+  Bypassed(const Bypassed&) = delete;
+  Bypassed& operator=(const Bypassed&) = delete;
+  ~Bypassed() { bypass = before; }
+};
+
+PyObject* call_bypassed(PyObject*, PyObject* args, PyObject* kwargs) {
+  if (PyTuple_GET_SIZE(args) == 0) return PyErr_Format(PyExc_TypeError, "expected a function");
+  Ref rest = Ref::owned(PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args)));
+  if (!rest) return nullptr;
+  Bypassed guard;
+  return PyObject_Call(PyTuple_GET_ITEM(args, 0), rest.get(), kwargs);
+}
+
 }  // namespace
 
 PyMethodDef bypass_methods[] = {
@@ -592,6 +613,10 @@ PyMethodDef bypass_methods[] = {
      "calls_through(cls): a call of its instances calls their `_dispatcher` with `_orig_mod`."},
     {"set_bypass", set_bypass, METH_O,
      "set_bypass(on): whether compiled functions run uncompiled in this thread; the old setting."},
+    {"call_bypassed",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_bypassed)),
+     METH_VARARGS | METH_KEYWORDS,
+     "call_bypassed(function, ...): in it, compiled functions run uncompiled in this thread."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject* init_tail_call_type() {

@@ -3,6 +3,8 @@
 #include "launcher.h"
 #include "overlap.h"
 
+#include "isolated.h"
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -145,6 +147,15 @@ class Run {
     for (int32_t slot : step.slots) slots_[slot] = Slot();
   }
 
+  // Python code in a step raised: the graph tells what is wrong, unless the caller has to know.
+  template <typename Error>
+  PyObject* after_python_error(Error& error) {
+    unlocked_.reset();
+    error.restore();
+    if (wrote_ || program_.fallback == Py_None || must_propagate()) return nullptr;
+    return fall_back();
+  }
+
   PyObject* fall_back() {
     unlocked_.reset();
     PyErr_Clear();
@@ -185,6 +196,10 @@ PyObject* Run::run() {
       std::visit([this](const auto& step) { this->step(step); }, step);
       if (give_up_) return fall_back();
     }
+  } catch (python_error& error) {
+    return after_python_error(error);
+  } catch (py::error_already_set& error) {
+    return after_python_error(error);
   } catch (...) {
     // As long as the inputs are what they were, the graph itself can tell what is wrong, and where.
     if (wrote_ || program_.fallback == Py_None) throw;

@@ -1,5 +1,6 @@
 // The extension module `pliant._native`.
 #include "facts.h"
+#include "isolated.h"
 #include "launcher.h"
 #include "objects.h"
 #include "state.h"
@@ -60,6 +61,7 @@ PyMODINIT_FUNC PyInit__native() {
   pliant::Ref module = pliant::Ref::owned(torch ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_types(module.get())) return nullptr;
   if (PyModule_AddFunctions(module.get(), class_methods) < 0) return nullptr;
+  if (PyModule_AddFunctions(module.get(), pliant::isolated_methods) < 0) return nullptr;
   pliant::init_tensors();
   return module.release();
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "facts.h"
+#include "isolated.h"
 #include "state.h"
 
 namespace pliant {
@@ -81,7 +82,7 @@ bool holds_late(const Check& check, PyObject* value) {
   } else {
     return holds(check, value);
   }
-  if (answer < 0) PyErr_Clear();
+  if (answer < 0) clear_harmless();
   return answer == 1;
 }
 
@@ -125,7 +126,7 @@ Ref fetch_late(const Node& node, PyObject* parent) {
   } else if (PyDict_Check(parent)) {
     value = Ref::borrowed(PyDict_GetItemWithError(parent, node.key.get()));
   }
-  if (!value) PyErr_Clear();
+  if (!value) clear_harmless();
   return value;
 }
 
@@ -524,12 +525,13 @@ bool Tree::run_late(const LateStep& step, Walk& walk) {
     PyObject* value = walk.frame[node.slot];
     if (value == nullptr) return true;  // its failure has been reported
     const Check& check = node.late[step.check];
-    return holds_late(check, value) || fail(check.guard.get(), value, walk);
+    if (holds_late(check, value)) return true;
+    return PyErr_Occurred() == nullptr && fail(check.guard.get(), value, walk);
   }
   PyObject* parent = walk.frame[nodes_[node.parent].slot];
   if (parent == nullptr) return true;
   Ref value = fetch_late(node, parent);
-  if (!value) return unreachable(node, walk);
+  if (!value) return PyErr_Occurred() == nullptr && unreachable(node, walk);
   NoCollection guard;
   return visit(node, value.get(), false, walk);
 }

@@ -1,6 +1,7 @@
 """Guards and calls in native code. It holds no policy: Python decides, C++ executes."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from types import CodeType, FunctionType
 from typing import Any, Final, final
 
@@ -11,6 +12,27 @@ UNREACHABLE: Final[object]
 
 def set_bypass(on: bool, /) -> bool:
     """Whether every compiled function runs uncompiled in this thread. Returns the old setting."""
+
+def call_bypassed(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call the function; in it, every compiled function runs uncompiled in this thread."""
+
+def isolated(
+    lock: AbstractContextManager[Any] | None,
+    cleanups: list[Callable[[], Any]],
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+) -> Any:
+    """Call `function(*args)` with the lock. Afterwards, however it ended, the state of this thread
+    is what it was: PyTorch's modes, gradients, autocast, dispatch keys, hooks and `torch.func`
+    levels, the recursion limit, and whether garbage is collected. Before that each of `cleanups` is
+    called, the last one first, those included that were appended meanwhile.
+
+    Unlike a `finally` of Python's this can't be interrupted, if the cleanups are C functions.
+    """
+
+def drop_unused(table: dict[Any, Any], /) -> int:
+    """Remove the values that nothing but the table refers to. Returns how many."""
 
 def calls_through(cls: Any, /) -> Any:
     """Make a call of an instance call its `_dispatcher` with its `_orig_mod` in front."""

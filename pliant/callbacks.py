@@ -9,6 +9,7 @@ import functools
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from pliant.stages import ROUTED
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pliant.pipeline import Compiler
 
 # A lambda is made anew on each call of the function around it: the first one stands for all.
-_first: dict[tuple[types.CodeType, int], types.FunctionType] = {}
+_first: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = WeakValueDictionary()
 
 
 def bound(compiler: Compiler, value: Any) -> Any:

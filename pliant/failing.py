@@ -17,9 +17,13 @@ from pliant._native import Dispatcher, Entry
 from pliant.base import tracebacks
 from pliant.base.checks import AssumptionFailed
 from pliant.base.errors import PliantError
+from pliant.base.isolation import FATAL
 from pliant.capture.capture import NotCaptured
 from pliant.runtime import recovery
 from pliant.stages import Captured
+
+STOP = (PliantError, *FATAL)
+"""Errors after which the program isn't run again."""
 
 CompileCase = Callable[[dict[str, bool]], Entry | None]
 
@@ -39,12 +43,17 @@ def handle(
         failed = _wrong_answer(captured, error)
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)
-        if captured.rerunnable and not isinstance(error, PliantError) and not _has_observers():
+        if captured.rerunnable and _may_run_again(error) and not _has_observers():
             try:  # the program may handle it, and nothing has been changed yet
                 return recovery.call(dispatcher.fn, values)
             except BaseException as again:
                 error = again
     return recovery.raising(error)
+
+
+def _may_run_again(error: BaseException) -> bool:
+    """Not after an interrupt, which would be dropped."""
+    return isinstance(error, Exception) and not isinstance(error, STOP)
 
 
 def _has_observers() -> bool:

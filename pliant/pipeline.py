@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
+import torch
+
 from pliant import announce, failing, stance
-from pliant._native import Dispatcher, Entry, State
+from pliant._native import Dispatcher, Entry, State, isolated
 from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.forks import lock
+from pliant.base.isolation import FATAL, Cleanup, attribute
 from pliant.base.options import Options, config
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
@@ -31,8 +34,19 @@ from pliant.parts import Parts
 from pliant.recompile import Limits
 from pliant.runtime import graphs, residual
 from pliant.stages import Captured, Compiled
+from pliant.sym.expr import drop_unused_nodes
 
 _lock = lock()  # one compilation at a time
+
+
+def cleanups(strict: bool) -> list[Cleanup]:
+    """For the end of a compilation: what it may change that belongs to all threads."""
+    changed = [attribute(torch, "_check_with")]
+    return [*changed, config.restoring()] if strict else changed
+
+
+class OutOfMemory(Exception):
+    """There is not enough memory to follow the program. Python may run it this time."""
 
 
 @dataclass(slots=True)
@@ -58,22 +72,27 @@ class Compiler:
 
     def on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
         """No entry fits the call: compile one, or None to run the function as it is."""
-        with _lock:
-            entry = dispatcher.find(values)  # another thread may have compiled it meanwhile
-            if entry is not None:
-                return entry
-            if dispatcher.mode or not capturable(State.current()):
-                return None
-            if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
-                return None
-            try:
-                return self._try_to_compile(dispatcher, values)
-            except NotCaptured as error:
-                if self.fullgraph:
-                    raise refused(error.cause, []) from error
-                dispatcher.mode = 2
-                announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
+        entry: Entry | None = isolated(
+            _lock, cleanups(self.strict), self._on_miss, dispatcher, values
+        )
+        return entry
+
+    def _on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
+        entry = dispatcher.find(values)  # another thread may have compiled it meanwhile
+        if entry is not None:
+            return entry
+        if dispatcher.mode or not capturable(State.current()):
             return None
+        if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
+            return None
+        try:
+            return self._try_to_compile(dispatcher, values)
+        except NotCaptured as error:
+            if self.fullgraph:
+                raise refused(error.cause, []) from error
+            dispatcher.mode = 2
+            announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
+        return None
 
     @property
     def strict(self) -> bool:
@@ -88,15 +107,14 @@ class Compiler:
     ) -> Entry | None:
         """A new entry, or None where we fail, or where another tracer is at work."""
         try:
-            if self.strict:
-                with config.patch(raise_on_fallback=True):  # for the backend; under the lock
-                    return self._compile(dispatcher, values, answers)
+            if self.strict:  # the backend asks the process-wide option; under the lock
+                config.replace_all(replace(config.snapshot(), raise_on_fallback=True))
             return self._compile(dispatcher, values, answers)
         except InternalError as error:  # of our own backend
             self._fall_back(dispatcher, error.__cause__ or error)
-        except (PliantError, NotCaptured):
+        except (PliantError, NotCaptured, *FATAL):
             raise
-        except ForeignTracer:
+        except (ForeignTracer, OutOfMemory):
             return None
         except Exception as error:
             self._fall_back(dispatcher, error)
@@ -121,6 +139,7 @@ class Compiler:
         dispatcher.install(entry)
         index.update(dispatcher, entry)
         self.limits.total += 1
+        drop_unused_nodes()
         times.append(time.perf_counter())
         announce.finished(compiled.captured, about, times)
         return entry
@@ -130,7 +149,10 @@ class Compiler:
         self, dispatcher: Dispatcher, values: tuple[Any, ...], dynamic: Dynamic, times: list[float]
     ) -> tuple[Captured, Any]:
         """Graph, residual code and guards, and the guards as a native tree."""
-        captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
+        try:
+            captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
+        except MemoryError as error:
+            raise OutOfMemory from error
         captured_at = time.perf_counter()
         tree = plan.build(captured.guards, captured.slots, len(values))
         times[1:] = [captured_at, time.perf_counter()]
@@ -174,9 +196,12 @@ class Compiler:
     ) -> Any:
         """Residual code raised: the user sees the exception as his own code would raise it."""
 
+        def compile_case(answers: dict[str, bool]) -> Entry | None:
+            allowed = self.limits.allow_case(dispatcher, answers)
+            return self._try_to_compile(dispatcher, values, answers) if allowed else None
+
         def other_case(answers: dict[str, bool]) -> Entry | None:
-            with _lock:
-                allowed = self.limits.allow_case(dispatcher, answers)
-                return self._try_to_compile(dispatcher, values, answers) if allowed else None
+            entry: Entry | None = isolated(_lock, cleanups(self.strict), compile_case, answers)
+            return entry
 
         return failing.handle(dispatcher, entry, values, error, other_case)

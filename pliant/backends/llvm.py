@@ -19,6 +19,7 @@ from pliant._native import Launcher
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
+from pliant.base.isolation import FATAL
 from pliant.base.options import config
 from pliant.base.values import dataclass
 from pliant.emit.host import Operator, Sequencer, View, symbols_of
@@ -59,6 +60,8 @@ def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
     except NotRecorded as reason:
         events.emit(events.NotGenerated(function=name, reason=str(reason)))
         return gm.forward
+    except FATAL:
+        raise
     except Exception as error:
         if config.raise_on_fallback:
             raise InternalError(f"generating code for {name} failed: {error!r}") from error
@@ -146,7 +149,7 @@ def assemble(
         if isinstance(item, Group):
             try:
                 made.run(item, lifetimes.stored(at, item), lifetimes.ending(at))
-            except (NotLowered, NotImplementedError):
+            except (NotLowered, NotImplementedError, *FATAL):
                 raise
             except Exception as error:
                 raise KernelFailed(item, error) from error

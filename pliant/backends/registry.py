@@ -26,6 +26,7 @@ from pliant.base.errors import (
     UnknownBackendError,
     choices,
 )
+from pliant.base.isolation import FATAL
 
 Backend = Callable[..., Any]
 """`backend(gm, example_inputs) -> callable`, where `gm` is a torch.fx.GraphModule."""
@@ -148,6 +149,8 @@ def _default(name: str) -> Backend:
 def _load(entry: EntryPoint) -> Backend:
     try:
         found: Backend = entry.load()
+    except FATAL:
+        raise
     except Exception as error:
         raise BackendError(
             f"the backend {entry.name!r} could not be loaded",
@@ -189,7 +192,7 @@ def call_backend(backend: Backend, gm: Any, example_inputs: Sequence[Any]) -> Ca
     name = backend_name(backend)
     try:
         compiled = backend(gm, list(example_inputs))
-    except InternalError:
+    except (InternalError, *FATAL):
         raise
     except Exception as error:
         raise BackendError(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
 
 
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
+class without_collection(contextlib.ContextDecorator):
     """The modules, graphs and guards made inside would set off the collector again and again, for
-    nothing: a single pass over the objects that `import torch` leaves takes a tenth of a second."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
+    nothing: a single pass over the objects that `import torch` leaves takes a tenth of a second.
+
+    (No generator, which would run the end of its block whenever an interrupted one is freed.)
+    """
+
+    def _recreate_cm(self) -> without_collection:
+        return without_collection()
+
+    def __enter__(self) -> None:
+        self._collecting = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        if self._collecting:
             gc.enable()

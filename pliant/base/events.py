@@ -302,7 +302,7 @@ def emit(event: Event) -> None:
     for listener in _listeners:
         try:
             listener(event)
-        except PliantWarning:
+        except (PliantWarning, MemoryError):
             raise
         except Exception:
             _log.exception("a listener of pliant's events failed on %s", type(event).__name__)

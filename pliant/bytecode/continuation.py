@@ -9,27 +9,33 @@ from __future__ import annotations
 
 import types
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pliant.bytecode.decode import decode
 from pliant.bytecode.resume import ResumePoint, closure_names, original_point, resume_code
 
-_functions: dict[tuple[types.CodeType, int], types.FunctionType] = {}
+# A function has its code and its globals, so that no other globals get their address meanwhile.
+_functions: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = (
+    WeakValueDictionary()
+)
 
 
 def resume_function(point: ResumePoint, namespace: dict[str, Any]) -> types.FunctionType:
-    """The function that continues at `point`. The same one each time."""
+    """The function that continues at `point`. The same one as long as somebody has it."""
     code = resume_code(point)
     key = (code, id(namespace))
-    if key not in _functions:
+    function = _functions.get(key)
+    if function is None:
         cells = closure_names(point.code)
         if cells:
-            _functions[key] = _with_cells(point, code, namespace, len(cells))
+            function = _with_cells(point, code, namespace, len(cells))
         else:
-            _functions[key] = types.FunctionType(code, namespace)
+            function = types.FunctionType(code, namespace)
         origin = original_point(point)
         line = decode(origin.code).instructions[origin.index].line
-        _functions[key].resumed_line = line  # type: ignore[attr-defined]
-    return _functions[key]
+        function.resumed_line = line  # type: ignore[attr-defined]
+        _functions[key] = function
+    return function
 
 
 def _with_cells(

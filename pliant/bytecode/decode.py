@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dis
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from itertools import pairwise
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 from pliant.base.position import Position
 from pliant.base.values import dataclass
+from pliant.base.weak import ByIdentity
 from pliant.bytecode import flow
 from pliant.bytecode.tables import (
     BINARY_OPERATORS,
@@ -73,7 +75,7 @@ class ExceptionEntry:
 class Decoded:
     """A code object and what is known about it. Do not modify."""
 
-    code: types.CodeType
+    _code: Callable[[], types.CodeType | None]  # weak: this lives as long as the code does
     instructions: tuple[Instruction, ...]
     exceptions: tuple[ExceptionEntry, ...]
     variables: tuple[str, ...]
@@ -85,16 +87,23 @@ class Decoded:
     _super_calls: frozenset[int] | None = None
     _positions: dict[int, Position] = field(default_factory=dict)
 
+    @property
+    def code(self) -> types.CodeType:
+        code = self._code()
+        assert code is not None, "a code object that nobody has any more"
+        return code
+
     def position(self, index: int) -> Position:
         """The user's line of this instruction."""
         found = self._positions.get(index)
         if found is None:
             line, end_line, column, end_column = self.instructions[index].positions
-            name = self.code.co_qualname
+            code = self.code
+            name = code.co_qualname
             if line is None:  # made up by the compiler: belongs to the whole function
-                found = Position(self.code.co_filename, self.code.co_firstlineno, name)
+                found = Position(code.co_filename, code.co_firstlineno, name)
             else:
-                found = Position(self.code.co_filename, line, name, column, end_column, end_line)
+                found = Position(code.co_filename, line, name, column, end_column, end_line)
             self._positions[index] = found
         return found
 
@@ -141,14 +150,14 @@ class Decoded:
 
 def decode(code: types.CodeType) -> Decoded:
     """The code object as data, computed once per code object."""
-    decoded = _cache.get(id(code))
+    decoded = _cache.get(code)
     if decoded is None:
-        # The entry holds the code object, so that its id is not given to another one.
-        decoded = _cache[id(code)] = _decode(code)
+        decoded = _decode(code)
+        _cache.put(code, decoded)
     return decoded
 
 
-_cache: dict[int, Decoded] = {}
+_cache: ByIdentity[Decoded] = ByIdentity()
 
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 
@@ -248,7 +257,8 @@ def _decode(code: types.CodeType) -> Decoded:
     handlers: list[ExceptionEntry | None] = [None] * len(instructions)
     for entry in exceptions:
         handlers[entry.start : entry.end] = [entry] * (entry.end - entry.start)
-    return Decoded(code, tuple(instructions), exceptions, variables, index_of_unit, handlers)
+    reference = weakref.ref(code)
+    return Decoded(reference, tuple(instructions), exceptions, variables, index_of_unit, handlers)
 
 
 def _unpack(co_code: bytes) -> tuple[list[tuple[int, _Row, int | None]], list[int]]:

@@ -29,8 +29,10 @@ import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from pliant.base.values import dataclass
+from pliant.base.weak import ByIdentity
 from pliant.bytecode import flow
 from pliant.bytecode.assemble import Header, Item, assemble
 from pliant.bytecode.decode import (
@@ -154,7 +156,7 @@ def closure_names(code: types.CodeType) -> tuple[str, ...]:
 
 def original_point(point: ResumePoint) -> ResumePoint:
     """The same place in the code the user wrote, where ``point`` is in a resume function."""
-    origin = _origins.get(id(point.code))
+    origin = _origins.get(point.code)
     if origin is None or not 0 <= point.index < len(origin.sources):
         return point
     index = origin.sources[point.index]
@@ -177,13 +179,13 @@ class _Form(enum.Enum):
 class _Origin:
     """Which code a resume code continues, and which instruction each of its own stands for."""
 
-    resumed: types.CodeType
     code: types.CodeType
     sources: tuple[int | None, ...]
 
 
-_codes: dict[tuple[ResumePoint, _Form], types.CodeType] = {}
-_origins: dict[int, _Origin] = {}
+# A resume code belongs to the functions that have it, and keeps the code it continues.
+_codes: WeakValueDictionary[tuple[ResumePoint, _Form], types.CodeType] = WeakValueDictionary()
+_origins: ByIdentity[_Origin] = ByIdentity()
 
 _SUSPENDING_FLAGS = (
     inspect.CO_GENERATOR
@@ -326,7 +328,7 @@ class _Builder:
         items = prologue + body
         resumed = assemble(self._header(), items, place)
         sources = tuple(item.source for item in items)
-        _origins[id(resumed)] = _Origin(resumed, self.point.code, sources)
+        _origins.put(resumed, _Origin(self.point.code, sources))
         return resumed
 
     def _header(self) -> Header:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import types
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
@@ -14,7 +12,7 @@ from torch.fx import _symbolic_trace as fx_tracing
 import pliant.capture.attributes
 import pliant.capture.calls
 import pliant.capture.opcodes  # noqa: F401  fills the tables of handlers
-from pliant._native import State
+from pliant._native import State, isolated
 from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
@@ -80,8 +78,8 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         try:
-            with room_for_calls(), without_packing(), without_overrides():
-                return attempt.run()
+            captured: Captured = isolated(None, attempt.trace.cleanups, follow, attempt)
+            return captured
         except Restart as restart:
             break_at[restart.step] = restart.cause
         except StartOver:
@@ -96,25 +94,14 @@ def without_overrides() -> Any:
     return torch._C.DisableTorchFunction()
 
 
-@contextlib.contextmanager
-def room_for_calls() -> Iterator[None]:
-    """One call of the program is several of ours."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit * FRAMES_PER_CALL)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
-
-
-@contextlib.contextmanager
-def without_packing() -> Iterator[None]:
-    """Hooks of the program on tensors that autograd saves are not to see fakes."""
-    before = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
-    try:
-        yield
-    finally:
-        torch._C._autograd._saved_tensors_hooks_set_tracing(before)
+def follow(attempt: Attempt) -> Captured:
+    """One attempt. Whoever calls this puts back what it changes of the thread's state."""
+    # One call of the program is several of ours.
+    sys.setrecursionlimit(sys.getrecursionlimit() * FRAMES_PER_CALL)
+    # Hooks of the program on tensors that autograd saves are not to see fakes.
+    torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    with without_overrides():
+        return attempt.run()
 
 
 class Attempt:
@@ -149,8 +136,6 @@ class Attempt:
                 raise refused(cause, [frame]) from cause
             raise NotCaptured(cause) from cause
         finally:
-            for undo in reversed(self.trace.undo):
-                undo()
             self.trace.forget()
 
     def _follow(self, frame: Frame) -> Captured:

@@ -17,6 +17,7 @@ import torch
 from pliant._native import Dispatcher
 from pliant.base.errors import NotCallableError
 from pliant.base.strict import get_error_on_graph_break, set_error_on_graph_break
+from pliant.base.weak import ByIdentity
 from pliant.capture.model import call
 from pliant.capture.native import FUNCTIONS, Handler, function
 from pliant.capture.trace import Trace
@@ -87,11 +88,11 @@ def _marked(fn: Any, mark: str, name: str) -> Any:
     try:
         setattr(target, mark, True)
     except AttributeError:  # a built-in function
-        MARKED[id(target)] = (target, mark)
+        MARKED.put(target, mark)
     return fn
 
 
-MARKED: dict[int, tuple[Any, str]] = {}  # callables that have no place for a mark
+MARKED: ByIdentity[str] = ByIdentity()  # callables that have no place for a mark
 SUBSTITUTES: dict[Any, Callable[..., Any]] = {}
 
 
@@ -196,7 +197,7 @@ RULES = "torch._dynamo.trace_rules"  # has the marks of PyTorch's own functions 
 
 def is_allowed_in_graph(fn: Any) -> bool:
     """Whether a function is marked with `allow_in_graph` or `nonstrict_trace`."""
-    if getattr(fn, IN_GRAPH, False) or MARKED.get(id(fn), ("", ""))[1] == IN_GRAPH:
+    if getattr(fn, IN_GRAPH, False) or MARKED.get(fn) == IN_GRAPH:
         return True
     rules: Any = sys.modules.get(RULES)
     return rules is not None and (
@@ -206,7 +207,7 @@ def is_allowed_in_graph(fn: Any) -> bool:
 
 def has_constant_result(fn: Any) -> bool:
     marked = getattr(fn, CONSTANT, False) or getattr(fn, "_dynamo_marked_constant", False)
-    return bool(marked) or MARKED.get(id(fn), ("", ""))[1] == CONSTANT
+    return bool(marked) or MARKED.get(fn) == CONSTANT
 
 
 def substitute_of(fn: Any) -> Callable[..., Any] | None:

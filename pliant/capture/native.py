@@ -31,9 +31,19 @@ PURE: set[Any] = set()  # C functions that may be run during capture if all argu
 
 
 def fill_late() -> None:
+    """Fill the tables for modules that were imported since; wholly, or not at all."""
     for name in [name for name in LATE if name in sys.modules]:
-        for fill in LATE.pop(name):
-            fill()
+        tables: list[dict[Any, Any]] = [METHODS, FUNCTIONS]
+        before = [table.copy() for table in tables]
+        try:
+            for fill in LATE[name]:
+                fill()
+            del LATE[name]
+        except BaseException:
+            for table, known in zip(tables, before, strict=True):
+                table.clear()
+                table.update(known)
+            raise
 
 
 def method(cls: type, *names: str) -> Callable[[Handler], Handler]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.isolation import FATAL
 from pliant.capture.model import binary, compare, truth
 from pliant.capture.value import Const, Value
 from pliant.capture.values.containers import Sequence
@@ -126,6 +127,8 @@ def _run(
             *[_real(trace, arg) for arg in args],
             **{name: _real(trace, arg) for name, arg in kwargs.items()},
         )
+    except FATAL:
+        raise
     except Exception:  # the operation was accepted: then it is not one for numbers alone
         return None
     if not isinstance(result, torch.Tensor) or result.dim():

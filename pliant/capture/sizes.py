@@ -15,6 +15,7 @@ from torch import fx
 from pliant.base.checks import assume, check, forbid
 from pliant.base.errors import DataDependentError
 from pliant.base.position import Position
+from pliant.base.weak import weakly
 from pliant.capture.size_nodes import SizeNodes, Symbolic
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.number import Number
@@ -43,13 +44,13 @@ class Sizes:
         self.env = ShapeEnv(
             trace.options.oblivious,  # type: ignore[arg-type]
             duck=False,  # sizes that happen to be equal are the same once an operation asks
-            where=trace.position,
+            where=weakly(trace.position),  # fakes lead to this through C++
             listener=self.notes,
             answers=answers,
         )
         self.nodes = SizeNodes(trace, self.env)
         self._strides: list[tuple[Load, Expr]] = []  # of inputs, that have to be so
-        bridge_of(self.env).asker = self._asker
+        bridge_of(self.env).asker = weakly(self._asker, "")
         self._symbols_before = 0  # how many symbols there were when the last node was made
         trace.graph.new_symbols = self._new_symbols
         self._told = 0  # how many of the environment's assertions are in the graph

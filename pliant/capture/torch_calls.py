@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from pliant.base.errors import DataDependentError, PliantError
+from pliant.base.isolation import FATAL
 from pliant.capture import indexing, overrides, scalars
 from pliant.capture.failures import note_operation, program_handles
 from pliant.capture.model import (
@@ -114,7 +115,7 @@ def call_operation(
         assume_answer(trace, real, args)
     undo = WRITERS.get(real)
     if undo is not None:
-        trace.undo.append(undo())
+        trace.undo_later(undo())
     method = getattr(torch.Tensor, getattr(real, "__name__", ""), None)
     if method is real and args and isinstance(trace.read(args[0]), TensorValue):
         return record(trace, real.__name__, real, args, kwargs)
@@ -235,6 +236,8 @@ def run_on_fakes(
         raise Break("no-meta-kernel", name) from error
     except Unsupported as error:
         raise Break("tensor-kind", f"{name}: {error}") from error
+    except FATAL:
+        raise
     except Exception as error:
         if NO_FAKE in str(error):
             raise Break("no-meta-kernel", name) from error

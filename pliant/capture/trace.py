@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pliant.base.isolation import FATAL
 from pliant.base.options import Options
 from pliant.base.position import Position
 from pliant.base.strict import get_error_on_graph_break
@@ -103,7 +104,9 @@ class Trace:
         self.suspended: list[Value] = []  # generators with something to do when they are closed
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
         self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}
-        self.undo: list[Callable[[], Any]] = []  # puts PyTorch's global state back
+        # Put PyTorch's global state back: after a graph that failed, and when the capture ends.
+        self.undo: list[Callable[[], Any]] = []
+        self.cleanups: list[Callable[[], Any]] = []
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
         self.error_on_break = get_error_on_graph_break()  # where the program is now
         self.strictness: Any = None  # what the program made of that
@@ -188,6 +191,12 @@ class Trace:
             self.guard(Kind.PREDICATE, source, is_empty_cell)
         self.remember(real, cell)
         return cell
+
+    def undo_later(self, undo: Callable[[], Any], cleanup: Callable[[], Any] | None = None) -> None:
+        """Called before a change of PyTorch's global state. A `cleanup` of its own is a C function,
+        so that it can't be interrupted; `undo` is called however far a graph has come."""
+        self.cleanups.append(undo if cleanup is None else cleanup)
+        self.undo.append(undo)
 
     def forget(self) -> None:
         """Let go of the user's objects: some are to be freed as soon as the program drops them."""
@@ -327,6 +336,8 @@ class Trace:
 
     def throw(self, error: BaseException) -> NoReturn:
         """Raise in the captured program an exception that running a part of it for real raised."""
+        if isinstance(error, FATAL):  # another time it may not happen: Python tries
+            raise Break("operation-raises", repr(error)) from error
         raise Raised(exception_value(self, error)) from error
 
 

@@ -6,8 +6,7 @@ second for the first kernel in a process that asks so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -24,11 +23,17 @@ def _expected(cond: torch.SymBool) -> bool:
     return bool(cond.node.expect_true("", 0))
 
 
-@contextmanager
-def plain_checks() -> Iterator[None]:
+class plain_checks:
     """What holds is not looked into inside; everything else is as ever, in all threads."""
-    torch._check_with = _check
-    try:
-        yield
-    finally:
-        torch._check_with = _check_with
+
+    def __enter__(self) -> None:
+        self._before = torch._check_with
+        torch._check_with = _check
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        torch._check_with = self._before

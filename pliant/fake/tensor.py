@@ -9,8 +9,7 @@ share that storage, and only the kernels that would touch values are replaced, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -174,8 +173,6 @@ class _Answer(TorchDispatchMode):
         return self._answer
 
 
-@contextmanager
-def answered_with(fake: Fake) -> Iterator[None]:
+def answered_with(fake: Fake) -> TorchDispatchMode:
     """Give `fake` the autograd state of a result: inside, any one operator call returns it."""
-    with _Answer(fake):
-        yield
+    return _Answer(fake)

@@ -7,8 +7,6 @@ runs; the launcher keeps a caller's autocast away from the operators it calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -38,20 +36,20 @@ def state() -> State:
     return (*each, torch.is_autocast_cache_enabled())
 
 
-@contextmanager
-def undone() -> Iterator[None]:
+class undone:
     """Whatever the graph switches is as it was afterwards. No cast is remembered: the next one
     would be given a tensor of this recording."""
-    before, nesting = state(), torch.autocast_increment_nesting()
-    try:
-        yield
-    finally:
-        *each, caching = before
+
+    def __enter__(self) -> None:
+        self._before, self._nesting = state(), torch.autocast_increment_nesting()
+
+    def __exit__(self, *error: object) -> None:
+        *each, caching = self._before
         for device, (on, dtype) in zip(DEVICES, each, strict=True):
             torch.set_autocast_enabled(device, on)
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(caching)
-        deeper = torch.autocast_increment_nesting() - nesting + 1
+        deeper = torch.autocast_increment_nesting() - self._nesting + 1
         for _ in range(abs(deeper)):
             (torch.autocast_decrement_nesting if deeper > 0 else torch.autocast_increment_nesting)()
         torch.clear_autocast_cache()

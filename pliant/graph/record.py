@@ -21,6 +21,7 @@ from torch import fx
 from torch.autograd import forward_ad
 
 from pliant.base import checks
+from pliant.base.isolation import FATAL
 from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
@@ -483,6 +484,8 @@ class _Run:
             general = GENERAL.get(target) if callable(target) else None
             found = NotImplemented if general is None else general(*args, **kwargs)
             return target(*args, **kwargs) if found is NotImplemented else found
+        except FATAL:
+            raise
         except Exception as error:
             if self.recorder.take_back(mark):
                 found = self._whole(target, args, kwargs)
@@ -496,6 +499,8 @@ class _Run:
     def _whole(self, target: Any, args: Any, kwargs: Any) -> Any:
         try:
             return write_whole(self.recorder, target, tuple(args), dict(kwargs))
+        except FATAL:
+            raise
         except Exception:  # what was wrong first is the better reason
             return NotImplemented
 

@@ -14,6 +14,7 @@ import torch
 
 from pliant.base.checks import check
 from pliant.base.values import dataclass
+from pliant.base.weak import weakly
 from pliant.fake.calls import is_number
 from pliant.fake.op import Op
 from pliant.fake.tensor import Fake
@@ -23,7 +24,7 @@ from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, held_as
 from pliant.sym.frozen import FrozenEnv
-from pliant.sym.node import SYMBOLIC, from_torch
+from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
 
 MOST_DIMS: Final = 64  # some of PyTorch's kernels refuse more
 
@@ -71,7 +72,7 @@ class Values(World):
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
         self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start
-        env.demand = self.check
+        env.demand = weakly(self.check)  # a cycle with the fakes could never be collected
 
     def check(
         self, condition: Cond, text: str, name: str = "pliant.check", function: Any = check
@@ -86,7 +87,9 @@ class Values(World):
         return self.from_inputs.issuperset(map(held_as, symbols))
 
     def forget(self) -> None:
+        """Let go of fakes and symbolic numbers now, rather than at the next garbage collection."""
         self._aliases.clear()
+        bridge_of(self.env).forget()
 
     # ---- tensors
 

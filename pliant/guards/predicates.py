@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.base import caches
+from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
 
 PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None)})
@@ -88,6 +89,8 @@ class GivesSame:
     def __call__(self, function: Callable[..., Any]) -> bool:
         try:
             found = function(*self.args, **self.kwargs)
+        except FATAL:
+            raise
         except Exception:  # the program will meet it too, if it gets there
             return False
         plain = type(found) in PLAIN and type(found) is type(self.expected)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from pliant._native import Dispatcher, set_bypass
+from pliant._native import Dispatcher, call_bypassed
 from pliant.base import tracebacks
 from pliant.runtime import graphs
 
@@ -54,8 +54,4 @@ def call(
         kwargs.update(rest.pop(0))
     if compiled is not None:
         return compiled(*args, **kwargs)
-    before = set_bypass(True)
-    try:
-        return function(*args, **kwargs)
-    finally:
-        set_bypass(before)
+    return call_bypassed(function, *args, **kwargs)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import linecache
 import types
-import warnings
 import weakref
 from typing import Any
 
 from pliant.base import tracebacks
+from pliant.base.isolation import without_warnings
 from pliant.base.position import Position
 
 _numbers = itertools.count()
@@ -27,12 +27,10 @@ def load(
     `lines` says which stack of the user stands behind a line, for tracebacks.
     """
     file = f"<pliant {name} {next(_numbers)}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope = dict(namespace)
     scope["__name__"] = "pliant.residual"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # about what the user wrote: `x is 1`
-        code = compile(source, file, "exec")
+    # Warnings would be about what the user wrote: `x is 1`.
+    code = without_warnings(SyntaxWarning, compile, source, file, "exec")
     exec(code, scope)
     function = next(
         value
@@ -41,4 +39,5 @@ def load(
     )
     tracebacks.register(function.__code__, lambda line: lines.get(line, ()))
     weakref.finalize(function.__code__, linecache.cache.pop, file, None)
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     return function

@@ -28,6 +28,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from pliant._native import drop_unused
+
 EXPAND_POWERS_TO = 8  # (a + b)**8 is multiplied out, (a + b)**9 is an atom
 
 
@@ -159,6 +161,21 @@ def intern_node(cls: type[Node], op: str, args: tuple[Any, ...], **more: Any) ->
     for name, value in more.items():
         setattr(node, name, value)
     return _nodes.setdefault(key, node)  # atomic: whoever comes first
+
+
+MANY_NODES: Final = 20_000
+_next_sweep = MANY_NODES
+
+
+def drop_unused_nodes() -> None:
+    """Remove nodes that nobody has any more, if there are many: sizes and constants of programs
+    that are gone. A node that somebody has stays the only one of its kind."""
+    global _next_sweep
+    if len(_nodes) + len(_integers) < _next_sweep:
+        return
+    drop_unused(_nodes)
+    drop_unused(_integers)
+    _next_sweep = max(MANY_NODES, 2 * (len(_nodes) + len(_integers)))
 
 
 def integer(value: int) -> Expr:

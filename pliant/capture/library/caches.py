@@ -18,6 +18,7 @@ import torch
 
 from pliant.base import caches
 from pliant.base.caches import CACHED
+from pliant.base.isolation import FATAL
 from pliant.capture.library.classes import real_object
 from pliant.capture.library.printing import call_later
 from pliant.capture.model import CALL, DESCRIPTORS, GET, call
@@ -147,6 +148,8 @@ def _recall(
             raise _refused(target)
         try:
             found = cached(*real_args, **real_kwargs)
+        except FATAL:
+            raise
         except Exception as error:
             raise Break("operation-raises", f"{cached.__qualname__}()") from error
         made[call_key] += 1

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from pliant.base.isolation import FATAL
 from pliant.capture.native import SHORTCUTS
 from pliant.capture.trace import StartOver, Trace
 from pliant.capture.value import Break, Const, Value
@@ -38,6 +39,8 @@ def infer_parameters(
     Functions._set_torch_function_state(Functions._TorchFunctionState.ENABLED)
     try:
         module.real._infer_parameters(module.real, *given, **named)
+    except FATAL:
+        raise
     except Exception as error:
         raise Break("operation-raises", f"{module.cls.__name__}: {error}") from error
     finally:

@@ -7,14 +7,15 @@ the function is tried on arrays made up for the purpose. Where it follows from t
 
 from __future__ import annotations
 
+import contextvars
 import operator
 import types
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
 from pliant.capture.library import torch_values  # whose handlers are extended here
 from pliant.capture.library.numpy_numbers import SCALAR_TYPES
@@ -153,10 +154,14 @@ def record_array(
 
 
 def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    try:
-        with warnings.catch_warnings(), numpy.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+    def run() -> Any:
+        with numpy.errstate(all="ignore"):
             return function(*args, **kwargs)
+
+    try:  # in a copy of the context, which has NumPy's settings
+        return without_warnings(Warning, contextvars.copy_context().run, run)
+    except FATAL:
+        raise
     except Exception as error:
         raise Break("operation-raises", f"{name}: {error}") from error
 

@@ -18,6 +18,7 @@ from typing import Any
 from torch import fx
 
 from pliant.base.errors import DataDependentError
+from pliant.base.isolation import FATAL
 from pliant.capture.failures import is_guarded
 from pliant.capture.model import GET, OPERATE, fold, get_attribute
 from pliant.capture.trace import Trace
@@ -91,6 +92,8 @@ class Operation:
             return
         try:
             self.env.hint(result)
+        except FATAL:
+            raise
         except Exception as error:
             raise NeedsConstants from error
         sizes = self.trace.sizes

@@ -114,17 +114,18 @@ def new_of_class(trace: Trace, cls: Any, data: TensorValue, requires_grad: bool)
     return made
 
 
-_makers: weakref.WeakKeyDictionary[type, Callable[..., Any]] = weakref.WeakKeyDictionary()
+# By the address of the class, which the function keeps.
+_makers: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
 
 
 def maker_of(cls: Any) -> Callable[..., Any]:
     """The function of a graph that makes objects of a class."""
-    found = _makers.get(cls)
+    found = _makers.get(id(cls))
     if found is None:
 
         def make(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
             return torch.Tensor._make_subclass(cls, data, requires_grad)
 
         make.__name__ = make.__qualname__ = f"new_{cls.__name__}"
-        found = _makers[cls] = make
+        found = _makers[id(cls)] = make
     return found

@@ -7,6 +7,7 @@ followed, so that fakes have tangents too, and by nodes of the graph; both leave
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from typing import Any
 
@@ -30,6 +31,9 @@ CURRENT = "_current_level"
 ENTERED = 0  # the key in `trace.entered`
 
 
+EXIT = functools.partial(torch._C._exit_dual_level, level=LEVEL)
+
+
 def leave_dual_level() -> None:
     """However far a graph that failed, or the capture, has come."""
     with contextlib.suppress(RuntimeError):
@@ -41,8 +45,8 @@ def enter_dual_level(trace: Trace) -> Value:
     known = module_namespace(trace, forward_ad).get(trace, CURRENT)
     if known is None or trace.read(known).constant() != LEVEL - 1 or trace.watch is not None:
         raise Break("unsupported", "a level of dual numbers inside another")
+    trace.undo_later(leave_dual_level, EXIT)
     torch._C._enter_dual_level()
-    trace.undo.append(leave_dual_level)
     trace.entered[ENTERED] = True
     trace.world.keeps_tangents = True
     _change_level(trace, LEVEL)
@@ -55,6 +59,7 @@ def exit_dual_level(trace: Trace, *, level: Value = NONE) -> Value:
     _must_be_inside(trace, level)
     del trace.entered[ENTERED]
     torch._C._exit_dual_level(level=LEVEL)
+    trace.cleanups.remove(EXIT)
     trace.world.keeps_tangents = False
     _change_level(trace, LEVEL - 1)
     trace.graph.operation(torch._C._exit_dual_level, (LEVEL,), {}, trace.stack(), True)

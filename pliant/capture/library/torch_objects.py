@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -87,7 +88,12 @@ InferenceMode: Any = torch._C._InferenceMode
 @function(InferenceMode)
 def inference_mode(trace: Trace, enabled: Value) -> Value:
     flag = bool(trace.read(enabled).constant())
-    return graph_object(trace, _inference_mode, (flag,), InferenceMode(flag))
+    # It is entered when it is made, and left when it is freed at the latest, which would be after
+    # the capture where a traceback has it. So no frame has it before it is among the cleanups.
+    leave = (None, None, None)  # twice does nothing
+    trace.cleanups.append(functools.partial(InferenceMode.__exit__, InferenceMode(flag), *leave))
+    mode = trace.cleanups[-1].args[0]  # type: ignore[attr-defined]
+    return graph_object(trace, _inference_mode, (flag,), mode)
 
 
 def _inference_mode(enabled: bool) -> Any:
@@ -98,7 +104,6 @@ def _inference_mode(enabled: bool) -> Any:
 def enter_inference_mode(trace: Trace, obj: GraphObject) -> Value:
     entered = Entered(obj.example)
     obj.example.__enter__()
-    trace.undo.append(entered.leave)
     trace.entered[id(obj)] = entered
     _mode_node(trace, "__enter__", obj)
     return NONE

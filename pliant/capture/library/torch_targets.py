@@ -61,20 +61,21 @@ def vjp_apply(body: Body, options: Options, primals: Any, lifted: Any, cotangent
 
 # ---- autograd.Function
 
-_applied: weakref.WeakKeyDictionary[type, Callable[..., Any]] = weakref.WeakKeyDictionary()
+# By the address of the class, which the function keeps.
+_applied: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValueDictionary()
 
 
 def apply_of(cls: Any) -> Callable[..., Any]:
     """`cls.apply` as a function with a name of its own: a bound method of PyTorch's can't be
     written in a graph."""
-    found = _applied.get(cls)
+    found = _applied.get(id(cls))
     if found is None:
 
         def apply(*args: Any, **kwargs: Any) -> Any:
             return cls.apply(*args, **kwargs)
 
         apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
-        found = _applied[cls] = apply
+        found = _applied[id(cls)] = apply
     return found
 
 

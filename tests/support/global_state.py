@@ -1,0 +1,96 @@
+"""Everything outside of pliant that a compilation might change and leave so."""
+
+import gc
+import hashlib
+import random
+import sys
+import threading
+import warnings
+
+import numpy
+import torch
+from torch.autograd import forward_ad
+
+from pliant import pipeline, stance
+from pliant.base import events
+
+DEVICES = ("cpu", "cuda")
+tracing_of_hooks = torch._C._autograd._saved_tensors_hooks_set_tracing
+
+
+def _packing():
+    before = tracing_of_hooks(False)
+    tracing_of_hooks(before)
+    return before
+
+
+def _digest(state) -> str:
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:8]
+
+
+def _lock_is_free() -> bool:
+    """As another thread sees it."""
+    answers = []
+
+    def ask():
+        if pipeline._lock.acquire(blocking=False):
+            pipeline._lock.release()
+            answers.append(True)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    return bool(answers)
+
+
+def _autocast():
+    each = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
+    torch.autocast_increment_nesting()
+    return each, torch.is_autocast_cache_enabled(), torch.autocast_decrement_nesting()
+
+
+STATE = {
+    "dispatch modes": torch._C._len_torch_dispatch_stack,
+    "function modes": torch._C._len_torch_function_stack,
+    "torch function": lambda: str(torch._C._get_torch_function_state()),
+    "gradients": torch.is_grad_enabled,
+    "inference": torch.is_inference_mode_enabled,
+    "forward gradients": torch._C._is_fwd_grad_enabled,
+    "multithreaded backward": torch._C._is_multithreading_enabled,
+    "autocast": _autocast,
+    "default dtype": torch.get_default_dtype,
+    "default device": torch.get_default_device,
+    "deterministic": lambda: (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    ),
+    "anomaly": lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+    "included keys": lambda: str(torch._C._dispatch_tls_local_include_set()),
+    "excluded keys": lambda: str(torch._C._dispatch_tls_local_exclude_set()),
+    "saved tensors": _packing,
+    "hooks on saved tensors": torch._C._autograd._saved_tensors_hooks_is_enabled,
+    "transforms": lambda: torch._C._functorch.peek_interpreter_stack() is None,
+    "dual level": lambda: forward_ad._current_level,
+    "checks": lambda: torch._check_with,
+    "random numbers": lambda: _digest(torch.get_rng_state().tolist()),
+    "random numbers of NumPy": lambda: _digest(numpy.random.get_state()),
+    "random numbers of Python": lambda: _digest(random.getstate()),
+    "errors of NumPy": numpy.geterr,
+    "garbage collection": gc.isenabled,
+    "recursion limit": sys.getrecursionlimit,
+    "warning filters": lambda: (id(warnings.filters), list(warnings.filters)),
+    "excepthook": lambda: (sys.excepthook, sys.getprofile()),
+    "lock": _lock_is_free,
+    "listeners": lambda: events._listeners,
+    "stance": stance.current,
+}
+
+
+def global_state():
+    return {name: ask() for name, ask in STATE.items()}
+
+
+def changes(before) -> dict[str, object]:
+    """What is not as it was, with what it was and what it is."""
+    now = global_state()
+    return {name: (before[name], now[name]) for name in now if before[name] != now[name]}

@@ -1,0 +1,242 @@
+"""Interrupts and a lack of memory during compilation: they reach the caller, nothing global is left
+changed, and the next call compiles."""
+
+import gc
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import pliant
+from tests.support.global_state import changes, global_state
+from tests.support.injection import Injector
+from tests.support.interrupted_programs import PROGRAMS
+
+ROOT = Path(__file__).parents[1]
+DRAWN = ("random numbers",)
+
+
+def attempt(program, kind, at):
+    """Interrupt the last call of a program at a line; what is wrong then, or None."""
+    compiled = program.warmed()
+    args = program.last()
+    injector = Injector(kind("injected"), at)
+    before = global_state()
+    raised = None
+    try:
+        injector.call(compiled, *args)
+    except BaseException as error:
+        raised = error
+        error.__traceback__ = None
+    changed = changes(before)
+    if raised is None or not injector.compiling:
+        for name in DRAWN:
+            changed.pop(name, None)  # the program's own, as far as it came
+    where = f"{kind.__name__} at {at}, {injector.where}"
+    if changed:
+        return f"{where}: {changed}"
+    if injector.where and raised is None and not injector.lost and kind is not MemoryError:
+        return f"{where}: swallowed"
+    if raised is not None and raised is not injector.error:
+        return f"{where}: became {raised!r}"
+    return wrong_afterwards(program, compiled, where)
+
+
+def wrong_afterwards(program, compiled, where):
+    if type(torch.ones(2) + 1) is not torch.Tensor:
+        return f"{where}: eager PyTorch doesn't work"
+    expected = program.make()(*program.last())
+    found = compiled(*program.last())
+    try:
+        torch.testing.assert_close(found, expected)
+    except AssertionError as error:
+        return f"{where}: {error}"
+    dispatcher = getattr(compiled, "_dispatcher", compiled)
+    if dispatcher.mode or len(dispatcher.entries) < len(program.arguments):
+        return f"{where}: not compiled afterwards"
+    return None
+
+
+SAMPLED = 12  # lines of each program and exception
+
+
+def sample(total, seed):
+    """Lines from all parts of a compilation."""
+    chosen = random.Random(seed)
+    step = total / SAMPLED
+    return [int(i * step + chosen.random() * step) for i in range(SAMPLED)]
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_at_some_lines(name, kind):
+    program = PROGRAMS[name]
+    for at in sample(program.count(), f"{name} {kind}"):
+        assert attempt(program, kind, at) is None
+    gc.collect()
+
+
+@pytest.mark.long
+@pytest.mark.own_default
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_at_every_line(name, kind):
+    program = PROGRAMS[name]
+    wrong = [attempt(program, kind, at) for at in range(program.count())]
+    assert [each for each in wrong if each] == []
+
+
+# ---- where Python code is called from C
+
+
+class Owner:
+    """Its property is read by a guard, and interrupted when told so."""
+
+    def __init__(self):
+        self.error = None
+
+    @property
+    def scale(self):
+        if self.error is not None:
+            raise self.error
+        return 2.0
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_in_a_guard(kind):
+    owner = Owner()
+    compiled = pliant.compile(lambda x, owner: x * owner.scale)
+    x = torch.ones(2)
+    compiled(x, owner)
+    owner.error = kind("in a property")
+    with pytest.raises(kind, match="in a property"):
+        compiled(x, owner)
+    owner.error = None
+    assert torch.equal(compiled(x, owner), x * 2)
+
+
+def interrupted_operator(error):
+    @torch.library.custom_op("pliant_tests::interrupted", mutates_args=())
+    def interrupted(x: torch.Tensor) -> torch.Tensor:
+        if error:
+            raise error.pop()
+        return x + 1
+
+    interrupted.register_fake(lambda x: torch.empty_like(x))
+    return interrupted
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_in_an_operator_of_the_compiled_code(kind, backend):
+    """The graph could be run again by Python: not after this."""
+    errors = []
+    operator = interrupted_operator(errors)
+
+    def step(x):
+        return operator(x * 2) * 3
+
+    compiled = pliant.compile(step, backend=backend)
+    x = torch.ones(4)
+    expected = compiled(x)
+    before = global_state()
+    errors.append(kind("in an operator"))
+    with pytest.raises(kind, match="in an operator"):
+        compiled(x)
+    assert changes(before) == {} and errors == []
+    assert torch.equal(compiled(x), expected)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit])
+@pytest.mark.parametrize("when", ["backend", "graph"])
+def test_in_a_backend(kind, when):
+    errors = [kind("in the backend")]
+
+    def backend(gm, examples):
+        def graph(*args):
+            if when == "graph" and errors:
+                raise errors.pop()
+            return gm(*args)
+
+        if when == "backend" and errors:
+            torch._C._set_grad_enabled(False)
+            gc.disable()
+            raise errors.pop()
+        return graph
+
+    compiled = pliant.compile(lambda x: x * 2 + 1, backend=backend)
+    before = global_state()
+    with pytest.raises(kind, match="in the backend"):
+        compiled(torch.ones(2))
+    assert changes(before) == {}
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    assert compiled.mode == 0 and len(compiled.entries) == 1
+
+
+def test_an_error_of_the_program_without_memory():
+    """It is the program's own, and handles it."""
+
+    def step(x):
+        try:
+            [0] * (1 << 60)
+        except MemoryError:
+            return x + 1
+        return x
+
+    assert torch.equal(pliant.compile(step)(torch.ones(2)), torch.full((2,), 2.0))
+
+
+# ---- signals
+
+SIGNALLED = """
+import random, signal, sys, time
+import torch
+import pliant
+from tests.support.global_state import changes, global_state
+from tests.support.interrupted_programs import PROGRAMS
+
+pliant.config.raise_on_fallback = True
+program = PROGRAMS[sys.argv[1]]
+chosen = random.Random(sys.argv[1])
+program.warmed()(*program.last())
+start = time.perf_counter()
+program.warmed()(*program.last())
+longest = time.perf_counter() - start
+expected = program.make()(*program.last())
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+hits = 0
+for _ in range(25):
+    compiled, args = program.warmed(), program.last()
+    before = global_state()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chosen.uniform(1e-5, longest))
+        compiled(*args)
+        time.sleep(longest + 0.1)
+    except KeyboardInterrupt:
+        hits += 1
+    changed = changes(before)
+    changed.pop("random numbers", None)
+    assert not changed, changed
+    torch.testing.assert_close(compiled(*program.last()), expected)
+    dispatcher = getattr(compiled, "_dispatcher", compiled)
+    assert dispatcher.mode == 0 and dispatcher.entries
+assert hits >= 20  # Python itself drops what is raised in destructors
+"""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_signals(name):
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, name],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
