@@ -96,8 +96,8 @@ void flatten(PyObject* value, torch::jit::Stack& flat) {
 
 class Run {
  public:
-  Run(const LaunchProgram& program, PyObject* const* args)
-      : program_(program), args_(args), values_(program.value_count), slots_(program.slot_count) {}
+  Run(PyObject* launcher, const LaunchProgram& program, PyObject* const* args)
+      : launcher_(launcher), program_(program), args_(args), values_(program.value_count), slots_(program.slot_count) {}
 
   // A tuple, or what the fallback returned; null with a Python error.
   PyObject* run();
@@ -139,6 +139,7 @@ class Run {
     give_up_ = may_overlap(one, {others, theirs, values_[step.other_offset]}, step.elementwise);
   }
   void step(const CheckErrors&) { give_up_ = failed_ != 0; }
+  void step(const CheckSizes& step);
   void step(const Wrote& step) {
     const at::Tensor& input = tensor(step.input);
     if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
@@ -160,9 +161,11 @@ class Run {
     unlocked_.reset();
     PyErr_Clear();
     slots_.clear();
+    if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
     return PyObject_Vectorcall(program_.fallback, args_, program_.inputs.size(), nullptr);
   }
+  PyObject* call_instead();
   const at::Tensor& tensor(int32_t slot) const { return *slots_[slot]; }
   void set(int32_t slot, at::Tensor&& tensor) { slots_[slot] = Slot::owned(std::move(tensor)); }
   double real(int32_t value) const { return std::bit_cast<double>(values_[value]); }
@@ -178,10 +181,13 @@ class Run {
     if (!unlocked_) unlocked_.emplace();
   }
 
+  PyObject* launcher_;
   const LaunchProgram& program_;
   PyObject* const* args_;
   bool give_up_ = false;
   bool wrote_ = false;  // to an input
+  PyObject* instead_ = nullptr;  // to be called with these sizes, which `sizes_` are if it is new
+  std::string sizes_;
   int64_t failed_ = 0;  // the error flag
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
@@ -267,6 +273,32 @@ bool Run::may_write() const {
 }
 
 // Steps -------------------------------------------------------------------------------------------
+
+void Run::step(const CheckSizes& step) {
+  std::string sizes;
+  for (auto [value, limit] : step.limits) {
+    if (values_[value] <= limit) {
+      sizes += std::to_string(value) + (values_[value] == 1 ? "=1 " : "=0 ");
+    }
+  }
+  if (sizes.empty()) return;
+  auto found = program_.settled.find(sizes);
+  bool is_new = found == program_.settled.end();
+  instead_ = is_new ? step.first : found->second;
+  if (is_new) sizes_ = std::move(sizes);
+  give_up_ = instead_ != nullptr;
+}
+
+PyObject* Run::call_instead() {
+  if (sizes_.empty()) {
+    return PyObject_Vectorcall(instead_, args_, program_.inputs.size(), nullptr);
+  }
+  Ref key = Ref::owned(PyUnicode_FromStringAndSize(sizes_.data(), std::ssize(sizes_)));
+  if (!key) return nullptr;
+  std::vector<PyObject*> all{launcher_, key.get()};
+  all.insert(all.end(), args_, args_ + program_.inputs.size());
+  return PyObject_Vectorcall(instead_, all.data(), all.size(), nullptr);
+}
 
 void Run::step(const LaidOut& step) {
   const at::Tensor& made = tensor(step.slot);
@@ -436,7 +468,7 @@ PyObject* launcher_vectorcall(PyObject* object, PyObject* const* args, size_t na
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   TORCH_CHECK_TYPE(nargs == std::ssize(program->inputs) && kwnames == nullptr, "the graph takes ",
                    program->inputs.size(), " arguments by position");
-  return Run(*program, args).run();
+  return Run(object, *program, args).run();
   END_HANDLE_TH_ERRORS
 }
 
@@ -462,6 +494,28 @@ PyObject* launcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   }
   END_HANDLE_TH_ERRORS
 }
+
+// settle(sizes, instead): what a call with sizes like these does from now on.
+PyObject* launcher_settle(PyObject* object, PyObject* args) {
+  HANDLE_TH_ERRORS
+  const char* sizes = nullptr;
+  PyObject* instead = nullptr;
+  if (!PyArg_ParseTuple(args, "sO", &sizes, &instead)) return nullptr;
+  LaunchProgram* program = self_of(object)->program;
+  TORCH_CHECK(program != nullptr, "the launcher is gone");
+  if (program->settled.count(sizes) == 0) {  // what runs now may use what there is
+    bool as_usual = instead == Py_None;
+    if (!as_usual) program->held.push_back(Ref::borrowed(instead));
+    program->settled.emplace(sizes, as_usual ? nullptr : instead);
+  }
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef launcher_methods[] = {
+    {"settle", launcher_settle, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
 
 int launcher_traverse(PyObject* object, visitproc visit, void* arg) {
   const LaunchProgram* program = self_of(object)->program;
@@ -490,6 +544,7 @@ PyTypeObject* init_launcher_type() {
   type.tp_vectorcall_offset = offsetof(Launcher, vectorcall);
   type.tp_call = PyVectorcall_Call;
   type.tp_new = launcher_new;
+  type.tp_methods = launcher_methods;
   type.tp_doc = "Launcher(inputs, symbols, steps, outputs, written, fallback): a compiled graph.";
   return ready(type, "pliant._native.Launcher", sizeof(Launcher), launcher_dealloc,
                launcher_traverse, launcher_clear);

@@ -7,8 +7,11 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -98,8 +101,16 @@ struct CheckErrors {};
 struct Wrote { int32_t input; };
 struct Free { Indices slots; };
 
+// Sizes for which PyTorch may lay tensors out in another way: those that are at most their limit.
+// `first` is called with such sizes once: with the launcher, which it tells what is called from then
+// on (`settled`), the sizes, and the arguments.
+struct CheckSizes {
+  std::vector<std::pair<int32_t, int64_t>> limits;  // by value
+  PyObject* first;
+};
+
 using Step = std::variant<Compute, Allocate, LaidOut, View, RunKernel, CallOperator, CallPython,
-                          ReadNumber, Apart, CheckErrors, Wrote, Free>;
+                          ReadNumber, Apart, CheckErrors, CheckSizes, Wrote, Free>;
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.
@@ -113,6 +124,7 @@ struct LaunchProgram {
   PyObject* fallback;
   size_t slot_count = 0;
   size_t value_count = 0;
+  std::map<std::string, PyObject*> settled;  // by sizes: what is called instead, null for nothing
   std::vector<Ref> held;  // all Python objects in here, and what keeps machine code alive
 };
 

@@ -302,6 +302,15 @@ Step apart(Reader& reader, const py::sequence& items) {
 
 Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 
+Step sizes(Reader& reader, const py::sequence& items) {
+  CheckSizes step{{}, reader.callable(at(items, 1))};
+  for (py::handle object : sequence(at(items, 2))) {
+    py::sequence pair = sequence(object);
+    step.limits.emplace_back(reader.values.use(at(pair, 0)), at(pair, 1).cast<int64_t>());
+  }
+  return step;
+}
+
 Step wrote(Reader& reader, const py::sequence& items) { return Wrote{reader.input(at(items, 1))}; }
 
 Step free(Reader& reader, const py::sequence& items) {
@@ -313,7 +322,8 @@ Step free(Reader& reader, const py::sequence& items) {
 const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
     {"call", call},       {"python", python},  {"read", read},   {"check", check},
-    {"wrote", wrote},     {"free", free},      {"apart", apart}, {"laid_out", laid_out}};
+    {"wrote", wrote},     {"free", free},      {"apart", apart}, {"laid_out", laid_out},
+    {"sizes", sizes}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

@@ -218,6 +218,8 @@ class Launcher:
                          two tensors in one memory have an element in common (`elementwise`: other
                          than at the same index), or one alone has two in one place
         ("check",)                                     fall back if a kernel set the error flag
+        ("sizes", first, ((value, limit), ...))        if values are at most their limit, do what
+                         was settled for these; at first, call `first(launcher, sizes, *arguments)`
         ("wrote", input)                               the version of the tensor is counted up
         ("free", slots)
 
@@ -242,3 +244,5 @@ class Launcher:
         fallback: Callable[..., Any],
     ) -> Launcher: ...
     def __call__(self, *args: Any) -> Any: ...
+    def settle(self, sizes: str, instead: Callable[..., Any] | None) -> None:
+        """From now on calls with these sizes are calls of `instead`, or (None) run the steps."""

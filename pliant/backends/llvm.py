@@ -7,7 +7,7 @@ can't be compiled is left to PyTorch, operator by operator, and so is a graph.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,13 +16,14 @@ from torch import fx
 
 import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
+from pliant.backends.small_sizes import SmallSizes, Variant
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL
 from pliant.base.options import config
 from pliant.base.values import dataclass
-from pliant.emit.host import Operator, Sequencer, View, symbols_of
+from pliant.emit.host import Operator, Sequencer, View, as_seen, symbols_of
 from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Window
 from pliant.graph.lower import Lowered, lower
@@ -50,6 +51,7 @@ class Program:
     kernels: tuple[Kernel, ...]
     lowered: Counter[str]
     called: Counter[str]
+    variant: Variant
 
 
 def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -79,14 +81,16 @@ def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
 
 
 @without_collection()
-def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
-    """The program of a graph."""
+def build(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], ones: frozenset[Expr] = frozenset()
+) -> Program:
+    """The program of a graph. `ones`: sizes that are 1 whenever it is called."""
     shapes = shapes_of(gm.meta)
     if shapes is None:
         raise NotRecorded("a graph that pliant did not capture")
-    env = FrozenEnv(shapes.env)
+    env = FrozenEnv(shapes.env, ones)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
-        function = record(gm, shapes, example_inputs)
+        function = record(gm, shapes, example_inputs, ones)
     with_added_masks(function)
     share(function)
     refused: dict[Node, str] = {}
@@ -94,7 +98,7 @@ def build(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Program:
         while True:
             lowered = lower(function, env, refused)
             try:
-                return assemble(function, lowered, env, gm.forward)
+                return assemble(gm, function, lowered, env)
             except KernelFailed as failure:
                 refused |= _without_kernel(type(gm).__name__, lowered, failure, len(refused))
     except NotLowered as error:  # a tensor whose dtype loops can't copy
@@ -125,9 +129,7 @@ def _without_kernel(
     return dict.fromkeys(nodes, f"its kernel could not be compiled ({reason})")
 
 
-def assemble(
-    function: Function, lowered: Lowered, env: FrozenEnv, fallback: Callable[..., Any]
-) -> Program:
+def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: FrozenEnv) -> Program:
     """Kernels and the sequence that launches them."""
     plan = schedule(lowered.steps)
     symbols, places = symbols_of(function.inputs)
@@ -163,10 +165,50 @@ def assemble(
         made.steps += [("wrote", index)] * times
     outputs = [_output(made, item, lowered) for item in lowered.outputs]
     keep = {out[1] for out in outputs if out[0] == "slot"} | set(range(len(function.inputs)))
+    where = {symbol: symbols[place] for symbol, place in places.items()}
+    strides = [_strides(made, item, out) for item, out in zip(lowered.outputs, outputs)]
+    if any(found is not None for found in strides):
+        _watch_sizes(gm, made, lowered, where, strides)
     steps = made.freed(keep)
     written = sorted(function.writes)
-    launcher = Launcher(len(function.inputs), symbols, steps, outputs, written, fallback)
-    return Program(launcher, tuple(made.kernels), lowered.lowered, lowered.called)
+    launcher = Launcher(len(function.inputs), symbols, steps, outputs, written, gm.forward)
+    variant = Variant(launcher, where, strides)
+    return Program(launcher, tuple(made.kernels), lowered.lowered, lowered.called, variant)
+
+
+def _strides(made: Sequencer, item: Any, out: tuple[Any, ...]) -> tuple[Expr, ...] | None:
+    """Of an output; None if it is no tensor, or PyTorch has laid it out."""
+    window = item[0] if isinstance(item, tuple) else item
+    if not isinstance(window, Window) or (item is window and window.whole) or not window.sizes:
+        return None
+    if item is not window and item[1].of in made.foreign and out[1] == made.slots[item[1].of]:
+        return None
+    return tuple(as_seen(window.sizes, window.strides))
+
+
+def _watch_sizes(
+    gm: fx.GraphModule,
+    made: Sequencer,
+    lowered: Lowered,
+    symbols: Mapping[Any, tuple[int, str, int]],
+    strides: Sequence[tuple[Expr, ...] | None],
+) -> None:
+    """Sizes of arguments and results that are 0, or may be 0 or 1."""
+    sizes = {s: None for s, place in symbols.items() if place[1] == "size"}
+    for item, known in zip(lowered.outputs, strides):
+        window = item[0] if isinstance(item, tuple) else item
+        if known is not None:
+            sizes |= dict.fromkeys(size for size in window.sizes if size.symbols <= symbols.keys())
+    watched = {made.value(size): size for size in sizes if not size.value}
+    if not watched:
+        return
+
+    def variant(args: Sequence[Any], ones: frozenset[Expr]) -> Variant:
+        return build(gm, args, ones).variant
+
+    limits = [(value, 1) for value in watched]
+    first = SmallSizes(type(gm).__name__, gm.forward, variant, symbols, watched, strides)
+    made.computes.append(("sizes", first, limits))
 
 
 def _constant(real: torch.Tensor, returned: bool) -> Operator:

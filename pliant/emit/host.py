@@ -127,8 +127,8 @@ class Sequencer:
         found = self._views.get(key)
         if found is None:
             found = self._views[key] = self.new_slot()
-            strides = _as_seen(view.sizes, view.strides)
-            (start,) = _as_seen(view.sizes, [view.offset])
+            strides = as_seen(view.sizes, view.strides)
+            (start,) = as_seen(view.sizes, [view.offset])
             layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
             self.steps.append(("view", found, base, *layout, view.dtype, inner))
         return found
@@ -166,7 +166,7 @@ class Sequencer:
 
     def _allocate(self, definition: Definition) -> None:
         slot = self.slots[definition] = self.new_slot()
-        strides = _as_seen(definition.sizes, definition.strides)
+        strides = as_seen(definition.sizes, definition.strides)
         layout = (self.all_values(definition.sizes), self.all_values(strides))
         self.steps.append(("empty", slot, definition.type.dtype, *layout))
 
@@ -283,7 +283,7 @@ class Sequencer:
         return found
 
 
-def _as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
+def as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
     """Strides (or an offset) as PyTorch has them. When it computes those of an empty tensor, it
     counts a size of 0 as 1; expressions don't, and it makes no difference to anything else."""
     count = product_of(sizes)

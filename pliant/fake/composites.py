@@ -174,8 +174,13 @@ def _einsum_two(
     # (Where all are dense and in order, it makes no difference which product it is.)
     dense = len(out) < 2 or (is_contiguous(a) and is_contiguous(b))
     in_order = [*both, *only_left, *only_right] == list(out)
-    if not summed or (not (dense and in_order) and all(is_one(sizes[c]) for c in summed)):
-        return _in_order(a, left, out) * _in_order(b, right, out)
+    is_known = all(sure(sizes[c] == 1) for c in summed)
+    if is_known or (not (dense and in_order) and all(is_one(sizes[c]) for c in summed)):
+        every = out + "".join(summed)  # PyTorch sorts by the strides of those too
+        product = _in_order(a, left, every) * _in_order(b, right, every)
+        for _ in summed:
+            product = product.select(-1, 0)
+        return product
     swaps = swaps and bool(only_left) and bool(only_right)
     if swaps and out.index(only_right[-1]) < out.index(only_left[0]):
         a, left, only_left, b, right, only_right = b, right, only_right, a, left, only_left

@@ -269,7 +269,12 @@ def like_strides(t: Tensor) -> tuple[int, ...] | None:
     if usual or numbers.like(now) == tuple(map(hint, found or ())):
         return found
     ask_for_ones([t])
-    return _symbolic_like(t)
+    found = _symbolic_like(t)
+    if found is None or numbers.like(now) == tuple(map(hint, found)):
+        return found
+    several = [d for d, size in enumerate(t.size()) if not sure(size == 1)]
+    is_dense_now = numbers.is_dense(now) and all(t.stride(d) == found[d] for d in several)
+    return tuple(t.stride()) if is_dense_now else None
 
 
 def _symbolic_like(t: Tensor) -> tuple[int, ...] | None:

@@ -8,11 +8,18 @@ raise no question about symbolic sizes, and for which no meta kernel has to be l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from pliant.fake.layout import broadcast, contiguous_strides, is_plain, pointwise_strides
+from pliant.fake.layout import (
+    broadcast,
+    contiguous_strides,
+    is_plain,
+    like_strides,
+    pointwise_strides,
+)
 from pliant.fake.op import Op, tried_on
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
@@ -48,6 +55,25 @@ NOT_QUITE = frozenset(
 )
 
 
+Layout = Callable[[list[Fake], tuple[Any, ...]], tuple[Any, ...] | None]
+
+
+def _like_first(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    return like_strides(tensors[0]) or pointwise_strides(tensors[:1], sizes, uniform=False)
+
+
+# Operators that PyTorch writes with others, which then lay the result out.
+LAYOUTS: dict[str, Layout] = {
+    "aten.hardtanh.default": _like_first,
+    "aten.huber_loss.default": _like_first,
+    "aten.binary_cross_entropy.default": _like_first,
+    "aten.binary_cross_entropy_with_logits.default": lambda ts, sizes: pointwise_strides(
+        ts[1:2], sizes, uniform=False
+    ),
+    "aten.soft_margin_loss.default": lambda ts, sizes: pointwise_strides(ts[:1], sizes),
+}
+
+
 def applies(op: Op, fakes: list[Fake]) -> bool:
     return (
         (_is_tagged(op.func) or op.name in UNTAGGED)
@@ -79,8 +105,9 @@ def recipe(
     told = _try(op, args, kwargs, tried_on(op, device))
     if op.written:
         return _written(op, args[0], sizes)
-    number = any(isinstance(v, _NUMBERS) or type(v) is torch.Tensor for v in args)
-    strides = pointwise_strides(tensors, sizes, uniform=not (number and sizes))
+    strides = _strides(op, args, kwargs, tensors, sizes)
+    if strides is None:
+        return None
     if isinstance(told, torch.Tensor):
         return _part(told, sizes, strides, device)
     parts = [_part(t, sizes, strides, device) for t in told]
@@ -88,6 +115,54 @@ def recipe(
 
 
 _NUMBERS = (int, float, complex, *SYMBOLIC)
+
+
+def _strides(
+    op: Op,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[Fake],
+    sizes: tuple[Any, ...],
+) -> tuple[Any, ...] | None:
+    special = LAYOUTS.get(op.name)
+    if special is not None and sizes:
+        return special(tensors, sizes)
+    number = any(isinstance(v, _NUMBERS) or type(v) is torch.Tensor for v in args)
+    uniform = not (number and sizes) or _takes_numbers_aside(op, args, kwargs)
+    return pointwise_strides(tensors, sizes, uniform)
+
+
+def _takes_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether numbers among the arguments are no operands (an exponent, a weight, how to reduce).
+
+    Those that are operands count as tensors of another shape. It shows in the layout of a result
+    that could be taken for contiguous: only operands of one shape are.
+    """
+    key = (op.name, *(type(v) is Fake for v in args), *kwargs)
+    if key not in _aside:
+        _aside[key] = _shows_numbers_aside(op, args, kwargs)
+    return _aside[key]
+
+
+_aside: dict[Any, bool] = {}
+_TELLING = ((2, 1, 4), (4, 1, 1))
+
+
+def _shows_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if op.draws is not None or op.written:
+        return False
+
+    def telling(value: Any) -> Any:
+        if type(value) is Fake:
+            return torch.ones(9, dtype=value.dtype).as_strided(*_TELLING)
+        return value.node.pytype(1) if isinstance(value, SYMBOLIC) else value
+
+    try:
+        named = {name: telling(value) for name, value in kwargs.items()}
+        told = op.func(*map(telling, args), **named)
+    except (RuntimeError, TypeError, IndexError):  # arguments that have to be of other shapes
+        return False
+    return isinstance(told, torch.Tensor) and told.stride() == (4, 4, 1)
 
 
 def _try(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:

@@ -86,8 +86,9 @@ def _same(dtype: torch.dtype) -> torch.dtype | None:
     return dtype
 
 
-def _pointwise(count: int, result_dtype: TypeRule) -> Rule:
-    """Of the first `count` arguments; those after them do not matter to the look of the result."""
+def _pointwise(count: int, result_dtype: TypeRule, numbers_aside: bool = False) -> Rule:
+    """Of the first `count` arguments; those after them do not matter to the look of the result.
+    `numbers_aside`: numbers among them are no operands."""
 
     def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         found = _operands(args[:count])
@@ -99,7 +100,8 @@ def _pointwise(count: int, result_dtype: TypeRule) -> Rule:
         if sizes is None or dtype is None:
             return None
         # A number is a 0-dim operand: with one, the operands are not all of one shape.
-        return new(sizes, _strides(tensors, bool(numbers), sizes), dtype, device)
+        mixed = bool(numbers) and not numbers_aside
+        return new(sizes, _strides(tensors, mixed, sizes), dtype, device)
 
     return rule
 
@@ -628,14 +630,15 @@ def _fill_with_pointwise() -> None:
     for name in unary.split():
         _add(_pointwise(1, _float), name)
         _add(_in_place(1, _float), f"{name}_")
-    for name in ("gelu", "silu", "elu", "leaky_relu", "hardtanh", "softplus", "hardswish", "mish"):
+    for name in ("gelu", "silu", "elu", "leaky_relu", "softplus", "hardswish", "mish"):
         _add(_pointwise(1, _only_float), name)
     for name in ("add", "sub", "mul", "remainder"):
         _add(_pointwise(2, _promote), *(f"{name}.{o}" for o in pairs))
         _add(_in_place(2, _promote), *(f"{name}_.{o}" for o in pairs))
     _add(_pointwise(2, _float), *(f"div.{o}" for o in pairs))
     _add(_in_place(2, _float), *(f"div_.{o}" for o in pairs))
-    _add(_pointwise(2, _promote), "rsub.Scalar", "pow.Tensor_Scalar", "pow.Tensor_Tensor")
+    _add(_pointwise(2, _promote), "rsub.Scalar", "pow.Tensor_Tensor")
+    _add(_pointwise(2, _promote, numbers_aside=True), "pow.Tensor_Scalar")
     _add(_pointwise(2, _promote), "maximum", "minimum")
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         _add(_pointwise(2, _bool), *(f"{name}.{o}" for o in pairs))

@@ -108,12 +108,13 @@ def _bce_with_logits(
     log_sigmoid = torch.nn.functional.logsigmoid(x)
     if pos_weight is not None:
         log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
-    loss = (1 - target) * x - log_sigmoid
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    # In place, as PyTorch has it: the result is laid out like its first factor.
+    loss = (1 - target).mul_(x).sub_(log_sigmoid)
+    return _reduced(loss if weight is None else loss.mul_(weight), reduction)
 
 
 def _soft_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> torch.Tensor:
-    return _reduced((-target * x).exp().log1p(), reduction)
+    return _reduced((-x).mul_(target).exp().log1p(), reduction)
 
 
 def _ldexp(x: torch.Tensor, other: torch.Tensor) -> Any:

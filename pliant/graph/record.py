@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -45,11 +45,13 @@ from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 _OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 
 
-def record(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Function:
-    """The functional graph of a captured one."""
+def record(
+    gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], ones: Iterable[Expr] = ()
+) -> Function:
+    """The functional graph of a captured one. `ones`: sizes that are 1."""
     if forward_ad._current_level >= 0:
         raise NotRecorded("forward-mode differentiation")
-    recorder = Recorder(FrozenEnv(shapes.env))
+    recorder = Recorder(FrozenEnv(shapes.env, ones))
     try:
         with autocast.undone():
             return _Run(gm, recorder, shapes, examples).run()

@@ -6,12 +6,12 @@ they say; a question to which that is no answer is an error to those who ask, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pliant.base.position import Position
 from pliant.base.values import dataclass
-from pliant.sym.cond import Cond
+from pliant.sym.cond import Cond, eq
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.facts import Facts
@@ -30,7 +30,7 @@ class FrozenEnv(ShapeEnv):
     come next, and what an operation demands of them, or of floats, is told to `demand`, to be
     checked when the code runs."""
 
-    def __init__(self, env: ShapeEnv) -> None:
+    def __init__(self, env: ShapeEnv, ones: Iterable[Expr] = ()) -> None:
         super().__init__(env.policy, duck=False)
         self.restore(env.snapshot())
         self.expected: list[Any] = []
@@ -45,6 +45,8 @@ class FrozenEnv(ShapeEnv):
         conditions = [made.condition for made in self.recorded]
         for condition in [*conditions, *[made.condition for made in assumed]]:
             self.facts.learn(condition)
+        for size in ones:  # in this part of the calls
+            self.facts.learn(eq(size, 1))
 
     def checked(self, cond: Cond) -> None:
         """From here on it holds, or the program has raised."""

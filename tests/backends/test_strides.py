@@ -1,0 +1,146 @@
+"""Results have eager's strides, those of dimensions of size 0 and 1 included."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from pliant.base import events
+
+SIZES = [
+    *[(2, 3, 4), (1, 3, 4), (2, 1, 4), (2, 3, 1), (1, 1, 4), (1, 3, 1), (1, 1, 1)],
+    *[(0, 3, 4), (2, 0, 4), (2, 3, 0), (0, 1, 4), (2, 0, 1), (3, 2, 5)],
+]
+"""The first is the one that dynamic programs are compiled at."""
+
+LAYOUTS: dict[str, Callable[[int, int, int], torch.Tensor]] = {
+    "contiguous": lambda a, b, c: torch.ones(a, b, c),
+    "transposed": lambda a, b, c: torch.ones(a, c, b).transpose(1, 2),
+    "permuted": lambda a, b, c: torch.ones(c, a, b).permute(1, 2, 0),
+    "expanded": lambda a, b, c: torch.ones(a, 1, c).expand(a, b, c),
+    "sliced": lambda a, b, c: torch.ones(a, b * 2 + 1, c + 1)[:, : b * 2 : 2, :c],
+    "odd ones": lambda a, b, c: torch.ones(a * b * c * 9 + 50).as_strided(
+        (a, b, c), (c * b if a != 1 else 7, c if b != 1 else 3, 1 if c != 1 else 5)
+    ),
+}
+
+FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "relu": lambda x, y: torch.relu(x),
+    "add a number": lambda x, y: x + 1,
+    "pow": lambda x, y: x.pow(2),
+    "hardtanh": lambda x, y: F.hardtanh(x),
+    "compare": lambda x, y: x.transpose(0, 1) > y.transpose(0, 1),
+    "broadcast": lambda x, y: x + y[:1],
+    "both broadcast": lambda x, y: x[:, :1] * y[:1],
+    "lerp": lambda x, y: torch.lerp(x, y, 0.5),
+    "lerp of unfold": lambda x, y: (
+        torch.lerp(x.unfold(2, 1, 1), y.unfold(2, 1, 1), 0.3) if x.size(2) else x * 2
+    ),
+    "clone": lambda x, y: x.clone(),
+    "zeros_like": lambda x, y: torch.zeros_like(x.transpose(0, 1)),
+    "mse_loss": lambda x, y: F.mse_loss(x[:1], y, reduction="none"),
+    "smooth_l1_loss": lambda x, y: F.smooth_l1_loss(x, y[:, :1], reduction="none"),
+    "huber_loss": lambda x, y: F.huber_loss(x[:, :, :1], y, reduction="none"),
+    "soft_margin_loss": lambda x, y: F.soft_margin_loss(x, y, reduction="none"),
+    "sum": lambda x, y: x.sum(2, keepdim=True),
+    "flip": lambda x, y: x.flip(1),
+    "cat": lambda x, y: torch.cat([x, y], 1),
+    "chunk": lambda x, y: (x * 2).chunk(2, 1)[0],
+    "expand": lambda x, y: x[:1].expand_as(y),
+    "unsqueeze": lambda x, y: (x + 1).unsqueeze(1),
+    "reshape": lambda x, y: x.reshape(x.size(0), x.size(1) * x.size(2)),
+    "einsum": lambda x, y: torch.einsum("abc,abd->acd", x, y),
+    "einsum out of order": lambda x, y: torch.einsum("abc,dec->adbe", x, y),
+    "einsum of one": lambda x, y: torch.einsum("abc,abd->acd", x, y[:, :, :1]),
+    "matmul": lambda x, y: x @ y.transpose(1, 2),
+}
+
+
+@pytest.fixture(autouse=True)
+def any_number_of_compilations() -> None:
+    pliant.config.recompile_limit = 100
+
+
+PAIRS = [(name, name) for name in LAYOUTS] + [("contiguous", "transposed"), ("permuted", "sliced")]
+
+
+def agree(function: Callable[..., Any], compiled: Callable[..., Any], *args: torch.Tensor) -> None:
+    expected, actual = function(*args), compiled(*args)
+    assert actual.shape == expected.shape
+    assert actual.stride() == expected.stride(), tuple(expected.shape)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("first, second", PAIRS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_dynamic(name: str, first: str, second: str) -> None:
+    function = FUNCTIONS[name]
+    compiled = pliant.compile(function, backend="llvm", dynamic=True)
+    for _ in range(2):  # the second time nothing is new
+        for sizes in SIZES:
+            agree(function, compiled, LAYOUTS[first](*sizes), LAYOUTS[second](*sizes))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_static(name: str, layout: str) -> None:
+    for sizes in [(2, 3, 4), (2, 1, 4), (1, 3, 1), (2, 0, 4)]:
+        compiled = pliant.compile(FUNCTIONS[name], backend="llvm", dynamic=False)
+        args = (LAYOUTS[layout](*sizes), LAYOUTS[layout](*sizes))
+        agree(FUNCTIONS[name], compiled, *args)
+        agree(FUNCTIONS[name], compiled, *args)
+
+
+def test_as_another_dtype() -> None:
+    """Eager refuses the view if the last stride is not 1."""
+
+    def narrow(x: torch.Tensor) -> torch.Tensor:
+        return (x.transpose(0, 1) + 1).view(torch.int16)
+
+    compiled = pliant.compile(narrow, backend="llvm", dynamic=True)
+    for sizes in [(3, 1), (1, 1), (1, 0), (0, 1)]:
+        x = torch.ones(sizes)
+        outcomes = []
+        for run in (narrow, compiled):
+            try:
+                outcomes.append(run(x).stride())
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_sizes_of_one_stay_compiled() -> None:
+    """The strides are the same for a size of 1: kernels run from the second call on."""
+    graphs: list[str] = []
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    compiled = pliant.compile(double, backend="llvm", dynamic=True)
+    with events.listening(lambda event: graphs.append(type(event).__name__)):
+        for n in (3, 1, 5, 1):
+            agree(double, compiled, torch.ones(n, 4))
+    assert graphs.count("CodeGenerated") == 1
+
+
+def test_writes_and_random_numbers_happen_once() -> None:
+    """The first call with a size of 1 runs another program than the others."""
+
+    def step(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        state.add_(1)
+        return F.dropout(x.transpose(0, 1), 0.5) + state
+
+    compiled = pliant.compile(step, backend="llvm", dynamic=True)
+    states = [torch.zeros(4, 1), torch.zeros(4, 1)]
+    for n in (3, 1, 1, 1):
+        x = torch.ones(n, 4)
+        results = []
+        for run, state in zip((step, compiled), states, strict=True):
+            torch.manual_seed(n)
+            results.append(run(x, state))
+        assert torch.equal(results[0], results[1])
+        assert results[0].stride() == results[1].stride()
+        assert torch.equal(states[0], states[1])
