@@ -74,6 +74,9 @@ def agree(function: Callable[..., Any], compiled: Callable[..., Any], *args: tor
     torch.testing.assert_close(actual, expected)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:Using a target size")
+
+
 @pytest.mark.parametrize("first, second", PAIRS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_dynamic(name: str, first: str, second: str) -> None:
