@@ -27,6 +27,7 @@ from pliant.capture.value import NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.known import known_object
+from pliant.capture.values.number import Number
 from pliant.capture.values.tensors import TensorValue
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import Kind
@@ -135,10 +136,12 @@ def record_array(
     args: list[Value],
     kwargs: dict[str, Value],
     writes: bool = False,
+    any_number: bool = False,
 ) -> Value:
-    """A node that calls NumPy. `function` is tried on examples."""
+    """A node that calls NumPy. `function` is tried on examples. `any_number`: what it gives does
+    not depend on which number it is given."""
     name = target if isinstance(target, str) else f"numpy.{getattr(target, '__name__', target)}"
-    pairs = [_both(trace, arg, name) for arg in args]
+    pairs = [_both(trace, arg, name, any_number) for arg in args]
     named = {key: _both(trace, arg, name) for key, arg in kwargs.items()}
     examples = [pair[1] for pair in pairs]
     result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
@@ -166,13 +169,16 @@ def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[
         raise Break("operation-raises", f"{name}: {error}") from error
 
 
-def _both(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
+def _both(trace: Trace, value: Value, name: str, any_number: bool = False) -> tuple[Any, Any]:
     """An argument for the graph, and for the trial."""
     value = trace.read(value)
     if isinstance(value, ArrayValue):
         return value.node, value.example
+    if any_number and isinstance(value, Number) and value.python_type() is not bool:
+        # Where the index is too large, NumPy raises when the graph runs.
+        return trace.sizes.nodes.node(value.expr), value.python_type()(0)
     if isinstance(value, Sequence) and value.cls in (list, tuple):
-        pairs = [_both(trace, item, name) for item in value.items]
+        pairs = [_both(trace, item, name, any_number) for item in value.items]
         return value.cls(p[0] for p in pairs), value.cls(p[1] for p in pairs)
     if isinstance(value, TensorValue | GraphObject | Mapping):
         raise Break("operation-argument", name)
@@ -332,7 +338,8 @@ def _get_item(trace: Trace, array: Value, key: Value) -> Value:
             raise Break("data-dependent", "a mask as an index of an array")
     if isinstance(trace.read(array), TensorValue):
         raise Break("operation-argument", "an array as an index of a tensor")
-    return record_array(trace, operator.getitem, _get_at_zero, [array, key], {})
+    operands = [array, key]
+    return record_array(trace, operator.getitem, _get_at_zero, operands, {}, any_number=True)
 
 
 def _get_at_zero(array: Any, key: Any) -> Any:
@@ -348,7 +355,8 @@ def _set_item(trace: Trace, array: Value, key: Value, value: Value) -> Value:
         safe = tuple(p * 0 if _is_index(p) else p for p in parts)
         array.copy()[safe if isinstance(key, tuple) else safe[0]] = value
 
-    record_array(trace, operator.setitem, trial, [array, key, value], {}, writes=True)
+    operands = [array, key, value]
+    record_array(trace, operator.setitem, trial, operands, {}, writes=True, any_number=True)
     return NONE
 
 
