@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant._native import isolated
+from pliant.base.errors import PliantWarning
 
 Cleanup = Callable[[], Any]
 
-FATAL = (MemoryError,)
+FATAL = (MemoryError, PliantWarning)
 """Those of class `Exception` that are for the caller: nothing of ours may take them for an answer.
-(Interrupts and exits are not of that class.)"""
+A warning is one if the user has made it an error. (Interrupts and exits are not of that class.)"""
 
 
 def attribute(owner: Any, name: str) -> Cleanup:

@@ -8,6 +8,10 @@ A file is one line of JSON (what it is for, how long it is, its hash) and the ob
 written beside its place and moved there, so that no process sees half of one. The directory has
 parts, by the first digit of the hash, each with its share of the limit: looking through one part is
 quick. Reading a file makes it new, and the oldest go first when a part is full.
+
+Machine code is run as it is. So only regular files are read that this user (or root) owns, in
+directories that nobody else can write to; links inside the cache are not followed. Whatever else
+lies at a path, such as a pipe that nobody writes to, can't make us wait.
 """
 
 from __future__ import annotations
@@ -16,13 +20,15 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+from pliant.base.errors import warn
 from pliant.base.values import dataclass
 
 DIRECTORY: Final = "PLIANT_CACHE_DIR"
@@ -33,6 +39,11 @@ SUFFIX: Final = ".kernel"
 PARTS: Final = "0123456789abcdef"
 DEFAULT_MB: Final = 512
 KEPT: Final = 0.8  # of the limit, when something has to go
+READ: Final = sum(
+    getattr(os, name, 0)
+    for name in ("O_RDONLY", "O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+)
+"""Opening a pipe or a device returns at once, and opening a link fails."""
 
 
 def key_of(text: str, *made_by: str) -> str:
@@ -60,15 +71,12 @@ class Cache:
         """The object code of that name, if it is there and whole."""
         path = self._path(key)
         try:
-            with open(path, "rb") as file:
-                trusted = _is_ours(os.fstat(file.fileno()))
-                content = file.read() if trusted else b""
-            found = _unpack(key, content)
+            found = _unpack(key, self._read(path))
         except OSError:
             found = None
         if found is not None:
             with contextlib.suppress(OSError):  # a directory may be there to be read only
-                os.utime(path)
+                os.utime(path, follow_symlinks=False)
         counts["misses" if found is None else "hits"] += 1
         return found
 
@@ -77,7 +85,8 @@ class Cache:
         path = self._path(key)
         content = _pack(key, object_code)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_private(path.parent)
+            self._check(path.parent)
             _write(path, content)
         except OSError:
             return False
@@ -103,7 +112,32 @@ class Cache:
         return self.directory / f"kernels{FORMAT}" / digit
 
     def _parts(self) -> Iterator[Path]:
-        return map(self._part, PARTS)
+        """Those that may be used."""
+        for part in map(self._part, PARTS):
+            with contextlib.suppress(OSError):
+                self._check(part)
+                yield part
+
+    def _read(self, path: Path) -> bytes:
+        """What is in a file; nothing if that can't be ours."""
+        self._check(path.parent)
+        with open(os.open(path, READ), "rb") as file:
+            status = os.fstat(file.fileno())
+            usable = stat.S_ISREG(status.st_mode) and _is_ours(status)
+            return file.read() if usable and status.st_size <= self.limit else b""
+
+    def _check(self, part: Path) -> None:
+        """Raise an OSError unless the directories down to this part may be used. The user may have
+        put a link in the place of the whole cache, and nobody a link inside."""
+        for folder in (self.directory, part.parent, part):
+            status = os.stat(folder, follow_symlinks=folder is self.directory)
+            if stat.S_ISLNK(status.st_mode):
+                _refuse(folder, "is a symbolic link")
+            if not stat.S_ISDIR(status.st_mode):
+                raise NotADirectoryError(folder)
+            if not _is_ours(status):
+                mine = status.st_uid in _trusted_owners(status)
+                _refuse(folder, "can be written by other users" if mine else "is not yours")
 
     def _make_room(self, part: Path, added: int) -> None:
         """Called for a new file. Looks at the files only when they could be too many: when this
@@ -140,7 +174,12 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Cache | Non
     except ValueError:
         limit = DEFAULT_MB
     path = Path(os.path.expanduser(directory))
-    return Cache(path, limit * 2**20) if path.is_absolute() else None
+    if not path.is_absolute():
+        _warn_once(
+            f"pliant keeps no machine code on disk: {DIRECTORY}={directory} is not an absolute path"
+        )
+        return None
+    return Cache(path, limit * 2**20)
 
 
 def _default_directory(environment: Mapping[str, str]) -> str:
@@ -170,8 +209,39 @@ def _digest(content: bytes) -> str:
 def _is_ours(status: os.stat_result) -> bool:
     """Machine code is run as it is, so it has to be from this user, or from one who may do anything
     to this user."""
-    owners = (0, os.getuid()) if hasattr(os, "getuid") else (status.st_uid,)
-    return status.st_uid in owners and not status.st_mode & 0o022
+    return status.st_uid in _trusted_owners(status) and not status.st_mode & 0o022
+
+
+def _trusted_owners(status: os.stat_result) -> tuple[int, ...]:
+    return (0, os.getuid()) if hasattr(os, "getuid") else (status.st_uid,)
+
+
+def _refuse(folder: Path, why: str) -> NoReturn:
+    _warn_once(
+        f"pliant keeps no machine code on disk: {folder} {why}. `chmod go-w` makes a directory "
+        f"private, {DIRECTORY} names another one, {SWITCH}=0 turns the cache off"
+    )
+    raise PermissionError(f"{folder} {why}")
+
+
+_warned: Final[set[str]] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        warn(message, None)
+
+
+def _make_private(folder: Path) -> None:
+    """Make a directory, and those above it that are not there, for this user alone."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # by another process, just now
+            os.mkdir(path, 0o700)
 
 
 def _write(path: Path, content: bytes) -> None:

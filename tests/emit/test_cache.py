@@ -5,6 +5,8 @@ import json
 import os
 import resource
 import shutil
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ import torch
 
 import pliant
 from pliant.base import events
+from pliant.base.errors import PliantWarning
 from pliant.emit import cache as disk
 from pliant.emit.cache import Cache, from_environment, key_of
 from pliant.emit.jit import Compiler
@@ -34,6 +37,7 @@ def own_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(tmp_path / "cache"))
     disk.counts.clear()
     disk._sizes.clear()
+    disk._warned.clear()
     return tmp_path / "cache"
 
 
@@ -153,21 +157,168 @@ def test_a_directory_in_the_place_of_a_file_is_a_miss(monkeypatch, own_directory
     assert files(own_directory) == []
 
 
-@pytest.mark.parametrize("kind", ["file", "missing", "relative", "not writable"])
+@pytest.mark.parametrize("kind", ["file", "missing", "not writable"])
 def test_a_directory_that_cannot_be_used_is_no_error(monkeypatch, tmp_path, kind):
     place = tmp_path / "place"
     if kind == "file":
         place.write_text("I am a file")
     elif kind == "missing":
         place = Path("/proc/nothing/here")
-    elif kind == "relative":
-        place = Path("relative/place")
     else:
         place.mkdir()
         monkeypatch.setattr(disk.tempfile, "mkstemp", _refuse)
     monkeypatch.setenv("PLIANT_CACHE_DIR", str(place))
     assert compile_again(monkeypatch) and compile_again(monkeypatch)
     assert pliant.cache.info().entries == 0 and pliant.cache.clear() == 0
+
+
+def test_a_relative_directory_is_ignored_with_a_warning(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PLIANT_CACHE_DIR", "relative/place")
+    with pytest.warns(PliantWarning, match="PLIANT_CACHE_DIR=relative/place is not an absolute"):
+        assert compile_again(monkeypatch)
+    assert compile_again(monkeypatch)  # warned once
+    assert pliant.cache.info().directory is None and pliant.cache.clear() == 0
+    assert not (tmp_path / "relative").exists()
+
+
+def stored(directory):
+    cache = Cache(directory, 2**20)
+    assert cache.store(KEY, CODE)
+    return cache, cache._path(KEY)
+
+
+def put_device(path):
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(5, 0))  # the terminal: reading it waits
+    except OSError:
+        path.symlink_to("/dev/tty")
+
+
+def put_socket(path):
+    with socket.socket(socket.AF_UNIX) as made:
+        short = path.parent / "s"
+        made.bind(str(short))
+        short.rename(path)
+
+
+def put_huge(path):
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+
+
+def put_link(path):
+    (path.parent / "elsewhere").write_bytes(b"")
+    path.symlink_to(path.parent / "elsewhere")
+
+
+ODD = {
+    "a pipe": os.mkfifo,
+    "a device": put_device,
+    "a socket": put_socket,
+    "a directory": Path.mkdir,
+    "a link": put_link,
+    "a link to nothing": lambda path: path.symlink_to("/nothing"),
+    "a link to an endless file": lambda path: path.symlink_to("/dev/zero"),
+    "a huge file": put_huge,
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_file_of_ours_is_a_miss_at_once(own_directory, kind):
+    """In another process, which would wait for ever."""
+    cache, path = stored(own_directory)
+    path.unlink()
+    ODD[kind](path)
+    program = f"""
+from pathlib import Path
+from pliant.emit.cache import Cache
+cache = Cache(Path({str(own_directory)!r}), 2**20)
+assert cache.load({KEY!r}) is None
+cache.entries()
+assert cache.store({KEY!r}, b"new") == ({kind!r} != "a directory")
+assert cache.load({KEY!r}) == (b"new" if {kind!r} != "a directory" else None)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], timeout=60, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_link_with_good_contents_is_not_followed(own_directory):
+    cache, path = stored(own_directory)
+    path.rename(path.parent / "elsewhere")
+    path.symlink_to(path.parent / "elsewhere")
+    assert cache.load(KEY) is None
+
+
+FOLDERS = {"cache": lambda path: path.parents[2], "kernels": lambda path: path.parents[1],
+           "part": lambda path: path.parent}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_directories_that_others_can_write_to_are_not_used(own_directory, folder, mode):
+    cache, path = stored(own_directory)
+    FOLDERS[folder](path).chmod(mode)
+    with pytest.warns(PliantWarning, match="can be written by other users"):
+        assert cache.load(KEY) is None
+    assert cache.load(KEY) is None and not cache.store(KEY, CODE)  # warned once
+    assert cache.clear() == 0 and path.exists()
+    FOLDERS[folder](path).chmod(0o755)
+    assert cache.load(KEY) == CODE
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_directories_of_other_users_are_not_used(monkeypatch, own_directory, folder):
+    cache, path = stored(own_directory)
+    other = FOLDERS[folder](path)
+    original = disk.os.stat
+
+    def foreign(path, **more):
+        status = list(original(path, **more))
+        status[4] = 12345 if Path(path) == other else status[4]
+        return os.stat_result(status)
+
+    monkeypatch.setattr(disk.os, "stat", foreign)
+    with pytest.warns(PliantWarning, match="is not yours"):
+        assert cache.load(KEY) is None
+    assert not cache.store(KEY, CODE)
+
+
+@pytest.mark.parametrize("folder", ["kernels", "part"])
+def test_links_inside_the_cache_are_not_followed(own_directory, tmp_path, folder):
+    cache, path = stored(own_directory)
+    linked = FOLDERS[folder](path)
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(PliantWarning, match="is a symbolic link"):
+        assert cache.load(KEY) is None
+    assert cache.clear() == 0 and files(tmp_path / "elsewhere")
+
+
+def test_the_cache_itself_may_be_a_link(own_directory, tmp_path):
+    _, path = stored(own_directory)
+    own_directory.rename(tmp_path / "elsewhere")
+    own_directory.symlink_to(tmp_path / "elsewhere")
+    assert Cache(own_directory, 2**20).load(KEY) == CODE
+
+
+def test_directories_are_made_for_this_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        _, path = stored(tmp_path / "some" / "where" / "cache")
+    finally:
+        os.umask(before)
+    for made in (path, *path.parents[:5]):
+        assert not made.stat().st_mode & 0o077, made
+
+
+def test_a_warning_that_is_an_error_gets_out(monkeypatch):
+    monkeypatch.setenv("PLIANT_CACHE_DIR", "relative/place")
+    monkeypatch.setattr("pliant.emit.host.host", Compiler)
+    with pytest.raises(PliantWarning, match="not an absolute path"):
+        pliant.compile(lambda x: x.exp() + 1, backend="llvm")(torch.ones(3))
 
 
 def _refuse(*args, **kwargs):
