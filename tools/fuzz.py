@@ -32,7 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, help="how many programs; without end if not given")
     parser.add_argument("--minutes", type=float, help="how long; 1 if there is no --count")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one program")
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="processor seconds for a program"
+    )
     parser.add_argument("--shrink", type=float, default=60.0, help="seconds to shrink a finding")
     parser.add_argument("--report", type=Path, help="a file for all findings, with scripts")
     parser.add_argument("--show", action="store_true", help="print the script of the seed")

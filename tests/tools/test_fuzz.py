@@ -175,7 +175,7 @@ def run_campaign(monkeypatch, *bodies: str) -> campaigns.Campaign:
 
     original = campaigns.Worker.check
     monkeypatch.setattr(campaigns.Worker, "check", check_body)
-    campaign = campaigns.Campaign(seconds=5.0, shrink_seconds=0.0, tell=lambda text: None)
+    campaign = campaigns.Campaign(seconds=3.0, shrink_seconds=0.0, tell=lambda text: None)
     campaign.run(range(len(bodies)), jobs=1, minutes=None)
     return campaign
 

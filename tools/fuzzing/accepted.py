@@ -9,7 +9,34 @@ from tools.fuzzing.program import Program
 
 Rule = Callable[[Program, dict[str, Any]], bool]
 
-RULES: dict[str, Rule] = {}
+
+def _symbolic_stride_of_one(program: Program, finding: dict[str, Any]) -> bool:
+    """Only if it is not there with fixed sizes: shrinking tries these first."""
+    symbolic = program.dynamic is True or (program.dynamic is None and len(program.calls) > 1)
+    symbolic |= any(name in program.source() for name in SIZES_FROM_DATA)
+    return finding["kind"] == "stride of a dimension of size 1" and symbolic
+
+
+SIZES_FROM_DATA = (
+    "nonzero",
+    "unique",
+    "item(",
+    "int(",
+    "masked_select",
+    "argwhere",
+    "tolist",
+    "[(",
+)
+
+RULES: dict[str, Rule] = {
+    "strides of a tensor without elements": lambda program, finding: (
+        finding["kind"] == "stride of an empty tensor"
+    ),
+    "strides of a dimension of size 1, where sizes are symbols": _symbolic_stride_of_one,
+    "NameError instead of UnboundLocalError": lambda program, finding: (
+        finding["place"] == "UnboundLocalError or NameError"
+    ),
+}
 
 
 def reason(program: Program, finding: dict[str, Any]) -> str | None:
