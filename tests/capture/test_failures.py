@@ -107,3 +107,31 @@ def test_an_assumption_behind_what_nobody_can_undo_ends_the_graph(backend: str) 
         assert torch.equal(result, x + torch.unique(x))
         assert grad.tolist() == [2.0, 2.0]
     assert events.counters["graph_breaks"] == 1
+
+
+def caught_write(x: Tensor) -> Tensor:
+    try:
+        x += 1
+    except RuntimeError:
+        return x * 2
+    return x
+
+
+def caught_write_to_a_part(x: Tensor) -> Tensor:
+    try:
+        x[:2].mul_(3)
+    except RuntimeError:
+        return x - 1
+    return x
+
+
+@BACKENDS
+@pytest.mark.parametrize("function", [caught_write, caught_write_to_a_part])
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (2, 1, 3)])
+def test_a_refused_write_to_an_expanded_tensor_is_caught(
+    function: Callable[..., Any], shape: tuple[int, ...], backend: str
+) -> None:
+    compiled = pliant.compile(function, backend=backend)
+    for _ in range(2):
+        expected, actual = (run(f, (torch.ones(1).expand(shape),)) for f in (function, compiled))
+        same_outcome(actual, expected)
