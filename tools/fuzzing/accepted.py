@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,21 @@ SIZES_FROM_DATA = (
     "[(",
 )
 
+# Operators of which eager PyTorch gives elements in vectors another result than the rest.
+BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|lgamma|gelu|_norm|prod|uint32")
+FIRST_OR_SECOND_ZERO = re.compile(r"maximum|minimum|fmax|fmin|clamp|hardtanh|relu6|amax|amin")
+
+
+def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
+    special = any(a.values == "special" for call in program.calls for a in call)
+    return finding["kind"] == "values" and special and bool(BY_PLACE.search(program.source()))
+
+
 RULES: dict[str, Rule] = {
+    "eager's result depends on the place of the element": _odd_by_place,
+    "0.0 or -0.0, by the place of the element": lambda program, finding: (
+        finding["kind"] == "sign of zero" and bool(FIRST_OR_SECOND_ZERO.search(program.source()))
+    ),
     "strides of a tensor without elements": lambda program, finding: (
         finding["kind"] == "stride of an empty tensor"
     ),
