@@ -115,9 +115,9 @@ class Saved:
     __slots__ = ("copies", "cuda", "random", "tensors")
 
     def __init__(self, *tensors: torch.Tensor, random: bool = False) -> None:
-        self.tensors = tensors
         with torch.no_grad(), torch._C.DisableTorchFunction():
-            self.copies = [tensor.clone() for tensor in tensors]
+            self.tensors = [_each_element_once(tensor) for tensor in tensors]
+            self.copies = [tensor.clone() for tensor in self.tensors]
         self.random = torch.get_rng_state() if random else None
         in_use = random and torch.cuda.is_available() and torch.cuda.is_initialized()
         self.cuda = torch.cuda.get_rng_state_all() if in_use else None
@@ -130,6 +130,14 @@ class Saved:
             torch.set_rng_state(self.random)
         if self.cuda is not None:
             torch.cuda.set_rng_state_all(self.cuda)
+
+
+def _each_element_once(tensor: torch.Tensor) -> torch.Tensor:
+    """PyTorch refuses to write to an expanded tensor."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.size(dim) > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 TENSOR_META: Any = torch._C._TensorMeta

@@ -25,6 +25,7 @@ from pliant.ops.places import (
     position,
     read_where,
     reading,
+    same_rank,
     spread_index,
     stored,
     surely_spread,
@@ -67,6 +68,7 @@ def _with_dims(x: Lazy) -> Lazy:
 @lowers("aten.gather.default")
 def gather(low: Lowering, x: Lazy, dim: int, index: Lazy, sparse_grad: bool = False) -> Lazy:
     index_tensor(index)
+    same_rank(x, index)
     dim = normal_dim(dim, len(x.sizes))
     source, chosen, flat = _with_dims(stored(low, x, 2)), _with_dims(index), not index.sizes
 
@@ -97,6 +99,8 @@ def take_along_dim(low: Lowering, x: Lazy, indices: Lazy, dim: int | None = None
 @lowers("aten.index_select.default")
 def index_select(low: Lowering, x: Lazy, dim: int, index: Lazy) -> Lazy:
     index_tensor(index)
+    if len(index.sizes) > 1 or (not x.sizes and any(size is not ONE for size in index.sizes)):
+        raise NotLowered("other than a vector of indices, or one index")  # its kernel refuses
     rank, source, chosen = len(x.sizes), _with_dims(stored(low, x, 2)), _with_dims(index)
     dim = normal_dim(dim, rank)
 

@@ -134,6 +134,12 @@ def index_tensor(x: Lazy) -> Lazy:
     return x
 
 
+def same_rank(x: Lazy, index: Lazy) -> None:
+    """Indices without elements may have any number of dimensions: PyTorch doesn't look at them."""
+    if max(len(x.sizes), 1) != max(len(index.sizes), 1):
+        raise NotLowered("indices of another rank")
+
+
 def worth_it(low: Lowering, x: Lazy) -> None:
     """For a result whose neighbours are not neighbours in memory: gathering them costs more than
     PyTorch's copy, unless x is computed on the way."""

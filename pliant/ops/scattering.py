@@ -38,6 +38,7 @@ from pliant.ops.places import (
     picked,
     position,
     reading,
+    same_rank,
     spread_index,
     stored,
     surely_spread,
@@ -212,6 +213,9 @@ def _scatter(
 ) -> Lazy:
     """`into` is memory with the elements of x, if they are somewhere already."""
     index_tensor(index)
+    same_rank(x, index)
+    if src.sizes:
+        same_rank(index, src)
     usual(x.type)
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen, source = _along(x), _along(index), _along(src)

@@ -62,6 +62,7 @@ UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_
     "resize_as_",
 }
 NOT_ON_CPU = "jiterator_"
+SIZES_FROM_DATA = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive"}
 
 # PyTorch's own results differ from one call to the next, or are any of several right ones.
 ONLY_LAYOUT: dict[str, str] = dict.fromkeys(UNINITIALISED, "its memory is not initialised")
@@ -310,7 +311,7 @@ def attempt(
         if isinstance(actual, Exception):
             raise actual
         exact = functools.partial(precisely, eager, sample)
-        compare(op, dtype, (actual, ours), (expected, theirs), exact, symbolic=bool(dynamic))
+        compare(op, dtype, (actual, ours), (expected, theirs), exact)
     except TooSlow:
         return Outcome("broken", f"takes more than {limit} s")
     except Exception as error:
@@ -398,12 +399,9 @@ def compare(
     actual: Any,
     expected: Any,
     exact: Callable[[], list[Any]] = list,
-    symbolic: bool = False,
 ) -> None:
     """(result, arguments) of both: values, types, layout, and which tensors share memory. Values
-    that differ from eager's have to be as close to the `exact` ones as these tolerances allow.
-    `symbolic`: where sizes are symbols, strides that no element depends on may be other ones
-    (docs/differences.md)."""
+    that differ from eager's have to be as close to the `exact` ones as these tolerances allow."""
     mine, theirs = list(leaves(actual, "")), list(leaves(expected, ""))
     if [where for where, _ in mine] != [where for where, _ in theirs]:
         raise Wrong(f"the result is {_shape(actual[0])}, not {_shape(expected[0])}")
@@ -414,7 +412,7 @@ def compare(
         if type(a) is not type(b):
             raise Wrong(f"{where} is a {type(a).__name__}, not a {type(b).__name__}")
         if isinstance(a, torch.Tensor):
-            _compare_layout(where, a, b, symbolic)
+            _compare_layout(where, a, b, op.name in SIZES_FROM_DATA)
         if values:
             difference = _difference(a, b, close)
             if difference and isinstance(a, torch.Tensor) and a.is_floating_point():
@@ -453,7 +451,7 @@ def _shape(value: Any) -> str:
     return str([where for where, _ in leaves(value, "")])
 
 
-def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor, symbolic: bool) -> None:
+def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor, from_data: bool) -> None:
     for name in ("dtype", "layout", "shape", "device", "requires_grad"):
         if getattr(a, name) != getattr(b, name):
             raise Wrong(f"{where}.{name}: {getattr(a, name)}, not {getattr(b, name)}")
@@ -462,17 +460,18 @@ def _compare_layout(where: str, a: torch.Tensor, b: torch.Tensor, symbolic: bool
     for name in ("is_conj", "is_neg", "is_contiguous"):
         if getattr(a, name)() != getattr(b, name)():
             raise Wrong(f"{where}.{name}: {getattr(a, name)()}, not {getattr(b, name)()}")
-    strides = [_telling_strides(t, symbolic) for t in (a, b)]
+    strides = [_telling_strides(t, from_data) for t in (a, b)]
     if strides[0] != strides[1]:
         raise Wrong(f"{where}.stride: {a.stride()}, not {b.stride()}")
 
 
-def _telling_strides(t: torch.Tensor, symbolic: bool) -> list[int]:
+def _telling_strides(t: torch.Tensor, from_data: bool) -> list[int]:
     """The strides that have to be eager's. What a dimension of size 1 has in a tensor without
-    elements, PyTorch itself sees in two ways."""
-    if symbolic and not t.numel():
+    elements, PyTorch itself sees in two ways; where sizes are in the data, see
+    docs/differences.md."""
+    if from_data and not t.numel():
         return []
-    ignored = symbolic or not t.numel()
+    ignored = from_data or not t.numel()
     return [stride for stride, size in zip(t.stride(), t.shape) if size != 1 or not ignored]
 
 

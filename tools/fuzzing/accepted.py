@@ -11,11 +11,10 @@ from tools.fuzzing.program import Program
 Rule = Callable[[Program, dict[str, Any]], bool]
 
 
-def _symbolic_stride_of_one(program: Program, finding: dict[str, Any]) -> bool:
-    """Only if it is not there with fixed sizes: shrinking tries these first."""
-    symbolic = program.dynamic is True or (program.dynamic is None and len(program.calls) > 1)
-    symbolic |= any(name in program.source() for name in SIZES_FROM_DATA)
-    return finding["kind"] == "stride of a dimension of size 1" and symbolic
+def _stride_with_size_from_data(program: Program, finding: dict[str, Any]) -> bool:
+    small = ("stride of a dimension of size 1", "stride of an empty tensor")
+    from_data = any(name in program.source() for name in SIZES_FROM_DATA)
+    return finding["kind"] in small and from_data
 
 
 SIZES_FROM_DATA = (
@@ -44,10 +43,7 @@ RULES: dict[str, Rule] = {
     "0.0 or -0.0, by the place of the element": lambda program, finding: (
         finding["kind"] == "sign of zero" and bool(FIRST_OR_SECOND_ZERO.search(program.source()))
     ),
-    "strides of a tensor without elements": lambda program, finding: (
-        finding["kind"] == "stride of an empty tensor"
-    ),
-    "strides of a dimension of size 1, where sizes are symbols": _symbolic_stride_of_one,
+    "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
     ),
