@@ -232,11 +232,10 @@ def exp(code: Code, x: Reg) -> Reg:
 
 
 def exp_normal(code: Code, x: Reg) -> Reg:
-    """exp(x) where neither x is out of range nor the result subnormal: some steps less. It is half
-    of the result that is scaled, because the largest results need a power of two that is not a
-    finite number."""
+    """exp(x) where neither x is out of range nor the result subnormal: some steps less. Near the
+    upper end of the range it may be infinite already."""
     p, n = exp_reduced(code, x)
-    return (p + p) * power_of_two(code, n - 1, FORMATS[x.type])
+    return p * power_of_two(code, n, FORMATS[x.type])
 
 
 def exp2(code: Code, x: Reg) -> Reg:
@@ -353,10 +352,22 @@ def log1p(code: Code, x: Reg) -> Reg:
     return code.select(x.compare("eq", 0.0), x, result)
 
 
+def _one_plus_exp(code: Code, x: Reg) -> Reg:
+    """1 + exp(x). It is half of exp(x) that is scaled, because the largest results need a power of
+    two that is not a finite number."""
+    low, high = FORMATS[x.type].exp_range
+    p, n = exp_reduced(code, clamp(code, x, 0.8 * low, high))
+    return code.fma(p * power_of_two(code, n - 1, FORMATS[x.type]), 2.0, 1.0)
+
+
 def sigmoid(code: Code, x: Reg) -> Reg:
     """Subnormal as far as exp(-x) is finite, then 0, as in eager PyTorch."""
-    low, high = FORMATS[x.type].exp_range
-    return 1.0 / (exp_normal(code, clamp(code, -x, 0.8 * low, high)) + 1.0)
+    return 1.0 / _one_plus_exp(code, -x)
+
+
+def silu(code: Code, x: Reg) -> Reg:
+    """Not x * sigmoid(x): the sigmoid may be subnormal where the result is not."""
+    return x / _one_plus_exp(code, -x)
 
 
 def tanh(code: Code, x: Reg) -> Reg:

@@ -316,6 +316,7 @@ OPS: Final[dict[Op, Emit]] = {
     Op.LOG1P: function(math.log1p, "log1p", double_too=True),
     Op.TANH: function(math.tanh, "tanh", double_too=True),
     Op.SIGMOID: function(math.sigmoid, "", double_too=True),
+    Op.SILU: function(math.silu, "", double_too=True),
     Op.SIN: function(math.sin, "sin"),
     Op.COS: function(math.cos, "cos"),
     Op.ERF: function(math.erf, "erf"),

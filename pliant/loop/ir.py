@@ -130,6 +130,7 @@ class Op(Enum):
     TAN = auto()
     TANH = auto()
     SIGMOID = auto()
+    SILU = auto()
     ERF = auto()
     ERFC = auto()
     POW = auto()
@@ -175,7 +176,7 @@ STATEMENTS: Final = frozenset({Op.STORE, Op.CARRY})  # without a result
 # Roughly how many instructions an operation needs, where it is not one.
 WEIGHT: Final = dict.fromkeys(
     (Op.EXP, Op.EXP2, Op.EXPM1, Op.LOG, Op.LOG2, Op.LOG10, Op.LOG1P, Op.SIN, Op.COS, Op.TANH)
-    + (Op.SIGMOID, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD),
+    + (Op.SIGMOID, Op.SILU, Op.ERF, Op.POW, Op.FLOOR_DIV, Op.REMAINDER, Op.FMOD),
     20,
 )
 INDEXED: Final = MEMORY | {Op.IOTA, Op.AS_INDEX}
@@ -229,7 +230,7 @@ SIGNATURES: Final[dict[Op, Signature]] = {
     **_like("ISNAN ISINF", _UNARY, types.FLOAT, Type.BOOL),
     **_like("SQRT RSQRT FLOOR CEIL TRUNC ROUND", _UNARY, types.FLOAT),
     **_like("EXP EXP2 EXPM1 LOG LOG2 LOG10 LOG1P", _UNARY, types.FLOAT),
-    **_like("SIN COS TAN TANH SIGMOID ERF ERFC", _UNARY, types.FLOAT),
+    **_like("SIN COS TAN TANH SIGMOID SILU ERF ERFC", _UNARY, types.FLOAT),
     **_like("SINH COSH ASIN ACOS ATAN ASINH ACOSH ATANH LGAMMA", _UNARY, types.FLOAT),
     **_like("SUM PROD MAX MIN", _UNARY, types.NUMBER),
     **_like("ARG_MAX ARG_MIN", (SAME, Type.I64), types.NUMBER, Type.I64),

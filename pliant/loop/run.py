@@ -260,6 +260,7 @@ FLOATS: Final[dict[Op, Callable[..., torch.Tensor]]] = {
     Op.FMA: _fused,
     Op.ROUND: torch.round,
     **{Op[name.upper()]: getattr(torch, name) for name in _SAME_NAME.split()},
+    Op.SILU: torch.nn.functional.silu,
 }
 """On F32 and F64. SELECT is on halves as well."""
 

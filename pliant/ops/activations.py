@@ -19,6 +19,7 @@ from pliant.ops.elementwise import (
     Promotion,
     elementwise,
     like,
+    op,
 )
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
@@ -75,11 +76,6 @@ def _hardswish(b: Body, x: Value) -> Value:
 
 # --------------------------------------------------------------------------------------------------
 # With exponentials
-
-
-def _silu(b: Body, x: Value) -> Value:
-    """Not x * sigmoid(x): the sigmoid may be subnormal where the result is not."""
-    return b(Op.DIV, x, b(Op.ADD, like(b, 1, x), b(Op.EXP, b(Op.NEG, x))))
 
 
 def _elu(b: Body, x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
@@ -222,7 +218,7 @@ ACTIVATIONS: Final[dict[str, Pointwise]] = {
     "leaky_relu": LEAKY_RELU,
     "elu": ELU,
     "softplus": Pointwise(_softplus, FLOATS, options=(("beta", 1), ("threshold", 20)), cost=45),
-    "silu": Pointwise(_silu, FLOATS, cost=25),
+    "silu": Pointwise(op(Op.SILU), FLOATS, cost=25),
     "mish": Pointwise(_mish, FLOATS, cost=30),
     "log_sigmoid": Pointwise(_log_sigmoid, FLOATS, cost=45),
     "_prelu_kernel": Pointwise(_leaky_relu, FLOATS, args=("self", "weight"), cost=2, alike=True),
