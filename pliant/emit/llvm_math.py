@@ -527,5 +527,6 @@ def _lane_by_lane(helper: str, name: str, type: str, lanes: int, count: int) -> 
         args = [inner.lane(param, lane) for param in params]
         result = inner.with_lane(result, lane, inner.call(name, type, 1, args))
     full, given = vector(type, lanes), ", ".join(map(str, params))
-    head = f"define internal {full} @{helper}({given}) noinline nounwind {{"
+    # With the attributes of the kernel: how vectors are passed depends on them.
+    head = f"define internal {full} @{helper}({given}) noinline #0 {{"
     return "\n".join([head, *inner.lines, f"  ret {result}", "}"])

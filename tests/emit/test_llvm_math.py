@@ -9,7 +9,7 @@ import torch
 from pliant.emit.llvm_lanes import SCALAR
 from pliant.loop.ir import Op
 from pliant.loop.types import Type
-from tests.emit.kernels import TARGETS, apply
+from tests.emit.kernels import TARGETS, apply, call, pointwise
 
 EDGES = torch.tensor(
     [0.0, -0.0, 1, -1, 2, -2, 0.5, 1.5, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-40, -1e-40]
@@ -152,3 +152,15 @@ def test_sigmoid_is_subnormal_before_it_is_0(t):
         found, eager = apply(Op.SIGMOID, [x], t, target), torch.sigmoid(x)
         assert (found > 0).all()
         torch.testing.assert_close(found, eager, rtol=2e-6 if t is Type.F32 else 1e-14, atol=3e-45)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_c_library_is_called_for_each_lane_in_its_place(target):
+    """With vectors of several registers, as for bfloat16."""
+    x = (torch.arange(1, 200) * 7.1e12).bfloat16()
+    kernel = pointwise(
+        [Type.BF16], Type.BF16, lambda b, v: b.cast(b(Op.SIN, b.cast(v, Type.F32)), Type.BF16)
+    )
+    found = torch.empty_like(x)
+    call(kernel, [x, found], [len(x)], target)
+    assert torch.equal(found, torch.sin(x.double()).bfloat16())

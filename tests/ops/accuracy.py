@@ -30,10 +30,11 @@ BOUNDS = dict.fromkeys(
     logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift
     bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ eq ne lt le gt ge
     relu relu6 hardtanh threshold hardshrink softshrink hardsigmoid hardswish leaky_relu rrelu
-    _prelu_kernel remainder fmod asinh acosh sqrt
+    _prelu_kernel remainder fmod asinh acosh
     """.split(),
     SAME,
 ) | {
+    "sqrt": (1, 0, 0),
     "exp": (1, 1, 1),
     "exp2": (1, 1, 1),
     "expm1": (1.6, 2, 1),
@@ -47,7 +48,7 @@ BOUNDS = dict.fromkeys(
     "tanh": (1, 2, 1),
     "sigmoid": (2, 1, 1),
     "erf": (1, 1, 1),
-    "erfc": (1, 1, 1),
+    "erfc": (2, 2, 1),
     "sinh": (1, 1, 1),
     "cosh": (1, 1, 1),
     "asin": (1, 1, 1),
