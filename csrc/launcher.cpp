@@ -5,6 +5,7 @@
 
 #include "isolated.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -18,6 +19,7 @@
 
 #include <bit>
 #include <cmath>
+#include <mutex>
 
 namespace pliant {
 
@@ -138,6 +140,11 @@ class Run {
     c10::DimVector others = numbers(step.other.sizes), theirs = numbers(step.other.strides);
     give_up_ = may_overlap(one, {others, theirs, values_[step.other_offset]}, step.elementwise);
   }
+  void step(const KeepRandom&) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    random_ = generator.clone();
+  }
   void step(const CheckErrors&) { give_up_ = failed_ != 0; }
   void step(const CheckSizes& step);
   void step(const Wrote& step) {
@@ -161,6 +168,11 @@ class Run {
     unlocked_.reset();
     PyErr_Clear();
     slots_.clear();
+    if (random_.defined()) {
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      std::lock_guard<std::mutex> lock(generator.mutex());
+      generator.set_state(random_.get_state());
+    }
     if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
     return PyObject_Vectorcall(program_.fallback, args_, program_.inputs.size(), nullptr);
@@ -189,6 +201,7 @@ class Run {
   PyObject* instead_ = nullptr;  // to be called with these sizes, which `sizes_` are if it is new
   std::string sizes_;
   int64_t failed_ = 0;  // the error flag
+  at::Generator random_;  // as it was before the first random number was drawn
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
   // The interpreter's lock is given up for long work, until Python is needed.

@@ -97,6 +97,7 @@ struct Apart {
   bool alone, elementwise;
 };
 
+struct KeepRandom {};  // what is drawn from here on is drawn again by the fallback
 struct CheckErrors {};
 struct Wrote { int32_t input; };
 struct Free { Indices slots; };
@@ -110,7 +111,7 @@ struct CheckSizes {
 };
 
 using Step = std::variant<Compute, Allocate, LaidOut, View, RunKernel, CallOperator, CallPython,
-                          ReadNumber, Apart, CheckErrors, CheckSizes, Wrote, Free>;
+                          ReadNumber, Apart, KeepRandom, CheckErrors, CheckSizes, Wrote, Free>;
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.

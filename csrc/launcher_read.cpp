@@ -302,6 +302,8 @@ Step apart(Reader& reader, const py::sequence& items) {
 
 Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 
+Step random(Reader&, const py::sequence&) { return KeepRandom{}; }
+
 Step sizes(Reader& reader, const py::sequence& items) {
   CheckSizes step{{}, reader.callable(at(items, 1))};
   for (py::handle object : sequence(at(items, 2))) {
@@ -323,7 +325,7 @@ const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
     {"call", call},       {"python", python},  {"read", read},   {"check", check},
     {"wrote", wrote},     {"free", free},      {"apart", apart}, {"laid_out", laid_out},
-    {"sizes", sizes}};
+    {"sizes", sizes},     {"random", random}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

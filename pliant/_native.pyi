@@ -218,6 +218,7 @@ class Launcher:
                          two tensors in one memory have an element in common (`elementwise`: other
                          than at the same index), or one alone has two in one place
         ("check",)                                     fall back if a kernel set the error flag
+        ("random",)                                    the fallback draws these numbers again
         ("sizes", first, ((value, limit), ...))        if values are at most their limit, do what
                          was settled for these; at first, call `first(launcher, sizes, *arguments)`
         ("wrote", input)                               the version of the tensor is counted up

@@ -30,6 +30,7 @@ from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import with_added_masks
 from pliant.graph.record import NotRecorded, record
 from pliant.graph.share import share
+from pliant.graph.whole import draws
 from pliant.loop.fuse import Call, Group, owner, schedule
 from pliant.loop.ir import Kernel
 from pliant.loop.memory import Lifetimes
@@ -147,6 +148,8 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
     for definition, real in lowered.constants:
         made.call(_constant(real, definition in kept), [definition], [real.dtype])
     lifetimes = Lifetimes(plan, kept)
+    calls = (item.what.node for item in plan if isinstance(item, Call))
+    first_draw = next((node for node in calls if draws(node)), None)
     for at, item in enumerate(plan):
         if isinstance(item, Group):
             try:
@@ -158,6 +161,8 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
         else:
             node = item.what.node
             dtypes = [tensor.dtype for tensor in node.results]
+            if node is first_draw:  # if something fails, random numbers are drawn once more
+                made.steps.append(("random",))
             made.call(_operator(item), item.makes, dtypes, node.defines)
             if node.view:  # one memory under two names
                 made.fresh.difference_update(map(owner, item.reads))

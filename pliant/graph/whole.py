@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pliant.base.values import dataclass
+from pliant.fake.op import describe
 from pliant.fake.tensor import Fake
 from pliant.graph import autocast
 from pliant.graph.ir import Node
@@ -30,6 +31,14 @@ class Whole:
         count = len(args) - len(self.names)
         with torch.no_grad():
             return self.function(*args[:count], **dict(zip(self.names, args[count:])))
+
+
+def draws(node: Node) -> bool:
+    """Whether the call draws random numbers."""
+    if isinstance(node.func, Whole):
+        return node.effect
+    known = describe(node.func).draws if isinstance(node.func, torch._ops.OpOverload) else None
+    return known is not None and known(node.args, node.kwargs)
 
 
 def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

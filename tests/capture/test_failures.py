@@ -94,6 +94,26 @@ def test_an_assumption_fails_behind_an_effect(function: Callable[..., Any], back
     compare(function, backend, *reversed(calls))
 
 
+def draws_and_fails(x: Tensor, index: Tensor) -> Tensor:
+    drawn = torch.rand(3) + torch.randn(3)
+    return torch.nn.functional.dropout(drawn) + x[index]
+
+
+def draws_and_divides(x: Tensor, index: Tensor) -> Tensor:
+    x.normal_()
+    index // (index - 9)
+    return x + torch.randperm(3)
+
+
+@BACKENDS
+@pytest.mark.parametrize("function", [draws_and_fails, draws_and_divides])
+def test_random_numbers_of_a_graph_that_fails_are_drawn_once(
+    function: Callable[..., Any], backend: str
+) -> None:
+    good, bad = torch.tensor([0, 1, 2]), torch.tensor([0, 9, 2])
+    compare(function, backend, *[(torch.ones(3), index) for index in (good, bad, good, bad)])
+
+
 @BACKENDS
 def test_an_assumption_behind_what_nobody_can_undo_ends_the_graph(backend: str) -> None:
     def function(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
