@@ -36,6 +36,13 @@ std::atomic<bool> forked{false};
 
 using Slot = c10::MaybeOwned<at::Tensor>;
 
+// PyTorch's generator for the CPU: with what is left of a pair of normal numbers.
+struct RandomState {
+  at::mt19937 engine;
+  std::optional<float> next_float;
+  std::optional<double> next_double;
+};
+
 // A tensor in plain memory of the CPU: no subclass, no bit that says that it is to be negated.
 bool is_plain(const at::Tensor& tensor) {
   static const uint64_t usual = [] {
@@ -143,7 +150,9 @@ class Run {
   void step(const KeepRandom&) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     std::lock_guard<std::mutex> lock(generator.mutex());
-    random_ = generator.clone();
+    auto* state = at::check_generator<at::CPUGeneratorImpl>(generator);
+    random_.reset(new RandomState{state->engine(), state->next_float_normal_sample(),
+                                  state->next_double_normal_sample()});
   }
   void step(const CheckErrors&) { give_up_ = failed_ != 0; }
   void step(const CheckSizes& step);
@@ -168,10 +177,13 @@ class Run {
     unlocked_.reset();
     PyErr_Clear();
     slots_.clear();
-    if (random_.defined()) {
+    if (random_) {
       at::Generator generator = at::detail::getDefaultCPUGenerator();
       std::lock_guard<std::mutex> lock(generator.mutex());
-      generator.set_state(random_.get_state());
+      auto* state = at::check_generator<at::CPUGeneratorImpl>(generator);
+      state->set_engine(random_->engine);
+      state->set_next_float_normal_sample(random_->next_float);
+      state->set_next_double_normal_sample(random_->next_double);
     }
     if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
@@ -201,7 +213,7 @@ class Run {
   PyObject* instead_ = nullptr;  // to be called with these sizes, which `sizes_` are if it is new
   std::string sizes_;
   int64_t failed_ = 0;  // the error flag
-  at::Generator random_;  // as it was before the first random number was drawn
+  std::unique_ptr<RandomState> random_;  // before the first random number was drawn
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
   // The interpreter's lock is given up for long work, until Python is needed.

@@ -28,6 +28,7 @@ from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Window
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import with_added_masks
+from pliant.graph.raising import may_raise
 from pliant.graph.record import NotRecorded, record
 from pliant.graph.share import share
 from pliant.graph.whole import draws
@@ -148,8 +149,7 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
     for definition, real in lowered.constants:
         made.call(_constant(real, definition in kept), [definition], [real.dtype])
     lifetimes = Lifetimes(plan, kept)
-    calls = (item.what.node for item in plan if isinstance(item, Call))
-    first_draw = next((node for node in calls if draws(node)), None)
+    first_draw = _first_draw(plan)
     for at, item in enumerate(plan):
         if isinstance(item, Group):
             try:
@@ -179,6 +179,21 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
     launcher = Launcher(len(function.inputs), symbols, steps, outputs, written, gm.forward)
     variant = Variant(launcher, where, strides)
     return Program(launcher, tuple(made.kernels), lowered.lowered, lowered.called, variant)
+
+
+def _first_draw(plan: Sequence[Group | Call]) -> Node | None:
+    """The first call that draws random numbers, if something may fail from there on."""
+    found: Node | None = None
+    for item in plan:
+        if isinstance(item, Group):
+            fails = any(reads.faults for reads in item.reads.values())
+        else:
+            node = item.what.node
+            found = node if found is None and draws(node) else found
+            fails = may_raise(node)
+        if found is not None and fails:
+            return found
+    return None
 
 
 def _strides(made: Sequencer, item: Any, out: tuple[Any, ...]) -> tuple[Expr, ...] | None:

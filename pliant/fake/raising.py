@@ -47,7 +47,8 @@ scalar_tensor iota empty empty_like empty_permuted empty_strided new_empty new_e
 complex polar view_as_complex view_as_real glu rsub where _fft_c2c _fft_r2c _fft_c2r
 log_sigmoid log_sigmoid_forward _prelu_kernel prelu hardswish
 mse_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits
-rand randn randperm randint rand_like randn_like randint_like
+rand randn randperm randint rand_like randn_like randint_like uniform exponential cauchy
+log_normal geometric random normal_functional dropout
 absolute arccos arccosh arcsin arcsinh arctan arctan2 arctanh fix greater greater_equal less
 less_equal multiply negative not_equal subtract true_divide __and__ __or__ __xor__
 special_erf special_erfc special_exp2 special_expit special_expm1 special_log1p special_logit
@@ -81,6 +82,14 @@ def _converts(at: int) -> MayRaise:
     return may_raise
 
 
+def _takes_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Parameters of a distribution that are in a tensor are looked at when it is drawn from. The
+    first one may be where to write to."""
+    given = (*args[1:], kwargs.get("p"), kwargs.get("std"))
+    in_tensors = any(hasattr(value, "dtype") for value in given)
+    return in_tensors or not any(isinstance(value, int | float) for value in given)
+
+
 def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return True
 
@@ -99,8 +108,8 @@ _BY_NAME: Final[dict[str, MayRaise]] = {
     "div": _divides_rounding,
     "divide": _divides_rounding,
     "binary_cross_entropy": _always,
-    "bernoulli": _always,
-    "normal": _always,
+    "bernoulli": _takes_tensors,
+    "normal": _takes_tensors,
 }
 _BY_OVERLOAD: Final[dict[str, MayRaise]] = {
     "aten.masked_fill.Tensor": _converts(2),
