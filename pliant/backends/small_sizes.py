@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant._native import isolated
 from pliant.base import events
 from pliant.base.forks import lock
 from pliant.base.options import config
@@ -62,8 +63,7 @@ class SmallSizes:
             return self.forward  # empty tensors take no time
         self.variants += 1
         try:
-            with _compiling:
-                variant = self.variant(args, ones)
+            variant: Variant = isolated(_compiling, [], self.variant, args, ones)
         except NotRecorded:
             return self.forward
         except Exception as error:

@@ -292,10 +292,28 @@ class Recorder(Values):
         return next(fake for fake, known in self._aliases.values() if known is alias)
 
     def record_reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Values have no history to be detached from; no other change of metadata is followed."""
+        """A tensor becomes a view of what it was. Values have no history to be detached from."""
         if op.name == "aten.detach_.default":
             return args[0]
-        raise NotRecorded(op.name)
+        target = args[0]
+        before = self.alias(target)
+        view = VIEW_OF_ITSELF.get(op.name)
+        if view is None:
+            raise NotRecorded(op.name)
+        if before.base.input is not None and before.parent is None:
+            raise NotRecorded(f"{op.name} of an input")
+        with self.quietly():
+            old = super().dispatch(torch.ops.aten.alias.default, (target,), {})
+            super().dispatch(op.func, args, kwargs)
+        self._name(old, before)
+        given = (None, *map(self.given, args[1:]))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        value = self.tensor(target)
+        base = before.base
+        after = Alias(base, value, base.version, before, describe(view), given, named)
+        self._view_node(after, self.value(before), value)
+        self._name(target, after)
+        return target
 
     def record_data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`item()`: a number that is in the data."""
@@ -342,6 +360,22 @@ _RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any
 }
 
 aten = torch.ops.aten
+# Operators that change how a tensor looks, and the view that it becomes of what it was.
+VIEW_OF_ITSELF: Final[dict[str, Any]] = {
+    "aten.unsqueeze_.default": aten.unsqueeze.default,
+    "aten.squeeze_.default": aten.squeeze.default,
+    "aten.squeeze_.dim": aten.squeeze.dim,
+    "aten.squeeze_.dims": aten.squeeze.dims,
+    "aten.t_.default": aten.t.default,
+    **dict.fromkeys(
+        ("aten.transpose_.default", "aten.swapaxes_.default", "aten.swapdims_.default"),
+        aten.transpose.int,
+    ),
+}
+CHANGES_OF_METADATA: Final = frozenset(
+    ("unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_")
+    + ("resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_")
+)
 _STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 # With running statistics in places 3 and 4, and whether they are written to in place 5.
@@ -457,7 +491,7 @@ class _Run:
         return fx.node.map_arg(value, lambda node: self.env[node])
 
     def _attribute(self, node: fx.Node) -> Any:
-        raise NotRecorded("an object that the graph refers to")
+        return operator.attrgetter(str(node.target))(self.gm)
 
     def _call_function(self, node: fx.Node) -> Any:
         target = node.target
@@ -466,11 +500,25 @@ class _Run:
             return special(self, node)
         target = ON_NUMBERS.get(target, target)
         if target not in INSTEAD_OF_PYTHON and not _is_operation(target):
-            raise NotRecorded(f"{getattr(target, '__name__', target)}")
+            return self._opaque(target, node)
         return self._call(target, node)
+
+    def _opaque(self, target: Any, node: fx.Node) -> Any:
+        """A function of Python's, as an `autograd.Function`: PyTorch runs it."""
+        name = getattr(target, "__name__", str(target))
+        if self.grad and self.graded:
+            raise NotRecorded("autograd")
+        if name.startswith(_CHANGES) or getattr(target, "__module__", "") in _STATEFUL:
+            raise NotRecorded(name)
+        result = self._whole(target, self._args(node.args), self._args(node.kwargs))
+        if result is NotImplemented:
+            raise NotRecorded(name)
+        return result
 
     def _call_method(self, node: fx.Node) -> Any:
         name = str(node.target)
+        if _forgets_history(node) and not self.graded:
+            return self._args(node.args[0])  # it has none, and will have none
         if name in REFUSED_METHODS:
             raise NotRecorded(f"Tensor.{name}")
         if not hasattr(torch.Tensor, name):
@@ -499,6 +547,8 @@ class _Run:
             raise NotRecorded(f"{node.name}: {error}") from error
 
     def _whole(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(target, "__name__", "") in CHANGES_OF_METADATA:  # which are no writes
+            return NotImplemented
         try:
             return write_whole(self.recorder, target, tuple(args), dict(kwargs))
         except FATAL:
@@ -507,9 +557,18 @@ class _Run:
             return NotImplemented
 
     def _getattr(self, node: fx.Node) -> Any:
+        tensor = self._args(node.args[0])
+        if node.args[1] == "data" and self._is_new(tensor):
+            # A write to it does not count as one to the tensor, which nobody sees of a new one.
+            return self.recorder.dispatch(aten.detach.default, (tensor,), {})
         if node.args[1] not in VIEW_ATTRIBUTES:
             raise NotRecorded(f"Tensor.{node.args[1]}")
         return self._call(getattr, node)
+
+    def _is_new(self, tensor: Any) -> bool:
+        """Whether it is memory of this graph's, and autograd does not know it."""
+        known = type(tensor) is Fake and not self.graded
+        return known and self.recorder.alias(tensor).base.input is None
 
     def _set_grad(self, node: fx.Node) -> None:
         self.grad, self.switched = bool(node.args[0]), True
@@ -560,6 +619,11 @@ class _Run:
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
             value,
         )
+
+
+def _forgets_history(node: fx.Node) -> bool:
+    required = (*node.args[1:], *node.kwargs.values())
+    return node.target == "detach_" or (node.target == "requires_grad_" and required == (False,))
 
 
 def _detached(alias: Alias) -> bool:
@@ -652,5 +716,7 @@ def _is_operation(target: Any) -> bool:
     return module in _MODULES and not name.startswith(_CHANGES)
 
 
+# Functions of PyTorch's that do something besides computing.
+_STATEFUL: Final = frozenset(("torch.random", "torch._C._autograd", "torch.autograd"))
 _NATIVE: Final = ("builtin_function_or_method", "method_descriptor")
 _CHANGES: Final = ("set_", "_set", "manual_seed", "seed", "clear_", "autocast", "_enter")

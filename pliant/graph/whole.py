@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from pliant.base.values import dataclass
+from pliant.fake.layout import is_plain
 from pliant.fake.op import describe
-from pliant.fake.tensor import Fake
+from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.ir import Node
 
@@ -35,7 +36,7 @@ class Whole:
 
 def draws(node: Node) -> bool:
     """Whether the call draws random numbers."""
-    if isinstance(node.func, Whole):
+    if isinstance(node.func, Whole | OnlyNew):
         return node.effect
     known = describe(node.func).draws if isinstance(node.func, torch._ops.OpOverload) else None
     return known is not None and known(node.args, node.kwargs)
@@ -51,27 +52,134 @@ def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwar
 def write_whole(
     recorder: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Write down the call; NotImplemented if it does more than to make new tensors."""
+    """Write down the call; NotImplemented if it does more than to make new tensors or views of
+    arguments, and to write to arguments."""
     if autocast.enabled():  # when the code runs, it may not be
         return NotImplemented
+    given = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
+    layouts = [(t, t.size(), t.stride()) for t in given]
     # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
     with recorder.quietly(), torch._C._ForceDispatchKeyGuard(*recorder.above):
         told = recorder.run(function, args, kwargs)
-    result = told.value
-    made = list(_leaves(result))
-    if told.mutated or not made or not all(type(leaf) is Fake for leaf in made):
+    result, written = told.value, list({id(t): t for t in told.mutated}.values())
+    if any((t.size(), t.stride()) != (sizes, strides) for t, sizes, strides in layouts):
         return NotImplemented
-    given = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
-    memory = [t.untyped_storage()._cdata for t in made]
-    if len(set(memory)) < len(memory) or {t.untyped_storage()._cdata for t in given} & set(memory):
+    new = [t for t in _leaves(result) if not any(t is known for known in (*written, None))]
+    if not (new or written) or not all(type(leaf) is Fake for leaf in new):
         return NotImplemented
+    if any(t.requires_grad for t in (*new, *written)):  # of what the function holds itself
+        return NotImplemented
+    sources = {t.untyped_storage()._cdata: t for t in given}
+    views = [t for t in new if t.untyped_storage()._cdata in sources]
+    new = [t for t in new if t.untyped_storage()._cdata not in sources]
+    memory = [t.untyped_storage()._cdata for t in new]
+    if len(set(memory)) < len(memory) or not _can_be_copied(written, [*given, *views]):
+        return NotImplemented
+    itself = {id(t) for t in given}
+    seen = {id(t): t if id(t) in itself else _as_view(recorder, sources, t) for t in views}
+    if None in seen.values():
+        return NotImplemented
+    if new or written:
+        _write_down(recorder, function, args, kwargs, new, written, told.random)
+    return _with(result, seen)
+
+
+def _as_view(recorder: Any, sources: dict[int, Fake], t: Fake) -> Fake | None:
+    """What a function returned of an argument, as a view that is known."""
+    source = sources[t.untyped_storage()._cdata]
+    if source.dtype is not t.dtype or any(x.is_conj() or x.is_neg() for x in (source, t)):
+        return None
+    place = (source, t.size(), t.stride(), t.storage_offset())
+    view: Fake = recorder.dispatch(torch.ops.aten.as_strided.default, place, {})
+    return view
+
+
+def _with(value: Any, instead: dict[int, Fake | None]) -> Any:
+    if isinstance(value, (list, tuple)):
+        items = [_with(item, instead) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return instead.get(id(value), value)
+
+
+def _write_down(
+    recorder: Any,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    new: list[Fake],
+    written: list[Fake],
+    random: bool,
+) -> None:
+    """The call, with what it makes and what it writes to."""
     name = getattr(function, "__name__", type(function).__name__)
     taken = tuple(map(recorder.given, args))
     named = {key: recorder.given(value) for key, value in kwargs.items()}
-    whole = Whole(function, tuple(named))
-    node = Node(f"python.{name}", whole, taken, named, effect=told.random)
-    recorder.add(node, made)
-    return result
+    places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
+    whole = OnlyNew(Whole(function, tuple(named)), tuple(places))
+    copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]
+    node = Node(f"python.{name}", whole, taken, named, effect=random)
+    recorder.add(node, [*new, *copies])
+    for target, copy in zip(written, copies, strict=True):
+        recorder.store(target, copy)
+
+
+def _can_be_copied(written: list[Fake], given: list[Fake]) -> bool:
+    """Whether each is in memory of its own, so that it may be written elsewhere and put back."""
+    for t in written:
+        memory = t.untyped_storage()._cdata
+        others = [u for u in given if u is not t and u.untyped_storage()._cdata == memory]
+        # Strides of 0, or that cross: several elements in one place.
+        if others or not is_plain(t):
+            return False
+    return True
+
+
+Path = tuple[int, ...]
+
+
+def _places_of(wanted: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:
+    """Where a tensor is among (nested) arguments."""
+    if value is wanted:
+        return (path,)
+    if not isinstance(value, (list, tuple)):
+        return ()
+    items = enumerate(value)
+    return tuple(place for i, item in items for place in _places_of(wanted, item, (*path, i)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnlyNew:
+    """A function, called with copies of the tensors that it writes to: it returns its new tensors
+    and the copies, and no views. `places`: where each of those tensors is among the arguments."""
+
+    function: Whole
+    places: tuple[tuple[Path, ...], ...]
+
+    def __call__(self, *args: Any) -> Any:
+        copies: list[torch.Tensor] = []
+        for places in self.places:
+            t = _at(args, places[0])
+            copy = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+            copies.append(copy.copy_(t))
+            for place in places:
+                args = _replaced(args, place, copy)
+        tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
+        given = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
+        return (*[t for t in tensors if t.untyped_storage()._cdata not in given], *copies)
+
+
+def _at(value: Any, path: Path) -> Any:
+    for index in path:
+        value = value[index]
+    return value
+
+
+def _replaced(value: Any, path: Path, instead: Any) -> Any:
+    if not path:
+        return instead
+    items = list(value)
+    items[path[0]] = _replaced(items[path[0]], path[1:], instead)
+    return type(value)(items)
 
 
 def _leaves(value: Any) -> Any:
