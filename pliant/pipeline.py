@@ -20,7 +20,7 @@ from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.forks import lock
-from pliant.base.isolation import FATAL, Cleanup, attribute
+from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.options import Options, config
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
@@ -111,12 +111,14 @@ class Compiler:
                 config.replace_all(replace(config.snapshot(), raise_on_fallback=True))
             return self._compile(dispatcher, values, answers)
         except InternalError as error:  # of our own backend
+            raise_hidden(error.__cause__ or error)
             self._fall_back(dispatcher, error.__cause__ or error)
         except (PliantError, NotCaptured, *FATAL):
             raise
         except (ForeignTracer, OutOfMemory):
             return None
         except Exception as error:
+            raise_hidden(error)
             self._fall_back(dispatcher, error)
         return None
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import pliant
+from pliant.sym.node import SymNode
 from tests.support.global_state import changes, global_state
 from tests.support.injection import Injector
 from tests.support.interrupted_programs import PROGRAMS
@@ -237,6 +238,36 @@ def test_signals(name):
         text=True,
         timeout=300,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
+def test_interrupts_in_questions_of_pytorch(monkeypatch, raised, backend):
+    """PyTorch's argument parser makes a TypeError of what a symbolic number raises, or, while it
+    looks for the signature that fits, takes it for a no: only that one is lost."""
+
+    def function(x):
+        return x.new_zeros(x.shape[0], 3) + x.sum()
+
+    asked, seen = SymNode.is_int, []
+    for after in range(0, 33, 3):
+        compiled = pliant.compile(function, dynamic=True, backend=backend)
+        questions = iter(range(after))
+
+        def is_int(self, questions=questions, ended=[]):
+            if next(questions, None) is None and not ended:
+                ended.append(True)
+                raise raised
+            return asked(self)
+
+        monkeypatch.setattr(SymNode, "is_int", is_int)
+        try:
+            compiled(torch.ones(4))
+        except raised:
+            seen.append(after)
+        monkeypatch.setattr(SymNode, "is_int", asked)
+        torch.testing.assert_close(compiled(torch.ones(4)), function(torch.ones(4)))
+    assert len(seen) >= 8

@@ -20,7 +20,7 @@ from pliant.backends.small_sizes import SmallSizes, Variant
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
-from pliant.base.isolation import FATAL
+from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import config
 from pliant.base.values import dataclass
 from pliant.emit.host import Operator, Sequencer, View, as_seen, symbols_of
@@ -67,6 +67,7 @@ def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
     except FATAL:
         raise
     except Exception as error:
+        raise_hidden(error)
         if config.raise_on_fallback:
             raise InternalError(f"generating code for {name} failed: {error!r}") from error
         events.emit(events.FellBack(function=name, reason=repr(error), error=error))

@@ -9,6 +9,7 @@ since `isolated` knows it.
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,21 @@ Cleanup = Callable[[], Any]
 FATAL = (MemoryError, PliantWarning)
 """Those of class `Exception` that are for the caller: nothing of ours may take them for an answer.
 A warning is one if the user has made it an error. (Interrupts and exits are not of that class.)"""
+
+
+_INTERRUPTS = {error.__name__: error for error in (KeyboardInterrupt, SystemExit, MemoryError)}
+_HIDDEN = re.compile(rf"\b({'|'.join(_INTERRUPTS)}): ")
+
+
+def raise_hidden(error: BaseException) -> None:
+    """Raise the interrupt that PyTorch's C++ made an ordinary error of, if this is one.
+
+    Where C++ asks a symbolic number something and Python code raises, the argument parser raises a
+    `TypeError` that has the class of the first exception in its text, and nothing else of it.
+    """
+    hidden = _HIDDEN.search(str(error)) if isinstance(error, TypeError | RuntimeError) else None
+    if hidden is not None:
+        raise _INTERRUPTS[hidden[1]] from error
 
 
 def attribute(owner: Any, name: str) -> Cleanup:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pliant.base.isolation import raise_hidden
 from pliant.base.values import dataclass
 from pliant.fake import composites, convert, data, pointwise, rules, shapes, traced, views, whole
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
@@ -114,6 +115,7 @@ class World(TorchDispatchMode):
             notes = self._notes
             return OpResult(value, self._mutated(args, kwargs), notes.random, notes.raises)
         except (RuntimeError, TypeError) as error:
+            raise_hidden(error)
             cause = self._cause(error)
             if cause is None:
                 raise
