@@ -62,8 +62,18 @@ def _like_first(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return like_strides(tensors[0]) or pointwise_strides(tensors[:1], sizes, uniform=False)
 
 
+def _angle(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of complex numbers it is computed into memory that is made beforehand."""
+    if tensors[0].is_complex():
+        return contiguous_strides(sizes)
+    return pointwise_strides(tensors, sizes)
+
+
 # Operators that PyTorch writes with others, which then lay the result out.
 LAYOUTS: dict[str, Layout] = {
+    "aten.angle.default": _angle,
+    "aten.rad2deg.default": _like_first,
+    "aten.deg2rad.default": _like_first,
     "aten.hardtanh.default": _like_first,
     "aten.huber_loss.default": _like_first,
     "aten.binary_cross_entropy.default": _like_first,
@@ -96,7 +106,9 @@ def recipe(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Recipe | None:
     """None: not as usual, so the meta kernel has to be asked."""
-    if "out" in kwargs or any(a.alias_info is not None for a in op.func._schema.arguments[1:]):
+    if "out" in kwargs or kwargs.get("memory_format") is not None:
+        return None
+    if any(a.alias_info is not None for a in op.func._schema.arguments[1:]):
         return None
     tensors = [v for v in (*args, *kwargs.values()) if type(v) is Fake]
     sizes = broadcast([t.size() for t in tensors])

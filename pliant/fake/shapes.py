@@ -695,7 +695,7 @@ def _fill_with_others() -> None:
 
 def _fill_with_contiguous() -> None:
     """Operators of which PyTorch's meta kernels think that they keep strides."""
-    _add(_contiguous(_only_float), "poisson")
+    _add(_contiguous(_only_float), "poisson", "rrelu_with_noise")
     _add(_contiguous(_bool), "isin.Tensor_Tensor", "isin.Tensor_Scalar")
     _add(_contiguous(_promote, 1), "pow.Scalar")
     _add(_log_sigmoid, "log_sigmoid_forward")

@@ -56,6 +56,16 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "einsum out of order": lambda x, y: torch.einsum("abc,dec->adbe", x, y),
     "einsum of one": lambda x, y: torch.einsum("abc,abd->acd", x, y[:, :, :1]),
     "matmul": lambda x, y: x @ y.transpose(1, 2),
+    "rad2deg": lambda x, y: x.rad2deg(),
+    "angle": lambda x, y: x.angle(),
+    "angle of complex numbers": lambda x, y: torch.complex(x, x).angle(),
+    "rrelu": lambda x, y: F.rrelu(x),
+    "rrelu in training": lambda x, y: F.rrelu(x, training=True),
+    "contiguous in channels_last": lambda x, y: (
+        x[None].contiguous(memory_format=torch.channels_last) if x.numel() else x * 2
+    ),
+    "clone in channels_last": lambda x, y: x[:, None].clone(memory_format=torch.channels_last),
+    "to channels_last": lambda x, y: (x + y)[None].to(memory_format=torch.channels_last),
 }
 
 
