@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import fx
 
 from pliant.base.values import dataclass
@@ -37,6 +38,7 @@ class Lasting:
     other: bool = False  # something that can't be put back
     backward: bool = False  # the engine of autograd has run
     hooks: bool = False  # it will call functions of the program that may do anything
+    raises: bool = False  # an operation may raise because of the numbers in a tensor
     guarded: bool = False  # an operation is in a part of the program that handles failures
     # Branches on data that the graph tests: the step of each, and the break it would be.
     asserted: list[tuple[int, Break]] = field(default_factory=list)
@@ -45,12 +47,18 @@ class Lasting:
 
     def __bool__(self) -> bool:
         """A tensor that was made on the way is gone if the graph fails, whatever is in it."""
-        return not self.memory.isdisjoint(self.outside) or self.random or self.other
+        return self._wrote or self.random or self.other
+
+    @property
+    def _wrote(self) -> bool:
+        return not self.memory.isdisjoint(self.outside)
 
     @property
     def undoable(self) -> bool:
-        """Whether the residual code is to undo it: where the program may handle a failure."""
-        return self.guarded and not self.other and bool(self)
+        """Whether the residual code is to undo it: where the program may handle a failure, and
+        where that is cheap, so that the error and the effects before it are those of Python."""
+        cheap = self.raises and not self._wrote
+        return (self.guarded or cheap) and not self.other and bool(self)
 
 
 def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> None:
@@ -62,10 +70,16 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     elif effect and node.target not in WRITERS:
         lasting.other = True
     if result.raises:
+        lasting.raises |= _raises_at_once(result.value)
         trace.graph.keep(node)
     if is_guarded(trace.frames):
         lasting.guarded = True
         trace.graph.keep(node)
+
+
+def _raises_at_once(result: Any) -> bool:
+    """Other devices than the CPU find errors when nobody waits for them any more."""
+    return not isinstance(result, torch.Tensor) or result.device.type == "cpu"
 
 
 def written_inputs(trace: Trace) -> list[TensorValue]:

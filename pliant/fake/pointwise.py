@@ -72,6 +72,7 @@ def _angle(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 # Operators that PyTorch writes with others, which then lay the result out.
 LAYOUTS: dict[str, Layout] = {
     "aten.angle.default": _angle,
+    "aten.rsub.Tensor": lambda ts, sizes: pointwise_strides(ts[::-1], sizes),
     "aten.rad2deg.default": _like_first,
     "aten.deg2rad.default": _like_first,
     "aten.hardtanh.default": _like_first,

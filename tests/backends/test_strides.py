@@ -56,6 +56,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "einsum out of order": lambda x, y: torch.einsum("abc,dec->adbe", x, y),
     "einsum of one": lambda x, y: torch.einsum("abc,abd->acd", x, y[:, :, :1]),
     "matmul": lambda x, y: x @ y.transpose(1, 2),
+    "rsub": lambda x, y: torch.rsub(x, y),
+    "rsub broadcast": lambda x, y: torch.rsub(x[:, :1], y),
     "rad2deg": lambda x, y: x.rad2deg(),
     "angle": lambda x, y: x.angle(),
     "angle of complex numbers": lambda x, y: torch.complex(x, x).angle(),

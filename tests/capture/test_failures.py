@@ -155,3 +155,45 @@ def test_a_refused_write_to_an_expanded_tensor_is_caught(
     for _ in range(2):
         expected, actual = (run(f, (torch.ones(1).expand(shape),)) for f in (function, compiled))
         same_outcome(actual, expected)
+
+
+def draws_and_picks(x: Tensor, index: Tensor) -> Tensor:
+    drawn = torch.rand_like(x)
+    return (x + drawn)[index]
+
+
+def picks_unused(x: Tensor, index: Tensor) -> Tensor:
+    dropped = torch.dropout(x, 0.5, True)
+    dropped[index]
+    return x + 1
+
+
+def draws_behind(x: Tensor, index: Tensor) -> Tensor:
+    picked = x[index]
+    return picked + torch.rand(2)
+
+
+@BACKENDS
+@pytest.mark.parametrize("function", [draws_and_picks, picks_unused, draws_behind])
+def test_random_numbers_are_drawn_once_and_effects_stay_if_the_graph_fails(
+    function: Callable[..., Any], backend: str
+) -> None:
+    log: list[str] = []
+
+    def logged(x: Tensor, index: Tensor) -> Tensor:
+        log.append("before")
+        result = function(x, index)
+        log.append("behind")
+        return result
+
+    compiled = pliant.compile(logged, backend=backend)
+    for index in (0, 9, 1, 9):
+        outcomes = []
+        for f in (logged, compiled):
+            log.clear()
+            outcome = run(f, (torch.ones(3), torch.tensor([index])), seed=index)
+            outcomes.append((outcome, list(log), torch.get_rng_state()))
+        (expected, told, state), (actual, ours, after) = outcomes
+        same_outcome(actual, expected)
+        assert ours == told
+        assert torch.equal(after, state)

@@ -30,7 +30,9 @@ SIZES_FROM_DATA = (
 
 # Operators of which eager PyTorch gives elements in vectors another result than the rest.
 BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|lgamma|gelu|_norm|prod|uint32")
-FIRST_OR_SECOND_ZERO = re.compile(r"maximum|minimum|fmax|fmin|clamp|hardtanh|relu6|amax|amin")
+FIRST_OR_SECOND_ZERO = re.compile(
+    r"softshrink|maximum|minimum|fmax|fmin|clamp|hardtanh|relu6|amax|amin"
+)
 
 
 def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
