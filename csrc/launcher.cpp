@@ -154,6 +154,11 @@ class Run {
     random_.reset(new RandomState{state->engine(), state->next_float_normal_sample(),
                                   state->next_double_normal_sample()});
   }
+  void step(const Save& step) {
+    const at::Tensor& part = tensor(step.slot);
+    at::AutoDispatchBelowADInplaceOrView below;
+    saved_.emplace_back(part, part.clone());
+  }
   void step(const CheckErrors&) { give_up_ = failed_ != 0; }
   void step(const CheckSizes& step);
   void step(const Wrote& step) {
@@ -176,6 +181,10 @@ class Run {
   PyObject* fall_back() {
     unlocked_.reset();
     PyErr_Clear();
+    {
+      at::AutoDispatchBelowADInplaceOrView below;
+      for (; !saved_.empty(); saved_.pop_back()) saved_.back().first.copy_(saved_.back().second);
+    }
     slots_.clear();
     if (random_) {
       at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -216,6 +225,7 @@ class Run {
   std::unique_ptr<RandomState> random_;  // before the first random number was drawn
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // parts of inputs, and what was in them
   // The interpreter's lock is given up for long work, until Python is needed.
   std::optional<py::gil_scoped_release> unlocked_;
 };

@@ -98,6 +98,7 @@ struct Apart {
 };
 
 struct KeepRandom {};  // what is drawn from here on is drawn again by the fallback
+struct Save { int32_t slot; };  // put back before the fallback runs
 struct CheckErrors {};
 struct Wrote { int32_t input; };
 struct Free { Indices slots; };
@@ -111,7 +112,8 @@ struct CheckSizes {
 };
 
 using Step = std::variant<Compute, Allocate, LaidOut, View, RunKernel, CallOperator, CallPython,
-                          ReadNumber, Apart, KeepRandom, CheckErrors, CheckSizes, Wrote, Free>;
+                          ReadNumber, Apart, Save, KeepRandom, CheckErrors, CheckSizes, Wrote,
+                          Free>;
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.

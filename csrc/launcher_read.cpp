@@ -300,6 +300,10 @@ Step apart(Reader& reader, const py::sequence& items) {
   return step;
 }
 
+Step save(Reader& reader, const py::sequence& items) {
+  return Save{reader.slot(at(items, 1), Need::Tensor)};
+}
+
 Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 
 Step random(Reader&, const py::sequence&) { return KeepRandom{}; }
@@ -325,7 +329,7 @@ const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
     {"call", call},       {"python", python},  {"read", read},   {"check", check},
     {"wrote", wrote},     {"free", free},      {"apart", apart}, {"laid_out", laid_out},
-    {"sizes", sizes},     {"random", random}};
+    {"sizes", sizes},     {"random", random},  {"save", save}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

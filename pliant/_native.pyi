@@ -210,13 +210,15 @@ class Launcher:
         ("laid_out", slot, dtype, sizes, strides)      what it has to be: other strides are made
                                                        these, anything else is an error
         ("kernel", address, slots, values, extent, cost, keep, writes) slot -1: the error flag;
-                         extent -1: no grid; `cost`: nanoseconds per iteration; `writes`: an input
+                         extent -1: no grid; `cost`: nanoseconds per iteration; `writes`: what it
+                         overwrites of an input was read before
         ("call", name, overload, arguments, results)   an operator, below autograd
         ("python", function, arguments, results)
         ("read", value, slot, "size" | "stride" | "offset", dimension)
         ("apart", sizes, strides, offset[, sizes, strides, offset, elementwise])   fall back if the
                          two tensors in one memory have an element in common (`elementwise`: other
                          than at the same index), or one alone has two in one place
+        ("save", slot)                                 what is in it is put back on falling back
         ("check",)                                     fall back if a kernel set the error flag
         ("random",)                                    the fallback draws these numbers again
         ("sizes", first, ((value, limit), ...))        if values are at most their limit, do what

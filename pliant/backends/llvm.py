@@ -32,10 +32,11 @@ from pliant.graph.raising import may_raise
 from pliant.graph.record import NotRecorded, record
 from pliant.graph.share import share
 from pliant.graph.whole import draws
-from pliant.loop.fuse import Call, Group, owner, schedule
+from pliant.loop.fuse import Call, Group, owner, schedule, written_after_reading
 from pliant.loop.ir import Kernel
 from pliant.loop.memory import Lifetimes
 from pliant.ops.lowering import NotLowered
+from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 from pliant.sym.frozen import FrozenEnv, shapes_of
@@ -97,17 +98,28 @@ def build(
     with_added_masks(function)
     share(function)
     refused: dict[Node, str] = {}
+    late: set[int] = set()
     try:
         while True:
-            lowered = lower(function, env, refused)
+            lowered = lower(function, env, refused, late)
             try:
                 return assemble(gm, function, lowered, env)
+            except WrittenTooEarly as early:
+                late |= early.inputs
             except KernelFailed as failure:
                 refused |= _without_kernel(type(gm).__name__, lowered, failure, len(refused))
     except NotLowered as error:  # a tensor whose dtype loops can't copy
         raise NotRecorded(str(error)) from error
     except NotImplementedError as error:  # floats among the numbers of the program
         raise NotRecorded(str(error)) from error
+
+
+class WrittenTooEarly(Exception):
+    """Inputs that are overwritten although the graph may have to be run from the start."""
+
+    def __init__(self, inputs: set[int]) -> None:
+        super().__init__(inputs)
+        self.inputs = inputs
 
 
 class KernelFailed(Exception):
@@ -135,6 +147,10 @@ def _without_kernel(
 def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: FrozenEnv) -> Program:
     """Kernels and the sequence that launches them."""
     plan = schedule(lowered.steps)
+    once = written_after_reading(plan)
+    early = {at for at, given in enumerate(lowered.inputs) if given in once.too_early}
+    if early:
+        raise WrittenTooEarly(early)
     symbols, places = symbols_of(function.inputs)
     made = Sequencer(hint=env.expect)
     for symbol, place in places.items():
@@ -154,7 +170,8 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
     for at, item in enumerate(plan):
         if isinstance(item, Group):
             try:
-                made.run(item, lifetimes.stored(at, item), lifetimes.ending(at))
+                made.save(once.saved.get(at, ()))
+                made.run(item, lifetimes.stored(at, item), lifetimes.ending(at), at in once.final)
             except (NotLowered, NotImplementedError, *FATAL):
                 raise
             except Exception as error:
@@ -256,9 +273,12 @@ def _operator(call: Call) -> Operator:
         else:
             value = argument.default_value
         args.append(_argument(value))
-        if str(argument.type) == "Tensor" and isinstance(args[-1], int | float | complex | Expr):
+        if str(argument.type) == "Tensor" and isinstance(args[-1], _NUMBERS):
             python = partial(_without_grad, extern.node.func, schema)
     return Operator(schema.name, schema.overload_name, tuple(args), python)
+
+
+_NUMBERS: Final = (int, float, complex, Expr, FloatExpr, Cond)
 
 
 def _without_grad(func: Any, schema: Any, *args: Any) -> Any:

@@ -20,7 +20,7 @@ from pliant.loop.body import FLAG
 from pliant.loop.define import Definition, contiguous
 from pliant.loop.fuse import Group
 from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
-from pliant.loop.memory import homes
+from pliant.loop.memory import FRESH, homes
 from pliant.loop.write import Written, write
 from pliant.sym.cond import Cond, eq
 from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
@@ -31,13 +31,6 @@ FLAG_SLOT: Final = -1
 ONCE: Final = -1  # the extent of a kernel without a grid
 WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
 ACCESS_NS: Final = 0.08
-
-FRESH: Final = frozenset(
-    f"aten::{name}"
-    for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "conv1d", "conv2d", "conv3d")
-    + ("convolution", "scaled_dot_product_attention", "cumsum", "embedding")
-)
-"""Operators whose one result is in memory of its own, with nothing else in it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,8 +137,21 @@ class Sequencer:
 
     # ---- kernels
 
-    def run(self, group: Group, stored: set[Definition], ending: set[Definition]) -> None:
-        """Memory for what the group stores, and its kernel. Nobody reads `ending` afterwards."""
+    def save(self, parts: Iterable[Definition]) -> None:
+        """Parts of inputs that are put back if the program fails later."""
+        for part in parts:
+            dtype = part.type.dtype
+            view = View(part, part.sizes, part.strides, part.offset, dtype)
+            assert part.into is not None
+            self.slots[part] = self.slots[part.into]
+            self.first[part] = self.first.get(part.into, part.into)
+            self.steps.append(("save", self.slot(view, inner=True)))
+
+    def run(
+        self, group: Group, stored: set[Definition], ending: set[Definition], once: bool
+    ) -> None:
+        """Memory for what the group stores, and its kernel. Nobody reads `ending` afterwards;
+        `once`: it overwrites what was read of an input."""
         over = homes(group, stored, ending & self.fresh)
         done = write(group, stored, f"kernel{len(self.kernels)}", self.hint, over)
         for member in group.members:
@@ -161,8 +167,7 @@ class Sequencer:
                 self.first[member] = self.first.get(home, home)
             else:
                 self._allocate(member)
-        into = [member.into for member in stored if member.into is not None]
-        self._launch(done, any(memory.body is None for memory in into))
+        self._launch(done, once)
 
     def _allocate(self, definition: Definition) -> None:
         slot = self.slots[definition] = self.new_slot()
@@ -219,7 +224,7 @@ class Sequencer:
         for made in makes:
             self.slots[made] = self.new_slot()
         self.foreign.update(makes)
-        if operator.name in FRESH:
+        if operator.name.removeprefix("aten::") in FRESH:
             self.fresh.update(makes)
         results = [("slot", self.slots[made]) for made in makes]
         sizes = [found for found in finds if found.what in ("size", "stride")]
@@ -344,6 +349,7 @@ _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
     "laid_out": lambda step: (step[1],),
     "view": lambda step: (step[1], step[2]),
     "read": lambda step: (step[2],),
+    "save": lambda step: (step[1],),
     "kernel": lambda step: step[2],
     "call": lambda step: _in_items((*step[3], *step[4])),
     "python": lambda step: _in_items((*step[2], *step[3])),

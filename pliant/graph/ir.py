@@ -50,6 +50,35 @@ class Found:
     dim: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """Where the elements of a tensor are in memory."""
+
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr
+
+    @property
+    def symbols(self) -> frozenset[Any]:
+        numbers = (*self.sizes, *self.strides, self.offset)
+        return frozenset().union(*[number.symbols for number in numbers])
+
+
+@dataclass(slots=True, eq=False)
+class Put:
+    """A write to memory of the program: which one (`memory`, the input with this number if it is
+    one), its value before, and where: `window` counts from the first element. `otherwise` computes
+    `made`, the value of all of the memory, from the value before, without writing to it; None: that
+    can't be said."""
+
+    memory: object
+    input: int | None
+    old: Tensor
+    window: Strided
+    otherwise: list[Node] | None = None
+    made: Tensor | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """A call of an operator; in its arguments a `Tensor` for each tensor, an expression for each
@@ -63,6 +92,7 @@ class Node:
     view: bool = False
     effect: bool = False  # it has to be called even if nobody needs the result
     defines: tuple[Found, ...] = ()
+    put: Put | None = None  # of a write: the value of some memory afterwards
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,20 +117,6 @@ class Window:
 
 
 Returned = Window | Expr | FloatExpr | Cond
-
-
-@dataclass(frozen=True, slots=True)
-class Strided:
-    """Where the elements of a tensor are in memory."""
-
-    sizes: tuple[Expr, ...]
-    strides: tuple[Expr, ...]
-    offset: Expr
-
-    @property
-    def symbols(self) -> frozenset[Any]:
-        numbers = (*self.sizes, *self.strides, self.offset)
-        return frozenset().union(*[number.symbols for number in numbers])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +146,11 @@ class Function:
     times: dict[int, int] = field(default_factory=dict)
     constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
     apart: list[Apart] = field(default_factory=list)
+
+
+def is_uninitialised(node: Node | None) -> bool:
+    """Whether it makes memory with anything in it."""
+    return node is not None and node.name.startswith(("aten.empty", "aten.new_empty"))
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -8,26 +8,34 @@ needs is only known when a rule gives up; then everything is lowered once more, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import torch
 
-from pliant.base.values import dataclass
 from pliant.graph.extern import Extern, Place
-from pliant.graph.ir import Function, Node, Scalar, Tensor, Window, tensors_in
+from pliant.graph.in_place import InPlace, Lowered, laid_out_so
+from pliant.graph.ir import (
+    Function,
+    Node,
+    Put,
+    Scalar,
+    Tensor,
+    Window,
+    tensors_in,
+)
+from pliant.graph.memories import write_last
 from pliant.graph.products import Products
 from pliant.graph.raising import alive, may_raise, read_whole
 from pliant.loop.define import Body, Computed, Definition, Index, contiguous
-from pliant.loop.fuse import Call, Step, own_place, owner, probe, sized, variables
+from pliant.loop.fuse import Call, owner, probe, sized, variables
 from pliant.loop.ir import Value
+from pliant.loop.memory import FRESH
 from pliant.loop.types import BY_DTYPE, Type
-from pliant.ops.lazy import Lazy, Memory, in_memory
+from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
-from pliant.sym.expr import ZERO
 from pliant.sym.frozen import FrozenEnv
 
 DEAR: Final = 3
@@ -43,70 +51,44 @@ LAYERS: Final = 48
 Python's stack."""
 
 
-@dataclass(slots=True, eq=False)
-class Lowered:
-    """Definitions and calls in order; the definitions of inputs and constants; what is returned,
-    with definitions for values."""
-
-    steps: list[Step] = field(default_factory=list)
-    inputs: list[Definition | None] = field(default_factory=list)
-    constants: list[tuple[Definition, torch.Tensor]] = field(default_factory=list)
-    outputs: list[Any] = field(default_factory=list)
-    lowered: Counter[str] = field(default_factory=Counter)
-    called: Counter[str] = field(default_factory=Counter)  # with why
-    made_for: dict[Definition, Node | None] = field(default_factory=dict)
-    lazies: dict[Tensor, Lazy] = field(default_factory=dict)
-
-    def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
-        """The operators that became these definitions."""
-        found: set[Node] = set()
-        waiting = [self.made_for.get(definition) for definition in definitions]
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in found:
-                continue
-            found.add(node)
-            for tensor in tensors_in((node.args, node.kwargs)):
-                if self.lazies[tensor].memory is None:
-                    waiting.append(tensor.node)
-        called = {step.what.node for step in self.steps if isinstance(step, Call)}
-        return {node for node in found - called if not node.view and node.func is not None}
-
-
-def lower(function: Function, env: FrozenEnv, refused: Mapping[Node, str] | None = None) -> Lowered:
+def lower(
+    function: Function,
+    env: FrozenEnv,
+    refused: Mapping[Node, str] | None = None,
+    late: Collection[int] = (),
+) -> Lowered:
     """The definitions and calls that compute a function. What is `refused` is called, for the
-    reason that is given."""
+    reason that is given. The inputs `late` are written to at the end only."""
     wanted: set[Tensor] = set()
     while True:
-        attempt = _Lowerer(function, env, frozenset(wanted), refused or {})
+        attempt = _Lowerer(function, env, frozenset(wanted), refused or {}, late)
         done = attempt.run()
         if attempt.missed <= wanted:
             return done
         wanted |= attempt.missed
 
 
-class _Lowerer:
+class _Lowerer(InPlace):
     def __init__(
         self,
         function: Function,
         env: FrozenEnv,
         wanted: frozenset[Tensor],
         refused: Mapping[Node, str],
+        late: Collection[int],
     ) -> None:
-        self.function = function
-        self.refused = refused
-        self.nodes = alive(function)
-        self.low = Lowering(
+        low = Lowering(
             known=env.known,
             simplify=env.simplify,
             hint=env.expect,
             default_dtype=torch.get_default_dtype(),
         )
+        super().__init__(function, alive(function), low, late)
+        self.refused = refused
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.read_whole = read_whole(function, self.nodes)
         self.raising: set[Tensor] = set()  # not in memory, and to compute an element may raise
-        self.uses = Counter(t for node in self.nodes for t in tensors_in((node.args, node.kwargs)))
         kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of]
         self.uses.update(kept)
         self.kept = frozenset(kept)
@@ -114,14 +96,8 @@ class _Lowerer:
         for node in reversed(self.nodes):
             if node.view and self.readers[node.results[0]] > 1:
                 self.readers[node.args[0]] += self.readers[node.results[0]] - 1
-        first_last = reversed(list(enumerate(function.inputs)))
-        self.places = {id(given): at for at, given in first_last if _is(given)}
-        self.done = Lowered()
-        self.lazies = self.done.lazies
         self.depths: dict[Tensor, int] = {}  # the layers of what is not in memory
-        self.steps: list[Step] = []
         self.given: frozenset[Definition | None] = frozenset()  # of inputs
-        self._taken = 0  # definitions that are among the steps
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
         tools = (self._needed, self._take)
         self.products = Products(self.low, self.lazies, self.kept, *tools)
@@ -133,7 +109,8 @@ class _Lowerer:
         self.given = frozenset(done.inputs)
         for tensor, real in self.function.constants.items():
             done.constants.append((self._given(tensor, f"c{len(done.constants)}"), real))
-        for node in self.nodes:
+        for position, node in enumerate(self.nodes):
+            self.memories.position = position
             self._node(node)
         done.outputs = [self._output(out) for out in self.function.outputs]
         self._write_all()
@@ -144,7 +121,7 @@ class _Lowerer:
         """A definition for what comes from outside."""
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
         made = Definition(name, tensor.sizes, tensor.strides, type)
-        self.lazies[tensor] = self._held(made, tensor)
+        self._set(tensor, self._held(made, tensor))
         self.returned[made] = tensor
         return made
 
@@ -154,13 +131,6 @@ class _Lowerer:
             return found
         return Lazy(found.sizes, found.type, _unreadable, 0, 1, found.memory)
 
-    def _take(self, node: Node | None) -> None:
-        """New definitions, made for this node, become steps, in order."""
-        new = self.low.definitions[self._taken :]
-        self.steps += new
-        self.done.made_for.update(dict.fromkeys(new, node))
-        self._taken = len(self.low.definitions)
-
     # ---- nodes
 
     def _node(self, node: Node) -> None:
@@ -168,7 +138,7 @@ class _Lowerer:
             self._view(node)
             return
         if node.func is None:  # the value of some memory after a write
-            self.lazies[node.results[0]] = self._stored(node)
+            self._set(node.results[0], self._stored(node), node.args)
             self._compute_faults(node, node.results[0])
             self._take(node)
             return
@@ -180,14 +150,14 @@ class _Lowerer:
                 raise NotLowered(self.refused[node])
             made = self._by_rule(node)
         except NotLowered as reason:
-            del self.low.definitions[mark:]
+            del self.low.definitions[max(mark, self._taken) :]
             if not self._product(node):
                 self._call(node, str(reason))
             return
         depth = self._depth(node) + max(self.low.layers - layers, 1)
         for tensor, lazy in zip(node.results, made, strict=True):
             self.depths[tensor] = depth
-            self.lazies[tensor] = self._settled(tensor, lazy)
+            self._set(tensor, self._settled(tensor, lazy), tensors_in((node.args, node.kwargs)))
             self._compute_faults(node, tensor)
         self.done.lowered[node.name] += 1
         self._take(node)
@@ -198,13 +168,49 @@ class _Lowerer:
         lazy = [self.depths.get(t, 0) for t in operands if self.lazies[t].memory is None]
         return max(lazy, default=0)
 
+    # ---- writes
+
     def _stored(self, node: Node) -> Lazy:
-        source, result = self.lazies[node.args[0]], node.results[0]
+        """The value of some memory after a write."""
+        put, result = node.put, node.results[0]
+        if put is not None and len(node.args) == 2:
+            return self._put(node, put)
+        source = self._plain(self.lazies[node.args[0]], result)
         self.depths[result] = self._depth(node)
-        memory = source.memory
-        if memory is not None and memory.strides != result.strides:
-            source = Lazy(source.sizes, source.type, source.at, source.cost, source.reads)
+        target = None if put is None else self._input(put)
+        if target is not None and self._is_stored(result, source):
+            return self._written(target, source, target)
         return self._settled(result, source)
+
+    def _plain(self, lazy: Lazy, tensor: Tensor) -> Lazy:
+        """Not in memory unless it is as the tensor is."""
+        if lazy.memory is None or lazy.memory.strides == tensor.strides:
+            return lazy
+        return Lazy(lazy.sizes, lazy.type, lazy.at, lazy.cost, lazy.reads)
+
+    def _put(self, node: Node, put: Put) -> Lazy:
+        """A write to a part."""
+        old, new = node.args
+        memory = self._home(put)
+        if memory is None:
+            assert put.otherwise is not None and put.made is not None
+            for step in put.otherwise:
+                self._ensure(tensors_in((step.args, step.kwargs)))
+                self._node(step)
+            self._ensure([put.made])
+            self.depths[node.results[0]] = self.depths.get(put.made, 0)
+            return self._settled(node.results[0], self._plain(self.lazies[put.made], old))
+        source = self.lazies[new].memory
+        if source is not None and source.of.into is memory and source.of is self.scattered.get(new):
+            return in_memory(source.of, memory.sizes, memory.strides)
+        return self._written(memory, self.lazies[new], put.window)
+
+    def _ensure(self, tensors: Iterable[Tensor]) -> None:
+        """Views that nobody else needs are lowered for a write."""
+        for tensor in tensors:
+            if tensor not in self.lazies and tensor.node is not None:
+                self._ensure(tensors_in((tensor.node.args, tensor.node.kwargs)))
+                self._node(tensor.node)
 
     def _by_rule(self, node: Node) -> list[Lazy]:
         rule = RULES.get(node.name)
@@ -219,35 +225,17 @@ class _Lowerer:
         low = self.low
         low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
         low.target = self._target(node)
+        mark = len(low.definitions)
         kwargs = {name: self._lazy(value) for name, value in node.kwargs.items()}
         made = rule(low, *map(self._lazy, node.args), **kwargs)
         found = list(made) if isinstance(made, (list, tuple)) else [made]
         for lazy, meta in zip(found, low.results, strict=True):
             if lazy.type is not meta.type or len(lazy.sizes) != len(meta.sizes):
                 raise AssertionError(f"the rule for {node.name} gives {lazy}, not {meta}")
+        memory = found[0].memory
+        if low.target is not None and memory is not None and memory.of in low.definitions[mark:]:
+            self.scattered[node.results[0]] = memory.of
         return found
-
-    def _reads(self, tensor: Tensor) -> int:
-        """How many operators need its elements: a view of it that is overwritten does not."""
-        users = [node for node in self.nodes if tensor in tensors_in((node.args, node.kwargs))]
-        overwritten = [n for n in users if n.name in _OVERWRITES and n.args[0] is tensor]
-        views = [n for n in users if n.view and not self._reads(n.results[0])]
-        return self.uses[tensor] - len(overwritten) - len(views)
-
-    def _target(self, node: Node) -> Definition | None:
-        """The input that is the operator's first argument, if its result is what the input is in
-        the end, and nobody else needs either of them."""
-        given, result = node.args[0] if node.args else None, node.results[0]
-        index = self.places.get(id(given))
-        if index is None or not isinstance(given, Tensor):
-            return None
-        last = self.function.writes.get(index)
-        if last is None or last.node is None or last.node.func is not None:
-            return None
-        alone = self._reads(given) == self.uses[result] == 1 and last.node.args[0] is result
-        alike = (given.sizes, given.strides) == (result.sizes, result.strides)
-        fits = alone and alike and given.dtype is result.dtype and last not in self.kept
-        return self.done.inputs[index] if fits else None
 
     def _lazy(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -260,13 +248,14 @@ class _Lowerer:
 
     def _settled(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """In memory if it has to be, or if that is better."""
+        return self._in_memory(tensor, lazy) if self._is_stored(tensor, lazy) else lazy
+
+    def _is_stored(self, tensor: Tensor, lazy: Lazy) -> bool:
         if tensor in self.wanted:
-            return self._in_memory(tensor, lazy)
+            return not laid_out_so(lazy, tensor)
         dear = self.readers[tensor] > 1 and (lazy.cost > DEAR or self._joins_memory(lazy))
         deep = lazy.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
-        if lazy.memory is None and (dear or deep):
-            return self._in_memory(tensor, lazy)
-        return lazy
+        return lazy.memory is None and (dear or deep)
 
     def _joins_memory(self, lazy: Lazy) -> bool:
         """Whether an element is made of several that are stored, and not for others: what they are
@@ -277,7 +266,7 @@ class _Lowerer:
         whole = Definition("", lazy.sizes, contiguous(lazy.sizes), lazy.type, Computed(lazy.at))
         places = probe(whole).places
         read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
-        return len(read) > 1 and any(of not in self.given for of in read)
+        return len(read) > 1 and any(owner(of) not in self.given for of in read)
 
     def _compute_faults(self, node: Node, tensor: Tensor) -> None:
         """What may find that it has to raise is computed in full, by who reads it or here."""
@@ -294,11 +283,11 @@ class _Lowerer:
         if tensor in self.read_whole:
             self.raising.add(tensor)
         else:
-            self.lazies[tensor] = self.low.realize(lazy, tensor.strides)
+            self._set(tensor, self.low.realize(lazy, tensor.strides))
 
     def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """A definition with the layout that the tensor has in eager PyTorch."""
-        if lazy.memory is not None and _laid_out_so(lazy, tensor):
+        if lazy.memory is not None and laid_out_so(lazy, tensor):
             return lazy
         return self.low.realize(lazy, tensor.strides)
 
@@ -314,23 +303,25 @@ class _Lowerer:
                 made = in_memory(memory.of, result.sizes, result.strides, offset)
                 if result.dtype not in BY_DTYPE:
                     made = Lazy(made.sizes, made.type, _unreadable, 0, 1, made.memory)
-                self.lazies[result] = made
+                self._set(result, made)
                 return
         self.depths[result] = self._depth(node) + 1
         if self.depths[result] > LAYERS:
-            lazy = self.lazies[source] = self.low.realize(lazy, contiguous(lazy.sizes))
+            lazy = self.low.realize(lazy, contiguous(lazy.sizes))
+            self._set(source, lazy)
             self._take(source.node)
         try:
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
             args = tuple(node.args[1:])
-            self.lazies[result] = view_of(node.name, lazy, result.sizes, *args, **node.kwargs)
+            made = view_of(node.name, lazy, result.sizes, *args, **node.kwargs)
+            self._set(result, made, (source,))
             if source in self.raising and result in self.read_whole:
                 self.raising.add(result)
         except NotLowered:
             if memory is None or memory.strides != source.strides:
                 # In memory it is a matter of strides.
-                self.lazies[source] = self._in_memory(source, lazy)
+                self._set(source, self._in_memory(source, lazy))
                 self._take(source.node)
                 if result.dtype is source.dtype:
                     self._view(node)
@@ -354,21 +345,12 @@ class _Lowerer:
         # Behind what may raise, inputs are left as they were until it has run.
         raises = node.effect or may_raise(node)
         self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds, raises))
+        if node.view:  # one memory under two names
+            self.fresh.difference_update(map(owner, reads))
+            self.shared.update(map(owner, (*reads, *makes)))
+        elif node.name.split(".")[1] in FRESH and len(makes) == 1:
+            self.fresh.update(makes)
         self.done.called[f"{node.name}: {why}"] += 1
-
-    def _blank(self, tensor: Tensor) -> Place:
-        """Memory laid out like the tensor, whatever is in it."""
-        lazy = self.lazies[tensor]
-        if lazy.memory is not None and lazy.memory.strides == tensor.strides:
-            return Place(lazy.memory, tensor.sizes, tensor.dtype)
-        args = (tensor.sizes, tensor.strides)
-        kwargs = {"dtype": tensor.dtype, "device": torch.device("cpu")}
-        func = torch.ops.aten.empty_strided.default
-        type = BY_DTYPE.get(tensor.dtype, Type.U8)
-        made = Definition(f"e{len(self.steps)}", tensor.sizes, tensor.strides, type)
-        node = Node("aten.empty_strided.default", func, args, kwargs, (tensor,))
-        self.steps.append(Call((), (made,), Extern(node, args, kwargs), (), False))
-        return Place(Memory(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)
 
     def _product(self, node: Node) -> bool:
         """PyTorch runs it, in other words, if it is a product of matrices."""
@@ -378,9 +360,11 @@ class _Lowerer:
         self.steps.append(found.call)
         (tensor,), result = node.results, found.result
         self.depths[tensor] = 1
-        self.lazies[tensor] = self._settled(tensor, result) if result.memory is None else result
+        result = self._settled(tensor, result) if result.memory is None else result
+        self._set(tensor, result, tensors_in((node.args, node.kwargs)))
         self._take(node)
         self.returned[found.made] = tensor
+        self.fresh.add(found.made)
         self.done.called[f"{node.name}: no rule"] += 1
         return True
 
@@ -398,7 +382,8 @@ class _Lowerer:
         lazy = self.lazies[tensor]
         if lazy.memory is None or lazy.memory.strides != tensor.strides:
             self.missed.update(_roots(tensor))
-            lazy = self.lazies[tensor] = self.low.realize(lazy, tensor.strides)
+            lazy = self.low.realize(lazy, tensor.strides)
+            self._set(tensor, lazy)
             self._take(tensor.node)
         memory = lazy.memory
         assert memory is not None
@@ -411,43 +396,26 @@ class _Lowerer:
             return out
         lazy = self._in_memory(out.of, self.lazies[out.of])
         assert lazy.memory is not None
-        if self.returned.setdefault(lazy.memory.of, out.of) is not out.of:
+        if self.returned.setdefault(owner(lazy.memory.of), out.of) is not out.of:
             # Memory of the caller's, or of another output: here is a tensor of its own.
             lazy = self.low.realize(lazy, out.of.strides)
             assert lazy.memory is not None
             self.returned[lazy.memory.of] = out.of
-        self.lazies[out.of] = lazy
+        self._set(out.of, lazy)
         self._take(out.of.node)
         return (out, lazy.memory)
 
     def _write_all(self) -> None:
-        """The memory of inputs gets its last value. What is computed from memory overwritten
-        before, or from another place of the same, is computed first, and so is what may find that
-        it has to raise."""
+        """The memory of inputs gets its last value, if it doesn't have it."""
         values: dict[Definition, Lazy] = {}
         nodes: dict[Definition, Node | None] = {}  # that made them
         for index, value in self.function.writes.items():
             target, lazy = self.done.inputs[index], self.lazies[value]
             assert target is not None
             memory = lazy.memory
-            if memory is None or owner(memory.of) is not target or not _laid_out_so(lazy, value):
+            if memory is None or owner(memory.of) is not target or not laid_out_so(lazy, value):
                 values[target], nodes[target] = lazy, value.node
-        before: set[Definition] = set()
-        for target, lazy in values.items():
-            before.add(target)
-            write = Definition("", target.sizes, target.strides, target.type, Computed(lazy.at))
-            reads = probe(write)
-            moved = any(
-                owner(of) in before - {target}
-                or (owner(of) is target and place is not own_place(write))
-                for of, place in reads.places
-            )
-            if moved or reads.faults:
-                values[target] = self.low.realize(lazy, contiguous(lazy.sizes))
-                self._take(nodes[target])
-        for target, lazy in values.items():
-            self.low.define(target.sizes, target.type, Computed(lazy.at), target.strides, target)
-            self._take(nodes[target])
+        write_last(self.low, values, lambda target: self._take(nodes[target]))
 
 
 # Operators that fill a tensor like their first argument with random numbers.
@@ -456,9 +424,6 @@ _DRAWS: Final = frozenset(
     + ["aten.bernoulli.p", "aten.exponential.default", "aten.normal_functional.default"]
 )
 
-# Operators that don't look at the elements of their first argument.
-_OVERWRITES: Final = frozenset({"aten.copy.default", "aten.fill.Scalar", "aten.fill.Tensor"})
-
 
 def _is(given: Any) -> bool:
     return isinstance(given, Tensor)
@@ -466,18 +431,6 @@ def _is(given: Any) -> bool:
 
 def _unreadable(b: Body, index: Index) -> Value:
     raise NotLowered("a dtype that loops don't compute with")
-
-
-def _laid_out_so(lazy: Lazy, tensor: Tensor) -> bool:
-    """Whether it is the whole of its memory, laid out as eager's."""
-    memory = lazy.memory
-    return (
-        memory is not None
-        and memory.offset is ZERO
-        and memory.strides == tensor.strides
-        and memory.of.sizes == tensor.sizes
-        and memory.of.strides == tensor.strides
-    )
 
 
 def _roots(tensor: Tensor) -> set[Tensor]:

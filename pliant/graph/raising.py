@@ -64,7 +64,9 @@ def read_whole(function: Function, nodes: Sequence[Node]) -> set[Tensor]:
     found = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
     found |= set(function.writes.values())
     for node in reversed(nodes):
-        if node.func is None or node.name in _REARRANGE:
+        if node.func is None and len(node.args) == 2:  # a write to a part
+            found.add(node.args[1])
+        elif node.func is None or node.name in _REARRANGE:
             if node.results[0] in found:
                 found.add(node.args[0])
         elif node.name in _READ_WHOLE:

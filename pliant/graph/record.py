@@ -29,11 +29,18 @@ from pliant.fake.rules import MASKS
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
-from pliant.graph.ir import Found, Function, Node, Tensor, Window
+from pliant.graph.ir import Found, Function, Node, Put, Tensor, Window
 from pliant.graph.overlap import keep_apart, keep_injective
-from pliant.graph.scatter import memory_of, written_back
+from pliant.graph.scatter import (
+    can_be_put_back,
+    covers_all,
+    memory_of,
+    window_of,
+    written_back,
+)
 from pliant.graph.values import Alias, NotRecorded, Values, item_of, results_in
 from pliant.graph.whole import Whole, on_new_memory, write_whole
+from pliant.loop.types import BY_DTYPE
 from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
@@ -269,27 +276,38 @@ class Recorder(Values):
     def store(self, target: Fake, new: Fake) -> None:
         """From now on the memory of `target` has these values in its place."""
         alias = self.alias(target)
-        base = alias.base
+        base, old = alias.base, alias.base.value
         if base.shared:
             raise NotRecorded("a write to memory that two inputs share")
-        value: Any = new
-        while alias.parent is not None:
-            parent = self._current_fake(alias.parent)
-            value = written_back(self, alias, parent, value)
-            alias = alias.parent
-        made = self.value(self.alias(value))
-        layout = base.value
-        base.value = Tensor(layout.sizes, layout.strides, layout.offset, layout.dtype, made.node)
-        identity = Node("pliant.stored", None, (made,), {}, (base.value,))
-        base.value.node = identity
-        self.function.nodes.append(identity)
+        window = window_of(self.tensor(target), old)
+        source = self.value(self.alias(new))
+        put = Put(base, base.input, old, window)
+        args: tuple[Tensor, ...] = (old, source)
+        in_part = target.dtype is old.dtype and old.dtype in BY_DTYPE and not covers_all(alias)
+        if in_part:
+            mark = len(self.function.nodes)
+            if can_be_put_back(alias):
+                put.made = self._put_back(alias, new)
+                put.otherwise = self.function.nodes[mark:]
+                del self.function.nodes[mark:]
+        else:
+            args = (self._put_back(alias, new),)
+        base.value = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+        node = Node("pliant.stored", None, args, {}, (base.value,), put=put)
+        base.value.node = node
+        self.function.nodes.append(node)
         base.version += 1
         if base.input is not None:
             self.function.writes[base.input] = base.value
             self.function.times[base.input] = base.version
 
-    def _current_fake(self, alias: Alias) -> Fake:
-        return next(fake for fake, known in self._aliases.values() if known is alias)
+    def _put_back(self, alias: Alias, new: Fake) -> Tensor:
+        """The value of all of the memory, with new values where the view is."""
+        value: Any = new
+        while alias.parent is not None:
+            value = written_back(self, alias, self._fakes[alias.parent], value)
+            alias = alias.parent
+        return self.value(self.alias(value))
 
     def record_reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A tensor becomes a view of what it was. Values have no history to be detached from."""

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import torch
 
-from pliant.graph.overlap import keep_injective
+from pliant.graph.ir import Strided, Tensor
+from pliant.graph.overlap import INJECTIVE, keep_injective
 from pliant.sym.cond import eq, ge, le
 from pliant.sym.expr import Expr, mul, product_of, sum_of
 from pliant.sym.frozen import Undecided
@@ -32,6 +33,30 @@ def written_back(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
     if back is not None:
         return back(recorder, parent, new, *args, **kwargs)
     return _by_strides(recorder, alias, parent, new)
+
+
+def window_of(target: Tensor, memory: Tensor) -> Strided:
+    """Where a tensor is in memory, counted from the first element of that."""
+    return Strided(target.sizes, target.strides, target.offset - memory.offset)
+
+
+def covers_all(alias: Any) -> bool:
+    """Whether the view shows all elements of its memory."""
+    while alias.parent is not None:
+        same = alias.value.sizes == alias.parent.value.sizes and alias.op.name in INJECTIVE
+        if not same and alias.op.name not in _ALL:
+            return False
+        alias = alias.parent
+    return True
+
+
+def can_be_put_back(alias: Any) -> bool:
+    """Whether there is a way back through all views but by computing with strides."""
+    while alias.parent is not None:
+        if alias.op.name not in _BACK and alias.op.name not in _PARTS:
+            return False
+        alias = alias.parent
+    return True
 
 
 def _number(recorder: Any, value: Any) -> Any:
@@ -180,3 +205,6 @@ _BACK: Final[dict[str, Callable[..., Any]]] = {
     "aten.detach.default": _same,
     "aten.view.dtype": _other_type,
 }
+
+# Views that show all elements of what they are a view of.
+_ALL: Final = frozenset(_BACK) - {"aten.slice.Tensor", "aten.select.int", "aten.diagonal.default"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pliant.graph.ir import Function, Node, Tensor, Window, replaced
+from pliant.graph.ir import Function, Node, Put, Tensor, Window, is_uninitialised, replaced
 
 
 def share(function: Function) -> None:
@@ -21,13 +21,23 @@ def share(function: Function) -> None:
     for node in function.nodes:
         node.args = replaced(node.args, instead)
         node.kwargs = {name: replaced(value, instead) for name, value in node.kwargs.items()}
-        if node.func is not None and not node.effect and not node.defines:
+        if node.put is not None:
+            _replace_in_put(node.put, instead)
+        shared = node.func is not None and not node.effect and not node.defines
+        if shared and not is_uninitialised(node):  # which will be written to, each for itself
             same = first.setdefault(_key(node), node)
             if same is not node and apart.isdisjoint(node.results):
                 instead.update(zip(node.results, same.results, strict=True))
                 continue
         kept.append(node)
     function.nodes[:] = kept
+
+
+def _replace_in_put(put: Put, instead: dict[Tensor, Tensor]) -> None:
+    put.old = instead.get(put.old, put.old)
+    put.made = None if put.made is None else instead.get(put.made, put.made)
+    for node in put.otherwise or ():
+        node.args = replaced(node.args, instead)
 
 
 def _key(node: Node) -> Any:

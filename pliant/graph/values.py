@@ -68,6 +68,7 @@ class Values(World):
         self.function = Function()
         self.above: Any = None  # the dispatch keys of the caller
         self._aliases: dict[int, tuple[Fake, Alias]] = {}
+        self._fakes: dict[Alias, Fake] = {}  # the first that each belongs to
         self._quiet = 0
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
@@ -90,6 +91,7 @@ class Values(World):
         """Let go of fakes and symbolic numbers now, rather than at the next garbage collection."""
         self._aliases.clear()
         bridge_of(self.env).forget()
+        self._fakes.clear()
 
     # ---- tensors
 
@@ -123,6 +125,7 @@ class Values(World):
 
     def _name(self, fake: Fake, alias: Alias) -> None:
         self._aliases[id(fake)] = (fake, alias)
+        self._fakes[alias] = fake
 
     def alias(self, fake: Fake) -> Alias:
         found = self._aliases.get(id(fake))

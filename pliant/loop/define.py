@@ -105,12 +105,14 @@ class Definition:
     strides: tuple[Expr, ...]  # in elements; the first element is at 0
     type: Type
     body: Computed | Reduced | Scanned | Scattered | None = None
-    # Instead of memory of its own: the memory that is overwritten with it.
+    # Instead of memory of its own: the memory that is overwritten with it, or a part of that from
+    # `offset` on; who reads the definition afterwards may read all of the memory.
     into: Definition | None = None
+    offset: Expr = ZERO
 
     def place(self, index: Sequence[Expr]) -> Expr:
         """Where an element is."""
-        return address(index, self.strides)
+        return address(index, self.strides, self.offset)
 
     def __repr__(self) -> str:
         return self.name

@@ -192,6 +192,7 @@ class _Scheduler:
         needed += [self.found_at[s] for s in reads.symbols if s in self.found_at]
         if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
             needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
+            needed += [self.made_at.get(new.into, -1), self.written_at.get(new.into, -1)]
         first = max(needed, default=-1)
         for at in self._candidates(alone, max(first, 0)):
             group = self.plan[at]
@@ -301,6 +302,9 @@ def _in_order(group: Group, new: Definition, reads: Reads) -> bool:
     wider.add(new, reads)
     if not all(_in_one_loop(wider, scan) for scan in wider.scans):
         return False
+    stores = [m for m in group.members if owner(m) is owner(new)]
+    if any(own_place(m) is not own_place(new) for m in stores):
+        return False  # which of two that may meet comes last depends on the order of iterations
     return all(m.into is None or overwrites_last(wider, m, m.into) for m in wider.writers)
 
 
@@ -323,7 +327,8 @@ def overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
     last = last_uses(group)
     for member in group.members:
         for of, place in group.reads[member].places:
-            if of is memory and (place is not own_place(new) or last[member] > last[new]):
+            late = place is not own_place(new) or last[member] > last[new]
+            if owner(of) is memory and of is not new and late:
                 return False
     return group.columns is None or group.level(new) == "column"
 
@@ -416,18 +421,59 @@ def probe(of: Definition) -> Reads:
 
 
 def _probe_updates(of: Definition, scattered: Scattered, body: _Probe) -> None:
-    """It needs the memory, whether it reads an element of it or not."""
     assert of.into is not None
-    body.read(of.into, ZERO)
     rows = variables(len(scattered.rows))
     over = variables(len(scattered.over), len(rows))
     new = scattered.at(body, rows, over)
     if scattered.combine is not None:
+        body.read(of.into, ZERO)
         scattered.combine(body, Value(Op.CONSTANT, of.type, constant=0), new.value)
 
 
 def reduced_type(op: Op, args: tuple[Value, ...]) -> Type:
     return Type.I64 if op in (Op.ARG_MAX, Op.ARG_MIN) else args[0].type
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Where a plan overwrites what it has read of memory from outside, so that it can't be run from
+    the start again: places where a failure is `final`; parts to be `saved` before, so that they can
+    be put back; and memory that is written to `too_early`, with a copy of all of it to be made."""
+
+    final: set[int] = field(default_factory=set)
+    saved: dict[int, list[Definition]] = field(default_factory=dict)
+    too_early: set[Definition] = field(default_factory=set)
+
+
+def written_after_reading(plan: Sequence[Group | Call]) -> Once:
+    last_fault = max([at for at, item in enumerate(plan) if _may_fault(item)], default=-1)
+    raising = [at for at, item in enumerate(plan) if isinstance(item, Call) and item.raises]
+    last = max([last_fault, *raising])
+    read: set[Definition] = set()
+    once = Once()
+    for at, item in enumerate(plan):
+        if isinstance(item, Call):
+            read |= {owner(of) for of in item.reads}
+            continue
+        for reads in item.reads.values():
+            read |= reads.definitions
+        for member in item.members:
+            into = member.into
+            if into is None or into.body is not None or into not in read:
+                continue
+            part = isinstance(member.body, Computed) and member.sizes != into.sizes
+            scattered = isinstance(member.body, Scattered)
+            if part and last >= at:
+                once.saved.setdefault(at, []).append(member)
+            elif last_fault >= at or (last >= at and not scattered):
+                once.too_early.add(into)
+            else:
+                once.final.add(at)
+    return once
+
+
+def _may_fault(item: Group | Call) -> bool:
+    return isinstance(item, Group) and any(reads.faults for reads in item.reads.values())
 
 
 def users(plan: Sequence[Group | Call]) -> dict[Definition, set[int]]:
@@ -443,6 +489,8 @@ def _read_by(item: Group | Call) -> Iterator[Definition]:
     if isinstance(item, Call):
         yield from item.reads
     else:
-        for reads in item.reads.values():
+        for member, reads in item.reads.items():
+            if member.into is not None:
+                yield member.into
             for of, _ in reads.places:
                 yield of

@@ -8,10 +8,17 @@ order iterations run, in lanes, in blocks or in threads.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from pliant.loop.define import Computed, Definition, Reduced
 from pliant.loop.fuse import Call, Group, overwrites_last, users
 from pliant.sym.expr import ONE, Expr, product_of
+
+FRESH: Final = frozenset(
+    ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "conv1d", "conv2d", "conv3d")
+    + ("convolution", "scaled_dot_product_attention", "cumsum", "embedding")
+)
+"""Operators of PyTorch whose one result is in memory of its own, with nothing else in it."""
 
 
 class Lifetimes:
@@ -23,7 +30,8 @@ class Lifetimes:
         self._readers = users(plan)
         members = [m for item in plan if isinstance(item, Group) for m in item.members]
         # What is written to several times is not followed.
-        lasting = {member.into for member in members} | set(kept)
+        self._overwritten = {member.into for member in members}
+        lasting = self._overwritten | set(kept)
         self._ending: dict[int, set[Definition]] = {}
         for definition, readers in self._readers.items():
             if definition.into is None and definition not in lasting:
@@ -36,6 +44,7 @@ class Lifetimes:
             for member in group.members
             if member in self.kept
             or member.into is not None
+            or member in self._overwritten
             or self._readers.get(member, set()) - {at}
         }
 

@@ -31,7 +31,6 @@ from pliant.ops.places import (
     surely_spread,
     zero,
 )
-from pliant.ops.scattering import part_written
 from pliant.sym.cond import ge, lt
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, if_else, maximum, minimum, product_of
 
@@ -177,9 +176,6 @@ def index(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Lazy:
 def select_scatter(low: Lowering, x: Lazy, src: Lazy, dim: int, index: Number) -> Lazy:
     dim, source = normal_dim(dim, len(x.sizes)), low.cast(src, x.type)
     place = _wrapped(as_index(index), x.sizes[dim])
-    written = part_written(low, source, lambda i: (*i[:dim], place, *i[dim:]))
-    if written is not None:
-        return written
 
     def at(b: Body, at: Index) -> Value:
         here = compared(b, Op.EQ, at[dim], place)
@@ -203,9 +199,6 @@ def slice_scatter(
     source, size = low.cast(src, x.type), x.sizes[dim]
     first = ZERO if start is None else _bounded(low, as_index(start), size)
     stop = size if end is None else _bounded(low, as_index(end), size)
-    written = part_written(low, source, lambda i: (*i[:dim], first + i[dim] * by, *i[dim + 1 :]))
-    if written is not None:
-        return written
 
     def at(b: Body, place: Index) -> Value:
         i = place[dim] - first

@@ -99,8 +99,8 @@ class Lowering:
     simplify: Callable[[Expr], Expr] = lambda expr: expr
     hint: Callable[[Expr], int] = lambda expr: expr.value or 64  # a size to expect
     default_dtype: torch.dtype = torch.float32
-    # An input that gets the result, where nobody needs what it was: it can be written to.
-    target: Definition | None = None
+    # Where the first argument is in memory that gets the result in its place: to be written to.
+    target: Memory | None = None
     layers: int = 0  # how many functions of an index were made of others so far
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -189,9 +189,10 @@ class Lowering:
         body: Computed | Reduced | Scanned | Scattered | None,
         strides: Sequence[Expr] | None = None,
         into: Definition | None = None,
+        offset: Expr = ZERO,
     ) -> Definition:
         laid_out = contiguous(sizes) if strides is None else tuple(strides)
-        new = Definition(f"t{next(self._numbers)}", sizes, laid_out, type, body, into)
+        new = Definition(f"t{next(self._numbers)}", sizes, laid_out, type, body, into, offset)
         self.definitions.append(new)
         return new
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from pliant.loop.define import (
     Body,
-    Definition,
     Index,
     Scan,
     Scanned,
@@ -28,7 +27,7 @@ from pliant.loop.fuse import owner, probe
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import FLOAT, HALF, INTEGER, SIGNED, Type, largest, smallest
 from pliant.ops.elementwise import check_fits
-from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.lazy import Lazy, Memory, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, Number, computed_in, lowers
 from pliant.ops.places import (
     compared,
@@ -49,6 +48,13 @@ from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
 Combine = Callable[[Body, Value, Value], Value]
 
+_SCATTERS = """
+scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add.default scatter_reduce.two
+index_add.default index_copy.default index_fill.int_Scalar index_fill.int_Tensor
+index_put.default _unsafe_index_put.default"""
+IN_PLACE: Final = frozenset(f"aten.{name}" for name in _SCATTERS.split())
+"""Operators whose rules write to `Lowering.target` if there is one."""
+
 
 # --------------------------------------------------------------------------------------------------
 # What all have in common
@@ -65,26 +71,28 @@ def scattered(
 ) -> Lazy:
     """x with updates `at` each index of a tensor of these sizes; those that differ along the
     dimensions `rows` never meet. The result is of `type`, if it isn't that of x."""
-    if combine is None and low.target is not None:
-        found = updated(low, low.target, sizes, rows, at)
+    in_place = low.target
+    if in_place is not None and (type or x.type) is x.type:
+        found = updated(low, in_place, x.sizes, sizes, rows, at, combine)
         assert found.memory is not None
-        if _only_written(found.memory.of, low.target):
+        if not probe(found.memory.of).faults:
             return found
         low.definitions.pop()
     copy = low.realize(low.cast(_copied(x), type or x.type), low.result.strides).memory
     assert copy is not None
-    return updated(low, copy.of, sizes, rows, at, combine)
+    return updated(low, copy, x.sizes, sizes, rows, at, combine)
 
 
 def updated(
     low: Lowering,
-    memory: Any,
+    memory: Memory,
+    shape: tuple[Expr, ...],
     sizes: Sequence[Expr],
     rows: Sequence[int],
     at: Callable[[Body, Index], Update],
     combine: Combine | None = None,
 ) -> Lazy:
-    """The same, for a definition whose memory is only used here."""
+    """The same, for a tensor of this shape in memory that is only used here."""
     rows = [d for d in rows if sizes[d] is not ONE]
     over = [d for d in range(len(sizes)) if d not in rows and sizes[d] is not ONE]
     inner = [d for d in rows if d > max(over, default=-1)] if over else []
@@ -96,38 +104,16 @@ def updated(
     body = Scattered(
         tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over]), make, combine, len(inner)
     )
-    made = low.define(memory.sizes, memory.type, body, memory.strides, memory)
-    return in_memory(made)
-
-
-def part_written(low: Lowering, source: Lazy, where: Callable[[Index], Index]) -> Lazy | None:
-    """The input that gets the result with the source in its place, each element at `where` of its
-    index; None if there is no such input, or the source is computed from it."""
-    if low.target is None or source.type is not low.target.type:
-        return None
-    rows = range(len(source.sizes))
-    found = updated(
-        low, low.target, source.sizes, rows, lambda b, i: Update(where(i), source.at(b, i))
-    )
-    assert found.memory is not None
-    if _only_written(found.memory.of, low.target):
-        return found
-    low.definitions.pop()
-    return None
-
-
-def _only_written(made: Definition, memory: Definition) -> bool:
-    """Whether the updates are computed without the memory that they go to, and none of them can
-    fail. Then the program can be run again from the start, should something else fail."""
-    reads = probe(made)
-    return not reads.faults and all(owner(of) is not memory for of, _ in reads.places[1:])
+    into = owner(memory.of)
+    made = low.define(shape, into.type, body, memory.strides, into, memory.offset)
+    return in_memory(made, shape, memory.strides, memory.offset)
 
 
 def places_in(
     low: Lowering, index: Lazy, size: Expr, wraps: bool, ahead: bool
 ) -> Callable[[Body, Index], Expr | Value]:
     """The elements of an index tensor; `ahead`, all of them are checked before any is used, if that
-    is to write to an input."""
+    is to write to memory which is there already."""
     if low.target is None or not ahead:
         return index.at
 
@@ -209,7 +195,7 @@ def _scatter(
     src: Lazy,
     combine: Combine | None = None,
     type: Type | None = None,
-    into: Any = None,
+    into: Memory | None = None,
 ) -> Lazy:
     """`into` is memory with the elements of x, if they are somewhere already."""
     index_tensor(index)
@@ -220,7 +206,7 @@ def _scatter(
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen, source = _along(x), _along(index), _along(src)
     whole = all(size is ONE for size in source.sizes) and not src.sizes
-    which = places_in(low, chosen, target.sizes[dim], False, combine is None and type is None)
+    which = places_in(low, chosen, target.sizes[dim], False, (type or x.type) is x.type)
 
     def at(b: Body, place: Index) -> Update:
         found, inside = place_of(
@@ -231,7 +217,7 @@ def _scatter(
 
     rows = [d for d in range(len(target.sizes)) if d != dim]
     if into is not None:
-        return updated(low, into, chosen.sizes, rows, at, combine)
+        return updated(low, into, x.sizes, chosen.sizes, rows, at, combine)
     return scattered(low, x, chosen.sizes, rows, at, combine, type)
 
 
@@ -264,7 +250,13 @@ def scatter_add(low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy) -> Laz
 
 
 def _accumulated(
-    low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy, combine: Combine, into: Any = None
+    low: Lowering,
+    x: Lazy,
+    dim: int,
+    index: Lazy,
+    src: Lazy,
+    combine: Combine,
+    into: Memory | None = None,
 ) -> Lazy:
     """Halves are added up in f32."""
     if src.type is not x.type:
@@ -307,13 +299,15 @@ def scatter_reduce(
     if reduce == "mean" and x.type is Type.BOOL:
         raise NotLowered("a mean of bools")
     index = stored(low, index, 2)
+    if reduce == "mean" or not include_self:  # in several steps
+        low.target = None
     into = None
     if not include_self:
         working = computed_in(x.type)
         blank = low.lazy(first(x.type), working)
         begun = _scatter(low, x, dim, index, blank, None, working).memory
         assert begun is not None
-        into = begun.of.into
+        into = begun
     found = _accumulated(low, x, dim, index, src, combine, into)
     return _mean(low, x, found, dim, index, src, include_self) if reduce == "mean" else found
 
@@ -361,7 +355,7 @@ def _slices(
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen = _along(x), _along(index)
     new = None if source is None else _along(source)
-    which = places_in(low, chosen, target.sizes[dim], wraps, combine is None)
+    which = places_in(low, chosen, target.sizes[dim], wraps, (type or x.type) is x.type)
 
     def at(b: Body, place: Index) -> Update:
         mixed = [*place[:dim], which(b, (place[dim],)), *place[dim + 1 :]]
@@ -460,10 +454,7 @@ def index_put(
     rest = [size for size, one in zip(x.sizes, chosen.indices, strict=True) if one is None]
     sizes = [*rest[:first], *chosen.common, *rest[first:]]
     surely_spread(low, values.sizes, sizes)
-    which = {
-        d: places_in(low, one, x.sizes[d], True, not accumulate)
-        for d, one in chosen.tensors.items()
-    }
+    which = {d: places_in(low, one, x.sizes[d], True, True) for d, one in chosen.tensors.items()}
 
     def at(b: Body, place: Index) -> Update:
         mixed = chosen.mixed(low, place, lambda d, here: which[d](b, here))

@@ -10,6 +10,7 @@ from pliant.loop.body import FLAG
 from pliant.loop.check import check
 from pliant.loop.define import Definition
 from pliant.loop.fuse import Group, schedule
+from pliant.loop.memory import Lifetimes
 from pliant.loop.write import write
 from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
@@ -93,13 +94,7 @@ def run_definitions(definitions, stored, memory, values, target=None):
     plan = schedule(definitions)
     for at, group in enumerate(plan):
         assert isinstance(group, Group)
-        kept = set(stored) | {
-            of
-            for later in plan[at + 1 :]
-            for reads in later.reads.values()
-            for of, _ in reads.places
-        }
-        kept |= {member for member in group.members if member.into is not None}
+        kept = Lifetimes(plan, stored).stored(at, group)
         done = write(group, kept, f"kernel{at}", lambda e: evaluate(e, values))
         check(done.kernel)
         for member in group.members:

@@ -1,0 +1,208 @@
+"""Writes of the functional graph as writes to memory.
+
+The one idea: memory that has the value before a write is given the new one, where that is; whoever
+still has to read what was there is stored first. What is not in memory has no place to be written
+to: a few writes to parts of it become part of how it is computed, more of them put it into memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import field
+from typing import Any, Final
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.graph.extern import Extern, Place
+from pliant.graph.ir import Function, Node, Put, Tensor, is_uninitialised, tensors_in
+from pliant.graph.memories import Memories, is_view_of, writes_where_it_reads, written
+from pliant.loop.define import Definition
+from pliant.loop.fuse import Call, Step, owner
+from pliant.loop.types import BY_DTYPE, Type
+from pliant.ops.lazy import Lazy, Memory, in_memory
+from pliant.ops.lowering import Lowering
+from pliant.ops.scattering import IN_PLACE
+from pliant.sym.expr import ZERO
+
+FEW: Final = 2
+"""So many writes to parts of a tensor that isn't in memory are part of how it is computed."""
+
+
+@dataclass(slots=True, eq=False)
+class Lowered:
+    """Definitions and calls in order; the definitions of inputs and constants; what is returned,
+    with definitions for values."""
+
+    steps: list[Step] = field(default_factory=list)
+    inputs: list[Definition | None] = field(default_factory=list)
+    constants: list[tuple[Definition, torch.Tensor]] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    lowered: Counter[str] = field(default_factory=Counter)
+    called: Counter[str] = field(default_factory=Counter)  # with why
+    made_for: dict[Definition, Node | None] = field(default_factory=dict)
+    lazies: dict[Tensor, Lazy] = field(default_factory=dict)
+
+    def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
+        """The operators that became these definitions."""
+        found: set[Node] = set()
+        waiting = [self.made_for.get(definition) for definition in definitions]
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in found:
+                continue
+            found.add(node)
+            for tensor in tensors_in((node.args, node.kwargs)):
+                if self.lazies[tensor].memory is None:
+                    waiting.append(tensor.node)
+        called = {step.what.node for step in self.steps if isinstance(step, Call)}
+        return {node for node in found - called if not node.view and node.func is not None}
+
+
+class InPlace:
+    """Values of the functional graph while it is lowered, and the memory that they are in. The
+    inputs `late` are written to at the end only."""
+
+    def __init__(
+        self, function: Function, nodes: Sequence[Node], low: Lowering, late: Collection[int]
+    ) -> None:
+        self.function = function
+        self.nodes = nodes
+        self.low = low
+        self.late = late
+        self.uses = Counter(t for node in nodes for t in tensors_in((node.args, node.kwargs)))
+        self.memories = Memories(function, nodes)
+        self.fresh: set[Definition] = set()  # results of operators in memory of their own
+        self.shared: set[Definition] = set()  # memory that has several names
+        self.scattered: dict[Tensor, Definition] = {}  # results that are where they belong
+        self.written_lazily: Counter[object] = Counter()  # writes to memory that isn't there
+        self.done = Lowered()
+        self.lazies = self.done.lazies
+        self.steps: list[Step] = []
+        self._taken = 0  # definitions that are among the steps
+
+    def _view(self, node: Node) -> None:
+        raise NotImplementedError
+
+    def _take(self, node: Node | None) -> None:
+        """New definitions, made for this node, become steps, in order."""
+        new = self.low.definitions[self._taken :]
+        self.steps += new
+        self.done.made_for.update(dict.fromkeys(new, node))
+        self._taken = len(self.low.definitions)
+
+    def _set(self, tensor: Tensor, lazy: Lazy, made_of: Iterable[Tensor] = ()) -> None:
+        self.lazies[tensor] = lazy
+        self.memories.note(tensor, lazy, made_of)
+
+    def _input(self, put: Put) -> Definition | None:
+        """The input that a write goes to, if that may be done before the end."""
+        if put.input is None or put.input in self.late:
+            return None
+        memory = self.done.inputs[put.input]
+        return None if memory in self.shared else memory
+
+    def _written(self, memory: Definition, lazy: Lazy, where: Any) -> Lazy:
+        """All of the memory once a part of it got a value; `where` has the layout of the part."""
+        self._store_lookers(memory)
+        layout = (where.sizes, where.strides, where.offset)
+        made = written(self.low, memory, lazy, *layout)
+        return in_memory(made, memory.sizes, memory.strides)
+
+    def _store_lookers(self, memory: Definition, after: int = 1) -> None:
+        """Before the memory is written to: what is needed of it by later nodes is stored."""
+        for tensor in self.memories.needed(memory, after):
+            self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+            self._take(tensor.node)
+
+    def _home(self, put: Put) -> Definition | None:
+        """Memory that has the value before the write and may be overwritten; None if the value is
+        not in memory and better is not."""
+        old = put.old
+        lazy, target = self.lazies[old], self._input(put)
+        memory = owner(lazy.memory.of) if laid_out_so(lazy, old) and lazy.memory else None
+        if target is not None:
+            if memory is not target:
+                self._settle_in(target, old)
+            return target
+        own = memory is not None and (memory.body is not None or memory in self.fresh)
+        if own and memory not in self.shared:
+            return memory
+        self.written_lazily[put.memory] += 1
+        if put.otherwise is not None and self.written_lazily[put.memory] <= FEW:
+            return None
+        if is_uninitialised(old.node) and lazy.memory is None:
+            place = self._blank(old)
+            made = in_memory(place.memory.of)
+            self.fresh.add(place.memory.of)
+        else:
+            made = self.low.realize(lazy, old.strides)
+            self._take(old.node)
+        self._set(old, made)
+        assert made.memory is not None
+        return owner(made.memory.of)
+
+    def _settle_in(self, target: Definition, old: Tensor) -> None:
+        """Write the value of an input, which is computed otherwise so far, to its memory."""
+        needed = self.memories.needed(target, 0)
+        views = [t for t in needed if t is not old and is_view_of(t, old)]
+        for tensor in needed:
+            if tensor is not old and tensor not in views:
+                self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+                self._take(tensor.node)
+        layout = (target.sizes, target.strides)
+        made = written(self.low, target, self.lazies[old], *layout)
+        self._set(old, in_memory(made))
+        self._take(old.node)
+        self._see_again(views)
+
+    def _see_again(self, views: Iterable[Tensor]) -> None:
+        """Views of a value that is in memory now."""
+        for tensor in views:
+            assert tensor.node is not None
+            self._view(tensor.node)
+
+    def _target(self, node: Node) -> Memory | None:
+        """Where the operator's first argument is in memory, if its result is written there and
+        nobody else needs it."""
+        after = self.memories.position + 1
+        if node.name not in IN_PLACE or after == len(self.nodes) or self.uses[node.results[0]] != 1:
+            return None
+        write = self.nodes[after]
+        ours = write.put is not None and write.args[-1] is node.results[0]
+        if not ours or write.put is None or not writes_where_it_reads(node, write.put):
+            return None
+        memory = self._home(write.put)
+        if memory is None:
+            return None
+        for tensor in tensors_in((node.args[1:], node.kwargs)):
+            if self.memories.looks_at(tensor, memory):  # it is read before anything is written
+                self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+                self._take(tensor.node)
+        self._store_lookers(memory, 2)  # what only the write itself needs is no longer there
+        window = write.put.window
+        return Memory(memory, window.strides, window.offset)
+
+    def _blank(self, tensor: Tensor) -> Place:
+        """Memory laid out like the tensor, whatever is in it."""
+        lazy = self.lazies[tensor]
+        if lazy.memory is not None and lazy.memory.strides == tensor.strides:
+            return Place(lazy.memory, tensor.sizes, tensor.dtype)
+        args = (tensor.sizes, tensor.strides)
+        kwargs = {"dtype": tensor.dtype, "device": torch.device("cpu")}
+        func = torch.ops.aten.empty_strided.default
+        type = BY_DTYPE.get(tensor.dtype, Type.U8)
+        made = Definition(f"e{len(self.steps)}", tensor.sizes, tensor.strides, type)
+        node = Node("aten.empty_strided.default", func, args, kwargs, (tensor,))
+        self.steps.append(Call((), (made,), Extern(node, args, kwargs), (), False))
+        return Place(Memory(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)
+
+
+def laid_out_so(lazy: Lazy, tensor: Tensor) -> bool:
+    """Whether it is the whole of its memory, laid out as eager's."""
+    memory = lazy.memory
+    if memory is None or memory.offset is not ZERO or memory.strides != tensor.strides:
+        return False
+    whole = owner(memory.of)
+    return whole.sizes == tensor.sizes and whole.strides == tensor.strides
