@@ -155,7 +155,7 @@ def _layout(trace: Trace, example: torch.Tensor) -> Layout | None:
     """None for a tensor that the program gave another shape: how it looked before is forgotten."""
     env = trace.sizes.env
     fake = trace.world.from_real(example)
-    layout = Layout(_known(env, fake.size()), _known(env, fake.stride()))
+    layout = Layout(_exprs(fake.size()), _exprs(fake.stride()))
     for now, before in ((layout.sizes, example.size()), (layout.strides, example.stride())):
         hints = [env.hint_or(n, b) for n, b in zip(now, before)]
         # (Symbolic strides are those of a tensor that has elements.)
@@ -165,8 +165,9 @@ def _layout(trace: Trace, example: torch.Tensor) -> Layout | None:
     return layout
 
 
-def _known(env: ShapeEnv, numbers: Sequence[Any]) -> tuple[Expr, ...]:
-    return tuple([env.simplify(from_torch(number)) for number in numbers])
+def _exprs(numbers: Sequence[Any]) -> tuple[Expr, ...]:
+    """As they were when the tensor was first seen: symbols that are read from it."""
+    return tuple([from_torch(number) for number in numbers])
 
 
 def _compared(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]:

@@ -58,7 +58,7 @@ def record(
     """The functional graph of a captured one. `ones`: sizes that are 1."""
     if forward_ad._current_level >= 0:
         raise NotRecorded("forward-mode differentiation")
-    recorder = Recorder(FrozenEnv(shapes.env, ones))
+    recorder = Recorder(FrozenEnv(shapes, ones))
     try:
         with autocast.undone():
             return _Run(gm, recorder, shapes, examples).run()

@@ -30,9 +30,12 @@ class FrozenEnv(ShapeEnv):
     come next, and what an operation demands of them, or of floats, is told to `demand`, to be
     checked when the code runs."""
 
-    def __init__(self, env: ShapeEnv, ones: Iterable[Expr] = ()) -> None:
+    def __init__(self, shapes: Shapes, ones: Iterable[Expr] = ()) -> None:
+        env = shapes.env
         super().__init__(env.policy, duck=False)
         self.restore(env.snapshot())
+        inputs = {binding.expr for binding in self.bindings}
+        self.unread = inputs - shapes.read()
         self.expected: list[Any] = []
         self.demand: Callable[[Cond, str], None] | None = None
         self.facts = Facts(self._rank)
@@ -40,13 +43,21 @@ class FrozenEnv(ShapeEnv):
             if isinstance(s, Expr):
                 for cond in range_conditions(s, info.declared):
                     self.facts.learn(cond)
-        inputs = {binding.expr for binding in self.bindings}
         assumed = [a for a in self.assumptions if a.enforced and a.condition.symbols <= inputs]
         conditions = [made.condition for made in self.recorded]
         for condition in [*conditions, *[made.condition for made in assumed]]:
             self.facts.learn(condition)
         for size in ones:  # in this part of the calls
             self.facts.learn(eq(size, 1))
+
+    def _rank(self, s: Expr, within: Expr) -> Any:
+        """The code has to find every number among the inputs of the graph, so these are not
+        expressed by sizes that only guards read."""
+        if s in self.unread:
+            return (True, *super()._rank(s, within))
+        return (
+            (False, *super()._rank(s, within)) if self.unread.isdisjoint(within.symbols) else None
+        )
 
     def checked(self, cond: Cond) -> None:
         """From here on it holds, or the program has raised."""
@@ -110,6 +121,13 @@ class Shapes:
 
     env: ShapeEnv
     inputs: tuple[Layout | Expr | FloatExpr | None, ...]
+
+    def read(self) -> set[Any]:
+        """The symbols that are a size, a stride or a number of these inputs."""
+        found: set[Any] = set()
+        for item in self.inputs:
+            found.update((*item.sizes, *item.strides) if isinstance(item, Layout) else (item,))
+        return found
 
 
 META = "pliant"

@@ -13,10 +13,11 @@ from typing import Any, Final
 from pliant.sym.cond import Cond, ge, le
 from pliant.sym.expr import Expr, scale
 
-Prefer = Callable[[Expr], Any]
+Prefer = Callable[[Expr, Expr], Any]
+"""The rank of a symbol in an expression that is 0."""
 
 
-def default_preference(symbol: Expr) -> Any:
+def default_preference(symbol: Expr, within: Expr) -> Any:
     """The symbol that comes last goes first: s1 is replaced by s0."""
     return symbol.order
 
@@ -33,7 +34,7 @@ def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | N
             elsewhere = any(
                 product in other.symbols for other, _ in e.terms if other is not product
             )
-            rank = None if elsewhere else prefer(product)
+            rank = None if elsewhere else prefer(product, e)
             if rank is not None:
                 found.append((rank, product, c))
     if not found:

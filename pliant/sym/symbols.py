@@ -169,7 +169,7 @@ class Symbols:
         """Make what was declared about an input a guard."""
         raise NotImplementedError
 
-    def _rank(self, s: Expr) -> Any:
+    def _rank(self, s: Expr, within: Expr) -> Any:
         """Which symbol of an equality is replaced: one without hint before one with, an unmarked
         one before a marked one, a later one before an earlier one."""
         info = self.symbols.get(s)

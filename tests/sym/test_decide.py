@@ -141,7 +141,7 @@ def test_solving():
     assert solve(a - 2 * b + 3) == (a, 2 * b - 3)
     assert solve(2 * a + b - a // 2) == (b, -2 * a + a // 2)
     assert solve(a + b) == (b, -a)  # the last one goes
-    assert solve(a + b, prefer=lambda s: None if s is b else 0) == (a, -b)
+    assert solve(a + b, prefer=lambda s, e: None if s is b else 0) == (a, -b)
     assert solve(2 * a - 3 * b) is None
     assert solve(a - a // 2 - 5) is None  # a is on both sides
 
