@@ -92,7 +92,7 @@ def build(
     shapes = shapes_of(gm.meta)
     if shapes is None:
         raise NotRecorded("a graph that pliant did not capture")
-    env = FrozenEnv(shapes.env, ones)
+    env = FrozenEnv(shapes, ones)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         function = record(gm, shapes, example_inputs, ones)
     with_added_masks(function)
@@ -200,15 +200,17 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
 
 
 def _first_draw(plan: Sequence[Group | Call]) -> Node | None:
-    """The first call that draws random numbers, if something may fail from there on."""
+    """The first call that draws random numbers, if something may fail from there on: a kernel that
+    looks at the data, or any operator of PyTorch's (which may refuse a dtype, or find no
+    memory)."""
     found: Node | None = None
     for item in plan:
         if isinstance(item, Group):
             fails = any(reads.faults for reads in item.reads.values())
         else:
             node = item.what.node
+            fails = may_raise(node) or (found is not None and not node.view)
             found = node if found is None and draws(node) else found
-            fails = may_raise(node)
         if found is not None and fails:
             return found
     return None

@@ -105,8 +105,31 @@ def draws_and_divides(x: Tensor, index: Tensor) -> Tensor:
     return x + torch.randperm(3)
 
 
+def draws_and_takes_integers(x: Tensor, index: Tensor) -> Tensor:
+    x.uniform_()
+    return torch.rand(3) + index.log_softmax(0)
+
+
+def draws_integers(x: Tensor, index: Tensor) -> Tensor:
+    x.uniform_()
+    return torch.randn_like(index) + x
+
+
+def crosses_dtypes(x: Tensor, index: Tensor) -> Tensor:
+    return torch.linalg.cross(torch.rand(3), x.to(torch.bfloat16) * index)
+
+
 @BACKENDS
-@pytest.mark.parametrize("function", [draws_and_fails, draws_and_divides])
+@pytest.mark.parametrize(
+    "function",
+    [
+        draws_and_fails,
+        draws_and_divides,
+        draws_and_takes_integers,
+        draws_integers,
+        crosses_dtypes,
+    ],
+)
 def test_random_numbers_of_a_graph_that_fails_are_drawn_once(
     function: Callable[..., Any], backend: str
 ) -> None:
