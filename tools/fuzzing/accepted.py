@@ -30,8 +30,8 @@ SIZES_FROM_DATA = (
 
 # Operators of which eager PyTorch gives elements in vectors another result than the rest.
 BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|lgamma|gelu|_norm|prod|uint32")
-FIRST_OR_SECOND_ZERO = re.compile(
-    r"softshrink|maximum|minimum|fmax|fmin|clamp|hardtanh|relu6|amax|amin"
+EITHER_ZERO = re.compile(
+    r"_norm|softshrink|maximum|minimum|fmax|fmin|clamp|hardtanh|relu6|amax|amin"
 )
 
 
@@ -42,8 +42,8 @@ def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
 
 RULES: dict[str, Rule] = {
     "eager's result depends on the place of the element": _odd_by_place,
-    "0.0 or -0.0, by the place of the element": lambda program, finding: (
-        finding["kind"] == "sign of zero" and bool(FIRST_OR_SECOND_ZERO.search(program.source()))
+    "0.0 or -0.0, by the place of the element or from a norm": lambda program, finding: (
+        finding["kind"] == "sign of zero" and bool(EITHER_ZERO.search(program.source()))
     ),
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
     "NameError instead of UnboundLocalError": lambda program, finding: (

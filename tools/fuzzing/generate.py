@@ -67,6 +67,9 @@ class _Generator:
     def program(self) -> Program:
         rng = self.rng
         call = self.arguments()
+        while not self.possible(call):
+            self.forms.clear()
+            call = self.arguments()
         program = Program(self.seed, [], [call])
         program.dynamic = rng.choice([None, None, None, True, True, False])
         program.backend = rng.choice(["llvm", "llvm", "llvm", "eager"])
