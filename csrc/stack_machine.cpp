@@ -13,14 +13,15 @@ enum Operation : int64_t {
   Const, Symbol, Select,
   Abs, IsNotPositive, IsZero, IsNotZero,
   Add, Mul, Pow, FloorDiv, Mod, Min, Max, BitAnd, BitOr, BitXor, And, Or,
+  Keep, Kept,
   kOperations,
 };
 
 // How many values an operation takes from the stack.
 size_t taken(int64_t operation) {
-  if (operation <= Symbol) return 0;
+  if (operation <= Symbol || operation == Kept) return 0;
   if (operation == Select) return 3;
-  return operation < Add ? 1 : 2;
+  return operation < Add || operation == Keep ? 1 : 2;
 }
 
 int64_t product(int64_t a, int64_t b) {
@@ -44,7 +45,7 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-// All but the first two operations, on what they take.
+// All operations but those on symbols and registers, on what they take.
 int64_t compute(int64_t operation, int64_t a, int64_t b, int64_t c) {
   if (operation == Select) return a == kNone ? kNone : a != 0 ? b : c;
   if (a == kNone || (operation >= Add && b == kNone)) return kNone;
@@ -76,6 +77,10 @@ bool StackProgram::is_valid(const std::function<bool(int64_t)>& has) {
     int64_t operation = code_[i];
     if (operation < 0 || operation >= kOperations || height < taken(operation)) return false;
     if (operation == Symbol && !has(code_[i + 1])) return false;
+    if (operation == Keep && code_[i + 1] != static_cast<int64_t>(registers_++)) return false;
+    if (operation == Kept && (code_[i + 1] < 0 || code_[i + 1] >= static_cast<int64_t>(registers_))) {
+      return false;
+    }
     height += 1 - taken(operation);
     depth_ = std::max(depth_, height);
   }
@@ -84,12 +89,17 @@ bool StackProgram::is_valid(const std::function<bool(int64_t)>& has) {
 
 int64_t StackProgram::run(const int64_t* values, int64_t* stack) const noexcept {
   int64_t* top = stack;  // above the last value
+  int64_t* registers = stack + depth_ + 2;
   for (size_t i = 0; i < code_.size(); i += 2) {
     int64_t operation = code_[i];
     int64_t operand = code_[i + 1];
     top -= taken(operation);
     if (operation <= Symbol) {
       *top = operation == Const ? operand : values[operand];
+    } else if (operation == Keep) {
+      registers[operand] = *top;
+    } else if (operation == Kept) {
+      *top = registers[operand];
     } else {
       *top = compute(operation, top[0], top[1], top[2]);
     }

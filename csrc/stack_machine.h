@@ -21,13 +21,15 @@ class StackProgram {
   bool is_valid(const std::function<bool(int64_t)>& has);
 
   size_t depth() const { return depth_; }        // of values it leaves on the stack
-  size_t stack_size() const { return depth_ + 2; }  // an operation on one value is shown three
+  // An operation on one value is shown three. Registers lie behind them.
+  size_t stack_size() const { return depth_ + 2 + registers_; }
 
   int64_t run(const int64_t* values, int64_t* stack) const noexcept;
 
  private:
   std::vector<int64_t> code_;  // operation and operand in turn
   size_t depth_ = 0;
+  size_t registers_ = 0;
 };
 
 }  // namespace pliant

@@ -353,3 +353,76 @@ def test_a_number_beyond_64_bits_is_no_wrong_number():
     for size in (5, 900):
         x = torch.zeros(size)
         torch.testing.assert_close(compiled(x), f(x))
+
+
+# Sizes in which each step has the last one several times.
+
+
+def rolling_buffer(x, steps):
+    for _ in range(steps):
+        x = torch.cat([x, x[:1]])[1:]
+    return x + 1
+
+
+def halves(x, steps):
+    for _ in range(steps):
+        x = x[: (x.shape[0] + 1) // 2]
+    return x + 1
+
+
+def halves_and_more(x, steps):
+    for _ in range(steps):
+        x = torch.cat([x[: (x.shape[0] + 1) // 2], x[:3]])
+    return x + 1
+
+
+def eighths(x, steps):
+    for _ in range(steps):
+        x = x[: x.shape[0] - x.shape[0] // 8]
+    return x + 1
+
+
+def squares(x, steps):
+    k = x.shape[0]
+    for _ in range(steps):
+        k = k * k % 7 + k
+    return x + k, k
+
+
+def extremes(x, steps):
+    k = x.shape[0]
+    for i in range(steps):
+        k = torch.sym_max(k // 2 + i, torch.sym_min(k, x.shape[0] - i))
+    return x + k, k
+
+
+SIZES = [rolling_buffer, halves, halves_and_more, eighths, squares, extremes]
+
+
+def check_sizes(f, steps, seen):
+    compiled = pliant.compile(f, backend="llvm", dynamic=True, fullgraph=True)
+    for size in (40, 41, 2, 1, 0):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x, steps), f(x, steps))
+    assert not seen(events.FellBack) and not seen(events.NotGenerated)
+
+
+@pytest.mark.parametrize("steps", [10, 50])
+@pytest.mark.parametrize("f", SIZES)
+def test_sizes_of_many_steps(f, steps, seen):
+    check_sizes(f, steps, seen)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("f", SIZES)
+def test_sizes_of_very_many_steps(f, seen):
+    check_sizes(f, 200, seen)
+
+
+def test_a_rolling_buffer_has_one_size(seen):
+    """No guard: what is rolled is as long as it was."""
+    compiled = pliant.compile(rolling_buffer, backend="llvm", dynamic=True, fullgraph=True)
+    for size in (40, 7, 2, 1, 0):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x, 30), rolling_buffer(x, 30))
+    assert len(seen(events.CodeGenerated)) == 1

@@ -24,13 +24,24 @@ class IndexWriter:
         self.code = code
         self.symbols = symbols
         self.natural = natural
+        self.written: dict[Any, Reg] = {}
+        self.signs: dict[Expr, bool] = {}
 
     def write(self, node: Any) -> Reg:
         found = self.symbols.get(node)
-        return _WRITE[node.op](self, node) if found is None else found
+        if found is None:
+            found = self.written.get(node)
+        if found is None:
+            found = self.written[node] = _WRITE[node.op](self, node)
+        return found
 
     def is_natural(self, node: Expr) -> bool:
         """Surely at least 0: nothing is subtracted, and nothing is in it that may be negative."""
+        if node not in self.signs:
+            self.signs[node] = self._is_natural(node)
+        return self.signs[node]
+
+    def _is_natural(self, node: Expr) -> bool:
         if node.op in ("int", "symbol"):
             return node.const >= 0 if node.op == "int" else node in self.natural
         if node.op == "add":

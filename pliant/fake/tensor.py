@@ -9,7 +9,7 @@ share that storage, and only the kernels that would touch values are replaced, i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +27,7 @@ class Fake(torch.Tensor):
 
     # Weak: a world owns its fakes, and a cycle through C++ autograd nodes could never be collected.
     _world: Callable[[], Dispatcher | None]
+    _chain: int = 0  # of views of views that led here, since the last that is one of the base
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -115,6 +116,34 @@ def as_plain(func: Any, args: Any, kwargs: Any) -> Any:
     with _below_autograd(), _no_dispatch(), _preserve_keys():
         _include_meta(True)
         return func(*args, **kwargs)
+
+
+MOST_CHAINED = 32
+
+
+def shorten(view: Fake, viewed: Iterable[Fake]) -> Fake:
+    """The view, made of its base directly if it is the last of many views of views.
+
+    PyTorch keeps with each view how to make it from its base, as a copy of what the view before it
+    has and one step more: for thousands of views the copies take quadratic time and memory. Where
+    autograd is involved, the steps are part of the history, and stay.
+    """
+    view._chain = 1 + max([t._chain for t in viewed], default=0)
+    if view._chain < MOST_CHAINED or view.requires_grad:
+        return view
+    base: Any = view._base
+    if type(base) is not Fake or base.requires_grad or base.dtype is not view.dtype:
+        return view
+    if (base.is_conj(), base.is_neg()) != (view.is_conj(), view.is_neg()):
+        return view
+    place = (view.size(), view.stride(), view.storage_offset())
+    direct: Fake = torch.as_strided(base, *place)  # type: ignore[assignment]
+    _set_creation_meta(direct, _get_creation_meta(view))
+    return direct
+
+
+_get_creation_meta: Any = torch._C._autograd._get_creation_meta
+_set_creation_meta: Any = torch._C._autograd._set_creation_meta
 
 
 def set_memory(

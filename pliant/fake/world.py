@@ -29,7 +29,7 @@ from pliant.fake.order import is_contiguous
 from pliant.fake.plain_checks import plain_checks
 from pliant.fake.raising import CHECK_BEFOREHAND
 from pliant.fake.results import Alias, Recipe, recipe_for
-from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize
+from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, shorten
 from pliant.sym.env import ShapeEnv
 
 
@@ -110,8 +110,7 @@ class World(TorchDispatchMode):
             if value is not None:
                 return OpResult(value, (), False)
             value = self._call(instead, func, args, kwargs or {})
-            if type(value) is not Fake:
-                value = self._all_fake(value)
+            value = self._all_fake(value) if type(value) is not Fake else _direct(self, value, args)
             notes = self._notes
             return OpResult(value, self._mutated(args, kwargs), notes.random, notes.raises)
         except (RuntimeError, TypeError) as error:
@@ -485,6 +484,13 @@ def _shows_values(func: Any, name: str) -> bool:
     owner = getattr(func, "__self__", None)
     known = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
     return isinstance(owner, torch.Tensor) or func in known
+
+
+def _direct(world: World, value: Fake, args: tuple[Any, ...]) -> Fake:
+    if not value._is_view() or any(value is arg for arg in args):
+        return value
+    with world:
+        return shorten(value, [arg for arg in args if type(arg) is Fake])
 
 
 def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:

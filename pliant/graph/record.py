@@ -10,6 +10,7 @@ afterwards sees that.
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -688,10 +689,20 @@ def _of_numbers(name: str) -> Callable[..., Any]:
     return function
 
 
+def _least(*args: Any) -> Any:
+    return functools.reduce(torch.sym_min, args)
+
+
+def _most(*args: Any) -> Any:
+    return functools.reduce(torch.sym_max, args)
+
+
 # Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
 ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
-    builtins.min: torch.sym_min,
-    builtins.max: torch.sym_max,
+    builtins.min: _least,
+    builtins.max: _most,
+    torch.sym_min: torch.sym_min,
+    torch.sym_max: torch.sym_max,
     builtins.int: _as_int,
     builtins.float: torch.sym_float,
     operator.not_: torch.sym_not,

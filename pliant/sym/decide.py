@@ -8,9 +8,10 @@ keeps this invariant:
     holds there, and a product p has the coefficient c in e and a in f, with c and a of the same
     sign, then
 
-        |a|*e  =  |c|*f + (|a|*e - |c|*f)  <=  |a|*e - |c|*f  =: rest          (|c| >= 0, f <= 0)
+        |a|*e  =  |c|*f + (|a|*e - |c|*f)  <=  |a|*e - |c|*f                   (|c| >= 0, f <= 0)
 
-    so `rest <= 0` implies `e <= 0` (|a| > 0), and p is not in rest any more.
+    so `|a|*e - |c|*f - (|a|-1) <= 0` implies `|a|*e <= |a|-1`, and so `e <= 0`, because e is an
+    integer (|a| > 0); and p is not in what is left any more.
 
 The inequalities f <= 0 are
   - the known ranges of forms: learnt, so true by assumption;
@@ -228,7 +229,8 @@ class Search:
         for product, c in self._by_need(e):
             for f in inequalities(self.facts, product, c > 0):
                 a = dict(f.terms).get(product, 0)
-                if a * c > 0 and self.proves(scale(e, abs(a)) - scale(f, abs(c)), depth - 1):
+                rest = scale(e, abs(a)) - scale(f, abs(c)) - (abs(a) - 1)
+                if a * c > 0 and self.proves(rest, depth - 1):
                     return True
                 if self.steps > BUDGET:
                     return False

@@ -26,6 +26,7 @@ from typing import Any, Final
 from pliant.base.errors import ShapeConstraintError
 from pliant.base.position import Position
 from pliant.sym import explain
+from pliant.sym.bounded import MOST_DEPTH, bounded
 from pliant.sym.cond import TRUE, Cond, and_, eq, ge, not_
 from pliant.sym.decide import decide
 from pliant.sym.expr import Expr, evaluate
@@ -182,6 +183,12 @@ class ShapeEnv(Symbols):
             )
         self.evaluate(eq(simple, int(hint)), asker, position)
         return int(hint)
+
+    def bounded(self, node: Any, asker: str) -> Any:
+        """The same number in an expression that is not too deep to work with. This may ask."""
+        if node.depth <= MOST_DEPTH or isinstance(node, Cond):
+            return node
+        return bounded(self, node, asker)
 
     def check(self, cond: Cond, message: str = "", position: Position | None = None) -> Question:
         """The program says that `cond` holds: from here on it is a fact, tested when the code runs.

@@ -36,10 +36,12 @@ EXPAND_POWERS_TO = 8  # (a + b)**8 is multiplied out, (a + b)**9 is an atom
 class Node:
     """What integer, float and boolean expressions have in common: an operation on arguments."""
 
-    __slots__ = ("args", "op", "order", "symbols")
+    __slots__ = ("args", "depth", "op", "order", "span", "symbols")
 
     op: str
     args: tuple[Any, ...]
+    depth: int  # of operations within operations
+    span: Any  # the range that follows from the structure alone; `ranges` puts it here
     order: tuple[Any, ...]  # sorts nodes of all kinds, by structure alone
     symbols: frozenset[Node]  # the int and float symbols in it
 
@@ -157,6 +159,7 @@ def intern_node(cls: type[Node], op: str, args: tuple[Any, ...], **more: Any) ->
     node.op, node.args = op, args
     nodes = [arg for arg in args if isinstance(arg, Node)]
     node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in nodes])
+    node.depth = 1 + max([arg.depth for arg in nodes], default=-1)
     node.order = (2, op, len(args), *[a.order if isinstance(a, Node) else (0, a) for a in args])
     for name, value in more.items():
         setattr(node, name, value)
@@ -188,6 +191,7 @@ def integer(value: int) -> Expr:
     value = int(value)  # not a bool
     node = Expr.__new__(Expr)
     node.op, node.args, node.order, node.symbols = "int", (value,), (0, value), _NO_SYMBOLS
+    node.depth = 0
     node.const, node.terms, node.factors, node.plain = value, (), (), True
     return _integers.setdefault(value, node)
 
@@ -209,6 +213,7 @@ def symbol(name: str) -> Expr:
     if found is None:
         node = _atom(Expr.__new__(Expr), "symbol", (name,))
         node.order, node.symbols = (1, *_order_of_name(name)), frozenset((node,))
+        node.depth = 0
         found = _nodes.setdefault(key, node)
     return found
 
@@ -226,6 +231,7 @@ def atom(op: str, *args: Node) -> Expr:
     if found is None:
         node = _atom(Expr.__new__(Expr), op, args)
         node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in args])
+        node.depth = 1 + max([arg.depth for arg in args])
         node.order = (2, op, len(args), *[arg.order for arg in args])
         found = _nodes.setdefault(key, node)
     return found
@@ -258,6 +264,7 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
         (),
     )
     node.symbols = _NO_SYMBOLS.union(*[product.symbols for product, _ in terms])
+    node.depth = 1 + max([product.depth for product, _ in terms])
     node.order = (4, tuple([(product.order, c) for product, c in terms]), const)
     node.plain = False not in [product.plain for product, _ in terms]
     return _nodes.setdefault(key, node)
@@ -281,6 +288,7 @@ def from_factors(exponents: Mapping[Expr, int]) -> Expr:
     node.op, node.args, node.const, node.factors = "mul", factors, 0, factors
     node.terms = ((node, 1),)
     node.symbols = _NO_SYMBOLS.union(*[factor.symbols for factor, _ in factors])
+    node.depth = 1 + max([factor.depth for factor, _ in factors])
     node.order = (3, tuple([(factor.order, e) for factor, e in factors]))
     node.plain = False not in [factor.plain for factor, _ in factors]
     return _nodes.setdefault(key, node)
@@ -514,8 +522,24 @@ VALUE: Final[dict[str, Callable[[Any, Values], Any]]] = {
 """All other operations."""
 
 
+SHALLOW: Final = 4  # what is no deeper has few parts, which are not worth a table
+
+
+class _Values(dict[Any, Any]):
+    """The values of symbols, and of all expressions that were computed from them."""
+
+
 def evaluate(node: Node, values: Values) -> Any:
     """The value, given those of the symbols, as Python computes it (so it may raise)."""
+    if node.depth <= SHALLOW:
+        return _evaluated(node, values)
+    table = values if type(values) is _Values else _Values(values)
+    if node not in table:
+        table[node] = _evaluated(node, table)
+    return table[node]
+
+
+def _evaluated(node: Node, values: Values) -> Any:
     function = STRICT.get(node.op)
     if function is not None:
         return function(*[evaluate(arg, values) for arg in node.args])
@@ -537,6 +561,15 @@ REBUILD: Final[dict[str, Callable[[Any, Visit], Any]]] = {
     "add": _rebuild_sum,
     "mul": _rebuild_product,
 }
+
+
+def parts_of(node: Any) -> Iterable[Node]:
+    """What the node is computed from, without numbers."""
+    if node.op == "add":
+        return [product for product, _ in node.terms]
+    if node.op == "mul":
+        return [factor for factor, _ in node.factors]
+    return [arg for arg in node.args if isinstance(arg, Node)]
 
 
 def rebuild(node: Node, visit: Visit) -> Any:

@@ -59,6 +59,12 @@ class FrozenEnv(ShapeEnv):
             (False, *super()._rank(s, within)) if self.unread.isdisjoint(within.symbols) else None
         )
 
+    def bounded(self, node: Any, asker: str) -> Any:
+        try:
+            return super().bounded(node, asker)
+        except Undecided:
+            return node  # as deep as it was in the capture, where no guard was needed
+
     def checked(self, cond: Cond) -> None:
         """From here on it holds, or the program has raised."""
         self.facts.learn(cond)

@@ -23,6 +23,7 @@ import torch
 from pliant.sym import cond as conds
 from pliant.sym import expr as exprs
 from pliant.sym import floats, node_layout
+from pliant.sym.bounded import MOST_DEPTH
 from pliant.sym.cond import FALSE, TRUE, Cond, and_, not_, or_, truth
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr, if_else, integer
@@ -61,6 +62,8 @@ def to_torch(value: Any, env: ShapeEnv) -> Any:
         or not value.symbols.isdisjoint(env.facts.replacements)
     ):
         value = env.simplify(value)
+        if value.depth > MOST_DEPTH:
+            value = env.bounded(value, "the program")
         if not value.symbols:
             return value.value
     bridge = vars(env).get("bridge") or bridge_of(env)

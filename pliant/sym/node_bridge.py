@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pliant.sym import cond as conds
 from pliant.sym import floats, node_layout
+from pliant.sym.bounded import MOST_DEPTH
 from pliant.sym.cond import FALSE, TRUE, Cond
 from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import data_dependent, named
@@ -43,6 +44,9 @@ class Bridge:
         self.answers_of: Any = None  # the facts that `answers` follow from
 
     def node(self, expr: AnyExpr) -> Any:
+        if expr.depth > MOST_DEPTH:
+            # Not to be remembered for the deep expression: it holds as long as the guards do.
+            expr = self.env.bounded(expr, self.who("", 0))
         found = self.nodes.get(expr)
         if found is None:
             found = self.nodes[expr] = self.make(expr, self)

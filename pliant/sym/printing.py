@@ -1,11 +1,13 @@
 """Expressions as text: Python (`s0*(s1//2) + 1`) and C.
 
 The one idea: the text can be run. Python's gives the value `evaluate` gives; C's does where no step
-leaves 64 bits. It depends on the expression alone, not on what was built before.
+leaves 64 bits. It depends on the expression alone, not on what was built before. Python's is for
+people, and ends in `...` after some hundreds of parts: text can't share what an expression does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +15,8 @@ from pliant.sym.expr import TEXT, Expr, Node, from_terms, integer
 from pliant.sym.floats import MATH
 
 Names = Mapping[Any, str]
+
+MOST_PARTS: Final = 400
 
 # How tightly an operation binds. What binds less than its place asks for gets parentheses.
 CHOICE, OR, AND, NOT, COMPARE, BITS, SUM, PRODUCT, UNARY, POWER, ATOM = range(11)
@@ -23,11 +27,16 @@ class Printer:
 
     calls: Mapping[str, str] = {}  # op -> function
     infix: Mapping[str, tuple[str, int]] = {}  # op -> operator, binding
+    most: float = math.inf  # parts to be written
 
     def __init__(self, names: Names | None = None) -> None:
         self.names = names or {}
+        self.left = self.most
 
     def text(self, node: Any, place: int = CHOICE) -> str:
+        self.left -= 1
+        if self.left < 0:
+            return "..."
         special = getattr(self, f"_{node.op}", None)
         if special is not None:
             found, binding = special(node)
@@ -118,6 +127,7 @@ def _sides(e: Expr) -> tuple[Expr, Expr]:
 
 
 class PythonPrinter(Printer):
+    most = MOST_PARTS
     calls: Mapping[str, str] = {
         "to_float": "float",
         "fabs": "abs",

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from pliant.base.values import dataclass
-from pliant.sym.expr import STRICT, Expr, Node
+from pliant.sym.expr import SHALLOW, STRICT, Expr, Node, parts_of
 
 LARGEST: Final = 2**63 - 1
 MOST_EXPONENT: Final = 63
@@ -42,10 +42,11 @@ UNARY: Final[dict[str, Callable[[int], int]]] = {
     "eq0": lambda a: a == 0,
     "ne0": lambda a: a != 0,
 }
-OPERATIONS: Final = ("const", "load", "select", *UNARY, *BINARY)
+OPERATIONS: Final = ("const", "load", "select", *UNARY, *BINARY, "keep", "kept")
 """All instructions; an operation's number is its place. `const n` pushes n, `load i` the value of
-symbol i; `select` takes condition, a, b (b on top) and leaves a or b; the others take what they
-compute with. Conditions are 0 and 1."""
+symbol i; `select` takes condition, a, b (b on top) and leaves a or b; `keep i` copies the value on
+top into register i, `kept i` pushes that register; the others take what they compute with.
+Conditions are 0 and 1."""
 _NUMBER: Final = {op: number for number, op in enumerate(OPERATIONS)}
 
 
@@ -68,14 +69,15 @@ def compile_program(node: Node, symbols: Sequence[Expr] | None = None) -> Progra
     if symbols is None:
         symbols = sorted(node.symbols, key=lambda s: s.order)  # type: ignore[arg-type]
     writer = _Writer({s: i for i, s in enumerate(symbols)})
-    writer.write(node)
+    writer.run(node)
     return Program(tuple(writer.code), tuple(symbols), writer.deepest)
 
 
 def instructions(node: Node, places: Mapping[Any, int]) -> list[int]:
-    """The program for a node as numbers, where `load` counts these places."""
+    """The program for a node as numbers, where `load` counts these places, which may hold values
+    of expressions as well."""
     writer = _Writer(places)
-    writer.write(node)
+    writer.run(node)
     return _numbers(writer.code)
 
 
@@ -88,6 +90,20 @@ class _Writer:
         self.slots = slots
         self.code: list[tuple[str, int]] = []
         self.height = self.deepest = 0
+        self.uses: dict[Any, int] = {}
+        self.registers: dict[Any, int] = {}
+
+    def run(self, node: Node) -> None:
+        """The whole program. What is used several times is computed once and kept."""
+        if node.depth > SHALLOW:
+            self.count(node)
+        self.write(node)
+
+    def count(self, node: Any) -> None:
+        self.uses[node] = self.uses.get(node, 0) + 1
+        if self.uses[node] == 1 and node not in self.slots:
+            for part in parts_of(node):
+                self.count(part)
 
     def emit(self, op: str, operand: int = 0, taken: int = 0) -> None:
         self.code.append((op, operand))
@@ -95,6 +111,18 @@ class _Writer:
         self.deepest = max(self.deepest, self.height)
 
     def write(self, node: Any) -> None:
+        register = self.registers.get(node)
+        if register is not None:
+            self.emit("kept", register)
+        elif node in self.slots:
+            self.emit("load", self.slots[node])
+        else:
+            self.compute(node)
+            if node.depth and self.uses.get(node, 0) > 1:
+                self.registers[node] = len(self.registers)
+                self.emit("keep", self.registers[node], taken=1)
+
+    def compute(self, node: Any) -> None:
         special = _WRITE.get(node.op)
         if special is not None:
             special(self, node)
@@ -146,7 +174,6 @@ class _Writer:
 
 _WRITE: Final[dict[str, Callable[[_Writer, Any], None]]] = {
     "int": lambda writer, node: writer.number(node.const),
-    "symbol": lambda writer, node: writer.emit("load", writer.slots[node]),
     "true": lambda writer, node: writer.number(1),
     "false": lambda writer, node: writer.number(0),
     "add": _Writer.sum,
@@ -158,7 +185,14 @@ _WRITE: Final[dict[str, Callable[[_Writer, Any], None]]] = {
 def run(program: Program, values: Sequence[int], largest: int = LARGEST) -> int | None:
     """The value, or None where there is none."""
     stack: list[int | None] = []
+    kept: dict[int, int | None] = {}
     for op, operand in program.code:
+        if op == "keep":
+            kept[operand] = stack[-1]
+            continue
+        if op == "kept":
+            stack.append(kept[operand])
+            continue
         try:
             result = _step(op, operand, stack, values)
         except (ZeroDivisionError, OverflowError):

@@ -344,4 +344,9 @@ def float_range_of(e: Node, lookup: Lookup) -> FloatRange:
 
 def structural(e: Node) -> Any:
     """The range that follows from the structure alone: `s0 % 4` is in [0, 3]."""
-    return range_of(e, structural) if isinstance(e, Expr) else float_range_of(e, structural)
+    try:
+        return e.span
+    except AttributeError:  # not asked before
+        pass
+    e.span = range_of(e, structural) if isinstance(e, Expr) else float_range_of(e, structural)
+    return e.span

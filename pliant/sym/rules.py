@@ -39,6 +39,7 @@ from pliant.sym.expr import (
     sum_of,
 )
 from pliant.sym.floats import FloatExpr
+from pliant.sym.pieces import as_line
 from pliant.sym.ranges import EXACT, Range
 
 
@@ -326,7 +327,9 @@ def _extreme(op: str, other: str, sign: int) -> Apply:
                 kept = rest
         if len(kept) == 1:
             return kept[0]
-        return atom(op, *sorted(kept, key=lambda x: x.order))
+        whole = atom(op, *sorted(kept, key=lambda x: x.order))
+        line = None if known is NOTHING else as_line(whole, known.range)
+        return whole if line is None else line
 
     return apply
 

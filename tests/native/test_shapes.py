@@ -34,6 +34,17 @@ def larger(parts):
 PROGRAMS = st.recursive(LEAVES, larger, max_leaves=8)
 
 
+def kept_and_used(parts):
+    """Each part is kept in a register as well, and added to the last."""
+    code = [*parts[0], ("keep", 0)]
+    for number, part in enumerate(parts[1:], 1):
+        code += [*part, ("keep", number), ("mul", 0), ("kept", number - 1), ("add", 0)]
+    return code
+
+
+WITH_REGISTERS = st.lists(PROGRAMS, min_size=1, max_size=4).map(kept_and_used)
+
+
 def tree_of(code, loads, nlocals, depth=40):
     tree = GuardTree(nlocals)
     reads = [(tree.local(i), what, dim) for i, what, dim in loads]
@@ -50,7 +61,7 @@ def holds(code, *values):
     return result is None
 
 
-@given(PROGRAMS, st.tuples(*[NUMBERS] * INPUTS))
+@given(st.one_of(PROGRAMS, WITH_REGISTERS), st.tuples(*[NUMBERS] * INPUTS))
 @settings(max_examples=1500, deadline=None)
 def test_the_machine_agrees_with_its_definition(code, values):
     value = run(Program(tuple(code), (), 0), values)
@@ -89,6 +100,10 @@ def test_the_edges_of_every_operation(op):
         ([1, 1], 3),  # a symbol that is not loaded
         ([1, -1], 3),
         ([0, 1, 0, 1, OPERATIONS.index("add"), 0], 1),
+        ([OPERATIONS.index("keep"), 0], 3),  # nothing to keep
+        ([0, 1, OPERATIONS.index("keep"), 1], 3),  # registers are counted from 0
+        ([0, 1, OPERATIONS.index("keep"), -1], 3),
+        ([OPERATIONS.index("kept"), 0], 3),  # nothing was kept
     ],
 )
 def test_a_program_that_cannot_run_is_refused(code, depth):

@@ -140,11 +140,11 @@ def compute(
         result = build(operation, *numbers)
         for part in result if isinstance(result, tuple) else (result,):
             operation.finish(part)
+        return from_expression(trace, result)
     except DataDependentError as error:
         raise Break("data-dependent-number", error.what, error=error) from error
     except NeedsConstants:
         return None
-    return from_expression(trace, result)
 
 
 def expression(trace: Trace, value: Value) -> Any:
@@ -159,6 +159,7 @@ def from_expression(trace: Trace, result: Any) -> Value:
     if isinstance(result, tuple):
         return Sequence(tuple, [from_expression(trace, item) for item in result])
     env = trace.sizes.env
+    result = env.bounded(result, trace.asker())
     known = env.known(result) if isinstance(result, Cond) else env.simplify(result).value
     return Number(trace.sizes, result) if known is None else Const(known)
 
