@@ -76,6 +76,8 @@ LAYOUTS: dict[str, Layout] = {
     "aten.rad2deg.default": _like_first,
     "aten.deg2rad.default": _like_first,
     "aten.hardtanh.default": _like_first,
+    "aten.nan_to_num.default": _like_first,
+    "aten._prelu_kernel.default": _like_first,
     "aten.huber_loss.default": _like_first,
     "aten.binary_cross_entropy.default": _like_first,
     "aten.binary_cross_entropy_with_logits.default": lambda ts, sizes: pointwise_strides(

@@ -58,6 +58,8 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "matmul": lambda x, y: x @ y.transpose(1, 2),
     "rsub": lambda x, y: torch.rsub(x, y),
     "rsub broadcast": lambda x, y: torch.rsub(x[:, :1], y),
+    "nan_to_num": lambda x, y: x.nan_to_num(0.0),
+    "prelu": lambda x, y: F.prelu(x, torch.ones(1)),
     "rad2deg": lambda x, y: x.rad2deg(),
     "angle": lambda x, y: x.angle(),
     "angle of complex numbers": lambda x, y: torch.complex(x, x).angle(),
