@@ -80,6 +80,21 @@ def views_of_memory(n):
 
 
 @program
+def items_of_nested_tuples(n):
+    def f(x):
+        nested = (1, 2)
+        for i in range(n):
+            nested = (nested, i)
+        total = 0
+        for _ in range(n):
+            total += nested[1]
+            nested = nested[0]
+        return x + total
+
+    return f, (torch.randn(4),)
+
+
+@program
 def views_of_values(n):
     def f(x):
         x = x + 1
@@ -426,3 +441,11 @@ def test_a_rolling_buffer_has_one_size(seen):
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x, 30), rolling_buffer(x, 30))
     assert len(seen(events.CodeGenerated)) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["views_of_memory", "items_of_nested_tuples"])
+def test_twenty_thousand(name):
+    f, args = PROGRAMS[name](20_000)
+    compiled = pliant.compile(f, backend="llvm", fullgraph=True)
+    torch.testing.assert_close(compiled(*args), args[0] + (f(args[0] * 0) if name[0] == "i" else 1))

@@ -24,6 +24,7 @@ from pliant.capture.value import (
     boolean,
     is_constant,
 )
+from pliant.capture.values.containers import Sequence
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
 from pliant.capture.values.known import known_object
 from pliant.capture.values.number import Number, has_number
@@ -607,7 +608,8 @@ def length(trace: Trace, value: Value) -> Value:
 def get_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> Value:
     """`obj[key]`."""
     obj, key = trace.read(obj), trace.read(key)
-    if type(key) not in OPERATE or type(obj) in OPERATE:  # a key does not take over
+    # A key does not take over. Sequences whose items are known are not made constants for one item.
+    if not isinstance(obj, Sequence) and (type(key) not in OPERATE or type(obj) in OPERATE):
         taken = _taken_over(trace, operator.getitem, obj, key)
         if taken is not None:
             return taken

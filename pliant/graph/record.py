@@ -469,7 +469,8 @@ class _Run:
             self.env[node] = self._input(index, memory)
         self.recorder.from_inputs = frozenset(self.recorder.known)
         above = torch._C._dispatch_tls_local_exclude_set()
-        with torch._C._AutoDispatchBelowAutograd(), self.recorder:
+        # Below the bookkeeping of views, too: it copies the chain of views for each view of a view.
+        with torch._C._AutoDispatchBelowADInplaceOrView(), self.recorder:
             self.recorder.above = (torch._C._dispatch_tls_local_include_set(), above)
             for node in nodes:
                 if node.op in _STEPS:
