@@ -416,6 +416,7 @@ void Run::step(const CallPython& step) {
     args[i] = object(step.args[i]);
     if (args[i] == nullptr) throw python_error();
   }
+  wrote_ |= step.writes;
   size_t nargs = step.args.size() | PY_VECTORCALL_ARGUMENTS_OFFSET;
   Ref result = Ref::owned(PyObject_Vectorcall(step.function, args.data(), nargs, nullptr));
   if (!result) throw python_error();

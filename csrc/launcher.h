@@ -86,6 +86,7 @@ struct CallOperator {
 struct CallPython {
   PyObject* function;
   std::vector<Item> args, results;
+  bool writes;  // to what was read of an input
 };
 
 struct ReadNumber { int32_t value; Number number; };

@@ -274,7 +274,9 @@ Step call(Reader& reader, const py::sequence& items) {
 
 Step python(Reader& reader, const py::sequence& items) {
   std::vector<Item> args = reader.python_items(at(items, 2));
-  return CallPython{reader.callable(at(items, 1)), std::move(args), reader.results(at(items, 3))};
+  bool writes = items.size() > 4 && at(items, 4).cast<bool>();
+  return CallPython{reader.callable(at(items, 1)), std::move(args), reader.results(at(items, 3)),
+                    writes};
 }
 
 Step read(Reader& reader, const py::sequence& items) {

@@ -213,7 +213,7 @@ class Launcher:
                          extent -1: no grid; `cost`: nanoseconds per iteration; `writes`: what it
                          overwrites of an input was read before
         ("call", name, overload, arguments, results)   an operator, below autograd
-        ("python", function, arguments, results)
+        ("python", function, arguments, results[, writes])
         ("read", value, slot, "size" | "stride" | "offset", dimension)
         ("apart", sizes, strides, offset[, sizes, strides, offset, elementwise])   fall back if the
                          two tensors in one memory have an element in common (`elementwise`: other

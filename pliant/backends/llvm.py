@@ -38,7 +38,7 @@ from pliant.loop.memory import Lifetimes
 from pliant.ops.lowering import NotLowered
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
-from pliant.sym.floats import FloatExpr
+from pliant.sym.floats import FloatExpr, float_bits
 from pliant.sym.frozen import FrozenEnv, shapes_of
 
 MOST_REFUSED: Final = 50
@@ -146,13 +146,15 @@ def _without_kernel(
 
 def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: FrozenEnv) -> Program:
     """Kernels and the sequence that launches them."""
-    plan = schedule(lowered.steps)
-    once = written_after_reading(plan)
+    numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
+    plan = schedule(lowered.steps, numbers)
+    once = written_after_reading(plan, set(filter(None, lowered.inputs)))
     early = {at for at, given in enumerate(lowered.inputs) if given in once.too_early}
     if early:
         raise WrittenTooEarly(early)
     symbols, places = symbols_of(function.inputs)
     made = Sequencer(hint=env.expect)
+    made.numbers = numbers
     for symbol, place in places.items():
         made.bind(symbol, place)
     for _ in function.inputs:
@@ -181,7 +183,7 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
             dtypes = [tensor.dtype for tensor in node.results]
             if node is first_draw:  # if something fails, random numbers are drawn once more
                 made.steps.append(("random",))
-            made.call(_operator(item), item.makes, dtypes, node.defines)
+            made.call(_operator(item), item.makes, dtypes, node.defines, at in once.final)
             if node.view:  # one memory under two names
                 made.fresh.difference_update(map(owner, item.reads))
     for index, times in function.times.items():
@@ -263,7 +265,7 @@ def _operator(call: Call) -> Operator:
     extern: Extern = call.what
     if not isinstance(extern.node.func, torch._ops.OpOverload):
         given = tuple(map(_argument, (*extern.args, *extern.kwargs.values())))
-        return Operator(extern.node.name, "", given, extern.node.func)
+        return Operator(extern.node.name, "", given, extern.func or extern.node.func)
     schema = extern.node.func._schema
     args: list[Any] = []
     python = None  # only Python's way of calling makes tensors of numbers
@@ -292,7 +294,8 @@ def _without_grad(func: Any, schema: Any, *args: Any) -> Any:
 def _argument(value: Any) -> Any:
     if isinstance(value, Place):
         memory = value.memory
-        return View(memory.of, value.sizes, memory.strides, memory.offset, value.dtype)
+        layout = (value.sizes, memory.strides, memory.offset)
+        return View(memory.of, *layout, value.dtype, value.written)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_argument, value))
     return value

@@ -42,6 +42,7 @@ class View:
     strides: tuple[Expr, ...]
     offset: Expr
     dtype: torch.dtype
+    written: bool = False  # by an operator: a tensor whose version nobody else counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,7 @@ class Sequencer:
     computes: list[tuple[Any, ...]] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     returned: dict[int, object] = field(default_factory=dict)  # by slot
+    numbers: dict[Any, Any] = field(default_factory=dict)  # by symbols that stand for them
     late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
     fresh: set[Definition] = field(default_factory=set)  # memory that nobody else has
     foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
@@ -84,6 +86,8 @@ class Sequencer:
         """The place of a number (of the bits of a float); it is computed first if it is new."""
         key = held_as(expr)
         found = self.values.get(key)
+        if found is None and key in self.numbers:
+            found = self.values[key] = self.value(self.numbers[key])
         if found is None:
             read = {held_as(s): s for s in expr.symbols}
             found = len(self.values)
@@ -112,6 +116,7 @@ class Sequencer:
         base, first = self.slots[view.of], self.first.get(view.of, view.of)
         whole = (view.sizes, view.strides) == (first.sizes, first.strides)
         whole = whole and view.offset.value == 0 and view.dtype is first.type.dtype
+        whole = whole and not view.written
         if first is not view.of and first in self.foreign:  # strides of its own where n is 1
             whole = whole and returned is None
         if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
@@ -215,25 +220,33 @@ class Sequencer:
         makes: Sequence[Definition],
         dtypes: Sequence[torch.dtype],
         finds: Sequence[Any] = (),
+        once: bool = False,
     ) -> None:
-        """`finds`: the numbers that come out, as `graph.ir.Found`."""
+        """`finds`: the numbers that come out, as `graph.ir.Found`. `once`: it overwrites what was
+        read of an input."""
         if operator.overload == "out":
             self._call_into(operator, makes)
             return
         args = [self._argument(arg) for arg in operator.args]
         for made in makes:
-            self.slots[made] = self.new_slot()
+            if made.into is not None:
+                self.slots[made] = self.slots[made.into]
+                self.first[made] = self.first.get(made.into, made.into)
+            else:
+                self.slots[made] = self.new_slot()
+        new = [made for made in makes if made.into is None]
         self.foreign.update(makes)
         if operator.name.removeprefix("aten::") in FRESH:
             self.fresh.update(makes)
-        results = [("slot", self.slots[made]) for made in makes]
+        results: list[tuple[Any, ...]] = [("slot", self.slots[made]) for made in new]
         sizes = [found for found in finds if found.what in ("size", "stride")]
         for found in finds:
             place = self.find(found.symbol)
             if found not in sizes:
                 results.append(("value" if found.what == "int" else found.what, place))
         if operator.python is not None:
-            self.steps.append(("python", operator.python, args, results or [("drop",)]))
+            results = results or ([("drop",)] if not makes else [])
+            self.steps.append(("python", operator.python, args, results, once))
         else:
             self.steps.append(("call", operator.name, operator.overload, args, results))
         for found in sizes:
@@ -241,6 +254,8 @@ class Sequencer:
             read = ("read", self.values[found.symbol], slot, found.what, found.dim)
             self.steps.append(read)
         for made, dtype in zip(makes, dtypes, strict=True):
+            if made.into is not None:
+                continue
             layout = (self.all_values(made.sizes), self.all_values(made.strides))
             self.steps.append(("laid_out", self.slots[made], dtype, *layout))
 
@@ -259,7 +274,7 @@ class Sequencer:
 
     def _argument(self, value: Any) -> tuple[Any, ...]:
         if isinstance(value, View):
-            return ("slot", self.slot(value))
+            return ("slot", self.slot(value, inner=value.written))
         if isinstance(value, Expr):
             return ("value", self.value(value))
         if isinstance(value, Cond):

@@ -19,6 +19,7 @@ class Place:
     memory: Memory
     sizes: tuple[Expr, ...]
     dtype: torch.dtype
+    written: bool = False  # by the operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,3 +30,4 @@ class Extern:
     node: Node
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    func: Any = None  # instead of the node's

@@ -17,14 +17,16 @@ import torch
 from pliant.base.values import dataclass
 from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Put, Tensor, is_uninitialised, tensors_in
-from pliant.graph.memories import Memories, is_view_of, writes_where_it_reads, written
+from pliant.graph.memories import Memories, is_overwritten, is_view_of, written
+from pliant.graph.whole import OnlyNew, item_at
 from pliant.loop.define import Definition
 from pliant.loop.fuse import Call, Step, owner
 from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.lazy import Lazy, Memory, in_memory
 from pliant.ops.lowering import Lowering
 from pliant.ops.scattering import IN_PLACE
-from pliant.sym.expr import ZERO
+from pliant.sym.expr import ZERO, Expr
+from pliant.sym.floats import FloatExpr
 
 FEW: Final = 2
 """So many writes to parts of a tensor that isn't in memory are part of how it is computed."""
@@ -43,6 +45,7 @@ class Lowered:
     called: Counter[str] = field(default_factory=Counter)  # with why
     made_for: dict[Definition, Node | None] = field(default_factory=dict)
     lazies: dict[Tensor, Lazy] = field(default_factory=dict)
+    numbers: dict[FloatExpr, FloatExpr] = field(default_factory=dict)  # with their symbols
 
     def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
         """The operators that became these definitions."""
@@ -171,7 +174,7 @@ class InPlace:
             return None
         write = self.nodes[after]
         ours = write.put is not None and write.args[-1] is node.results[0]
-        if not ours or write.put is None or not writes_where_it_reads(node, write.put):
+        if not ours or write.put is None or not is_overwritten(node.args[0], write.put):
             return None
         memory = self._home(write.put)
         if memory is None:
@@ -183,6 +186,47 @@ class InPlace:
         self._store_lookers(memory, 2)  # what only the write itself needs is no longer there
         window = write.put.window
         return Memory(memory, window.strides, window.offset)
+
+    def _called_in_place(self, node: Node) -> dict[int, Definition]:
+        """Of the tensors that a call writes to, by number, those that it may write where they are,
+        as what they are afterwards."""
+        func: OnlyNew = node.func
+        args = (*node.args, *node.kwargs.values())
+        copies = node.results[len(node.results) - len(func.places) :]
+        found: dict[int, Definition] = {}
+        targets: dict[Definition, Tensor] = {}
+        for number, (copy, places) in enumerate(zip(copies, func.places, strict=True)):
+            target = item_at(args, places[0])
+            memory = self._written_by_call(target, copy)
+            if memory is not None:
+                layout = (target.sizes, target.strides, memory.type, None, memory)
+                offset = self._offset_of(target)
+                found[number] = Definition(f"w{len(self.steps)}_{number}", *layout, offset)
+                targets[memory] = target
+        for memory, target in targets.items():
+            for tensor in tensors_in(args):
+                if tensor is not target and self.memories.looks_at(tensor, memory):
+                    self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+                    self._take(tensor.node)
+            self._store_lookers(memory, len(copies) + 1)
+        return found
+
+    def _written_by_call(self, target: Tensor, copy: Tensor) -> Definition | None:
+        write = self.memories.stores.get(copy)
+        if write is None or write.put is None or self.uses[copy] != 1:
+            return None
+        ours = write.put.input is None or self._input(write.put) is not None
+        if not ours or target.dtype not in BY_DTYPE or not is_overwritten(target, write.put):
+            return None
+        memory, held = self._home(write.put), self.lazies[target].memory
+        if memory is None or held is None or owner(held.of) is not memory:
+            return None
+        return memory if held.strides == target.strides else None
+
+    def _offset_of(self, tensor: Tensor) -> Expr:
+        memory = self.lazies[tensor].memory
+        assert memory is not None
+        return memory.offset
 
     def _blank(self, tensor: Tensor) -> Place:
         """Memory laid out like the tensor, whatever is in it."""

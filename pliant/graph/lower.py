@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -27,6 +28,7 @@ from pliant.graph.ir import (
 from pliant.graph.memories import write_last
 from pliant.graph.products import Products
 from pliant.graph.raising import alive, may_raise, read_whole
+from pliant.graph.whole import WRITES_IN_PLACE, OnlyNew, item_at, with_item
 from pliant.loop.define import Body, Computed, Definition, Index, contiguous
 from pliant.loop.fuse import Call, owner, probe, sized, variables
 from pliant.loop.ir import Value
@@ -36,6 +38,7 @@ from pliant.ops.lazy import Lazy, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
+from pliant.sym.floats import FloatExpr, float_symbol
 from pliant.sym.frozen import FrozenEnv
 
 DEAR: Final = 3
@@ -220,7 +223,7 @@ class _Lowerer(InPlace):
         foreign = next((t.dtype for t in tensors if t.dtype not in BY_DTYPE), None)
         if foreign is not None:
             raise NotLowered(str(foreign))
-        if not all(map(computable, (*node.args, *node.kwargs.values()))):
+        if not all(map(_can_be_given, (*node.args, *node.kwargs.values()))):
             raise NotLowered("a number that kernels don't compute")
         low = self.low
         low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
@@ -242,9 +245,17 @@ class _Lowerer(InPlace):
             return self.lazies[value]
         if isinstance(value, Scalar):
             return value.number
+        if isinstance(value, FloatExpr) and not computable(value):
+            return self._number(value)
         if isinstance(value, (list, tuple)):
             return type(value)(map(self._lazy, value))
         return value
+
+    def _number(self, value: FloatExpr) -> FloatExpr:
+        """The symbol of a number that kernels are given, because they don't compute it."""
+        if value not in self.done.numbers:
+            self.done.numbers[value] = float_symbol(f"pliant_{len(self.done.numbers)}")
+        return self.done.numbers[value]
 
     def _settled(self, tensor: Tensor, lazy: Lazy) -> Lazy:
         """In memory if it has to be, or if that is better."""
@@ -332,19 +343,31 @@ class _Lowerer(InPlace):
 
     def _call(self, node: Node, why: str) -> None:
         """PyTorch runs it."""
+        in_place = self._called_in_place(node) if node.name in WRITES_IN_PLACE else {}
         args = tuple(map(self._place, node.args[1:] if node.name in _DRAWS else node.args))
         if node.name in _DRAWS:
             args = (self._blank(node.args[0]), *args)
         kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
-        prefix = f"r{len(self.steps)}"
-        makes = tuple([self._given(t, f"{prefix}_{i}") for i, t in enumerate(node.results)])
+        func = None
+        if in_place:
+            args, kwargs = _marked(node.func, in_place, (*args, *kwargs.values())), {}
+            func = replace(node.func, in_place=frozenset(in_place))
+        prefix, copies = f"r{len(self.steps)}", len(node.results) - len(getattr(func, "places", ()))
+        makes = tuple(
+            in_place.get(i - copies) or self._given(t, f"{prefix}_{i}")
+            for i, t in enumerate(node.results)
+        )
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
         # A check of a number settles it too: nobody uses it before, as a place in memory maybe.
         settled = [s for value in node.args if isinstance(value, Cond) for s in value.symbols]
         finds = (*[found.symbol for found in node.defines], *settled)
         # Behind what may raise, inputs are left as they were until it has run.
-        raises = node.effect or may_raise(node)
-        self.steps.append(Call(reads, makes, Extern(node, args, kwargs), finds, raises))
+        raises = node.effect or (may_raise(node) and node.name not in WRITES_IN_PLACE)
+        self.steps.append(Call(reads, makes, Extern(node, args, kwargs, func), finds, raises))
+        for number, made in in_place.items():
+            copy = node.results[copies + number]
+            self._set(copy, in_memory(made, made.sizes, made.strides, made.offset))
+            self.scattered[copy] = made
         if node.view:  # one memory under two names
             self.fresh.difference_update(map(owner, reads))
             self.shared.update(map(owner, (*reads, *makes)))
@@ -423,6 +446,20 @@ _DRAWS: Final = frozenset(
     [f"aten.{name}.default" for name in ("rand_like", "randn_like", "randint_like", "uniform")]
     + ["aten.bernoulli.p", "aten.exponential.default", "aten.normal_functional.default"]
 )
+
+
+def _can_be_given(x: Any) -> bool:
+    """Whether kernels can compute this argument or be given it, if it is a number."""
+    if isinstance(x, (list, tuple)):
+        return all(map(_can_be_given, x))
+    return isinstance(x, FloatExpr) or computable(x)
+
+
+def _marked(func: OnlyNew, written: Iterable[int], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments, with those marked that are written to."""
+    for path in [path for number in written for path in func.places[number]]:
+        args = with_item(args, path, replace(item_at(args, path), written=True))
+    return args
 
 
 def _is(given: Any) -> bool:

@@ -27,12 +27,15 @@ class Memories:
 
     def __init__(self, function: Function, nodes: Sequence[Node]) -> None:
         self.position = 0
+        self.stores: dict[Tensor, Node] = {}  # what is written, and by whom
         self._last: dict[Tensor, float] = {}
         for at, node in enumerate(nodes):
             self._last.update(dict.fromkeys(tensors_in((node.args, node.kwargs)), at))
+            if node.put is not None:
+                self.stores[node.args[-1]] = node
         kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of is not None]
         self._last.update(dict.fromkeys([*kept, *function.writes.values()], math.inf))
-        self._followed = any(node.put is not None for node in nodes)
+        self._followed = bool(self.stores)
         self._looks_at: dict[Tensor, frozenset[Definition]] = {}
         self._lookers: dict[Definition, dict[Tensor, None]] = {}
 
@@ -141,9 +144,9 @@ def is_view_of(tensor: Tensor, base: Tensor) -> bool:
     return tensor is base
 
 
-def writes_where_it_reads(node: Node, put: Put) -> bool:
-    """Whether the first argument of the operator is what its result overwrites."""
-    x, old = node.args[0], put.old
+def is_overwritten(x: Tensor, put: Put) -> bool:
+    """Whether a write is to the place of this tensor."""
+    old = put.old
     layout = (x.sizes, x.strides, x.offset - old.offset)
     window = (put.window.sizes, put.window.strides, put.window.offset)
     return layout == window and x.dtype is old.dtype and is_view_of(x, old)

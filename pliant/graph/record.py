@@ -29,6 +29,7 @@ from pliant.fake.op import Kind, Op, describe
 from pliant.fake.rules import MASKS
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
+from pliant.graph.foreach import of_each
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Found, Function, Node, Put, Tensor, Window
 from pliant.graph.overlap import keep_apart, keep_injective
@@ -84,6 +85,11 @@ class Recorder(Values):
         op = describe(func)
         if func.namespace != "aten" and autocast.enabled():
             raise NotRecorded(f"{op.name} under autocast")
+        if op.name.startswith("aten._foreach_"):
+            with torch._C._AutoDispatchBelowAutograd(), self:
+                result = of_each(op, args, kwargs)
+            if result is not NotImplemented:
+                return result
         return _RECORD[op.kind](self, op, args, kwargs)
 
     def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ something that has no functional form, the function is called as it is and looks
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -136,6 +136,12 @@ def _can_be_copied(written: list[Fake], given: list[Fake]) -> bool:
 
 Path = tuple[int, ...]
 
+WRITES_IN_PLACE: Final = frozenset(
+    f"python._fused_{name}_" for name in ("adam", "adamw", "sgd", "adagrad")
+)
+"""Calls that write to large tensors and refuse nothing but sizes and dtypes, which were seen when
+they were recorded. Others write to copies: when they fail, inputs have to be as they were."""
+
 
 def _places_of(wanted: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:
     """Where a tensor is among (nested) arguments."""
@@ -154,31 +160,34 @@ class OnlyNew:
 
     function: Whole
     places: tuple[tuple[Path, ...], ...]
+    in_place: frozenset[int] = frozenset()  # which of them are written where they are
 
     def __call__(self, *args: Any) -> Any:
         copies: list[torch.Tensor] = []
-        for places in self.places:
-            t = _at(args, places[0])
+        for number, places in enumerate(self.places):
+            if number in self.in_place:
+                continue
+            t = item_at(args, places[0])
             copy = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
             copies.append(copy.copy_(t))
             for place in places:
-                args = _replaced(args, place, copy)
+                args = with_item(args, place, copy)
         tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
         given = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
         return (*[t for t in tensors if t.untyped_storage()._cdata not in given], *copies)
 
 
-def _at(value: Any, path: Path) -> Any:
+def item_at(value: Any, path: Path) -> Any:
     for index in path:
         value = value[index]
     return value
 
 
-def _replaced(value: Any, path: Path, instead: Any) -> Any:
+def with_item(value: Any, path: Path, instead: Any) -> Any:
     if not path:
         return instead
     items = list(value)
-    items[path[0]] = _replaced(items[path[0]], path[1:], instead)
+    items[path[0]] = with_item(items[path[0]], path[1:], instead)
     return type(value)(items)
 
 

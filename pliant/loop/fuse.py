@@ -18,8 +18,9 @@ What is scattered has its own kernel: no element belongs to the iteration that m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any, Final
 
 from pliant.base.values import dataclass
@@ -28,6 +29,7 @@ from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Sc
 from pliant.loop.ir import WEIGHT, Op, Value
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, symbol
+from pliant.sym.floats import held_as
 
 MOST_BUFFERS: Final = 24
 MOST_OPERATIONS: Final = 1024
@@ -149,13 +151,16 @@ def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
     return placed(of.sizes, vars)
 
 
-def schedule(steps: Sequence[Step]) -> list[Group | Call]:
-    """Groups and calls in an order in which they can run."""
-    return _Scheduler().run(steps)
+def schedule(
+    steps: Sequence[Step], numbers: Mapping[Any, Any] = MappingProxyType({})
+) -> list[Group | Call]:
+    """Groups and calls in an order in which they can run. `numbers`: what symbols stand for."""
+    return _Scheduler(numbers).run(steps)
 
 
 class _Scheduler:
-    def __init__(self) -> None:
+    def __init__(self, numbers: Mapping[Any, Any]) -> None:
+        self.numbers = numbers
         self.plan: list[Group | Call] = []
         self.made_at: dict[Definition, int] = {}
         self.read_at: dict[Definition, int] = {}  # the last to read its memory
@@ -176,6 +181,13 @@ class _Scheduler:
                 self._place(step)
         return self.plan
 
+    def _found(self, symbol: Any) -> int:
+        """Behind what the value of a symbol is known."""
+        if symbol not in self.numbers:
+            return self.found_at.get(symbol, -1)
+        parts = self.numbers[symbol].symbols
+        return max([self.found_at.get(held_as(part), -1) for part in parts], default=-1)
+
     def _note(self, at: int, makes: Sequence[Definition], reads: set[Definition]) -> None:
         for definition in makes:
             self.made_at[definition] = at
@@ -189,7 +201,7 @@ class _Scheduler:
         reads = alone.reads[new]
         needed = [self.made_at.get(d, -1) for d in {of for of, _ in reads.places}]
         needed += [self.written_at.get(d, -1) for d in reads.definitions]
-        needed += [self.found_at[s] for s in reads.symbols if s in self.found_at]
+        needed += [self._found(s) for s in reads.symbols]
         if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
             needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
             needed += [self.made_at.get(new.into, -1), self.written_at.get(new.into, -1)]
@@ -445,35 +457,37 @@ class Once:
     too_early: set[Definition] = field(default_factory=set)
 
 
-def written_after_reading(plan: Sequence[Group | Call]) -> Once:
-    last_fault = max([at for at, item in enumerate(plan) if _may_fault(item)], default=-1)
-    raising = [at for at, item in enumerate(plan) if isinstance(item, Call) and item.raises]
-    last = max([last_fault, *raising])
+def written_after_reading(plan: Sequence[Group | Call], inputs: Set[Definition]) -> Once:
+    last = max([at for at, item in enumerate(plan) if _may_fail(item)], default=-1)
     read: set[Definition] = set()
     once = Once()
     for at, item in enumerate(plan):
         if isinstance(item, Call):
             read |= {owner(of) for of in item.reads}
+            written = {owner(made) for made in item.makes} & inputs
+            once.too_early.update(written if last > at else ())
+            once.final.update({at} if written else ())
             continue
         for reads in item.reads.values():
             read |= reads.definitions
         for member in item.members:
             into = member.into
-            if into is None or into.body is not None or into not in read:
+            if into is None or into not in inputs or into not in read:
                 continue
             part = isinstance(member.body, Computed) and member.sizes != into.sizes
-            scattered = isinstance(member.body, Scattered)
             if part and last >= at:
                 once.saved.setdefault(at, []).append(member)
-            elif last_fault >= at or (last >= at and not scattered):
+            elif last >= at:
                 once.too_early.add(into)
             else:
                 once.final.add(at)
     return once
 
 
-def _may_fault(item: Group | Call) -> bool:
-    return isinstance(item, Group) and any(reads.faults for reads in item.reads.values())
+def _may_fail(item: Group | Call) -> bool:
+    if isinstance(item, Call):
+        return item.raises
+    return any(reads.faults for reads in item.reads.values())
 
 
 def users(plan: Sequence[Group | Call]) -> dict[Definition, set[int]]:

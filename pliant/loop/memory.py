@@ -30,7 +30,8 @@ class Lifetimes:
         self._readers = users(plan)
         members = [m for item in plan if isinstance(item, Group) for m in item.members]
         # What is written to several times is not followed.
-        self._overwritten = {member.into for member in members}
+        made = [made for item in plan if isinstance(item, Call) for made in item.makes]
+        self._overwritten = {member.into for member in (*members, *made)}
         lasting = self._overwritten | set(kept)
         self._ending: dict[int, set[Definition]] = {}
         for definition, readers in self._readers.items():

@@ -1,9 +1,12 @@
 """Steps of PyTorch's optimizers, compiled: parameters and state are updated where they are."""
 
+import sys
+
 import pytest
 import torch
 
 import pliant
+from pliant._native import Launcher
 from pliant.base import events
 
 OPTIMIZERS = {
@@ -97,3 +100,57 @@ def test_what_the_program_handles_is_put_back():
     compiled = pliant.compile(step)
     compiled(torch.eye(2))
     assert torch.equal(compiled(-torch.eye(2)), other.param_groups[0]["params"][0])
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """The steps of the launchers that are made."""
+    found = []
+
+    def launcher(*args):
+        found.extend(args[2])
+        return Launcher(*args)
+
+    monkeypatch.setattr("pliant.backends.llvm.Launcher", launcher)
+    return found
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_no_memory_of_the_size_of_a_parameter_is_allocated(name, kind, steps):
+    made = optimizer(name, **KINDS[kind])
+    made.step()
+    steps.clear()
+    pliant.compile(made.step)()
+    assert any(step[0] in ("kernel", "python") for step in steps)
+    allocated = [step for step in steps if step[0] == "empty" and len(step[3]) > 0]
+    returned = [step for step in steps if step[0] == "laid_out" and len(step[3]) > 0]
+    assert not allocated and not returned
+
+
+def test_the_time_to_compile_is_proportional_to_the_number_of_parameters():
+    def calls(count):
+        """Of Python functions."""
+        parameters = [torch.nn.Parameter(torch.randn(3)) for _ in range(count)]
+        for parameter in parameters:
+            parameter.grad = torch.ones(3)
+        made = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, foreach=False)
+        made.step()
+        total = 0
+
+        def count_it(frame, event, arg):
+            nonlocal total
+            total += event == "call"
+
+        step = pliant.compile(made.step)
+        sys.setprofile(count_it)
+        try:
+            step()
+        finally:
+            sys.setprofile(None)
+        return total
+
+    calls(2)
+    few, many = calls(30), calls(120)
+    assert few < many < 5 * few

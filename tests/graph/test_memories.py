@@ -237,6 +237,13 @@ def later_error_of_all(x, i, rows):
     return y, torch.linalg.cholesky(-torch.eye(2) + rows[:, :2] * 0), x @ x.t()
 
 
+def later_error_after_both(x, i, rows):
+    rows.mul_(0.5)
+    x.index_add_(0, i, rows)
+    x[3:5].mul_(2)
+    return torch.linalg.cholesky(-torch.eye(2) + rows[:, :2] * 0)
+
+
 def an_index_out_of_range(x, i, rows):
     x[1:3].mul_(2)
     x.index_add_(0, i + ROWS, rows)
@@ -245,7 +252,7 @@ def an_index_out_of_range(x, i, rows):
 @pytest.mark.parametrize(
     "function",
     [later_fault, later_fault_of_a_counter, later_fault_of_all, later_error, later_error_of_all]
-    + [an_index_out_of_range],
+    + [later_error_after_both, an_index_out_of_range],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("dynamic", [False, True])
