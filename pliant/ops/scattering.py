@@ -43,7 +43,7 @@ from pliant.ops.places import (
     surely_spread,
     usual,
 )
-from pliant.sym.cond import ge
+from pliant.sym.cond import eq, ge
 from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
 Combine = Callable[[Body, Value, Value], Value]
@@ -364,6 +364,8 @@ def _slices(
         return Update(() if flat else found, element, inside)
 
     sizes = [chosen.sizes[0] if d == dim else size for d, size in enumerate(target.sizes)]
+    if new is not None and not all(low.known(eq(n, m)) for n, m in zip(sizes, new.sizes)):
+        raise NotLowered("slices of other sizes, which may be an error")
     rows = [d for d in range(len(sizes)) if d != dim]
     return scattered(low, x, sizes, rows, at, combine, type)
 
