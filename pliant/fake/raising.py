@@ -1,17 +1,22 @@
 """Which operators may raise because of the numbers in a tensor.
 
 The one idea: an operator may, unless it is known not to. What may raise is run even if nobody needs
-its result, and before inputs are overwritten; sizes and dtypes don't count, because what they make
-an operator refuse was refused when the program was captured. Pointwise operators don't raise,
-except where a number has no result (a division of integers) or is out of range. Views never do.
+its result, and before inputs are overwritten; sizes don't count, because what they make an operator
+refuse was refused when the program was captured. Dtypes do: fakes take some that the kernel does
+not. Pointwise operators don't raise, except where a number has no result (a division of integers)
+or is out of range. Views never do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
+
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+from pliant.sym.node import SYMBOLIC
 
 MayRaise = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
@@ -90,6 +95,80 @@ def _takes_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return in_tensors or not any(isinstance(value, int | float) for value in given)
 
 
+class _RefusesDtypes:
+    """Whether the kernel refuses these dtypes: tried once for each combination, on small tensors
+    (not of one element: PyTorch warns about some of those) and with small numbers, which may be
+    sizes. If it refuses float32 as well, that is because of the sizes."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        self.known: dict[Any, bool] = {}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        values = [*_flat(args), *_flat(kwargs.values())]
+        tensors = [v for v in values if _is_tensor(v)]
+        types = [v.dtype if _is_tensor(v) else type(v) for v in values]
+        if not tensors:
+            return False
+        if bool not in types and _USUAL.issuperset(v.dtype for v in tensors):
+            return False
+        if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in tensors):
+            return False
+        key = (*types, *map(_rank, tensors), *kwargs)
+        if key not in self.known:
+            self.known[key] = not self._takes(args, kwargs) and (
+                self._takes(args, kwargs, torch.float32)
+                or self._takes(args, kwargs, torch.float32, numbers=True)  # instead of bools
+            )
+        return self.known[key]
+
+    def _takes(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        dtype: torch.dtype | None = None,
+        numbers: bool = False,
+    ) -> bool:
+        def small(value: Any) -> Any:
+            if _is_tensor(value):
+                return torch.ones((2,) * _rank(value), dtype=dtype or value.dtype)
+            if isinstance(value, list | tuple):
+                return type(value)(map(small, value))
+            if type(value) is bool and numbers:
+                return int(value)
+            if type(value) is int:
+                return min(value, 2)
+            if isinstance(value, SYMBOLIC):
+                return value.node.pytype(1)
+            return 1 if isinstance(value, Expr | FloatExpr) else value  # of the functional graph
+
+        try:
+            self.func(*map(small, args), **{name: small(value) for name, value in kwargs.items()})
+        except (RuntimeError, TypeError, IndexError, ValueError):
+            return False
+        return True
+
+
+_USUAL: Final = frozenset((torch.float32, torch.float64))
+
+
+def _is_tensor(value: Any) -> bool:
+    """A fake, or a tensor of the functional graph."""
+    return hasattr(value, "dtype")
+
+
+def _rank(tensor: Any) -> int:
+    return tensor.dim() if isinstance(tensor, torch.Tensor) else len(tensor.sizes)
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
 def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return True
 
@@ -133,4 +212,6 @@ def may_raise(func: Any, is_view: bool) -> MayRaise | None:
     if special is not None:
         return special
     safe = torch.Tag.pointwise in func.tags or name in SAFE or name == "masked_fill"
-    return None if safe else _always
+    if not safe:
+        return _always
+    return None if torch.Tag.nondeterministic_seeded in func.tags else _RefusesDtypes(func)

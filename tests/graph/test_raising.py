@@ -177,3 +177,66 @@ def test_only_the_check_is_left_of_what_nobody_needs(seen: Callable[[type], list
     (kernel,) = generated.kernels()
     stores = [line for line in kernel.splitlines() if "store" in line.lower()]
     assert len(stores) == 2, kernel  # of the sum and of the flag
+
+
+REFUSED = {
+    "a mask subtracted": (lambda x, mask: x - mask, torch.float32),
+    "a bool subtracted": (lambda x, mask: x - True, torch.int64),
+    "False subtracted": (lambda x, mask: x - False, torch.float32),
+    "from a mask": (lambda x, mask: mask - 1, torch.float32),
+    "rsub": (lambda x, mask: torch.rsub(x, mask), torch.float32),
+    "softmax": (lambda x, mask: x.softmax(0), torch.int64),
+    "log_softmax": (lambda x, mask: x.log_softmax(-1), torch.bool),
+    "var": (lambda x, mask: x.var(), torch.int64),
+    "median": (lambda x, mask: x.median(), torch.bool),
+    "isin": (lambda x, mask: torch.isin(x, mask), torch.int64),
+    "trace": (lambda x, mask: x.trace(), torch.bool),
+    "gelu": (lambda x, mask: torch.nn.functional.gelu(x), torch.int64),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_dtype_is_refused_though_nobody_needs_the_result(name, backend, dynamic) -> None:
+    operation, dtype = REFUSED[name]
+
+    def function(x, mask):
+        operation(x, mask)
+        return mask
+
+    args = (torch.ones(2, 3).to(dtype), torch.ones(2, 3).bool())
+    compiled = pliant.compile(function, backend=backend, dynamic=dynamic)
+    for f in (function, compiled, compiled):
+        try:
+            f(*args)
+        except RuntimeError as error:  # NotImplementedError is one
+            told = type(error), str(error)
+        else:
+            told = None
+        if f is function:
+            expected = told
+        assert told == expected and told is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16])
+def test_what_a_dtype_allows_is_still_dropped(dtype) -> None:
+    seen = []
+    backend = lambda gm, inputs: (seen.append(gm), gm.forward)[1]
+
+    def function(x):
+        x * x, x == 1, x.sum(0), torch.cat([x, x]), x.sort(), x.any()
+        return x & 1 if x.dtype is torch.int64 else x + 1
+
+    pliant.compile(function, backend=backend)(torch.ones(2, 3).to(dtype))
+    assert sum(node.op.startswith("call") for node in seen[0].graph.nodes) == 1
+
+
+def test_trying_a_dtype_takes_no_memory() -> None:
+    def function(x):
+        x.repeat(1 << 20, 1 << 20)  # nobody needs it
+        torch.full((1 << 40,), True)
+        return x + 1
+
+    x = torch.ones(2, 3, dtype=torch.int64)
+    assert pliant.compile(function)(x).equal(x + 1)
