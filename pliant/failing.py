@@ -19,7 +19,7 @@ from pliant.base.checks import AssumptionFailed
 from pliant.base.errors import PliantError
 from pliant.base.isolation import FATAL
 from pliant.capture.capture import NotCaptured
-from pliant.runtime import recovery
+from pliant.runtime import graphs, recovery
 from pliant.stages import Captured
 
 STOP = (PliantError, *FATAL)
@@ -43,7 +43,10 @@ def handle(
         failed = _wrong_answer(captured, error)
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)
-        if captured.rerunnable and _may_run_again(error) and not _has_observers():
+        unchanged = captured.rerunnable or (
+            captured.only_writes and graphs.wrote_nothing(graph, error)
+        )
+        if unchanged and _may_run_again(error) and not _has_observers():
             try:  # the program may handle it, and nothing has been changed yet
                 return recovery.call(dispatcher.fn, values)
             except BaseException as again:

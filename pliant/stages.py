@@ -77,6 +77,7 @@ class Captured:
     assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
     predictions: tuple[tuple[str, bool], ...] = ()  # branches on data: whether predicted
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
+    only_writes: bool = True  # so it is if no node has written to memory from outside
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from pliant.base.values import dataclass
+from pliant.base.writes import PARTLY, WHOLLY, WRITES
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod
@@ -54,6 +55,11 @@ class Lasting:
         return not self.memory.isdisjoint(self.outside)
 
     @property
+    def only_writes(self) -> bool:
+        """Whether nothing lasts but what the nodes that are marked as writing write."""
+        return not self.random and not self.other
+
+    @property
     def undoable(self) -> bool:
         """Whether the residual code is to undo it: where the program may handle a failure, and
         where that is cheap, so that the error and the effects before it are those of Python."""
@@ -65,8 +71,11 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     """Note what the operation of `node` leaves behind, and keep it where its failure matters."""
     lasting = trace.lasting
     if result.mutated or result.random:
-        lasting.memory |= {fake.untyped_storage()._cdata for fake in result.mutated}
+        written = {fake.untyped_storage()._cdata for fake in result.mutated}
+        lasting.memory |= written
         lasting.random |= result.random
+        if not written.isdisjoint(lasting.outside):
+            node.meta[WRITES] = PARTLY if result.raises or len(written) > 1 else WHOLLY
     elif effect and node.target not in WRITERS:
         lasting.other = True
     if result.raises:

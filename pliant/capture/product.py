@@ -258,6 +258,7 @@ class Product:
             assumptions=trace.sizes.assumptions(),
             predictions=tuple((trace.lasting.predicted or {}).items()),
             rerunnable=trace.lasting.undoable or not trace.lasting,
+            only_writes=trace.lasting.only_writes,
         )
 
     def _graph_call(self, graph_name: str) -> list[str]:

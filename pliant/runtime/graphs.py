@@ -11,6 +11,7 @@ from torch import fx
 
 from pliant.base import tracebacks
 from pliant.base.position import Position
+from pliant.base.writes import PARTLY, WRITES
 
 
 def register(graph: fx.GraphModule) -> None:
@@ -30,12 +31,26 @@ def register(graph: fx.GraphModule) -> None:
 
 def ran_before(graph: fx.GraphModule, error: BaseException) -> list[fx.Node]:
     """The nodes that ran before `error` came out of the code of `graph`; none if it did not."""
+    return list(graph.graph.nodes)[: _failed_at(graph, error) or 0]
+
+
+def wrote_nothing(graph: fx.GraphModule, error: BaseException) -> bool:
+    """Whether `error` came out of the code of `graph` before memory from outside was written."""
+    at = _failed_at(graph, error)
+    if at is None:
+        return False
+    nodes = list(graph.graph.nodes)
+    return nodes[at].meta.get(WRITES) != PARTLY and not any(WRITES in n.meta for n in nodes[:at])
+
+
+def _failed_at(graph: fx.GraphModule, error: BaseException) -> int | None:
+    """The number of the node that failed; None if that was not in the code of `graph`."""
     code, entry = _code_of(graph), error.__traceback__
     while entry is not None:
         if code is not None and entry.tb_frame.f_code is code:
-            return list(graph.graph.nodes)[: _nodes_by_line(graph)(entry.tb_lineno) or 0]
+            return _nodes_by_line(graph)(entry.tb_lineno)
         entry = entry.tb_next
-    return []
+    return None
 
 
 def _code_of(graph: fx.GraphModule) -> Any:

@@ -220,3 +220,63 @@ def test_random_numbers_are_drawn_once_and_effects_stay_if_the_graph_fails(
         same_outcome(actual, expected)
         assert ours == told
         assert torch.equal(after, state)
+
+
+def refused(x: Tensor, index: Tensor) -> None:
+    LOG.append("before")
+    x.expand(3, 3).add_(1)
+    LOG.append("behind")
+
+
+def refused_out(x: Tensor, index: Tensor) -> None:
+    LOG.append("before")
+    torch.div(x.expand(3, 3), 2, out=x.expand(3, 3))
+
+
+def refused_overlap(x: Tensor, index: Tensor) -> None:
+    LOG.append("before")
+    x[1:] = x[:-1]
+
+
+def fails_before_writing(x: Tensor, index: Tensor) -> None:
+    LOG.append("before")
+    torch.take(x, index)
+    x.add_(1)
+    LOG.append("behind")
+
+
+def fails_after_writing(x: Tensor, index: Tensor) -> None:
+    x.add_(1)
+    torch.take(x, index)
+
+
+def fails_while_adding(x: Tensor, index: Tensor) -> None:
+    x.index_put_((index,), torch.ones(()), accumulate=True)
+
+
+def fails_at_the_second(x: Tensor, index: Tensor) -> None:
+    torch._foreach_add_([x, index.expand(3, 1)], 1)
+
+
+LOG: list[str] = []
+BEFORE_WRITES = [refused, refused_out, refused_overlap, fails_before_writing]
+BEHIND_WRITES = [fails_after_writing, fails_while_adding, fails_at_the_second]
+
+
+@BACKENDS
+@pytest.mark.parametrize("function", BEFORE_WRITES + BEHIND_WRITES)
+def test_a_graph_that_has_not_written_yet_is_run_again(
+    function: Callable[..., Any], backend: str
+) -> None:
+    compiled = pliant.compile(function, backend=backend)
+    for index in (0, 9, 1, 9):
+        outcomes = []
+        for f in (function, compiled):
+            LOG.clear()
+            x = torch.arange(3.0)
+            outcome = run(f, (x, torch.tensor([0, index])))
+            outcomes.append((outcome, [x.tolist()], list(LOG)))
+        (expected, theirs, told), (actual, ours, log) = outcomes
+        same_outcome(actual, expected)
+        assert ours == theirs  # written once, whatever was written
+        assert log == told

@@ -1,0 +1,9 @@
+"""What nodes of a captured graph say of the memory they write to."""
+
+from typing import Final
+
+WRITES: Final = "writes"
+"""Under this key a node has how it writes to memory from outside: after all that may refuse it, or
+element by element until one does."""
+WHOLLY: Final = "wholly"
+PARTLY: Final = "partly"
