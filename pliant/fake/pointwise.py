@@ -19,8 +19,10 @@ from pliant.fake.layout import (
     is_plain,
     like_strides,
     pointwise_strides,
+    promoted,
 )
 from pliant.fake.op import Op, tried_on
+from pliant.fake.promotion import as_computed
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
@@ -69,6 +71,11 @@ def _angle(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return pointwise_strides(tensors, sizes)
 
 
+def _isinf(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of integers it is a tensor of zeros."""
+    return (pointwise_strides if tensors[0].is_floating_point() else _like_first)(tensors, sizes)
+
+
 # Operators that PyTorch writes with others, which then lay the result out.
 LAYOUTS: dict[str, Layout] = {
     "aten.angle.default": _angle,
@@ -78,6 +85,7 @@ LAYOUTS: dict[str, Layout] = {
     "aten.hardtanh.default": _like_first,
     "aten.nan_to_num.default": _like_first,
     "aten._prelu_kernel.default": _like_first,
+    "aten.isinf.default": _isinf,
     "aten.huber_loss.default": _like_first,
     "aten.binary_cross_entropy.default": _like_first,
     "aten.binary_cross_entropy_with_logits.default": lambda ts, sizes: pointwise_strides(
@@ -120,7 +128,7 @@ def recipe(
     told = _try(op, args, kwargs, tried_on(op, device))
     if op.written:
         return _written(op, args[0], sizes)
-    strides = _strides(op, args, kwargs, tensors, sizes)
+    strides = _strides(op, args, kwargs, _as_computed(op, args, tensors, told), sizes)
     if strides is None:
         return None
     if isinstance(told, torch.Tensor):
@@ -130,6 +138,19 @@ def recipe(
 
 
 _NUMBERS = (int, float, complex, *SYMBOLIC)
+
+
+def _as_computed(op: Op, args: tuple[Any, ...], tensors: list[Fake], result: Any) -> list[Any]:
+    """The operands in the dtype of the result; those that are compared in their common one."""
+    if not isinstance(result, torch.Tensor) or op.name.startswith("aten.where."):
+        return tensors
+    dtype = result.dtype
+    if any(t.is_complex() for t in tensors):  # whose parts are numbers
+        return tensors
+    if dtype is torch.bool:
+        given = [v.node.pytype(1) if isinstance(v, SYMBOLIC) else v for v in args]
+        dtype = promoted(tensors, [v for v in given if isinstance(v, _NUMBERS)])
+    return as_computed(tensors, dtype)
 
 
 def _strides(
@@ -155,7 +176,10 @@ def _takes_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """
     key = (op.name, *(type(v) is Fake for v in args), *kwargs)
     if key not in _aside:
-        _aside[key] = _shows_numbers_aside(op, args, kwargs)
+        shown = _shows_numbers_aside(op, args, kwargs)
+        if shown is None:  # nothing, which numbers or dtypes are the cause of
+            return False
+        _aside[key] = shown
     return _aside[key]
 
 
@@ -163,7 +187,7 @@ _aside: dict[Any, bool] = {}
 _TELLING = ((2, 1, 4), (4, 1, 1))
 
 
-def _shows_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _shows_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
     if op.draws is not None or op.written:
         return False
 
@@ -175,9 +199,11 @@ def _shows_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     try:
         named = {name: telling(value) for name, value in kwargs.items()}
         told = op.func(*map(telling, args), **named)
-    except (RuntimeError, TypeError, IndexError):  # arguments that have to be of other shapes
+    except (RuntimeError, TypeError, IndexError):  # other shapes or dtypes are needed
+        return None
+    if not isinstance(told, torch.Tensor):
         return False
-    return isinstance(told, torch.Tensor) and told.stride() == (4, 4, 1)
+    return told.stride() == (4, 4, 1) if told.shape == _TELLING[0] else None
 
 
 def _try(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:

@@ -32,6 +32,7 @@ from pliant.fake.layout import (
 )
 from pliant.fake.op import META, Op
 from pliant.fake.order import is_contiguous, need, sure
+from pliant.fake.promotion import as_computed
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.rule import Args, Kwargs, Rule, dense, is_empty, new
 from pliant.fake.tensor import Fake
@@ -96,9 +97,11 @@ def _pointwise(count: int, result_dtype: TypeRule, numbers_aside: bool = False) 
             return None
         tensors, numbers = found
         sizes = broadcast([t.size() for t in tensors])
-        dtype = result_dtype(promoted(tensors, numbers))
+        common = promoted(tensors, numbers)
+        dtype = result_dtype(common)
         if sizes is None or dtype is None:
             return None
+        tensors = as_computed(tensors, common if dtype is torch.bool else dtype)
         # A number is a 0-dim operand: with one, the operands are not all of one shape.
         mixed = bool(numbers) and not numbers_aside
         return new(sizes, _strides(tensors, mixed, sizes), dtype, device)
@@ -151,8 +154,9 @@ def _where(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     sizes = broadcast([t.size() for t in tensors])
     if sizes is None:
         return None
-    strides = _strides(tensors, bool(numbers), sizes)
-    return new(sizes, strides, promoted(*choices), device)
+    dtype = promoted(*choices)
+    strides = _strides([args[0], *as_computed(choices[0], dtype)], bool(numbers), sizes)
+    return new(sizes, strides, dtype, device)
 
 
 def _filled(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -603,6 +607,22 @@ def _eye(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | N
     return _factory(op, ((args * 2)[:2],), kwargs, device)
 
 
+def _diag_embed(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t: Fake = args[0]
+    offset, dim1, dim2 = args[1:] + (0, -2, -1)[len(args) - 1 :]
+    rank = t.dim() + 1
+    if kwargs or not t.dim() or any(not -rank <= d < rank for d in (dim1, dim2)):
+        return None
+    places = sorted((dim1 % rank, dim2 % rank))
+    if places[0] == places[1]:
+        return None
+    sizes = list(t.size())
+    side = sizes.pop() + abs(offset)
+    for place in places:
+        sizes.insert(place, side)
+    return dense(tuple(sizes), t.dtype, device)
+
+
 def _arange(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), args)
     if any(type(v) is not int for v in (start, end, step)) or step == 0 or (end - start) * step < 0:
@@ -671,6 +691,7 @@ def _fill_with_others() -> None:
     _add(_nll_loss, "nll_loss_forward", "nll_loss2d_forward")
     _add(_stack, "stack")
     _add(_roll, "roll")
+    _add(_diag_embed, "diag_embed")
     _add(_glu, "glu")
     _add(_gather, "gather")
     _add(_scatter, "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two")
