@@ -16,6 +16,7 @@ import torch
 from pliant.loop.define import Body, Index
 from pliant.loop.ir import Op, Value
 from pliant.loop.types import FLOAT, Type
+from pliant.ops.elementwise import like
 from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import (
     Combine,
@@ -144,14 +145,15 @@ def _statistics(
 def _scaled(
     low: Lowering, x: Lazy, center: Lazy, inverse: Lazy, weight: Lazy | None, bias: Lazy | None
 ) -> Lazy:
-    """(x - center) * inverse * weight + bias; all broadcast with x and are computed in its type."""
+    """(x - center) * inverse * weight + bias; all broadcast with x and are computed in its type.
+    Without a bias 0 is added, as eager does: the result is never -0.0."""
     parts = [low.cast(part, x.type) for part in (weight, bias) if part is not None]
 
     def combine(b: Body, v: Value, m: Value, i: Value, *more: Value) -> Value:
         normal = b(Op.MUL, b(Op.SUB, v, m), i)
         if weight is None:
             return b(Op.ADD, normal, *more) if more else normal
-        return b(Op.FMA, normal, *more) if len(more) == 2 else b(Op.MUL, normal, *more)
+        return b(Op.FMA, normal, more[0], more[1] if len(more) == 2 else like(b, 0, normal))
 
     return _finished(low, combine, x, center, inverse, *parts)
 

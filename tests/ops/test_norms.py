@@ -4,7 +4,9 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+import pliant
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import run_op
 from tests.ops.test_reductions import dims, inputs, made, same
@@ -138,3 +140,15 @@ def test_layer_norm_is_as_accurate_as_eager(shift):
     )
     for right, e, o in zip(exact, eager, ours):
         assert (o - right).abs().max() <= 2 * (e - right).abs().max() + 1e-7
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_zero_without_bias_has_the_sign_of_eager(dtype: torch.dtype) -> None:
+    def normed(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return F.layer_norm(x, (3,), weight), F.layer_norm(x, (3,), weight, weight * 0)
+
+    x = torch.tensor([[-1, 0, 1], [1, 1, 1]], dtype=dtype)
+    weight = torch.tensor([-2, -1, -3], dtype=dtype)
+    compiled = pliant.compile(normed, backend="llvm")
+    for actual, expected in zip(compiled(x, weight), normed(x, weight), strict=True):
+        assert actual.signbit().tolist() == expected.signbit().tolist()
