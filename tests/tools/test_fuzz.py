@@ -138,6 +138,41 @@ def test_rounding_is_no_finding_but_more_is() -> None:
     assert finding is not None and finding.kind == "values"
 
 
+def test_a_unit_in_the_last_place_of_a_tiny_number_is_no_finding() -> None:
+    tiny = program("return torch.exp(a * 0 - 103)", calls=[[tensor()]])
+    assert check(tiny, broken(lambda result, args: result + 1e-45)) is None
+    finding = check(tiny, broken(lambda result, args: result + 1e-42))
+    assert finding is not None and finding.kind == "values"
+
+
+def test_rounding_that_cancels_is_no_finding() -> None:
+    body = "return torch.logaddexp2(a * 0 - 1, a * 0 - 1)"
+    many = program(body, calls=[[tensor(shape=[2000], dtype="float64")]])
+    assert check(many, broken(lambda result, args: torch.zeros_like(result))) is None
+
+
+def test_what_eager_cannot_tell_of_a_view_is_not_compared() -> None:
+    body = ["v = a[:2]", "v.view(2)[0:].fill_(0)", "return v"]
+    views = program(*body, calls=[[tensor(requires_grad=True)]])
+    assert check(views, broken(lambda result, args: result)) is None
+
+
+def test_effects_lost_before_an_error_are_told_from_others() -> None:
+    body = ["SEEN.append(1)", "a.add_(1)", "raise ValueError"]
+
+    def compile(function, **options):
+        def run(a):
+            a.add_(1)
+            raise ValueError
+
+        return run
+
+    finding = check(program(*body), compile)
+    assert finding is not None and finding.kind == "structure after an error"
+    assert reason(program(*body), vars(finding)) is not None
+    assert reason(program("SEEN.append(1)", "raise ValueError"), vars(finding)) is None
+
+
 def test_memory_that_nobody_wrote_is_no_finding() -> None:
     odd = program("return torch.empty(1000)")
     assert check(odd, broken(lambda result, args: result + 1)) is None

@@ -40,12 +40,32 @@ def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
     return finding["kind"] == "values" and special and bool(BY_PLACE.search(program.source()))
 
 
+WRITES = re.compile(r"\w_\(|out=|\] = |\w [-+*/%]+= ")
+AS_INTEGERS = re.compile(r"view\(torch\.u?int")
+SCATTERED = re.compile(r"(select|slice|diagonal)_scatter")
+
+
+def _effects_before_error(program: Program, finding: dict[str, Any]) -> bool:
+    return finding["kind"] == "structure after an error" and bool(WRITES.search(program.source()))
+
+
+def _bits_of_nan(program: Program, finding: dict[str, Any]) -> bool:
+    integers = re.search(r"\(torch\.u?int", finding["text"])
+    viewed = AS_INTEGERS.search(program.source())
+    return finding["kind"] == "values" and bool(integers and viewed)
+
+
 RULES: dict[str, Rule] = {
     "eager's result depends on the place of the element": _odd_by_place,
     "0.0 or -0.0, by the place of the element or from a norm": lambda program, finding: (
         finding["kind"] == "sign of zero" and bool(EITHER_ZERO.search(program.source()))
     ),
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
+    "effects before an error in a graph that has written to inputs": _effects_before_error,
+    "the sign of nan, seen through integers": _bits_of_nan,
+    "an offset in memory of its own": lambda program, finding: (
+        finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
+    ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
     ),

@@ -54,7 +54,7 @@ def compare(ours: Outcome, eager: Outcome, rerun: Rerun) -> Difference | None:
     try:
         _compare_errors(ours.error, eager.error)
         mine, theirs = (list(leaves(_all(o), "")) for o in (ours, eager))
-        _compare_structure(mine, theirs)
+        _compare_structure(mine, theirs, " after an error" if eager.error else "")
         _compare_values(mine, theirs, rerun)
         _compare_sharing(mine, theirs)
         _compare_layouts(mine, theirs)
@@ -104,18 +104,31 @@ def _shown(error: Exception | None) -> str:
     return "no error" if error is None else f"{type(error).__name__}: {message(error)[:600]}"
 
 
-def _compare_structure(mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> None:
+def _compare_structure(
+    mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], when: str
+) -> None:
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         paths = [[path for path, _ in side] for side in (theirs, mine)]
-        raise Different("structure", f"eager: {paths[0]}\npliant: {paths[1]}")
+        raise Different("structure" + when, f"eager: {paths[0]}\npliant: {paths[1]}")
     for (path, a), (_, b) in zip(mine, theirs):
         if type(a) is not type(b) and type(a).__qualname__ != type(b).__qualname__:
             raise Different("type", f"{path}: eager {type(b)}, pliant {type(a)}")
         if isinstance(a, torch.Tensor):
             for name in ("dtype", "shape", "requires_grad", "is_leaf"):
-                if getattr(a, name) != getattr(b, name):
-                    text = f"{path}: eager {getattr(b, name)}, pliant {getattr(a, name)}"
-                    raise Different(name, text)
+                ours, eager = _attribute(a, name), _attribute(b, name)
+                if eager is not UNREADABLE and ours != eager:
+                    raise Different(name, f"{path}: eager {eager}, pliant {ours}")
+
+
+def _attribute(tensor: torch.Tensor, name: str) -> Any:
+    """Reading it raises if autograd can't follow what was written to a view of a leaf."""
+    try:
+        return getattr(tensor, name)
+    except RuntimeError:
+        return UNREADABLE
+
+
+UNREADABLE = object()
 
 
 def _compare_values(
