@@ -25,6 +25,13 @@ class Converted:
 
     sizes: tuple[Any, ...]
     strides: tuple[Any, ...]
+    dtype: torch.dtype
+
+    def is_complex(self) -> bool:
+        return self.dtype.is_complex
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
 
     def size(self, dim: int | None = None) -> Any:
         return self.sizes if dim is None else self.sizes[dim]
@@ -49,12 +56,12 @@ class Converted:
 
 def as_computed(tensors: Sequence[Fake], dtype: torch.dtype) -> list[Any]:
     """The operands as the loop reads them, in this dtype."""
-    return [t if t.dtype is dtype else _converted(t) for t in tensors]
+    return [t if t.dtype is dtype else _converted(t, dtype) for t in tensors]
 
 
-def _converted(t: Fake) -> Any:
+def _converted(t: Fake, dtype: torch.dtype) -> Any:
     if not t.dim() or t.device.type != "cpu" or is_contiguous(t):
         return t
     sizes = tuple(t.size())
     strides = like_strides(t) or pointwise_strides([t], sizes, uniform=False)
-    return Converted(sizes, tuple(strides))
+    return Converted(sizes, tuple(strides), dtype)

@@ -30,7 +30,14 @@ def results(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         *(torch.atan2(x, y), torch.where(x > y, x, y), torch.where(x > 0, y, x), x // y, x % y),
         *(x.clamp(y), torch.logical_and(x, y), torch.rsub(x, y), torch.copysign(x, y)),
         *(x.sqrt(), x.exp(), x * 1.5, 2 / x, x > 0.5, x.clamp(0.5), torch.lgamma(x), x.isinf()),
-        *(x.isnan(), x.isfinite(), x.logical_not(), torch.diag_embed(x), torch.diag_embed(x, 1, 0)),
+        *(
+            x.isnan(),
+            x.angle(),
+            x.isfinite(),
+            x.logical_not(),
+            torch.diag_embed(x),
+            torch.diag_embed(x, 1, 0),
+        ),
     )
 
 
