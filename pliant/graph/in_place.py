@@ -133,9 +133,12 @@ class InPlace:
         if own and memory not in self.shared:
             return memory
         self.written_lazily[put.memory] += 1
-        if put.otherwise is not None and self.written_lazily[put.memory] <= FEW:
+        blank = is_uninitialised(old.node) and lazy.memory is None
+        few = self.written_lazily[put.memory] <= FEW
+        # With symbolic sizes each element asks where it is; blank memory costs nothing to have.
+        if put.otherwise is not None and few and not (blank and put.window.symbols):
             return None
-        if is_uninitialised(old.node) and lazy.memory is None:
+        if blank:
             place = self._blank(old)
             made = in_memory(place.memory.of)
             self.fresh.add(place.memory.of)
