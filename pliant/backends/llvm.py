@@ -24,6 +24,7 @@ from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import config
 from pliant.base.values import dataclass
 from pliant.emit.host import Operator, Sequencer, View, as_seen, symbols_of
+from pliant.fake.trial import REFUSED
 from pliant.graph.extern import Extern, Place
 from pliant.graph.ir import Function, Node, Window
 from pliant.graph.lower import Lowered, lower
@@ -92,6 +93,8 @@ def build(
     shapes = shapes_of(gm.meta)
     if shapes is None:
         raise NotRecorded("a graph that pliant did not capture")
+    if any(REFUSED in node.meta for node in gm.graph.nodes):
+        raise NotRecorded("PyTorch refuses one of its operations")
     env = FrozenEnv(shapes, ones)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         function = record(gm, shapes, example_inputs, ones)

@@ -22,6 +22,7 @@ from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.tensors import TensorValue
+from pliant.fake.trial import specialise_empty
 
 if TYPE_CHECKING:
     from pliant.bytecode.decode import ExceptionEntry
@@ -81,6 +82,7 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     if result.raises:
         lasting.raises |= _raises_at_once(result.value)
         trace.graph.keep(node)
+        specialise_empty((result.value, result.mutated))  # loops over nothing would check nothing
     if is_guarded(trace.frames):
         lasting.guarded = True
         trace.graph.keep(node)

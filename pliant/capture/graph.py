@@ -4,14 +4,14 @@ Nodes call the very functions and methods that the user called. Placeholders are
 their tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and,
 for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result has
 numbers in it that are in the data has their symbols (`meta["symbols"]`), in the order in which they
-came.
+came. A node that PyTorch refuses for sizes or dtypes is marked (`meta["refused"]`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import fx
 
 from pliant.base.position import Position
 from pliant.base.values import dataclass
+from pliant.fake.trial import REFUSED, Call, Trials
 from pliant.guards.source import Source
 from pliant.sym.frozen import SYMBOLS
 
@@ -43,6 +44,7 @@ class GraphBuilder:
         self.outputs: dict[fx.Node, int] = {}  # with their positions among the results
         self._effectful: set[fx.Node] = set()
         self._kept: set[fx.Node] = set()
+        self._calls: dict[fx.Node, Call] = {}  # to be tried before they are dropped
         self._after_inputs: fx.Node | None = None
         self._names: set[str] = set()  # of placeholders
         self._numbered: Counter[str] = Counter()  # names that were wished for again
@@ -136,6 +138,11 @@ class GraphBuilder:
         """Keep `node` even if nothing needs its result."""
         self._kept.add(node)
 
+    def try_call(self, node: fx.Node, call: Call) -> None:
+        """Before `node` is dropped, or its write is replaced by other operations, find out whether
+        PyTorch refuses it: `call` is what was called on fakes."""
+        self._calls[node] = call
+
     def output(self, node: fx.Node) -> int:
         """Return `node` from the graph too; its position among the results."""
         return self.outputs.setdefault(node, len(self.outputs))
@@ -143,13 +150,28 @@ class GraphBuilder:
     def has_effect(self) -> bool:
         return bool(self._effectful)
 
-    def finish(self, name: str, check: bool) -> fx.GraphModule | None:
-        """The finished graph without dead nodes and unused inputs; None if nothing is left."""
+    def _is_refused(self, node: fx.Node, trials: Trials, reshaped: Container[int]) -> bool:
+        call = self._calls.get(node)
+        if call is None or any(id(fake) in reshaped for fake in call.fakes()):
+            return False
+        return trials.refuses(call)
+
+    def finish(
+        self, name: str, check: bool, reshaped: Container[int] = ()
+    ) -> fx.GraphModule | None:
+        """The finished graph without dead nodes and unused inputs; None if nothing is left.
+        `reshaped`: the ids of fakes that no longer are what calls were made on."""
         self.graph.output(tuple(self.outputs))
+        trials, needed = Trials(), set[fx.Node]()
         for node in reversed(list(self.graph.nodes)):
-            keep = node.op == "output" or node in self._effectful or node in self._kept
-            if not keep and not node.users:
+            effect = node in self._effectful
+            if effect or node.op == "output" or not needed.isdisjoint(node.users):
+                needed.add(node)
+            if (effect or node not in needed) and self._is_refused(node, trials, reshaped):
+                node.meta[REFUSED] = True
+            elif not node.users and node not in needed and node not in self._kept:
                 self.graph.erase_node(node)
+        self._calls.clear()
         self.inputs = [known for known in self.inputs if not known.node._erased]
         if not any(node.op.startswith("call_") for node in self.graph.nodes):
             return None

@@ -220,7 +220,9 @@ class Product:
     def _finish(self) -> Captured:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
-        graph = trace.graph.finish(graph_name.removeprefix("graph_of_"), trace.options.check_ir)
+        graph = trace.graph.finish(
+            graph_name.removeprefix("graph_of_"), trace.options.check_ir, trace.world.reshaped
+        )
         head = [] if graph is None else self._graph_call(graph_name)
         drawing = 0
         if trace.draws:

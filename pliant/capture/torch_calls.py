@@ -48,6 +48,7 @@ from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
+from pliant.fake.trial import Call
 from pliant.guards.guard import Kind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
@@ -156,9 +157,10 @@ def record(
     pairs = [convert(trace, value, name) for value in kwargs.values()]
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
-    known, assumed = len(trace.sizes.env.symbols), len(trace.sizes.env.assumptions)
+    env = trace.sizes.env
+    known, assumed, asserted = map(len, (env.symbols, env.assumptions, env.runtime_asserts))
     result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
-    reads_data = len(trace.sizes.env.symbols) > known  # so that the result has new symbols
+    reads_data = len(env.symbols) > known  # so that the result has new symbols
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
@@ -176,7 +178,12 @@ def record(
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)
-    if len(trace.sizes.env.assumptions) > assumed and isinstance(result.value, Fake):
+    if len(env.runtime_asserts) > asserted or _takes_number(trace, name, args, result.value):
+        trace.graph.keep(node)  # so that it raises, rather than a test of ours
+    untried = result.random or result.raises or reads_data or writes_metadata(function)
+    if not untried and not torch._C._is_any_autocast_enabled():
+        trace.graph.try_call(node, Call(function, tuple(fake_args), fake_kwargs, result.value))
+    if len(env.assumptions) > assumed and isinstance(result.value, Fake):
         node = trace.sizes.as_assumed(node, result.value)
     value = from_result(trace, result.value, node, name)
     if writes:
@@ -185,6 +192,14 @@ def record(
         scalars.note(trace, function, args, kwargs, result.value)
     trace.sizes.tell()
     return value
+
+
+def _takes_number(trace: Trace, name: str, args: list[Value], result: Any) -> bool:
+    """Whether integers are computed with a number that may be another one each time: there may be
+    no result, as of a division by 0. The fakes were given what it is now."""
+    if not isinstance(result, Fake) or result.dtype not in INTEGERS or not takes_any_number(name):
+        return False
+    return any(isinstance(trace.read(arg), Number) for arg in args)
 
 
 def _nobody_is_asked(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
@@ -483,6 +498,7 @@ ITEM_METHODS: dict[str, Callable[..., Any]] = {
 }
 
 # Functions that count from the start of the memory, if they are given this argument.
+INTEGERS = frozenset((*indexing.INTEGERS, torch.uint8))
 OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_scatter": 4}
 
 # Methods whose answer does not follow from what every tensor from outside is guarded by.

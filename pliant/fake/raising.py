@@ -2,14 +2,15 @@
 
 The one idea: an operator may, unless it is known not to. What may raise is run even if nobody needs
 its result, and before inputs are overwritten; sizes don't count, because what they make an operator
-refuse was refused when the program was captured. Dtypes do: fakes take some that the kernel does
-not. Pointwise operators don't raise, except where a number has no result (a division of integers)
-or is out of range. Views never do.
+refuse was refused when the program was captured, or tried then (`trial.py`). Dtypes do: fakes take
+some that the kernel does not. Pointwise operators don't raise, except where a number has no result
+(a division of integers) or is out of range. Views don't either, except `as_strided`, which may need
+more memory than there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -169,6 +170,36 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
+def _raises_to_symbolic_power(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Integers have no negative powers. A constant exponent is refused when it is captured."""
+    base, exponent = (*args, None)[:2]
+    in_data = not hasattr(exponent, "dtype") and not isinstance(exponent, int | float | complex)
+    return in_data and not _is_float(base)
+
+
+def _reaches_beyond(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `as_strided` may need more memory than the tensor that it is called on shows. How
+    much there is, no guard tells."""
+    tensor, sizes, strides, offset = (*args, kwargs.get("storage_offset"))[:4]
+    if not hasattr(tensor, "untyped_storage") or tensor._has_symbolic_sizes_strides:
+        return True
+    numbers = (*sizes, *strides, 0 if offset is None else offset)
+    if any(type(number) is not int for number in numbers):
+        return True
+    if 0 in sizes:
+        return False
+    start = tensor.storage_offset()
+    first = start if offset is None else offset
+    return 0 in tensor.shape or not (
+        start <= first
+        and first + _reach(sizes, strides) <= start + _reach(tensor.shape, tensor.stride())
+    )
+
+
+def _reach(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    return sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+
+
 def _always(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return True
 
@@ -186,6 +217,7 @@ _BY_NAME: Final[dict[str, MayRaise]] = {
     "fmod": _divides_integers,
     "div": _divides_rounding,
     "divide": _divides_rounding,
+    "pow": _raises_to_symbolic_power,
     "binary_cross_entropy": _always,
     "bernoulli": _takes_tensors,
     "normal": _takes_tensors,
@@ -193,6 +225,7 @@ _BY_NAME: Final[dict[str, MayRaise]] = {
 _BY_OVERLOAD: Final[dict[str, MayRaise]] = {
     "aten.masked_fill.Tensor": _converts(2),
     "aten.fill.Tensor": _converts(1),
+    "aten.as_strided.default": _reaches_beyond,
 }
 
 
@@ -202,7 +235,7 @@ CHECK_BEFOREHAND: Final = frozenset({"one_hot"})
 
 def may_raise(func: Any, is_view: bool) -> MayRaise | None:
     """Whether a call of this operator may; None if none does."""
-    if is_view:
+    if is_view and str(func) not in _BY_OVERLOAD:
         return None
     namespace, _, name = func._schema.name.partition("::")
     name = name if name.startswith("__") else name.removesuffix("_")

@@ -591,12 +591,30 @@ def _copy_(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     return Same(op.written[0]) if is_plain(target) else None
 
 
+def _written_to_part(view: Callable[..., Any]) -> Rule:
+    """The part is given by a view; the meta kernels don't look whether the source fits."""
+
+    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        part = view(args[0], *args[2:], **kwargs)
+        if not same(part.size(), args[1].size()):
+            raise RuntimeError("expected src to have a size equal to the slice of self")
+        return None
+
+    return rule
+
+
+def _is_negative(size: Any) -> bool:
+    """A size that is read from data has to be 0 or more; another is asked about."""
+    known = type(size) is int or size.node.has_hint()
+    return known and bool(size < 0)
+
+
 def _factory(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     sizes = args[0]
     usual = {"dtype", "device", "pin_memory", "layout"}
     if kwargs.keys() - usual or kwargs.get("layout") not in (None, torch.strided):
         return None
-    if len(args) > 1 or any(s < 0 for s in sizes if type(s) is int):
+    if len(args) > 1 or any(map(_is_negative, sizes)):
         return None
     for size in sizes:
         must_be_size(size)
@@ -708,6 +726,9 @@ def _fill_with_others() -> None:
     _add(_like, "clone", "_to_copy", "empty_like", "zeros_like", "ones_like", "full_like")
     _add(_like, "rand_like", "randn_like", "normal_functional", "uniform", "exponential")
     _add(_copy_, "copy_")
+    _add(_written_to_part(torch.Tensor.select), "select_scatter")
+    _add(_written_to_part(torch.ops.aten.slice.Tensor), "slice_scatter")
+    _add(_written_to_part(torch.diagonal), "diagonal_scatter")
     _add(_factory, "zeros", "ones", "empty.memory_format", "rand", "randn")
     _add(_eye, "eye", "eye.m")
     _add(_group_norm_cpu, "native_group_norm")

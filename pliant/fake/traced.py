@@ -10,7 +10,7 @@ beforehand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -106,6 +106,8 @@ def _part(
 
 def _need_elements(name: str, args: Args, kwargs: dict[str, Any]) -> None:
     """Some reductions have no result over nothing; eager PyTorch refuses."""
+    if name in _NORMS:
+        _need_elements_of_norm(args, kwargs)
     if name not in WITHOUT_IDENTITY or not args[0].dim():
         return
     t, dim = args[0], args[1] if len(args) > 1 else kwargs.get("dim")
@@ -114,6 +116,19 @@ def _need_elements(name: str, args: Args, kwargs: dict[str, Any]) -> None:
     dims = range(t.dim()) if dim is None else [dim]
     for d in dims:
         need(t.size(d) != 0)
+
+
+def _need_elements_of_norm(args: Args, kwargs: dict[str, Any]) -> None:
+    """Norms that are the largest or the smallest element have no value over nothing."""
+    t, order, dim = (*args, None, None)[:3]
+    order = kwargs.get("ord", order)
+    if not isinstance(order, int | float) or not (order < 0 or order == inf):
+        return
+    dims = kwargs.get("dim", dim)
+    every = dims is None or dims == []
+    for d in range(t.dim()) if every else [dims] if isinstance(dims, int) else dims:
+        if t.dim():
+            need(t.size(d) != 0)
 
 
 def _dense(first: Fake, sizes: Sequence[Any]) -> tuple[Any, ...]:
@@ -131,6 +146,13 @@ WITHOUT_IDENTITY = frozenset(
         *("argmax.default", "argmin.default", "max.default", "min.default", "median.dim"),
         *("nanmedian.dim", "kthvalue.default", "mode.default", "aminmax.default"),
     )
+)
+
+
+_NORMS = frozenset(
+    f"aten.{name}"
+    for name in ("linalg_vector_norm.default", "norm.Scalar")
+    + ("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype")
 )
 
 

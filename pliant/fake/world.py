@@ -30,6 +30,7 @@ from pliant.fake.plain_checks import plain_checks
 from pliant.fake.raising import CHECK_BEFOREHAND
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, shorten
+from pliant.fake.trial import GOES_BACK
 from pliant.sym.env import ShapeEnv
 
 
@@ -72,6 +73,7 @@ class World(TorchDispatchMode):
         self._notes = Notes("")
         self.scalars: dict[int, Any] = {}  # what is known of the data: numbers, by fake
         self._numbers = data.Numbers()
+        self.reshaped: set[int] = set()  # fakes that were other ones before, by id
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -407,6 +409,7 @@ class World(TorchDispatchMode):
         else:
             as_plain(op.func, args, kwargs)
         self._notes.reshaped.append(args[0])
+        self.reshaped.add(id(args[0]))
         return args[0]
 
     def _composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -445,8 +448,6 @@ _ANSWERS: dict[Kind, Callable[[World, Op, tuple[Any, ...], dict[str, Any]], Any]
     Kind.DATA: World._data,
 }
 
-# Marks functions that follow the history of tensors, so that no others like them will do.
-GOES_BACK = "_pliant_goes_back"
 ZERO_TENSOR = "aten._efficientzerotensor.default"
 # A view of its argument although its schema does not say so.
 UNDECLARED_VIEW = "aten._unsafe_view.default"

@@ -20,6 +20,7 @@ from pliant.ops.places import (
     compared,
     divisor,
     index_tensor,
+    looks_at_each,
     normal_dim,
     picked,
     position,
@@ -100,6 +101,7 @@ def index_select(low: Lowering, x: Lazy, dim: int, index: Lazy) -> Lazy:
     index_tensor(index)
     if len(index.sizes) > 1 or (not x.sizes and any(size is not ONE for size in index.sizes)):
         raise NotLowered("other than a vector of indices, or one index")  # its kernel refuses
+    looks_at_each(low.result.sizes, index)
     rank, source, chosen = len(x.sizes), _with_dims(stored(low, x, 2)), _with_dims(index)
     dim = normal_dim(dim, rank)
 
@@ -121,6 +123,7 @@ def embedding(
     sparse: bool = False,
 ) -> Lazy:
     index_tensor(indices)
+    looks_at_each(low.result.sizes, indices)
     rank, source = len(indices.sizes), stored(low, weight, 2)
 
     def at(b: Body, place: Index) -> Value:
@@ -159,6 +162,7 @@ def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Lazy:
     found = picked(low, x, indices)
+    looks_at_each(low.result.sizes, *found.tensors.values())
     chosen, source = found.tensors, stored(low, x, 2)
 
     def at(b: Body, place: Index) -> Value:

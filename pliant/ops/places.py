@@ -134,6 +134,13 @@ def index_tensor(x: Lazy) -> Lazy:
     return x
 
 
+def looks_at_each(sizes: Sequence[Expr], *indices: Lazy) -> None:
+    """Where nothing is read or written, because of the size of some other dimension, PyTorch checks
+    the indices all the same."""
+    if any(size is ZERO for size in sizes) and not any(ZERO in index.sizes for index in indices):
+        raise NotLowered("indices of nothing")
+
+
 def same_rank(x: Lazy, index: Lazy) -> None:
     """Indices without elements may have any number of dimensions: PyTorch doesn't look at them."""
     if max(len(x.sizes), 1) != max(len(index.sizes), 1):

@@ -33,6 +33,7 @@ from pliant.ops.places import (
     compared,
     index_tensor,
     is_one,
+    looks_at_each,
     normal_dim,
     picked,
     position,
@@ -455,6 +456,7 @@ def index_put(
     first, last = chosen.first, chosen.last
     rest = [size for size, one in zip(x.sizes, chosen.indices, strict=True) if one is None]
     sizes = [*rest[:first], *chosen.common, *rest[first:]]
+    looks_at_each(sizes, *chosen.tensors.values())
     surely_spread(low, values.sizes, sizes)
     which = {d: places_in(low, one, x.sizes[d], True, True) for d, one in chosen.tensors.items()}
 

@@ -1,0 +1,265 @@
+"""Whether eager PyTorch refuses a call that the shape rules accepted.
+
+The one idea: shape rules and meta kernels don't know everything that a kernel refuses (softmax of
+integers, a product of two dtypes, a source that doesn't fit into its slice). Where the result is
+used, the kernel itself raises when the graph runs. A call whose result is unused would be dropped
+together with its error, so it is tried once, on real tensors with the same metadata. Those are
+small: a call on large ones is tried with each large size replaced by a small one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any, Final
+
+import torch
+
+from pliant.base.isolation import FATAL, without_warnings
+from pliant.base.values import dataclass
+from pliant.fake.op import CPU, META
+from pliant.fake.order import hint
+from pliant.fake.tensor import Fake
+from pliant.sym.node import SYMBOLIC
+
+MOST_BYTES: Final = 1 << 16
+"""Of the memory of all tensors of a call that is tried as it is."""
+MOST_ELEMENTS: Final = 1 << 16
+"""Of each tensor of a call that is tried with smaller sizes."""
+SMALL: Final = 8
+"""Sizes up to this one are never replaced."""
+
+REFUSED: Final = "refused"
+"""In the `meta` of a graph's node: eager PyTorch refuses it, whatever is in the tensors."""
+
+GOES_BACK: Final = "_pliant_goes_back"
+"""Marks functions that follow the history of tensors, so that no others like them will do."""
+
+
+class NotTried(Exception):
+    """Nothing can be said about the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function on fakes, and what it returned."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+
+    def fakes(self) -> Iterator[Fake]:
+        return _fakes_in((self.args, self.kwargs))
+
+
+@dataclass(slots=True)
+class Trials:
+    """The calls tried in one compilation."""
+
+    tried: dict[Any, bool] = field(default_factory=dict)
+
+    def refuses(self, call: Call) -> bool:
+        """Whether eager PyTorch refuses the call. The sizes that decided it are specialised."""
+        try:
+            shrunk = _shrunk_sizes(call)
+            key = (call.function, *_key((call.args, call.kwargs), shrunk))
+            refused = self.tried.get(key)
+            if refused is None:
+                refused = self.tried[key] = _refuses(call, shrunk)
+        except (NotTried, TypeError):  # an argument without hash
+            return False
+        if refused:
+            _specialise((call.args, call.kwargs))
+        return refused
+
+
+def _walk(value: Any) -> Iterator[Any]:
+    """What is in a tree of arguments. A tuple stands for a container, and comes before what is in
+    it: nothing else is one."""
+    if isinstance(value, dict):
+        yield (dict, *value)
+        value = tuple(value.values())
+    elif isinstance(value, slice):
+        yield (slice,)
+        value = (value.start, value.stop, value.step)
+    if not isinstance(value, list | tuple):
+        yield value
+        return
+    yield (type(value), len(value))
+    for item in value:
+        yield from _walk(item)
+
+
+def _key(value: Any, shrunk: dict[int, int] | None) -> Iterator[Any]:
+    """All that a trial depends on. The type is part of it: 1 == 1.0 == True."""
+    for leaf in _walk(value):
+        yield type(leaf)
+        if type(leaf) is not Fake:
+            number = _number(leaf)
+            yield shrunk.get(number, number) if shrunk and type(number) is int else number
+            continue
+        yield from (leaf.dtype, leaf.is_conj(), leaf.is_neg(), leaf.dim())
+        sizes = map(_number, leaf.size())
+        if shrunk is not None:
+            yield from (shrunk.get(size, size) for size in sizes)
+        else:
+            yield from (*sizes, *map(_number, leaf.stride()))
+            yield from (_number(leaf.storage_offset()), _memory(leaf))
+
+
+def _number(number: Any) -> Any:
+    known = hint(number) if isinstance(number, SYMBOLIC) else number
+    if known is None:
+        raise NotTried
+    return known
+
+
+def _memory(fake: Fake) -> Any:
+    """The bytes of the storage, which for symbolic sizes are not known: enough for the tensor."""
+    if not fake._has_symbolic_sizes_strides:
+        size = fake.untyped_storage().nbytes()
+        if type(size) is int:
+            return size
+    sizes, strides = map(_number, fake.size()), map(_number, fake.stride())
+    reach = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) + 1
+    return max(reach + _number(fake.storage_offset()), 0) * fake.dtype.itemsize
+
+
+def _refuses(call: Call, shrunk: dict[int, int] | None) -> bool:
+    if _follows_history(call.function):
+        raise NotTried
+    if shrunk is None:
+        return _raises(call, _Reals(CPU))
+    # If the meta kernel refuses the smaller sizes too, it isn't about the true ones.
+    return _raises(call, _Reals(CPU, shrunk)) and not _raises(call, _Reals(META, shrunk))
+
+
+def _is_plain(fake: Fake) -> bool:
+    return bool(fake.device == CPU and fake.layout is torch.strided)
+
+
+def _follows_history(function: Callable[..., Any]) -> bool:
+    """Real tensors made for a trial have no history."""
+    module = str(getattr(function, "__module__", ""))
+    return module.startswith("torch.autograd") or hasattr(function, GOES_BACK)
+
+
+def _elements(fake: Fake) -> int:
+    """About how many, once large sizes are replaced."""
+    return math.prod(min(_number(size), 2 * SMALL) for size in fake.size())
+
+
+def _shrunk_sizes(call: Call) -> dict[int, int] | None:
+    """A small number for each large one. Equal ones stay equal, different ones different. None if
+    the call can be tried as it is."""
+    tensors = [*call.fakes(), *_fakes_in(call.result)]
+    if not all(map(_is_plain, tensors)):
+        raise NotTried
+    if sum(map(_memory, tensors)) <= MOST_BYTES:
+        return None
+    if any(_elements(fake) > MOST_ELEMENTS for fake in tensors):
+        raise NotTried
+    large = sorted({number for number in _integers((call.args, call.kwargs)) if number > SMALL})
+    return {number: SMALL + 1 + rank for rank, number in enumerate(large)}
+
+
+def _integers(value: Any) -> Iterator[int]:
+    for leaf in _walk(value):
+        if type(leaf) is Fake:
+            yield from map(_number, leaf.size())
+        elif type(leaf) is int or isinstance(leaf, torch.SymInt):
+            yield _number(leaf)
+        elif isinstance(leaf, float) and 8 * SMALL < abs(leaf) < math.inf:
+            raise NotTried  # it may be the size of something, and can't be replaced
+
+
+def _raises(call: Call, reals: _Reals) -> bool:
+    args, kwargs = reals.swap(call.args), reals.swap(call.kwargs)
+
+    def run() -> bool:
+        try:
+            with torch.no_grad(), torch._C._DisableAutocast(), torch._C.DisableTorchFunction():
+                call.function(*args, **kwargs)
+        except FATAL:
+            raise
+        except Exception:
+            return True
+        return False
+
+    return bool(without_warnings(Warning, run))
+
+
+class _Reals:
+    """Real tensors that stand for fakes. `shrunk`: other numbers for some of their sizes, and for
+    the same numbers among the arguments."""
+
+    def __init__(self, device: torch.device, shrunk: dict[int, int] | None = None) -> None:
+        self.device = device
+        self.shrunk = shrunk
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def swap(self, value: Any) -> Any:
+        """`value` with tensors instead of the fakes in it, and numbers instead of symbolic ones."""
+        kind = type(value)
+        if kind is Fake:
+            return self._tensor(value)
+        if isinstance(value, list | tuple):
+            items = [self.swap(item) for item in value]
+            return items if kind is list else torch.Size(items) if kind is torch.Size else (*items,)
+        if kind is dict:
+            return {name: self.swap(item) for name, item in value.items()}
+        if kind is slice:
+            return slice(*map(self.swap, (value.start, value.stop, value.step)))
+        if isinstance(value, SYMBOLIC) or kind is int:
+            number = _number(value)
+            return self.shrunk.get(number, number) if self.shrunk else number
+        if kind not in _ATOMS and not (isinstance(value, torch.device) and value == CPU):
+            raise NotTried
+        return value
+
+    def _tensor(self, fake: Fake) -> torch.Tensor:
+        sizes = [_number(size) for size in fake.size()]
+        if self.shrunk is not None:
+            sizes = [self.shrunk.get(size, size) for size in sizes]
+            real = torch.zeros(sizes, dtype=fake.dtype, device=self.device)
+        else:
+            place = (_number(fake.storage_offset()), sizes, [*map(_number, fake.stride())])
+            real = torch.empty(0, dtype=fake.dtype).set_(self._storage(fake), *place)
+        real = real.conj() if fake.is_conj() else real
+        return torch._neg_view(real) if fake.is_neg() else real
+
+    def _storage(self, fake: Fake) -> torch.UntypedStorage:
+        memory = fake.untyped_storage()._cdata
+        if memory not in self._storages:
+            zeros = torch.zeros(_memory(fake), dtype=torch.uint8)
+            self._storages[memory] = zeros.untyped_storage()
+        return self._storages[memory]
+
+
+_ATOMS: Final = frozenset(
+    (float, bool, complex, str, type(None), type(...))
+    + (torch.dtype, torch.layout, torch.memory_format)
+)
+
+
+def _specialise(value: Any) -> None:
+    """From here on each symbolic number is what it is now."""
+    for leaf in _walk(value):
+        if type(leaf) is Fake:
+            _specialise((*leaf.size(), *leaf.stride(), leaf.storage_offset()))
+        elif isinstance(leaf, torch.SymInt):
+            int(leaf)
+        elif isinstance(leaf, torch.SymFloat):
+            float(leaf)
+
+
+def specialise_empty(value: Any) -> None:
+    """From here on a symbolic size that is 0 now is always 0."""
+    for fake in _fakes_in(value):
+        _specialise([size for size in fake.size() if hint(size) == 0])
+
+
+def _fakes_in(value: Any) -> Iterator[Fake]:
+    return (leaf for leaf in _walk(value) if type(leaf) is Fake)
