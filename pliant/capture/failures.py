@@ -79,6 +79,8 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
             node.meta[WRITES] = PARTLY if result.raises or len(written) > 1 else WHOLLY
     elif effect and node.target not in WRITERS:
         lasting.other = True
+    if result.refuses:
+        trace.graph.keep(node)
     if result.raises:
         lasting.raises |= _raises_at_once(result.value)
         trace.graph.keep(node)

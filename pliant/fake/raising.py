@@ -96,7 +96,7 @@ def _takes_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return in_tensors or not any(isinstance(value, int | float) for value in given)
 
 
-class _RefusesDtypes:
+class RefusesDtypes:
     """Whether the kernel refuses these dtypes: tried once for each combination, on small tensors
     (not of one element: PyTorch warns about some of those) and with small numbers, which may be
     sizes. If it refuses float32 as well, that is because of the sizes."""
@@ -247,4 +247,9 @@ def may_raise(func: Any, is_view: bool) -> MayRaise | None:
     safe = torch.Tag.pointwise in func.tags or name in SAFE or name == "masked_fill"
     if not safe:
         return _always
-    return None if torch.Tag.nondeterministic_seeded in func.tags else _RefusesDtypes(func)
+    # In-place calls are tried as a whole: what they become in the functional graph may not refuse.
+    in_place = any(
+        a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments
+    )
+    drawn = torch.Tag.nondeterministic_seeded in func.tags
+    return None if in_place or drawn else RefusesDtypes(func)

@@ -27,7 +27,7 @@ from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Argument, Kind, Op, describe
 from pliant.fake.order import is_contiguous
 from pliant.fake.plain_checks import plain_checks
-from pliant.fake.raising import CHECK_BEFOREHAND
+from pliant.fake.raising import CHECK_BEFOREHAND, MayRaise, RefusesDtypes
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, shorten
 from pliant.fake.trial import GOES_BACK
@@ -42,6 +42,7 @@ class OpResult:
     mutated: tuple[Fake, ...]  # the tensors among the arguments that were written to
     random: bool  # whether random numbers were drawn
     raises: bool = False  # whether it may raise because of the numbers in a tensor
+    refuses: bool = False  # whether one of its operators refuses the dtypes
 
 
 @dataclass(slots=True)
@@ -53,7 +54,14 @@ class Notes:
     reshaped: list[Fake] = field(default_factory=list)  # they themselves
     random: bool = False
     raises: bool = False
+    refuses: bool = False
     assumed: bool = False  # it was told something about values that may not hold
+
+    def errors(self, raises: MayRaise, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if isinstance(raises, RefusesDtypes):
+            self.refuses = self.refuses or raises(args, kwargs)
+        else:
+            self.raises = self.raises or raises(args, kwargs)
 
 
 class World(TorchDispatchMode):
@@ -114,7 +122,8 @@ class World(TorchDispatchMode):
             value = self._call(instead, func, args, kwargs or {})
             value = self._all_fake(value) if type(value) is not Fake else _direct(self, value, args)
             notes = self._notes
-            return OpResult(value, self._mutated(args, kwargs), notes.random, notes.raises)
+            mutated = self._mutated(args, kwargs)
+            return OpResult(value, mutated, notes.random, notes.raises, notes.refuses)
         except (RuntimeError, TypeError) as error:
             raise_hidden(error)
             cause = self._cause(error)
@@ -225,7 +234,7 @@ class World(TorchDispatchMode):
         if op.draws is not None and op.draws(args, kwargs):
             self._notes.random = True
         if op.raises is not None and op.kind is not Kind.COMPOSITE:  # whose parts come here too
-            self._notes.raises = self._notes.raises or op.raises(args, kwargs)
+            self._notes.errors(op.raises, args, kwargs)
         return _ANSWERS[op.kind](self, op, args, kwargs)
 
     def _functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
