@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.sym.expr import Expr
+from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import FloatExpr
 from pliant.sym.node import SYMBOLIC
 
@@ -111,6 +111,8 @@ class RefusesDtypes:
         types = [v.dtype if _is_tensor(v) else type(v) for v in values]
         if not tensors:
             return False
+        if any(map(_is_empty, tensors)):  # meta kernels don't look at sizes that the others refuse
+            return True
         if bool not in types and _USUAL.issuperset(v.dtype for v in tensors):
             return False
         if any(isinstance(v, torch.Tensor) and v.device.type != "cpu" for v in tensors):
@@ -156,6 +158,11 @@ _USUAL: Final = frozenset((torch.float32, torch.float64))
 def _is_tensor(value: Any) -> bool:
     """A fake, or a tensor of the functional graph."""
     return hasattr(value, "dtype")
+
+
+def _is_empty(tensor: Any) -> bool:
+    sizes = tensor.size() if isinstance(tensor, torch.Tensor) else tensor.sizes
+    return any(size is ZERO or (type(size) is int and size == 0) for size in sizes)
 
 
 def _rank(tensor: Any) -> int:

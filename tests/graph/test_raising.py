@@ -232,6 +232,27 @@ def test_what_a_dtype_allows_is_still_dropped(dtype) -> None:
     assert sum(node.op.startswith("call") for node in seen[0].graph.nodes) == 1
 
 
+EMPTY = {
+    "max": lambda x: x.max(0),
+    "argmin": lambda x: x.argmin(0),
+    "conv1d": lambda x: F.conv1d(torch.ones(1, 1, 3), x.reshape(1, 1, 0)),
+    "norm": lambda x: torch.linalg.vector_norm(x, float("inf")),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_size_of_0_is_refused_though_nobody_needs_the_result(name, backend) -> None:
+    def function(x):
+        EMPTY[name](x)
+        return x + 1
+
+    compiled = pliant.compile(function, backend=backend)
+    for size in (0, 0):
+        same_outcome(run(compiled, (torch.ones(size),)), run(function, (torch.ones(size),)))
+    assert run(function, (torch.ones(0),)).error is not None
+
+
 def test_trying_a_dtype_takes_no_memory() -> None:
     def function(x):
         x.repeat(1 << 20, 1 << 20)  # nobody needs it

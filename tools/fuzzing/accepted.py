@@ -30,9 +30,7 @@ SIZES_FROM_DATA = (
 
 # Operators of which eager PyTorch gives elements in vectors another result than the rest.
 BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|lgamma|gelu|_norm|prod|uint32")
-EITHER_ZERO = re.compile(
-    r"_norm|softshrink|maximum|minimum|fmax|fmin|clamp|hardtanh|relu6|amax|amin"
-)
+EITHER_ZERO = re.compile(r"_norm|softshrink|max|min|clamp|hardtanh|relu6")
 
 
 def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
@@ -65,6 +63,12 @@ RULES: dict[str, Rule] = {
     "the sign of nan, seen through integers": _bits_of_nan,
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
+    ),
+    "an unused view beyond the end of the memory": lambda program, finding: (
+        "setStorage" in finding["text"] and "as_strided" in program.source()
+    ),
+    "where a result of select_scatter begins in its memory": lambda program, finding: (
+        finding["kind"] == "storage_offset" and "_scatter" in program.source()
     ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import math
 import random
 import re
 import warnings
@@ -171,6 +172,8 @@ class _Generator:
 
     def possible(self, call: list[Argument]) -> bool:
         """Whether the arguments can be made: not every tensor has every view."""
+        if any(math.prod(argument.shape) > MOST_ELEMENTS for argument in call):
+            return False
         try:
             exec("\n".join(f"{a.name} = {a.source()}" for a in call), new_scope())
         except Exception:
