@@ -1,4 +1,4 @@
-"""What nodes of a captured graph say of the memory they write to."""
+"""What nodes of a captured graph say of the memory they write to, and of errors."""
 
 from typing import Final
 
@@ -7,3 +7,6 @@ WRITES: Final = "writes"
 element by element until one does."""
 WHOLLY: Final = "wholly"
 PARTLY: Final = "partly"
+
+RAISES: Final = "raises"
+"""Under this key a node has whether its call may raise because of the numbers in a tensor."""

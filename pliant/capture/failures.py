@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from pliant.base.values import dataclass
-from pliant.base.writes import PARTLY, WHOLLY, WRITES
+from pliant.base.writes import PARTLY, RAISES, WHOLLY, WRITES
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod
@@ -82,6 +82,7 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     if result.refuses:
         trace.graph.keep(node)
     if result.raises:
+        node.meta[RAISES] = True
         lasting.raises |= _raises_at_once(result.value)
         trace.graph.keep(node)
         specialise_empty((result.value, result.mutated))  # loops over nothing would check nothing

@@ -47,6 +47,13 @@ def may_raise(node: Node) -> bool:
     return raises is not None and raises(node.args, node.kwargs)
 
 
+def keep_one(nodes: Sequence[Node]) -> None:
+    """Keep one of the nodes of a call that may raise. Capture may have seen it in parts, of which
+    one does, and the functional graph may have it as a whole, of which that isn't known."""
+    if nodes and not any(node.effect or may_raise(node) for node in nodes):
+        nodes[-1].effect = nodes[-1].func is not None and not nodes[-1].view
+
+
 def alive(function: Function) -> list[Node]:
     """The nodes that somebody needs, or that may raise, in order."""
     needed = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}

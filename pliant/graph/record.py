@@ -23,6 +23,7 @@ from torch.autograd import forward_ad
 
 from pliant.base import checks
 from pliant.base.isolation import FATAL
+from pliant.base.writes import RAISES
 from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.op import Kind, Op, describe
@@ -33,6 +34,7 @@ from pliant.graph.foreach import of_each
 from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Found, Function, Node, Put, Tensor, Window
 from pliant.graph.overlap import keep_apart, keep_injective
+from pliant.graph.raising import keep_one
 from pliant.graph.scatter import (
     can_be_put_back,
     covers_all,
@@ -481,7 +483,10 @@ class _Run:
             for node in nodes:
                 if node.op in _STEPS:
                     self.recorder.env.expected = list(node.meta.get(SYMBOLS, ()))
+                    first = len(self.recorder.function.nodes)
                     self.env[node] = _STEPS[node.op](self, node)
+                    if RAISES in node.meta and not node.users:
+                        keep_one(self.recorder.function.nodes[first:])
             if self.autocast != autocast.state():  # which the guards of `with` keep too
                 raise NotRecorded("a change of autocast that lasts")
         if self.grad is not torch.is_grad_enabled():  # it lasts
