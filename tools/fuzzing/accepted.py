@@ -64,12 +64,6 @@ RULES: dict[str, Rule] = {
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
     ),
-    "an unused view beyond the end of the memory": lambda program, finding: (
-        "setStorage" in finding["text"] and "as_strided" in program.source()
-    ),
-    "where a result of select_scatter begins in its memory": lambda program, finding: (
-        finding["kind"] == "storage_offset" and "_scatter" in program.source()
-    ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
     ),
