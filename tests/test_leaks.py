@@ -262,11 +262,12 @@ def test_symbolic_sizes_of_dropped_programs_are_forgotten():
     """Their nodes are interned: those that somebody has stay the only ones."""
     kept = expr.symbol("kept_1") * 7 + 3
     numbers = itertools.count(10**6)
-    for _ in range(3 * expr.MANY_NODES):
+    limit = 2 * (len(expr._nodes) + len(expr._integers)) + 3 * expr.MANY_NODES
+    limit += 2 * 16384  # those that caches hold
+    for _ in range(limit):
         expr.symbol("s0") * next(numbers) + next(numbers)
         if not next(numbers) % 1000:
             expr.drop_unused_nodes()
-    limit = 3 * expr.MANY_NODES + 2 * 16384  # those that caches hold
     assert len(expr._nodes) + len(expr._integers) < limit
     assert expr.symbol("kept_1") * 7 + 3 is kept
 
