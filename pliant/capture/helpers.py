@@ -112,10 +112,11 @@ def without_modes(graph: Any, *inputs: Any) -> Any:
 class Saved:
     """What a graph may write, as it was before: for when the graph fails half-way."""
 
-    __slots__ = ("copies", "cuda", "random", "tensors")
+    __slots__ = ("copies", "cuda", "layouts", "random", "tensors")
 
     def __init__(self, *tensors: torch.Tensor, random: bool = False) -> None:
         with torch.no_grad(), torch._C.DisableTorchFunction():
+            self.layouts = [(t, t.size(), t.stride(), t.storage_offset()) for t in tensors]
             self.tensors = [_each_element_once(tensor) for tensor in tensors]
             self.copies = [tensor.clone() for tensor in self.tensors]
         self.random = torch.get_rng_state() if random else None
@@ -124,6 +125,10 @@ class Saved:
 
     def put_back(self) -> None:
         with torch.no_grad(), torch._C.DisableTorchFunction():
+            for tensor, size, stride, offset in self.layouts:
+                # Resized as the `out=` of an operator that failed afterwards.
+                if (tensor.size(), tensor.stride()) != (size, stride):
+                    tensor.as_strided_(size, stride, offset)
             for tensor, copy in zip(self.tensors, self.copies, strict=True):
                 tensor.copy_(copy)
         if self.random is not None:

@@ -280,3 +280,45 @@ def test_a_graph_that_has_not_written_yet_is_run_again(
         same_outcome(actual, expected)
         assert ours == theirs  # written once, whatever was written
         assert log == told
+
+
+def cat_over_a_part(a):
+    try:
+        torch.cat([a, a], out=a)
+    except Exception:
+        pass
+
+
+def refused_after_resizing(a, b, out):
+    try:
+        torch.bitwise_and(a, b, out=out)
+    except Exception:
+        pass
+
+
+def another_error_after_resizing(out, c):
+    torch.cumsum(c, 0, out=out)
+    torch.poisson(out.abs())
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize(
+    "function, make",
+    [
+        (cat_over_a_part, lambda: (torch.ones(4)[::2],)),
+        (refused_after_resizing, lambda: (torch.ones(()), torch.ones(3), torch.ones(2, 2))),
+        (another_error_after_resizing, lambda: (torch.ones(0, dtype=torch.long), torch.ones(2))),
+    ],
+)
+def test_a_tensor_that_a_failing_operator_resized(function, make):
+    """Put back for the second run, with its shape."""
+
+    def outcome(call):
+        args, error = make(), None
+        try:
+            call(*args)
+        except Exception as raised:
+            error = type(raised)
+        return error, [(t.shape, t.stride(), t.storage_offset(), t.tolist()) for t in args]
+
+    assert outcome(pliant.compile(function)) == outcome(function)
