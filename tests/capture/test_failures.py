@@ -30,6 +30,19 @@ def fresh(x: Tensor, index: Tensor) -> Tensor:
     return made[index]
 
 
+def with_log(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[str]]:
+    """The function between two effects on a Python list, and that list."""
+    log: list[str] = []
+
+    def logged(x: Tensor, index: Tensor) -> Tensor:
+        log.append("before")
+        result = function(x, index)
+        log.append("behind")
+        return result
+
+    return logged, log
+
+
 def view_of_fresh(x: Tensor, index: Tensor) -> Tensor:
     made = torch.zeros(3, 2)
     made[1:].fill_(4.0)
@@ -42,14 +55,7 @@ def view_of_fresh(x: Tensor, index: Tensor) -> Tensor:
 def test_writes_to_new_tensors_leave_nothing_behind(
     function: Callable[..., Any], backend: str
 ) -> None:
-    log: list[str] = []
-
-    def logged(x: Tensor, index: Tensor) -> Tensor:
-        log.append("before")
-        result = function(x, index)
-        log.append("behind")
-        return result
-
+    logged, log = with_log(function)
     compiled = pliant.compile(logged, backend=backend)
     good, bad = torch.tensor([0, 1, 2]), torch.tensor([0, 9, 2])
     compiled(torch.ones(3), good)
@@ -201,14 +207,7 @@ def draws_behind(x: Tensor, index: Tensor) -> Tensor:
 def test_random_numbers_are_drawn_once_and_effects_stay_if_the_graph_fails(
     function: Callable[..., Any], backend: str
 ) -> None:
-    log: list[str] = []
-
-    def logged(x: Tensor, index: Tensor) -> Tensor:
-        log.append("before")
-        result = function(x, index)
-        log.append("behind")
-        return result
-
+    logged, log = with_log(function)
     compiled = pliant.compile(logged, backend=backend)
     for index in (0, 9, 1, 9):
         outcomes = []

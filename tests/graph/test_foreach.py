@@ -57,6 +57,14 @@ def test_like_eager(name, dynamic):
     assert events.counters["programs"] == 1
 
 
+def adam_arguments(seed):
+    """A parameter, its gradient, both moments and the step."""
+    torch.manual_seed(seed)
+    shape = (4, 3)
+    moments = torch.rand(shape), torch.rand(shape)
+    return [torch.randn(shape), torch.randn(shape), *moments, torch.ones(())]
+
+
 def test_an_operator_that_writes_to_several_tensors_writes_in_place():
     """Also to parts, and to what is read before and after."""
 
@@ -69,20 +77,10 @@ def test_an_operator_that_writes_to_several_tensors_writes_in_place():
         )
         return before, p[0] * 2, m.sum()
 
-    def arguments(seed):
-        torch.manual_seed(seed)
-        return [
-            torch.randn(4, 3),
-            torch.randn(4, 3),
-            torch.rand(4, 3),
-            torch.rand(4, 3),
-            torch.ones(()),
-        ]
-
     compiled = pliant.compile(step)
     for seed in range(3):
         # In inference mode: eager counts no versions for tensors in lists.
-        outcomes = [call(f, arguments(seed), "inference") for f in (compiled, step)]
+        outcomes = [call(f, adam_arguments(seed), "inference") for f in (compiled, step)]
         assert difference(*outcomes) is None
     assert events.counters["programs"] == 1
 
@@ -97,17 +95,7 @@ def test_an_error_after_such_an_operator():
         )
         return torch.linalg.cholesky(-torch.eye(2) + p.sum() * 0)
 
-    def arguments():
-        torch.manual_seed(0)
-        return [
-            torch.randn(4, 3),
-            torch.randn(4, 3),
-            torch.rand(4, 3),
-            torch.rand(4, 3),
-            torch.ones(()),
-        ]
-
-    outcomes = [call(f, arguments(), "no_grad") for f in (pliant.compile(step), step)]
+    outcomes = [call(f, adam_arguments(0), "no_grad") for f in (pliant.compile(step), step)]
     assert outcomes[1].error is not None
     assert difference(*outcomes) is None
 
