@@ -22,8 +22,8 @@ with without_collection():
         nonstrict_trace,
         substitute_in_graph,
     )
+    from pliant.driver.stance import set_stance
     from pliant.dynamic.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
-    from pliant.stance import set_stance
 
 __version__ = "0.1.0"
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import torch
 
-from pliant import stance
 from pliant._native import Dispatcher
 from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.errors import NotCallableError
 from pliant.base.options import resolve
+from pliant.driver import stance
+from pliant.driver.pipeline import Compiler
 from pliant.module import (
     CALL,
     CompiledModule,
@@ -27,7 +28,6 @@ from pliant.module import (
     original_method,
     stands_for,
 )
-from pliant.pipeline import Compiler
 from pliant.report.explanation import Explanation
 
 _compiled: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # everything `reset` has to forget
@@ -159,7 +159,7 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
         dispatcher: Any = compiled._dispatcher if isinstance(compiled, CompiledModule) else compiled
         dispatcher = getattr(dispatcher, "__func__", dispatcher)
         compiler: Compiler = dispatcher.on_miss.__self__
-        return Explanation(result, compiler.parts.captured(dispatcher))
+        return Explanation(result, compiler.functions.captured(dispatcher))
 
     return explained
 
@@ -198,7 +198,7 @@ def reset() -> None:
         compiler: Any = getattr(dispatcher.on_miss, "__self__", None)
         if isinstance(compiler, Compiler):
             compiler.limits.forget()
-            compiler.parts.forget()
+            compiler.functions.forget()
     stance.forget()
     events.counters.reset()
     logs.user_warnings.reset()

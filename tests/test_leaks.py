@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import pliant
-from pliant import callbacks
 from pliant.bytecode import continuation, resume
 from pliant.capture import hatches
 from pliant.capture.library import tensor_subclasses, torch_targets
+from pliant.driver import callbacks
 from pliant.sym import expr
 from pliant.sym.env import ShapeEnv
 from tests.backends.test_leaks import MEGABYTE, grows

@@ -11,8 +11,8 @@ import numpy
 import torch
 from torch.autograd import forward_ad
 
-from pliant import pipeline, stance
 from pliant.base import events
+from pliant.driver import pipeline, stance
 
 DEVICES = ("cpu", "cuda")
 tracing_of_hooks = torch._C._autograd._saved_tensors_hooks_set_tracing

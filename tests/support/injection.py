@@ -2,7 +2,7 @@
 
 import sys
 
-from pliant.pipeline import Compiler
+from pliant.driver.pipeline import Compiler
 
 
 class Injector:

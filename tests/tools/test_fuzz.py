@@ -182,7 +182,7 @@ def test_a_fallback_is_a_finding(monkeypatch) -> None:
     def fails(*args, **kwargs):
         raise AssertionError("planted")
 
-    monkeypatch.setattr("pliant.pipeline.capture", fails)
+    monkeypatch.setattr("pliant.driver.pipeline.capture", fails)
     with pliant.config.patch(raise_on_fallback=False):
         finding = check(program("return a + 1"))
     assert isinstance(finding, Finding) and finding.kind == "fallback"

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from pliant.stages import ROUTED
 
 if TYPE_CHECKING:
-    from pliant.pipeline import Compiler
+    from pliant.driver.pipeline import Compiler
 
 # A lambda is made anew on each call of the function around it: the first one stands for all.
 _first: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = WeakValueDictionary()
@@ -33,4 +33,4 @@ def _route(compiler: Compiler, function: Any) -> Any:
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
         return function
     first = _first.setdefault((function.__code__, id(function.__globals__)), function)
-    return compiler.parts.resume(first, ())
+    return compiler.functions.resume(first, ())

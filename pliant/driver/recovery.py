@@ -19,7 +19,7 @@ from pliant.base.checks import AssumptionFailed
 from pliant.base.errors import PliantError
 from pliant.base.isolation import FATAL
 from pliant.capture.capture import NotCaptured
-from pliant.runtime import graphs, recovery
+from pliant.runtime import graphs, rerun
 from pliant.stages import Captured
 
 STOP = (PliantError, *FATAL)
@@ -39,7 +39,7 @@ def handle(
     captured: Captured = entry.info.captured
     graph, code = captured.graph, entry.residual.__code__
     if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
-        recovery.restore(captured.undo, graph, error)
+        rerun.restore(captured.undo, graph, error)
         failed = _wrong_answer(captured, error)
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)
@@ -48,10 +48,10 @@ def handle(
         )
         if unchanged and _may_run_again(error) and not _has_observers():
             try:  # the program may handle it, and nothing has been changed yet
-                return recovery.call(dispatcher.fn, values)
+                return rerun.call(dispatcher.fn, values)
             except BaseException as again:
                 error = again
-    return recovery.raising(error)
+    return rerun.raising(error)
 
 
 def _may_run_again(error: BaseException) -> bool:
@@ -88,9 +88,9 @@ def _run_other_case(
     except NotCaptured:  # where the graph would have to end
         other = None
     if other is None:
-        return recovery.call(dispatcher.fn, values)
+        return rerun.call(dispatcher.fn, values)
     dispatcher.install(other)  # to be tried first
-    return recovery.call(dispatcher.fn, values, dispatcher)
+    return rerun.call(dispatcher.fn, values, dispatcher)
 
 
 def _answers_instead(entry: Entry, failed: str) -> dict[str, bool]:

@@ -1,4 +1,4 @@
-"""What belongs to one compiled function: its resume functions, and what was seen of its inputs."""
+"""What a compiled function has besides its entries: its resume functions, and the shapes seen."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pliant.stages import Captured
 
 
 @dataclass(slots=True)
-class Parts:
-    """The parts of one function. `make` compiles a further one, when it is first called."""
+class FunctionCache:
+    """The compiled parts of one function. `make` adds a part, compiled when it is first called."""
 
     make: Callable[[types.FunctionType], Dispatcher]
     resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Parts:
 
     def captured(self, dispatcher: Dispatcher) -> tuple[Captured, ...]:
         """What was captured of the function and of its resume functions, in order."""
-        known = (dispatcher, *self.resumes.values())
-        found = [entry.info for one in known for entry in one.entries]
-        return tuple(one.captured for one in sorted(found, key=lambda one: one.index))
+        parts = (dispatcher, *self.resumes.values())
+        compiled = [entry.info for part in parts for entry in part.entries]
+        return tuple(one.captured for one in sorted(compiled, key=lambda one: one.index))
 
     def forget(self) -> None:
         """Drop what was compiled of resume functions."""

@@ -16,11 +16,11 @@ from typing import Any, Final
 import torch
 
 from pliant._native import UNREACHABLE, Dispatcher
-from pliant.announce import described
 from pliant.base import events
 from pliant.base.errors import RecompileLimitError
 from pliant.base.options import Options
 from pliant.base.values import dataclass
+from pliant.driver.reporting import described
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
 from pliant.guards.guard import Guard, Kind

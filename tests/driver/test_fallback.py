@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import pliant
-from pliant import pipeline
 from pliant.backends import llvm
 from pliant.base.errors import GraphBreakError, InternalError, PliantWarning
 from pliant.base.options import config
 from pliant.capture.capture import NotCaptured
 from pliant.capture.value import Break
+from pliant.driver import pipeline
 from pliant.emit.jit import Compiler
 from pliant.guards import plan
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from pliant import announce, failing, stance
 from pliant._native import Dispatcher, Entry, State, isolated
 from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
@@ -24,14 +23,15 @@ from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.options import Options, config
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
-from pliant.callbacks import bound
 from pliant.capture.capture import NotCaptured, capturable, capture, refused
 from pliant.capture.inputs import Dynamic
 from pliant.capture.value import ForeignTracer
+from pliant.driver import recovery, reporting, stance
+from pliant.driver.callbacks import bound
+from pliant.driver.function_cache import FunctionCache
+from pliant.driver.limits import Limits
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import index, plan
-from pliant.parts import Parts
-from pliant.recompile import Limits
 from pliant.runtime import graphs, residual
 from pliant.stages import Captured, Compiled
 from pliant.sym.expr import drop_unused_nodes
@@ -59,12 +59,12 @@ class Compiler:
     dynamic: bool | None = None
     policy: DynamicPolicy = field(init=False)
     limits: Limits = field(init=False)
-    parts: Parts = field(init=False)
+    functions: FunctionCache = field(init=False)
 
     def __post_init__(self) -> None:
         self.policy = DynamicPolicy.of(self.dynamic, self.options)
         self.limits = Limits(self.options, self.policy)
-        self.parts = Parts(self.dispatcher)
+        self.functions = FunctionCache(self.dispatcher)
 
     def dispatcher(self, function: types.FunctionType) -> Dispatcher:
         """A compiled function; nothing is compiled before the first call."""
@@ -91,7 +91,7 @@ class Compiler:
             if self.fullgraph:
                 raise refused(error.cause, []) from error
             dispatcher.mode = 2
-            announce.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
+            reporting.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
         return None
 
     @property
@@ -129,8 +129,8 @@ class Compiler:
         answers: Mapping[str, bool] | None = None,
     ) -> Entry:
         """`answers`: to questions about data that nobody could answer when the code was made."""
-        dynamic = Dynamic(self.policy, self.parts.history(dispatcher), answers or {})
-        about, times = announce.started(dispatcher.fn, number := dispatcher.entry_count)
+        dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
+        about, times = reporting.started(dispatcher.fn, number := dispatcher.entry_count)
         captured, tree = self._capture(dispatcher, values, dynamic, times)
         if tree.check(values) is not None:  # PyTorch imported something on the way
             captured, tree = self._capture(dispatcher, values, dynamic, times)
@@ -143,7 +143,7 @@ class Compiler:
         self.limits.total += 1
         drop_unused_nodes()
         times.append(time.perf_counter())
-        announce.finished(compiled.captured, about, times)
+        reporting.finished(compiled.captured, about, times)
         return entry
 
     @without_collection()
@@ -168,13 +168,13 @@ class Compiler:
             graphs.register(captured.graph)
             forced = stance.current().backend
             backend = self.backend if forced is None else lookup(forced)
-            with announce.backend(captured.name, backend_name(backend)):
+            with reporting.backend(captured.name, backend_name(backend)):
                 graph = call_backend(backend, captured.graph, list(captured.examples))
             namespace[captured.graph_name] = graph
         for target in captured.resumes:  # inner ones first
             function = resume_function(target.point, target.namespace)
             inner = tuple(namespace[name] for name in target.inner)
-            made = self.parts.resume(function, inner) if target.compiled else function
+            made = self.functions.resume(function, inner) if target.compiled else function
             namespace[target.name] = made
         code = residual.load(captured.name, captured.residual, namespace, captured.lines)
         # without the examples: the user's tensors must not live as long as the code
@@ -188,10 +188,10 @@ class Compiler:
                 why="This is a mistake of pliant's, not of the program.",
                 remedy="Please report it. Without fullgraph=True and config.raise_on_fallback the "
                 "function runs eagerly instead.",
-                position=announce.described(dispatcher.fn)["position"],
+                position=reporting.described(dispatcher.fn)["position"],
             ) from error
         dispatcher.mode = 2
-        announce.fell_back(dispatcher.fn, error)
+        reporting.fell_back(dispatcher.fn, error)
 
     def on_error(
         self, dispatcher: Dispatcher, entry: Entry, values: tuple[Any, ...], error: BaseException
@@ -206,4 +206,4 @@ class Compiler:
             entry: Entry | None = isolated(_lock, cleanups(self.strict), compile_case, answers)
             return entry
 
-        return failing.handle(dispatcher, entry, values, error, other_case)
+        return recovery.handle(dispatcher, entry, values, error, other_case)

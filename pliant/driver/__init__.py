@@ -1,0 +1,1 @@
+"""What drives a compilation: the pipeline, its limits, recovery, reporting and stances."""
