@@ -21,7 +21,7 @@ from pliant.fake.layout import (
     pointwise_strides,
     promoted,
 )
-from pliant.fake.op import Op, tried_on
+from pliant.fake.overload import Overload, tried_on
 from pliant.fake.promotion import as_computed
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
@@ -95,7 +95,7 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-def applies(op: Op, fakes: list[Fake]) -> bool:
+def applies(op: Overload, fakes: list[Fake]) -> bool:
     return (
         (_is_tagged(op.func) or op.name in UNTAGGED)
         and op.name not in NOT_QUITE
@@ -114,7 +114,7 @@ def _is_tagged(func: Any) -> bool:
 
 
 def recipe(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device
 ) -> Recipe | None:
     """None: not as usual, so the meta kernel has to be asked."""
     if "out" in kwargs or kwargs.get("memory_format") is not None:
@@ -140,7 +140,9 @@ def recipe(
 _NUMBERS = (int, float, complex, *SYMBOLIC)
 
 
-def _as_computed(op: Op, args: tuple[Any, ...], tensors: list[Fake], result: Any) -> list[Any]:
+def _as_computed(
+    op: Overload, args: tuple[Any, ...], tensors: list[Fake], result: Any
+) -> list[Any]:
     """The operands in the dtype of the result; those that are compared in their common one."""
     if not isinstance(result, torch.Tensor) or op.name.startswith("aten.where."):
         return tensors
@@ -154,7 +156,7 @@ def _as_computed(op: Op, args: tuple[Any, ...], tensors: list[Fake], result: Any
 
 
 def _strides(
-    op: Op,
+    op: Overload,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     tensors: list[Fake],
@@ -168,7 +170,7 @@ def _strides(
     return pointwise_strides(tensors, sizes, uniform)
 
 
-def _takes_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _takes_numbers_aside(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether numbers among the arguments are no operands (an exponent, a weight, how to reduce).
 
     Those that are operands count as tensors of another shape. It shows in the layout of a result
@@ -187,7 +189,9 @@ _aside: dict[Any, bool] = {}
 _TELLING = ((2, 1, 4), (4, 1, 1))
 
 
-def _shows_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+def _shows_numbers_aside(
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool | None:
     if op.draws is not None or op.written:
         return False
 
@@ -206,7 +210,7 @@ def _shows_numbers_aside(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return told.stride() == (4, 4, 1) if told.shape == _TELLING[0] else None
 
 
-def _try(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:
+def _try(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:
     def small(value: Any) -> Any:
         """A tensor of the same kind with one element (nothing divides by zero); some number."""
         if type(value) is Fake:
@@ -230,6 +234,6 @@ def _part(
     return None
 
 
-def _written(op: Op, target: Fake, sizes: tuple[Any, ...]) -> Recipe | None:
+def _written(op: Overload, target: Fake, sizes: tuple[Any, ...]) -> Recipe | None:
     fits = len(sizes) == target.dim() and all(a == b for a, b in zip(sizes, target.size()))
     return Same(op.written[0]) if fits and is_plain(target) else None

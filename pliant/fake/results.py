@@ -9,7 +9,7 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.fake.errors import Unsupported
-from pliant.fake.op import Argument, Op
+from pliant.fake.overload import Argument, Overload
 from pliant.fake.tensor import Fake, make
 
 
@@ -75,7 +75,9 @@ class Alias:
 Recipe = New | Same | Constant | Several | Alias
 
 
-def recipe_for(op: Op, result: Any, device: torch.device, twins: Iterable[torch.Tensor]) -> Recipe:
+def recipe_for(
+    op: Overload, result: Any, device: torch.device, twins: Iterable[torch.Tensor]
+) -> Recipe:
     """The recipe of what the meta kernel of `op` returned for arguments with these twins."""
     if any(op.returned):
         if len(op.returned) == 1:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from pliant.fake.layout import contiguous_strides
-from pliant.fake.op import Op
+from pliant.fake.overload import Overload
 from pliant.fake.results import New, Recipe
 from pliant.fake.tensor import Fake
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-Rule = Callable[[Op, Args, Kwargs, torch.device], Recipe | None]
+Rule = Callable[[Overload, Args, Kwargs, torch.device], Recipe | None]
 
 
 def new(

@@ -30,8 +30,8 @@ from pliant.fake.layout import (
     spread,
     suggested_strides,
 )
-from pliant.fake.op import META, Op
 from pliant.fake.order import is_contiguous, need, sure
+from pliant.fake.overload import META, Overload
 from pliant.fake.promotion import as_computed
 from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.rule import Args, Kwargs, Rule, dense, is_empty, new
@@ -91,7 +91,7 @@ def _pointwise(count: int, result_dtype: TypeRule, numbers_aside: bool = False) 
     """Of the first `count` arguments; those after them do not matter to the look of the result.
     `numbers_aside`: numbers among them are no operands."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         found = _operands(args[:count])
         if found is None or len(args) < count:
             return None
@@ -114,7 +114,7 @@ def _strides(tensors: list[Fake], with_number: bool, sizes: tuple[int, ...]) -> 
 
 
 def _in_place(count: int, result_dtype: TypeRule) -> Rule:
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         found = _operands(args[:count])
         if found is None or len(args) < count:
             return None
@@ -146,7 +146,7 @@ def _is_same(a: Any, b: Any) -> bool:
     return bool(question)
 
 
-def _where(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _where(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     found, choices = _operands(args), _operands(args[1:])
     if found is None or choices is None or args[0].dtype is not torch.bool:
         return None
@@ -159,7 +159,7 @@ def _where(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     return new(sizes, strides, dtype, device)
 
 
-def _filled(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _filled(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """Overwritten in place from numbers alone."""
     numbers_only = all(type(a) in _NUMBERS for a in args[1:])
     return Same(op.written[0]) if numbers_only and is_plain(args[0]) else None
@@ -168,7 +168,7 @@ def _filled(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe 
 def _drawn(defaults: tuple[float, ...], allowed: Callable[..., bool]) -> Rule:
     """Overwritten in place with random numbers, of a distribution with these parameters."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, *given = args
         numbers = (*given, *defaults[len(given) :])
         usual = t.is_floating_point() and all(type(n) in (int, float) for n in numbers)
@@ -205,7 +205,7 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype | None:
 def _reduction(result_dtype: TypeRule, *, empty: bool = True) -> Rule:
     """`empty`: whether reducing over nothing is allowed."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, dim, keep = (*args, None, False)[:3] if len(args) == 1 else (*args, False)[:3]
         sizes = _reduced(t, dim, keep)
         wanted = kwargs.get("dtype")
@@ -222,7 +222,7 @@ def _over_nothing(t: Fake, dim: Any) -> bool:
     return any(t.size(d) == 0 for d in _dims(t, dim) or () if t.dim())
 
 
-def _extreme(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _extreme(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """max.dim, min.dim: values and indices."""
     t, dim, keep = (*args, False)[:3]
     sizes = _reduced(t, dim, keep)
@@ -237,7 +237,7 @@ def _extreme(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
 def _product(rank: int) -> Rule:
     """mm and bmm."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         sizes = _product_sizes(rank, *args) if len(args) == 2 and not kwargs else None
         return None if sizes is None else dense(sizes, args[0].dtype, device)
 
@@ -252,7 +252,7 @@ def _product_sizes(rank: int, a: Fake, b: Fake) -> tuple[int, ...] | None:
 def _added_product(rank: int) -> Rule:
     """addmm and baddbmm."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         bias, a, b = args[:3]
         sizes = _product_sizes(rank, a, b)
         if sizes is None or bias.dtype is not a.dtype or broadcast([bias.size(), sizes]) != sizes:
@@ -265,7 +265,7 @@ def _added_product(rank: int) -> Rule:
 # Layers.
 
 
-def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _softmax(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim, to_float = (*args, False)[:3]
     if t.dim():
         t.size(dim)  # raises what the kernel would; the meta kernel does not look at the dimension
@@ -274,11 +274,11 @@ def _softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
     return dense(t.size(), t.dtype, device)
 
 
-def _safe_softmax(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _safe_softmax(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     return _softmax(op, args, kwargs, device) if len(args) == 2 and not kwargs else None
 
 
-def _distances(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _distances(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     a, b = args
     fits = a.dim() >= 2 and b.dim() >= 2 and a.dtype is b.dtype and a.is_floating_point()
     batch = broadcast([a.shape[:-2], b.shape[:-2]]) if fits else None
@@ -287,7 +287,7 @@ def _distances(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Reci
     return dense((*batch, a.size(-2), b.size(-2)), a.dtype, device)
 
 
-def _layer_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _layer_norm(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, shape, weight, bias = args[:4]
     inner = len(shape)
     fits = list(t.shape[t.dim() - inner :]) == list(shape) and t.dtype is torch.float32 and inner
@@ -298,14 +298,14 @@ def _layer_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Rec
     return Several(tuple, (dense(t.size(), t.dtype, device), stats, stats))
 
 
-def _embedding(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _embedding(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     weight, indices = args[:2]
     if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
         return None
     return dense((*indices.shape, weight.size(1)), weight.dtype, device)
 
 
-def _cat(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _cat(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     tensors, dim = (*args, 0)[:2]
     found = _operands(tensors)
     first = tensors[0]
@@ -323,7 +323,7 @@ def _cat(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | N
     return new(sizes, strides, promoted(tensors, ()), device)
 
 
-def _stack(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _stack(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     tensors, dim = (*args, 0)[:2]
     found = _operands(tensors)
     rank = tensors[0].dim() + 1
@@ -337,14 +337,14 @@ def _stack(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     return dense(sizes, promoted(tensors, ()), device)
 
 
-def _roll(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _roll(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, shifts, dims = (*args, ())[:3]
     usual = is_contiguous(t) and all(-t.dim() <= d < t.dim() for d in dims)
     fits = len(dims) == len(shifts) if dims else len(shifts) == 1
     return dense(t.size(), t.dtype, device) if usual and fits else None
 
 
-def _glu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _glu(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim = (*args, -1)[:2]
     if not t.dim() or not -t.dim() <= dim < t.dim() or not t.is_floating_point():
         return None
@@ -355,12 +355,12 @@ def _glu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | N
     return new(sizes, pointwise_strides([half, half], half.size()), t.dtype, device)
 
 
-def _gather(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _gather(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim, index = args[:3]
     return dense(index.size(), t.dtype, device) if _picks(t, dim, index) else None
 
 
-def _scatter(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _scatter(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim, index, source = args[:4]
     if type(source) is Fake:
         alike = source.dtype is t.dtype and source.dim() == index.dim()
@@ -371,7 +371,7 @@ def _scatter(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
     return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
 
 
-def _index_add(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _index_add(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, dim, index, source = args
     alike = source.dtype is t.dtype and source.dim() == t.dim() > 0 and index.dim() == 1
     if not alike or index.dtype is not torch.int64 or not -t.dim() <= dim < t.dim():
@@ -393,7 +393,9 @@ def _picks(t: Fake, dim: int, index: Fake) -> bool:
     return all(a <= b for d, (a, b) in pairs if d != dim % t.dim())
 
 
-def _grid_sampler_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _grid_sampler_cpu(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
     """PyTorch has this as a long list of other operators, which takes seconds."""
     t, grid = args[:2]
     usual = t.dim() == grid.dim() == 4 and t.dtype is grid.dtype and t.is_floating_point()
@@ -404,7 +406,7 @@ def _grid_sampler_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) 
     return dense((t.size(0), t.size(1), grid.size(1), grid.size(2)), t.dtype, device)
 
 
-def _pixel_shuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _pixel_shuffle(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, factor = args
     if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
         return None
@@ -415,7 +417,9 @@ def _pixel_shuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> 
     return dense(sizes, t.dtype, device)
 
 
-def _pixel_unshuffle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _pixel_unshuffle(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
     t, factor = args
     if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
         return None
@@ -434,7 +438,7 @@ _SUMMED_IN = {
 }
 
 
-def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _attention_cpu(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     query, _, value = args[:3]
     usual = query.dim() == 4 and query.dtype in _SUMMED_IN and query.size(3) == value.size(3)
     if not usual:
@@ -450,7 +454,7 @@ def _attention_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> 
     return Several(tuple, (new(query.size(), strides, query.dtype, device), logsumexp))
 
 
-def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _batch_norm(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, *params, training = args[:6]
     given = [p for p in params if p is not None]
     usual = device.type == "cpu" and t.dim() >= 2 and t.dtype is torch.float32
@@ -469,7 +473,9 @@ def _batch_norm(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Rec
 _RETURN_STATISTICS = frozenset(("aten._native_batch_norm_legit_functional.default",))
 
 
-def _group_norm_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _group_norm_cpu(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
     t, *params, batch, _, _, groups, _ = args
     usual = device.type == "cpu" and t.dtype is torch.float32 and not is_empty(t)
     if not usual or any(p is not None and p.dtype is not t.dtype for p in params):
@@ -479,7 +485,7 @@ def _group_norm_cpu(op: Op, args: Args, kwargs: Kwargs, device: torch.device) ->
     return Several(tuple, (result, stats, stats))
 
 
-def _nll_loss(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _nll_loss(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     scores, target, weight, reduction, _ = args
     rank = 4 if op.name.startswith("aten.nll_loss2d") else 2
     fits = scores.dim() == rank and target.dim() == rank - 1 and target.dtype is torch.int64
@@ -494,7 +500,7 @@ def _nll_loss(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recip
     return Several(tuple, (result, total))
 
 
-def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _index(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """By integers. PyTorch's meta kernel does not see how the indices lie in memory."""
     t, indices = args
     at = [d for d, index in enumerate(indices) if index is not None]
@@ -520,7 +526,7 @@ def _index(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
     return new(sizes, index_strides(strides, source, given, picked, sizes, around), t.dtype, device)
 
 
-def _index_put(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _index_put(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, indices, values = args[:3]
     place = _index(op, (t, indices), {}, device)
     if type(place) is not New or values.dtype is not t.dtype:
@@ -536,7 +542,7 @@ def _index_put(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Reci
 def _contiguous(result_dtype: TypeRule, at: int = 0) -> Rule:
     """One element for each of the argument at that position; contiguous however that lies."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         found = _operands(args[: at + 1])
         dtype = found and result_dtype(promoted(*found))
         if not dtype or device.type != "cpu" or type(args[at]) is not Fake:
@@ -546,18 +552,18 @@ def _contiguous(result_dtype: TypeRule, at: int = 0) -> Rule:
     return rule
 
 
-def _log_sigmoid(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _log_sigmoid(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """The result, and something for the backward."""
     made = _contiguous(_only_float)(op, args, kwargs, device)
     return None if made is None else Several(tuple, (made, made))
 
 
-def _triangle(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _triangle(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t = args[0]
     return dense(t.size(), t.dtype, device) if t.dim() >= 2 and is_contiguous(t) else None
 
 
-def _masked_fill(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _masked_fill(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t, mask, _ = args
     if mask.dtype is not torch.bool or t.dtype.is_complex:
         return None
@@ -568,7 +574,7 @@ def _masked_fill(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Re
 # Copies and new tensors.
 
 
-def _like(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _like(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """clone, _to_copy, empty_like and its kin: dense tensors keep their strides unless told."""
     t = args[0]
     if not isinstance(t, torch.Tensor):  # a number that PyTorch had made a tensor of
@@ -583,7 +589,7 @@ def _like(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | 
     return None if strides is None else new(t.size(), strides, dtype, device)
 
 
-def _copy_(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _copy_(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     target, source = args[:2]
     found = _operands((target, source))
     if found is None or not same(broadcast([target.size(), source.size()]), target.size()):
@@ -594,7 +600,7 @@ def _copy_(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe |
 def _written_to_part(view: Callable[..., Any]) -> Rule:
     """The part is given by a view; the meta kernels don't look whether the source fits."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         part = view(args[0], *args[2:], **kwargs)
         if not same(part.size(), args[1].size()):
             raise RuntimeError("expected src to have a size equal to the slice of self")
@@ -609,7 +615,7 @@ def _is_negative(size: Any) -> bool:
     return known and bool(size < 0)
 
 
-def _factory(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _factory(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     sizes = args[0]
     usual = {"dtype", "device", "pin_memory", "layout"}
     if kwargs.keys() - usual or kwargs.get("layout") not in (None, torch.strided):
@@ -621,11 +627,11 @@ def _factory(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe
     return dense(sizes, kwargs.get("dtype") or torch.get_default_dtype(), device)
 
 
-def _eye(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _eye(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     return _factory(op, ((args * 2)[:2],), kwargs, device)
 
 
-def _diag_embed(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _diag_embed(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     t: Fake = args[0]
     offset, dim1, dim2 = args[1:] + (0, -2, -1)[len(args) - 1 :]
     rank = t.dim() + 1
@@ -641,7 +647,7 @@ def _diag_embed(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Rec
     return dense(tuple(sizes), t.dtype, device)
 
 
-def _arange(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _arange(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), args)
     if any(type(v) is not int for v in (start, end, step)) or step == 0 or (end - start) * step < 0:
         return None

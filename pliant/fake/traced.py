@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from pliant.fake.layout import contiguous_strides, like_strides
-from pliant.fake.op import Op, tried_on
 from pliant.fake.order import need
+from pliant.fake.overload import Overload, tried_on
 from pliant.fake.results import Constant, New, Recipe, Several
 from pliant.fake.tensor import Fake
 
@@ -57,7 +57,7 @@ class TooLarge(RuntimeError):
     """So many sizes that the marks multiply to too much."""
 
 
-def applies(op: Op, args: Args, kwargs: dict[str, Any], fakes: list[Fake]) -> bool:
+def applies(op: Overload, args: Args, kwargs: dict[str, Any], fakes: list[Fake]) -> bool:
     return (
         op.name in _LAYOUTS
         and bool(fakes)
@@ -75,7 +75,7 @@ def _has_symbolic_number(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_symbolic_number, value))
 
 
-def recipe(op: Op, args: Args, kwargs: dict[str, Any], device: torch.device) -> Recipe | None:
+def recipe(op: Overload, args: Args, kwargs: dict[str, Any], device: torch.device) -> Recipe | None:
     """None: the meta kernel has to be asked about the symbols."""
     _need_elements(op.name, args, kwargs)
     if op.name in _EQUAL:

@@ -18,8 +18,8 @@ import torch
 
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
-from pliant.fake.op import CPU, META
 from pliant.fake.order import hint
+from pliant.fake.overload import CPU, META
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
 

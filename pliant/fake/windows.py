@@ -17,8 +17,8 @@ from pliant.fake.layout import (
     like_strides,
     suggested_strides,
 )
-from pliant.fake.op import META, Op
 from pliant.fake.order import need
+from pliant.fake.overload import META, Overload
 from pliant.fake.results import New, Recipe, Several
 from pliant.fake.rule import Args, Kwargs, Rule, dense, is_empty, new
 from pliant.fake.tensor import Fake
@@ -30,7 +30,7 @@ def _filled_up(args: Args, defaults: Args) -> Args:
 
 
 def _max_pool(rank: int) -> Rule:
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, kernel, stride, padding, dilation, ceil = _filled_up(args, ((), 0, 1, False))
         sizes = _fitting(t, rank, kernel, stride or kernel, padding, dilation, ceil)
         if sizes is None or kwargs:
@@ -44,7 +44,7 @@ _AVG_POOL = ((), 0, False, True, None)
 
 
 def _avg_pool(rank: int) -> Rule:
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, kernel, stride, padding, ceil, _, divisor = _filled_up(args, _AVG_POOL)
         sizes = _fitting(t, rank, kernel, stride or kernel, padding, 1, ceil)
         unusual = kwargs or divisor == 0 or not t.is_floating_point()
@@ -102,7 +102,7 @@ def _contiguous(t: Fake, sizes: Sequence[Any], device: torch.device) -> New:
 
 
 def _adaptive_avg_pool(rank: int) -> Rule:
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         sizes = _resized(args[0], args[1], least=0)
         return None if sizes is None or kwargs else image(args[0], sizes, device)
 
@@ -110,7 +110,9 @@ def _adaptive_avg_pool(rank: int) -> Rule:
     return rule
 
 
-def _adaptive_max_pool(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _adaptive_max_pool(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
     t = args[0]
     sizes = _resized(t, args[1], least=0)
     if sizes is None or kwargs:
@@ -118,7 +120,7 @@ def _adaptive_max_pool(op: Op, args: Args, kwargs: Kwargs, device: torch.device)
     return Several(tuple, (_image(t, sizes, device), _image(t, sizes, device, torch.int64)))
 
 
-def _upsample(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _upsample(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     if any(type(size) is int and size == 0 for size in args[0].shape[1:]):
         raise RuntimeError("there is nothing in the image")  # which meta kernels do not see
     sizes = None if kwargs else _resized(args[0], args[1], least=1)
@@ -136,7 +138,7 @@ def _resized(t: Fake, wanted: Sequence[Any], least: int) -> list[Any] | None:
 def _pad(rank: int, *, mirrored: bool) -> Rule:
     """By pixels of the image itself. Mirrored ones have to be there, beside the border itself."""
 
-    def rule(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, pads = args
         dims = (rank + 1, rank + 2)
         if kwargs or len(pads) != 2 * rank or t.dim() not in dims or not _has_pixels(t, rank):
@@ -154,7 +156,7 @@ def _pad(rank: int, *, mirrored: bool) -> Rule:
     return rule
 
 
-def _constant_pad(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _constant_pad(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     """Pads of 0 or less cut pieces off, and if all do that, the rest is copied as it lies."""
     t, pads = args[:2]
     if kwargs or len(pads) % 2 or len(pads) > 2 * t.dim() or t.is_conj() or t.is_neg():
@@ -177,7 +179,7 @@ def _constant_pad(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> R
     return None if strides is None else new(sizes, strides, t.dtype, device)
 
 
-def _convolution(op: Op, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+def _convolution(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     image, weight, bias, stride, padding, dilation, transposed, extra, groups = args
     rank = image.dim() - 2
     lists = (stride, padding, dilation, extra)

@@ -1,10 +1,10 @@
 """One compilation's fakes, and the running of PyTorch functions on them.
 
 The one idea: a PyTorch function is simply called, with fakes as arguments. PyTorch's C++ takes it
-apart into operators; each is answered here from its `Kind` alone: a view by the real view kernel, a
-write by its arguments, anything else by a shape rule or the operator's meta kernel, remembered by
-the metadata of its arguments, so that the twelfth identical layer costs a dictionary lookup per
-operator.
+apart into operators; each is answered here from its `OverloadKind` alone: a view by the real view
+kernel, a write by its arguments, anything else by a shape rule or the operator's meta kernel,
+remembered by the metadata of its arguments, so that the twelfth identical layer costs a dictionary
+lookup per operator.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pliant.base.values import dataclass
 from pliant.fake import composites, convert, data, pointwise, rules, shapes, traced, views, whole
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
-from pliant.fake.op import Argument, Kind, Op, describe
 from pliant.fake.order import is_contiguous
+from pliant.fake.overload import Argument, Overload, OverloadKind, describe
 from pliant.fake.plain_checks import plain_checks
 from pliant.fake.raising import CHECK_BEFOREHAND, MayRaise, RefusesDtypes
 from pliant.fake.results import Alias, Recipe, recipe_for
@@ -233,11 +233,13 @@ class World(TorchDispatchMode):
             return torch.zeros((), **kwargs)  # the tangent of a Python number, which will be read
         if op.draws is not None and op.draws(args, kwargs):
             self._notes.random = True
-        if op.raises is not None and op.kind is not Kind.COMPOSITE:  # whose parts come here too
+        if (
+            op.raises is not None and op.kind is not OverloadKind.COMPOSITE
+        ):  # whose parts come here too
             self._notes.errors(op.raises, args, kwargs)
         return _ANSWERS[op.kind](self, op, args, kwargs)
 
-    def _functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _functional(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         read = Arguments(op.func, args, kwargs)
         if read.foreign:
             return self._functional(op, *self._owned(args, kwargs))
@@ -250,7 +252,7 @@ class World(TorchDispatchMode):
             self._note_writes(op.statistics, args, kwargs)
         return recipe.build(self._self, args, kwargs)
 
-    def _write(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _write(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         read = Arguments(op.func, args, kwargs)
         if read.foreign:
             return self._write(op, *self._owned(args, kwargs))
@@ -276,7 +278,7 @@ class World(TorchDispatchMode):
             return None
 
     def _work_out(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
     ) -> Recipe:
         """Find out what the operator returns, and remember it."""
         if rules.needs_data(op.name, args, kwargs):
@@ -299,7 +301,7 @@ class World(TorchDispatchMode):
         return recipe
 
     def _from_data(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
     ) -> Recipe:
         """A result whose size is in the data has a new symbol for it, each time another."""
         read.reusable = False
@@ -328,7 +330,12 @@ class World(TorchDispatchMode):
         return found
 
     def _ask_meta_kernel(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], device: Any, read: Arguments
+        self,
+        op: Overload,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: Any,
+        read: Arguments,
     ) -> Recipe:
         """Run the meta kernel, and bring arguments that it resized up to date."""
         twins = Twins()
@@ -361,7 +368,7 @@ class World(TorchDispatchMode):
         real = isinstance(value, torch.Tensor) and type(value) is not Fake
         return self._reals.fake(value) if real and not is_number(value) else value
 
-    def _view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if type(args[0]) is not Fake:  # a new real tensor, on its way out of torch.tensor
             args = (self._reals.fake(args[0]), *args[1:])
         if views.is_symbolic_call(args):
@@ -371,7 +378,7 @@ class World(TorchDispatchMode):
             return adopt(self._self, result)
         return type(result)([adopt(self._self, t) for t in result])
 
-    def _symbolic_view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _symbolic_view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = views.rule_for(op.name)
         found = rule and rule(*args, **kwargs)
         if found is None:
@@ -401,7 +408,7 @@ class World(TorchDispatchMode):
         with torch._C._EnablePythonDispatcher():
             return meta(*args, **kwargs)
 
-    def _reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _reshape(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if op.name in RESIZES:
             if views.is_symbolic_call(args):
                 raise Unsupported("resized, with symbolic sizes")
@@ -421,12 +428,12 @@ class World(TorchDispatchMode):
         self.reshaped.add(id(args[0]))
         return args[0]
 
-    def _composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _composite(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Reached below autograd, as in inference mode: what could be recorded above already was.
         with torch._C._AutoDispatchBelowAutograd(), self:
             return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
-    def _data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _data(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         check = (self._notes.function, op.name)
         if op.name == "aten._local_scalar_dense.default":
             if id(args[0]) in self.scalars:
@@ -448,13 +455,13 @@ class World(TorchDispatchMode):
         self._notes.written.extend(_fakes_in([argument.of(args, kwargs) for argument in which]))
 
 
-_ANSWERS: dict[Kind, Callable[[World, Op, tuple[Any, ...], dict[str, Any]], Any]] = {
-    Kind.FUNCTIONAL: World._functional,
-    Kind.WRITE: World._write,
-    Kind.VIEW: World._view,
-    Kind.RESHAPE: World._reshape,
-    Kind.COMPOSITE: World._composite,
-    Kind.DATA: World._data,
+_ANSWERS: dict[OverloadKind, Callable[[World, Overload, tuple[Any, ...], dict[str, Any]], Any]] = {
+    OverloadKind.FUNCTIONAL: World._functional,
+    OverloadKind.WRITE: World._write,
+    OverloadKind.VIEW: World._view,
+    OverloadKind.RESHAPE: World._reshape,
+    OverloadKind.COMPOSITE: World._composite,
+    OverloadKind.DATA: World._data,
 }
 
 ZERO_TENSOR = "aten._efficientzerotensor.default"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.fake.op import Op
+from pliant.fake.overload import Overload
 
 _ONE = "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2"
 _MORE = "neg reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc zero"
@@ -29,7 +29,7 @@ _ONE_FOR_ALL: Final = ("add", "mul", "div")
 _SAME: Final = {"maximum": "clamp_min", "minimum": "clamp_max"}
 
 
-def of_each(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def of_each(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the operator does to each tensor of its lists; NotImplemented if that isn't known."""
     name = op.func._schema.name.removeprefix("aten::_foreach_")
     writes = name.endswith("_")

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from pliant.fake.op import describe
+from pliant.fake.overload import describe
 from pliant.graph.ir import Function, Node, Tensor, Window, tensors_in
 
 _READ_WHOLE: Final = frozenset(

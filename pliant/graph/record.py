@@ -26,7 +26,7 @@ from pliant.base.isolation import FATAL
 from pliant.base.writes import RAISES
 from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
-from pliant.fake.op import Kind, Op, describe
+from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.rules import MASKS
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
@@ -94,7 +94,7 @@ class Recorder(Values):
                 return result
         return _RECORD[op.kind](self, op, args, kwargs)
 
-    def record_functional(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_functional(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         instead = INSTEAD.get(op.name)
         if instead is not None:
             with torch._C._AutoDispatchBelowAutograd(), self:
@@ -115,13 +115,13 @@ class Recorder(Values):
             return False
         return bool(result.untyped_storage()._cdata == first.untyped_storage()._cdata)
 
-    def record_view(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self.quietly():
             result = super().dispatch(op.func, args, kwargs)
         return self._note_views(op, args, kwargs, result)
 
     def _note_views(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
         parent = self.alias(args[0])
         if op.name == "aten.as_strided.default":
@@ -140,7 +140,7 @@ class Recorder(Values):
             self._name(fake, alias)
         return result
 
-    def record_composite(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_composite(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
         if op.name in NORMS_IN_TRAINING and args[5] and args[3] is not None:
             return self._with_statistics(op, args)
@@ -156,7 +156,7 @@ class Recorder(Values):
                 result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
             return result
 
-    def _with_statistics(self, op: Op, args: tuple[Any, ...]) -> Any:
+    def _with_statistics(self, op: Overload, args: tuple[Any, ...]) -> Any:
         """A norm that also writes to the running statistics among its arguments."""
         mean, variance = args[3:5]
         usual = args[0].dtype is mean.dtype is variance.dtype and mean.dtype in _STATISTICS
@@ -168,7 +168,7 @@ class Recorder(Values):
         self.store(variance, self._as(new[1], variance))
         return result
 
-    def _answer(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _answer(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
         returns depends on; these are answered as they were when they were captured."""
         function = WHOLE.get(op.name)
@@ -197,7 +197,7 @@ class Recorder(Values):
 
     # ---- writes
 
-    def record_write(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_write(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator that writes to arguments: the functional one, and what becomes of them."""
         targets = [argument.of(args, kwargs) for argument in op.written]
         if len(targets) != 1 or type(targets[0]) is not Fake:
@@ -220,7 +220,7 @@ class Recorder(Values):
         return target if len(op.returned) == 1 else None
 
     def _keep_apart(
-        self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Nothing that the operator reads is in the memory that it writes to."""
         if op.name in READS_FIRST or (op.name == "aten.index_put_.default" and _fills(args)):
@@ -235,7 +235,7 @@ class Recorder(Values):
                 keep_apart(self, op.name, *both, elementwise)
 
     def _computed(
-        self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Fake:
         functional = functional_of(op)
         takes = {a.name for a in functional._schema.arguments}
@@ -251,7 +251,9 @@ class Recorder(Values):
     def _dense(self, fake: Fake) -> bool:
         return self.numbers(fake.stride()) == contiguous(self.numbers(fake.size()))
 
-    def _drawn(self, op: Op, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fake:
+    def _drawn(
+        self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Fake:
         """Which element gets which random number depends on the layout: new memory with the same
         one is written to."""
         if target is not args[0]:
@@ -318,7 +320,7 @@ class Recorder(Values):
             alias = alias.parent
         return self.value(self.alias(value))
 
-    def record_reshape(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_reshape(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A tensor becomes a view of what it was. Values have no history to be detached from."""
         if op.name == "aten.detach_.default":
             return args[0]
@@ -342,7 +344,7 @@ class Recorder(Values):
         self._name(target, after)
         return target
 
-    def record_data(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_data(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`item()`: a number that is in the data."""
         if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
             raise NotRecorded(op.name)
@@ -377,13 +379,15 @@ def _fills(args: tuple[Any, ...]) -> bool:
     return masks and not args[2].dim() and not any(args[3:])
 
 
-_RECORD: Final[dict[Kind, Callable[[Recorder, Op, tuple[Any, ...], dict[str, Any]], Any]]] = {
-    Kind.FUNCTIONAL: Recorder.record_functional,
-    Kind.VIEW: Recorder.record_view,
-    Kind.COMPOSITE: Recorder.record_composite,
-    Kind.WRITE: Recorder.record_write,
-    Kind.RESHAPE: Recorder.record_reshape,
-    Kind.DATA: Recorder.record_data,
+_RECORD: Final[
+    dict[OverloadKind, Callable[[Recorder, Overload, tuple[Any, ...], dict[str, Any]], Any]]
+] = {
+    OverloadKind.FUNCTIONAL: Recorder.record_functional,
+    OverloadKind.VIEW: Recorder.record_view,
+    OverloadKind.COMPOSITE: Recorder.record_composite,
+    OverloadKind.WRITE: Recorder.record_write,
+    OverloadKind.RESHAPE: Recorder.record_reshape,
+    OverloadKind.DATA: Recorder.record_data,
 }
 
 aten = torch.ops.aten
@@ -415,7 +419,7 @@ COPIES: Final = frozenset(
 )
 
 
-def functional_of(op: Op) -> Any:
+def functional_of(op: Overload) -> Any:
     """The operator that computes what this one writes."""
     if op.name in FUNCTIONAL_FORMS:
         return FUNCTIONAL_FORMS[op.name]
@@ -427,7 +431,10 @@ def functional_of(op: Op) -> Any:
         raise NotRecorded(f"{op.name} has no functional form")
     for candidate in wanted if not name.endswith("_") else [overload]:
         found = getattr(packet, candidate, None) if candidate in packet.overloads() else None
-        if found is None or describe(found).kind not in (Kind.FUNCTIONAL, Kind.COMPOSITE):
+        if found is None or describe(found).kind not in (
+            OverloadKind.FUNCTIONAL,
+            OverloadKind.COMPOSITE,
+        ):
             continue
         if _types(found) == _types(op.func):
             return found

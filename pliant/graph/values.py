@@ -16,7 +16,7 @@ from pliant.base.checks import check
 from pliant.base.values import dataclass
 from pliant.base.weak import weakly
 from pliant.fake.calls import is_number
-from pliant.fake.op import Op
+from pliant.fake.overload import Overload
 from pliant.fake.tensor import Fake
 from pliant.fake.world import World
 from pliant.graph.ir import Found, Function, Node, Scalar, Tensor
@@ -52,7 +52,7 @@ class Alias:
     value: Tensor
     version: int
     parent: Alias | None = None
-    op: Op | None = None
+    op: Overload | None = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
     position: int = 0
@@ -220,7 +220,7 @@ class Values(World):
         return value
 
     def write_down(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Node:
         """A functional call; the fakes in its result become its values."""
         acts = not op.func._schema.returns  # it is there to raise an error

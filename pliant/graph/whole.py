@@ -14,7 +14,7 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.fake.layout import is_plain
-from pliant.fake.op import describe
+from pliant.fake.overload import describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.ir import Node

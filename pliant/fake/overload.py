@@ -1,6 +1,6 @@
 """What an operator's schema and tags say about how to run it on fakes, worked out once for each.
 
-The one idea: every ATen operator is of one `Kind`, and the kind alone decides what a `World` does.
+The one idea: every ATen operator is of one `OverloadKind`, which alone decides what a `World` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ META = torch.device("meta")
 CPU = torch.device("cpu")
 
 
-class Kind(enum.Enum):
+class OverloadKind(enum.Enum):
     """How an operator's result relates to its arguments."""
 
     FUNCTIONAL = enum.auto()  # new tensors, arguments untouched
@@ -41,12 +41,12 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class Overload:
     """The facts about one operator overload."""
 
     func: Any
     name: str
-    kind: Kind
+    kind: OverloadKind
     written: tuple[Argument, ...]
     # Written, if the argument `training` says so, although the schema does not.
     statistics: tuple[Argument, ...]
@@ -71,21 +71,21 @@ def _has_kernel(func: Any, key: str) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
 
 
-def _kind(func: Any) -> Kind:
+def _kind(func: Any) -> OverloadKind:
     schema, tags = func._schema, func.tags
     aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
     writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
     facts = (
-        (Kind.DATA, torch.Tag.data_dependent_output in tags or _answers_from_data(func)),
-        (Kind.RESHAPE, torch.Tag.inplace_view in tags),
+        (OverloadKind.DATA, torch.Tag.data_dependent_output in tags or _answers_from_data(func)),
+        (OverloadKind.RESHAPE, torch.Tag.inplace_view in tags),
         (
-            Kind.COMPOSITE,
+            OverloadKind.COMPOSITE,
             _has_kernel(func, "CompositeImplicitAutograd") and not _has_kernel(func, "Meta"),
         ),
-        (Kind.WRITE, writes),
-        (Kind.VIEW, bool(aliases)),
+        (OverloadKind.WRITE, writes),
+        (OverloadKind.VIEW, bool(aliases)),
     )
-    return next((kind for kind, holds in facts if holds), Kind.FUNCTIONAL)
+    return next((kind for kind, holds in facts if holds), OverloadKind.FUNCTIONAL)
 
 
 def _answers_from_data(func: Any) -> bool:
@@ -140,12 +140,12 @@ def _draws(func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | Non
     return draws
 
 
-def describe(func: Any) -> Op:
+def describe(func: Any) -> Overload:
     """The facts about `func`, worked out on its first use in this process; they never change."""
     found = _known.get(func)
     if found is None:
         kind = _kind(func)
-        found = _known[func] = Op(
+        found = _known[func] = Overload(
             func,
             str(func),
             kind,
@@ -154,12 +154,12 @@ def describe(func: Any) -> Op:
             _argument(func, "training"),
             _returned(func),
             _draws(func),
-            may_raise(func, kind in (Kind.VIEW, Kind.RESHAPE)),
+            may_raise(func, kind in (OverloadKind.VIEW, OverloadKind.RESHAPE)),
         )
     return found
 
 
-def tried_on(op: Op, device: torch.device) -> torch.device:
+def tried_on(op: Overload, device: torch.device) -> torch.device:
     """Where to run an operator on a few elements, to see what it returns.
 
     On the CPU for real. PyTorch's meta kernels say the same, but are slow, and some import half of
@@ -168,7 +168,7 @@ def tried_on(op: Op, device: torch.device) -> torch.device:
     return device if device == CPU and op.draws is None else META
 
 
-_known: dict[Any, Op] = {}
+_known: dict[Any, Overload] = {}
 
 # Operators of ATen that read numbers from tensors without a tag that says so.
 READS_DATA = frozenset(
