@@ -126,7 +126,7 @@ class Lowering:
     def map(self, combine: Combine, type: Type, *xs: Lazy, cost: int = 1) -> Lazy:
         """Elementwise, with broadcasting; `combine(body, *values)` gives a value of `type`."""
         sizes = self.broadcast([x.sizes for x in xs])
-        ats = [_spread(x, sizes) for x in xs]
+        ats = [self._spread(x, sizes) for x in xs]
 
         def at(b: Body, index: Index) -> Value:
             return b.once(at, index, lambda: combine(b, *[one(b, index) for one in ats]))
@@ -211,6 +211,19 @@ class Lowering:
             raise NotLowered(f"broadcasting {', '.join(map(str, distinct))}")
         return distinct.pop() if distinct else ONE
 
+    def _spread(self, x: Lazy, sizes: tuple[Expr, ...]) -> At:
+        """Read x at an index of a tensor that x is broadcast to. Simplified, as in `_common`: what
+        is known to be 1 by now may have another name in `x.sizes`."""
+        if x.sizes == sizes:
+            return x.at
+        first = len(sizes) - len(x.sizes)
+        fixed = [self.simplify(size) is ONE for size in x.sizes]
+
+        def at(b: Body, index: Index) -> Value:
+            return x.at(b, tuple([ZERO if one else i for one, i in zip(fixed, index[first:])]))
+
+        return at
+
     def dims(self, x: Lazy, dims: Any) -> list[int]:
         """Dimensions as a list without negative ones; None or an empty list is all of them."""
         rank = len(x.sizes)
@@ -218,20 +231,6 @@ class Lowering:
             return list(range(rank))
         given = [dims] if isinstance(dims, int) else list(dims)
         return [d % max(rank, 1) for d in given] if rank else []
-
-
-def _spread(x: Lazy, sizes: tuple[Expr, ...]) -> At:
-    """Read x at an index of a tensor that x is broadcast to."""
-    first = len(sizes) - len(x.sizes)
-    fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
-    if not first and not any(fixed):
-        return x.at
-
-    def at(b: Body, index: Index) -> Value:
-        mine = [ZERO if one else index[first + d] for d, one in enumerate(fixed)]
-        return x.at(b, tuple(mine))
-
-    return at
 
 
 def unsqueezed(x: Lazy, sizes: tuple[Expr, ...]) -> Lazy:

@@ -55,7 +55,10 @@ def _t(x: Lazy, sizes: tuple[Expr, ...]) -> Map:
 
 
 def _expand(x: Lazy, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = False) -> Map:
+    """A size that may or may not be 1 is a matter of strides, which tensors in memory have."""
     first = len(sizes) - len(x.sizes)
+    if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
+        raise NotLowered("expand of a size that may be 1")
     fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
     return lambda index: tuple([ZERO if one else index[first + d] for d, one in enumerate(fixed)])
 

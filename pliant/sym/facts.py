@@ -63,6 +63,9 @@ class Facts(Known):
         found = self.replacements.get(symbol)
         return symbol if found is None else found
 
+    def value(self, e: Expr) -> int | None:
+        return self._known_range(e).value
+
     def settled(self, e: Expr) -> bool:
         return e.symbols.isdisjoint(self.replacements)
 
@@ -237,7 +240,7 @@ class Facts(Known):
                 return
         lo = None if new.lo == -INF else int(new.lo)
         hi = None if new.hi == INF else int(new.hi)
-        for cond in consequences(form, lo, hi):
+        for cond in consequences(form, lo, hi, self.range):
             self._learn(cond, depth)
         if len(form.terms) > 1:
             for product, c in form.terms:

@@ -64,6 +64,10 @@ class Known:
         """What the symbol is known to be equal to, in the last instance."""
         return symbol
 
+    def value(self, e: Expr) -> int | None:
+        """The number that the expression is known to be equal to."""
+        return e.value
+
     def settled(self, e: Expr) -> bool:
         """Whether a polynomial is as simple as it can be: no symbol in it has a replacement."""
         return True
@@ -569,7 +573,9 @@ def _simplified(node: Any, known: Known, visit: Callable[[Any], Any]) -> Any:
     if type(node) is Expr and node.plain and known.settled(node):
         return node
     if node.op in RULES:
-        return build(known, node.op, *[visit(arg) for arg in node.args])
+        result = build(known, node.op, *[visit(arg) for arg in node.args])
+        value = known.value(result)
+        return result if value is None else integer(value)
     result = rebuild(node, visit)
     finish = _FINISH.get(result.op)
     return finish(result, known) if finish else result

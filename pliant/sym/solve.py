@@ -12,6 +12,10 @@ from typing import Any, Final
 
 from pliant.sym.cond import Cond, ge, le
 from pliant.sym.expr import Expr, scale
+from pliant.sym.ranges import Range
+
+RangeOf = Callable[[Expr], Range]
+Consequences = Iterator[Cond]
 
 Prefer = Callable[[Expr, Expr], Any]
 """The rank of a symbol in an expression that is 0."""
@@ -50,14 +54,15 @@ def congruence(e: Expr) -> Iterator[tuple[Expr, int]]:
             yield e - scale(product, c), abs(c)
 
 
-def consequences(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
-    """What lo <= t <= hi says about the arguments of t, for an atom t. (None: no such bound.)"""
+def consequences(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
+    """What lo <= t <= hi says about the arguments of t, for an atom t. (None: no such bound.)
+    `range_of` tells the range of each argument."""
     rule = _ARGUMENTS.get(t.op)
     if rule is not None:
-        yield from rule(t, lo, hi)
+        yield from rule(t, lo, hi, range_of)
 
 
-def _floordiv(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+def _floordiv(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
     """For k > 0: a <= x//k says a*k <= x, and x//k <= b says x <= b*k + k-1."""
     x, y = t.args
     k = y.value
@@ -68,23 +73,33 @@ def _floordiv(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
             yield le(x, hi * k + k - 1)
 
 
-def _min(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+def _min(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
+    """All arguments are >= lo; one is <= hi, so if only one can be, it is."""
     if lo is not None:
         yield from [ge(x, lo) for x in t.args]
+    if hi is not None:
+        low = [x for x in t.args if range_of(x).lo <= hi]
+        if len(low) == 1:
+            yield le(low[0], hi)
 
 
-def _max(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+def _max(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
+    """As `_min`: `max(0, s0 - 1) == 1` says s0 == 2."""
     if hi is not None:
         yield from [le(x, hi) for x in t.args]
+    if lo is not None:
+        high = [x for x in t.args if range_of(x).hi >= lo]
+        if len(high) == 1:
+            yield ge(high[0], lo)
 
 
-def _abs(t: Expr, lo: int | None, hi: int | None) -> Iterator[Cond]:
+def _abs(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
     if hi is not None:
         yield le(t.args[0], hi)
         yield ge(t.args[0], -hi)
 
 
-_ARGUMENTS: Final[dict[str, Callable[[Expr, int | None, int | None], Iterator[Cond]]]] = {
+_ARGUMENTS: Final[dict[str, Callable[[Expr, int | None, int | None, RangeOf], Consequences]]] = {
     "floordiv": _floordiv,
     "min": _min,
     "max": _max,

@@ -9,6 +9,7 @@ from pliant.sym.expr import ceildiv, integer, maximum, minimum, symbol
 from pliant.sym.facts import Contradiction, Facts
 from pliant.sym.floats import float_symbol, math_call, real, to_float, true_div
 from pliant.sym.ranges import INF, Range
+from pliant.sym.rules import simplify
 from pliant.sym.solve import solve
 from tests.sym.strategies import SYMBOLS
 
@@ -117,6 +118,20 @@ def test_equalities_replace_symbols_everywhere():
     assert known.range(a) == Range(2, 5)
     known.learn(eq(a, 4))
     assert known.replacements == {a: integer(4), b: integer(8), c: integer(12)}
+
+
+@pytest.mark.parametrize(
+    "condition, expr, value",
+    [
+        (eq(maximum(0, a - 1), 1), a, 2),
+        (eq(minimum(5, a + b), 4), a + b, 4),
+        (eq(maximum(a - b, b - 2 * a), 3), maximum(a - b, b - 2 * a), 3),
+        (eq(a % (b + 1), 1), 2 * (a % (b + 1)) + 1, 3),
+        (eq(a // (b + 1), 1), a // (b + 1), 1),
+    ],
+)
+def test_what_has_one_value_is_replaced_by_it(condition, expr, value):
+    assert simplify(expr, facts(*SIZES, condition)) is integer(value)
 
 
 def test_learning_narrows_ranges():

@@ -1,0 +1,115 @@
+"""Views of what is not in memory, and which of its dimensions are broadcast."""
+
+import pytest
+import torch
+
+import pliant
+from pliant.loop.types import Type
+from pliant.ops.lazy import Lazy
+from pliant.ops.lowering import Lowering, NotLowered
+from pliant.ops.views import view_of
+from pliant.sym.expr import ONE, integer, symbol
+
+# Tensors of one element whose size is an expression.
+ONES = {
+    "all but the last": (lambda c: c[:-1], 2),
+    "every other": (lambda c: c[::2], 2),
+    "the last": (lambda c: c[-1:], 2),
+    "a range": (lambda c: torch.arange(0, len(c), 2) + 3, 2),
+    "as many as are left over": (lambda c: c[: len(c) % 2], 3),
+    "half as many": (lambda c: torch.full((len(c) // 2,), 7), 3),
+    "at most one": (lambda c: c[: min(len(c), 1)], 3),
+    "windows": (lambda c: c.unfold(0, 2, 1)[:, 0], 2),
+    "joined": (lambda c: torch.cat([c[:-1], c[1:]])[1:], 2),
+    "in the data": (lambda c: c[c == 3], 3),
+}
+
+
+def copy_to_a_slice(d, one):
+    d[0:].copy_(one)
+
+
+def copy_to_all(d, one):
+    d.copy_(one)
+
+
+def set_a_slice(d, one):
+    d[1:] = one
+
+
+def set_by_index(d, one):
+    d[torch.tensor([0, 2])] = one.to(d.dtype)
+
+
+def set_by_mask(d, one):
+    d[d > 4] = one.to(d.dtype)
+
+
+def add_in_place(d, one):
+    d += one
+
+
+def write_to_out(d, one):
+    torch.add(one, d, out=d)
+
+
+def copy_to_a_row(d, one):
+    d.view(1, -1)[:, 1:].copy_(one.unsqueeze(1))
+
+
+def expand(d, one):
+    return one.expand(len(d)).clone()
+
+
+def choose(d, one):
+    return torch.where(d > 4, one, d)
+
+
+def scatter(d, one):
+    return torch.slice_scatter(d, one.to(d.dtype).expand(len(d) - 1), 0, 1)
+
+
+USES = [copy_to_a_slice, copy_to_all, set_a_slice, set_by_index, set_by_mask, add_in_place]
+USES += [write_to_out, copy_to_a_row, expand, choose, scatter]
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+@pytest.mark.parametrize("name", ONES)
+def test_one_element_of_symbolic_size_is_broadcast(name, dtype, use):
+    make, length = ONES[name]
+
+    def function(c, d):
+        return use(d, make(c))
+
+    compiled = pliant.compile(function, dynamic=True)
+    for size in (3, 5):
+        mine, eagers = [
+            (torch.arange(3, 3 + length).to(dtype), torch.arange(4.0, 4.0 + size)) for _ in "ab"
+        ]
+        torch.testing.assert_close(compiled(*mine), function(*eagers), rtol=0, atol=0)
+        torch.testing.assert_close(mine, eagers, rtol=0, atol=0)
+
+
+def lazy(*sizes):
+    return Lazy(sizes, Type.F32, lambda b, index: index, 0)
+
+
+def test_expand_gives_up_unless_it_knows_what_is_1():
+    a, b = symbol("a"), symbol("b")
+    assert view_of("aten.expand.default", lazy(ONE), (a,), [a]).at(None, (b,)) == (integer(0),)
+    assert view_of("aten.expand.default", lazy(a), (a,), [a]).at(None, (b,)) == (b,)
+    with pytest.raises(NotLowered):
+        view_of("aten.expand.default", lazy(b), (a,), [a])
+
+
+def test_broadcasting_goes_by_what_is_known_of_sizes():
+    a, b = symbol("a"), symbol("b")
+    low = Lowering(simplify=lambda size: ONE if size is b else size)
+    places = low.map(lambda body, x, y: (x, y), Type.F32, lazy(a), lazy(b))
+
+    class Body:
+        def once(self, key, index, compute):
+            return compute()
+
+    assert places.at(Body(), (a,)) == ((a,), (integer(0),))
