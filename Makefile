@@ -22,10 +22,14 @@ PROGRAMS := tests/capture tests/dynamic $(addprefix tests/test_,dynamic_shapes.p
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
 TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))
 DEV_STAMP := $(STAMPS)/dev-$(call hash,pyproject.toml)
+DOCS_STAMP := $(STAMPS)/docs-$(call hash,pyproject.toml)
 MODELS_STAMP := $(STAMPS)/models-$(call hash,tests/models/requirements.txt)
 PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(sort $(wildcard csrc/*)))
 
-.PHONY: help demo test test-long test-models fuzz check bench format setup setup-dev clean FORCE
+# Everything anew, since a page that hasn't changed may link to one that has; about 5 s.
+SITE := $(PY) -m sphinx -q -W --keep-going -E -a -c docs -d build/doctrees . build/site
+
+.PHONY: help demo test test-long test-models fuzz check docs bench format setup setup-dev clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -47,12 +51,17 @@ test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random w
 fuzz: setup-dev  ## random programs against eager, for MINUTES=10
 	$(PY) tools/fuzz.py --minutes $(MINUTES) --jobs $(WORKERS) --report fuzz-report.txt
 
-check: setup-dev  ## style, types, imports, budgets
+check: setup-dev $(DOCS_STAMP)  ## style, types, imports, budgets, links in the documentation
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --check .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --no-logo | tail -n 3 || { $(BIN)/lint-imports --no-logo; exit 1; }
 	$(PY) tools/budgets.py
+	$(SITE)
+
+docs: setup $(DOCS_STAMP)  ## the documentation as a site: build/site/index.html
+	$(SITE)
+	@echo "build/site/index.html"
 
 bench: setup  ## pliant beside eager and torch.compile
 	$(PY) -m benchmarks overhead
@@ -84,13 +93,20 @@ $(TORCH_STAMP): $(STAMPS)/venv
 	@$(PIP) $(TORCH) "setuptools>=77" wheel numpy
 	@touch $@
 
-# The tools are those of the `dev` extra; asked for by themselves, because installing the extra would
-# build the extension once more.
+# The packages of an extra; asked for by themselves, because installing the extra would build the
+# extension once more.
+extra = $$($(PY) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+    print(*project["optional-dependencies"]["$(1)"])')
+
 $(DEV_STAMP): | $(TORCH_STAMP)
 	@echo "installing the development tools"
-	@$(PIP) $$($(PY) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	    print(*project["optional-dependencies"]["dev"])')
+	@$(PIP) $(call extra,dev)
 	@rm -f $(STAMPS)/dev-* && touch $@
+
+$(DOCS_STAMP): | $(TORCH_STAMP)
+	@echo "installing what builds the documentation"
+	@$(PIP) $(call extra,docs)
+	@rm -f $(STAMPS)/docs-* && touch $@
 
 # Without what they depend on, which would be another torch.
 $(MODELS_STAMP): tests/models/requirements.txt | $(TORCH_STAMP)

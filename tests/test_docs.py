@@ -1,19 +1,23 @@
 """The documentation is true: its programs print what it says, its tables are those of the code."""
 
+import importlib
 import importlib.util
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import pliant
+from pliant.backends import registry
+from pliant.base.logs import CHANNELS
 from pliant.guards.guard import Kind
 
 pytestmark = pytest.mark.own_default
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
-    str(page.relative_to(ROOT)) for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    str(page.relative_to(ROOT)) for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"))
 )
 EVERYWHERE = sorted({*PAGES, *(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*/*.md"))})
 
@@ -78,17 +82,17 @@ def test_links_to_headings_find_them(page):
         assert heading in names
 
 
-def test_the_index_has_every_page():
+def test_the_index_lists_each_page_once():
     index = text_of("docs/index.md")
-    for page in PAGES:
-        if page not in ("README.md", "docs/index.md"):
-            assert f"({Path(page).name})" in index, page
+    listed = re.findall(r"^\| \[[^\]]*\]\(([^)]*)\)", index, re.MULTILINE)
+    paths = [str((ROOT / "docs" / page).resolve().relative_to(ROOT)) for page in listed]
+    assert sorted(paths) == sorted({*PAGES, "docs/decisions/README.md"} - {"docs/index.md"})
 
 
 def test_decisions_are_numbered_and_complete():
-    decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    decisions = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
     numbers = [int(page.name[:4]) for page in decisions]
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) == len(set(numbers)) >= 36
     for page in decisions:
         text = page.read_text()
         assert text.startswith(f"# {page.name[:4]}: "), page.name
@@ -96,10 +100,112 @@ def test_decisions_are_numbered_and_complete():
             assert f"**{part}.**" in text, (page.name, part)
 
 
+# ---- what the pages name is there
+
+FILE = re.compile(r"[\w.-]+\.(?:py|pyi|cpp|h|toml|txt|md|yml)")
+NOT_OURS = {"demo.py"}  # the programs in the pages
+LOGGERS = {f"pliant.{channel}" for channel in CHANNELS}
+
+
+@cache
+def tracked():
+    """Every file of the repository, and every folder that has one."""
+    tops = [top for top in ROOT.iterdir() if top.name not in ("build", "devpkgs")]
+    files = [file for top in tops if top.name[0] != "." for file in (top, *top.rglob("*"))]
+    paths = {file.relative_to(ROOT) for file in files if file.is_file()}
+    paths = {path for path in paths if "__pycache__" not in path.parts}
+    return paths | {folder for path in paths for folder in path.parents}
+
+
+def named_paths(text):
+    """The paths in the spans of code of a page: those with a slash whose first part is a folder of
+    the repository or of the package, and names of files."""
+    folders = {path.parts[-1] for path in tracked() if len(path.parts) == 1}
+    folders |= {
+        path.parts[1] for path in tracked() if path.parts[:1] == ("pliant",) and len(path.parts) > 1
+    }
+    for span in spans(text):
+        for word in span.split():
+            word = word.rstrip(",;:")
+            first, slash, _ = word.partition("/")
+            if (slash and first in folders) or FILE.fullmatch(word):
+                yield word
+
+
+def spans(text):
+    """Code in the running text of a page: `so`."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def named_objects(text):
+    """The dotted names of pliant's own things in the spans of code of a page."""
+    for span in spans(text):
+        yield from re.findall(r"(?<![\w/.])pliant(?:\.[A-Za-z_]\w*)+(?![\w./]*/)", span)
+
+
+def path_exists(word):
+    path = Path(word)
+    if word in NOT_OURS:
+        return True
+    if len(path.parts) == 1 and "/" not in word:
+        return any(known.name == word for known in tracked())
+    return path in tracked() or Path("pliant", path) in tracked()
+
+
+def object_exists(name):
+    value, parts = pliant, name.split(".")
+    for at, part in enumerate(parts[1:], 2):
+        if not hasattr(value, part):
+            try:
+                importlib.import_module(".".join(parts[:at]))
+            except ModuleNotFoundError:
+                return name in LOGGERS
+        value = getattr(value, part)
+    return True
+
+
+@pytest.mark.parametrize("page", EVERYWHERE)
+def test_files_that_a_page_names_exist(page):
+    assert not [path for path in named_paths(text_of(page)) if not path_exists(path)]
+
+
+@pytest.mark.parametrize("page", EVERYWHERE)
+def test_objects_that_a_page_names_exist(page):
+    assert not [name for name in named_objects(text_of(page)) if not object_exists(name)]
+
+
+def test_names_that_are_gone_are_noticed():
+    page = "`capture/gone.py`, `pliant/capture`, `gone.py`, `pliant.gone`, `pliant.capture.gone.X`"
+    assert [path for path in named_paths(page) if not path_exists(path)] == [
+        "capture/gone.py",
+        "gone.py",
+    ]
+    assert [name for name in named_objects(page) if not object_exists(name)] == [
+        "pliant.gone",
+        "pliant.capture.gone.X",
+    ]
+    assert not list(named_paths("```python\nopen('capture/gone.py')\n```\n"))
+
+
 def test_every_public_name_is_documented():
     everything = "".join(map(text_of, PAGES))
     missing = [name for name in pliant.__all__ if not re.search(rf"\b{name}\b", everything)]
     assert not missing
+
+
+def test_the_changelog_begins_with_this_version():
+    versions = re.findall(r"^## (.*)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert versions[0].startswith(f"[{pliant.__version__}] - ")
+    assert all(
+        re.fullmatch(r"\[\d+\.\d+\.\d+\] - (Unreleased|\d{4}-\d\d-\d\d)", v) for v in versions
+    )
+
+
+def test_pages_agree_on_the_default_backend():
+    default = registry.DEFAULT
+    assert f'the default is `"{default}"`' in text_of("docs/options.md")
+    assert f"| `{default}` | the default: " in text_of("docs/backends.md")
 
 
 def test_every_kind_of_guard_is_documented():

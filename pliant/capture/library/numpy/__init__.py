@@ -1,1 +1,0 @@
-"""NumPy: arrays, scalars and random generators."""

@@ -1,1 +1,0 @@
-"""The language: built-in functions, classes and methods, exceptions, iteration."""

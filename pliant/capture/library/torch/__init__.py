@@ -1,1 +1,0 @@
-"""PyTorch, besides its operators: transforms, hooks, autograd, random state, directives."""
