@@ -12,7 +12,7 @@ with without_collection():
     from pliant.base.events import counters
     from pliant.base.logs import set_logs
     from pliant.base.options import config
-    from pliant.capture.hatches import (
+    from pliant.capture.directives import (
         allow_in_graph,
         assume_constant_result,
         disable,

@@ -11,8 +11,8 @@ import torch
 
 import pliant
 from pliant.bytecode import continuation, resume
-from pliant.capture import hatches
-from pliant.capture.library import tensor_subclasses, torch_targets
+from pliant.capture import directives
+from pliant.capture.library.torch import targets, tensor_subclasses
 from pliant.driver import callbacks
 from pliant.sym import expr
 from pliant.sym.env import ShapeEnv
@@ -211,8 +211,8 @@ TABLES = {
     "origins": lambda: len(resume._origins),
     "resume functions": lambda: len(continuation._functions),
     "first functions": lambda: len(callbacks._first),
-    "marked": lambda: len(hatches.MARKED),
-    "applied": lambda: len(torch_targets._applied),
+    "marked": lambda: len(directives.MARKED),
+    "applied": lambda: len(targets._applied),
     "makers": lambda: len(tensor_subclasses._makers),
 }
 

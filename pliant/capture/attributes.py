@@ -15,9 +15,9 @@ from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
+from pliant.capture.values.conversion import from_real
+from pliant.capture.values.dict_views import MappingProxy
 from pliant.capture.values.functions import BoundMethod, CompiledFunction, Function
-from pliant.capture.values.known import from_real
-from pliant.capture.values.views import MappingProxy
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
 

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from pliant.capture import overrides, torch_calls
-from pliant.capture.frame import Frame
-from pliant.capture.hatches import (
+from pliant.capture.directives import (
     handler_of,
     has_constant_result,
     is_allowed_in_graph,
@@ -24,14 +23,16 @@ from pliant.capture.hatches import (
     is_followed,
     substitute_of,
 )
+from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
-from pliant.capture.library.classes import instantiate
-from pliant.capture.library.torch_functions import constant_result, opaque_call
+from pliant.capture.library.python.classes import instantiate
+from pliant.capture.library.torch.custom_functions import constant_result, opaque_call
 from pliant.capture.model import CALL, FOLDABLE, call, set_attribute, type_name
 from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Raised, Value
 from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.conversion import from_real, known_object
 from pliant.capture.values.functions import (
     BuiltinMethod,
     CompiledFunction,
@@ -39,7 +40,6 @@ from pliant.capture.values.functions import (
     named,
 )
 from pliant.capture.values.generators import Generator
-from pliant.capture.values.known import from_real, known_object
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
 

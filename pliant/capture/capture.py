@@ -17,12 +17,12 @@ from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.breaks import BREAKS
+from pliant.capture.finish import Product
 from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic
 from pliant.capture.interpreter import run_frame
-from pliant.capture.library.torch_function import begin_overrides
+from pliant.capture.library.torch.torch_function import begin_overrides
 from pliant.capture.native import fill_late
-from pliant.capture.product import Product
 from pliant.capture.trace import INLINE, Restart, StartOver, Trace
 from pliant.capture.value import Break, Raised, Unread
 from pliant.capture.values.objects import Cell

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.capture.value import Break, Value
 from pliant.capture.values.containers import Mapping
-from pliant.capture.values.made import stand_in
+from pliant.capture.values.program_classes import stand_in
 from pliant.guards.guard import MISSING, Kind
 from pliant.guards.predicates import Defines, HasNames
 from pliant.guards.source import ClassAttr, Fixed
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE

@@ -25,8 +25,8 @@ from pliant.capture.value import (
     is_constant,
 )
 from pliant.capture.values.containers import Sequence
+from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
-from pliant.capture.values.known import known_object
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import ExceptionValue, Instance, Opaque
 from pliant.capture.values.tensors import TensorValue

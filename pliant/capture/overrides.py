@@ -34,7 +34,7 @@ from pliant.guards.source import Fixed
 
 if TYPE_CHECKING:
     from pliant._native import State
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 TensorBase = torch._C.TensorBase

@@ -16,9 +16,9 @@ from typing import Any
 from pliant.base.tracebacks import Place, called_from
 from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES
-from pliant.capture.emit import Emitter
 from pliant.capture.frame import Frame
 from pliant.capture.opcodes.calls import split_call
+from pliant.capture.residual import Emitter
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Break, Const, Value
 from pliant.capture.values.functions import BuiltinMethod, Function, called

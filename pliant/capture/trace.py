@@ -20,13 +20,13 @@ from pliant.base.isolation import FATAL
 from pliant.base.options import Options
 from pliant.base.position import Position
 from pliant.base.strict import get_error_on_graph_break
-from pliant.capture.draws import Draw
+from pliant.capture.exception_conversion import exception_value
 from pliant.capture.failures import Lasting
 from pliant.capture.graph import GraphBuilder
+from pliant.capture.host_randomness import Draw
 from pliant.capture.inputs import Dynamic, Inputs
+from pliant.capture.placeholders import Standing
 from pliant.capture.sizes import Sizes
-from pliant.capture.standing import Standing
-from pliant.capture.thrown import exception_value
 from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell
 from pliant.fake import World

@@ -18,7 +18,7 @@ from pliant.base.position import Position
 from pliant.guards.source import Source
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 

@@ -20,8 +20,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from pliant._native import Dispatcher, is_python_class
-from pliant.capture.helpers import as_plain
 from pliant.capture.inputs import Layout
+from pliant.capture.residual_helpers import as_plain
 from pliant.capture.trace import PLAIN, Trace
 from pliant.capture.value import Break, Const, ForeignTracer, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue

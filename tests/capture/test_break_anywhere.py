@@ -12,7 +12,7 @@ import pytest
 
 import pliant
 from pliant.base.options import config
-from pliant.capture import interpreter, product, residual_ops
+from pliant.capture import finish, interpreter, residual_ops
 from pliant.capture.value import Break, Const, Unread
 from tests.support.against_eager import run, same_outcome
 
@@ -27,7 +27,7 @@ PROGRAMS = [
 # The beginning of a resume function moves its arguments about: it can't be resumed in its middle.
 MOVING = ("POP_TOP", "STORE_FAST", "DELETE_FAST")
 ASKS_FRAME = (locals, globals)
-STEP, BROKE = interpreter._step, product.Product.broke
+STEP, BROKE = interpreter._step, finish.Product.broke
 
 
 class Breaker:
@@ -67,7 +67,7 @@ def compare(monkeypatch, capsys):
     def compare(function, args, at=None):
         breaker = Breaker(at)
         monkeypatch.setattr(interpreter, "_step", breaker.follow)
-        monkeypatch.setattr(product.Product, "broke", lambda *about: breaker.note_broke(*about))
+        monkeypatch.setattr(finish.Product, "broke", lambda *about: breaker.note_broke(*about))
         expected = run(function, copy.deepcopy(args))
         with config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6):
             compiled = pliant.compile(function)

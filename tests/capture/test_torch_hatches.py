@@ -7,7 +7,7 @@ import torch
 import torch._dynamo as dynamo
 
 import pliant
-from pliant.capture import hatches
+from pliant.capture import directives
 from tests.support.against_eager import check
 
 X = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
@@ -92,7 +92,7 @@ def test_a_constant_result(mark):
 
 
 def test_a_substitute(monkeypatch):
-    monkeypatch.setattr(hatches, "SUBSTITUTES", {})  # other tests call the function, too
+    monkeypatch.setattr(directives, "SUBSTITUTES", {})  # other tests call the function, too
 
     @pliant.substitute_in_graph(operator.length_hint, skip_signature_check=True)
     def length_hint(obj, default=0):

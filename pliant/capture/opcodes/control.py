@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
-from pliant.capture.asserted import followed_way
+from pliant.capture.assertion_branches import followed_way
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
-from pliant.capture.library.stated import branch
+from pliant.capture.library.torch.symbolic_functions import branch
 from pliant.capture.model import advance, is_none, iterate, truth
-from pliant.capture.predicted import predicted_way
+from pliant.capture.speculated_branches import predicted_way
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Const, Value
 

@@ -7,9 +7,9 @@ from typing import Any
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
-from pliant.capture.library.exception_groups import to_raise
-from pliant.capture.library.matching import match_class, match_keys
-from pliant.capture.library.strings import format_value
+from pliant.capture.library.python.exception_groups import to_raise
+from pliant.capture.library.python.pattern_matching import match_class, match_keys
+from pliant.capture.library.python.strings import format_value
 from pliant.capture.model import (
     advance,
     binary,

@@ -7,7 +7,7 @@ from typing import Any
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception, opcode
-from pliant.capture.library.exception_groups import match_group, to_raise
+from pliant.capture.library.python.exception_groups import match_group, to_raise
 from pliant.capture.model import call, get_attribute, special
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, Raised, Value, boolean

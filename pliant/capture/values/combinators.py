@@ -16,7 +16,7 @@ from pliant.capture.values.containers import plain_tuple
 from pliant.capture.values.iterators import Iterator, advanced, arguments, is_none
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 TEE: type = type(itertools.tee(())[0])

@@ -27,7 +27,7 @@ from pliant.guards.guard import Kind
 from pliant.guards.source import DictItem, Fixed, InstanceDict, Source
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 

@@ -13,8 +13,8 @@ from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value, bool
 from pliant.capture.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
     from pliant.capture.frame import Frame
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 DELEGATES = 2  # the argument of a RESUME behind the `yield` that a `yield from` contains

@@ -11,7 +11,7 @@ from pliant.capture.value import Break, Value
 from pliant.guards.source import Source
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 

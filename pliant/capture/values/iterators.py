@@ -23,7 +23,7 @@ from pliant.capture.values.containers import (
 )
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 

@@ -18,7 +18,7 @@ from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.sizes import Sizes
 
 _TYPES: dict[type, type] = {Expr: int, FloatExpr: float, Cond: bool}

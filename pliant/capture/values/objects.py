@@ -18,7 +18,7 @@ from pliant.guards.predicates import LacksAttribute
 from pliant.guards.source import Attr, CellContents, Source, attribute
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 

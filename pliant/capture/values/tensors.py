@@ -13,7 +13,7 @@ from pliant.fake import Fake
 from pliant.guards.source import Source
 
 if TYPE_CHECKING:
-    from pliant.capture.emit import Emitter
+    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 

@@ -1,0 +1,325 @@
+"""The end of a capture: from what the trace found to the value `Captured`.
+
+A capture ends in one of three ways: the function returned, it raised, or the graph broke. In each,
+the residual code calls the graph and replays the effects; then it returns, raises, or runs the
+operation that could not be captured and goes on in resume functions, one for each frame that was
+being followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+from pliant._native import State
+from pliant.base.position import Position
+from pliant.capture import residual_ops
+from pliant.capture.aliasing import assume_distinct, assume_present
+from pliant.capture.failures import written_inputs
+from pliant.capture.frame import Frame
+from pliant.capture.graph import GraphInput
+from pliant.capture.host_randomness import write_draws
+from pliant.capture.interpreter import current_exception
+from pliant.capture.residual import Emitter
+from pliant.capture.resume_points import closes, generator_source, suspended
+from pliant.capture.size_nodes import input_shapes
+from pliant.capture.torch_state import NESTING
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Null, Value
+from pliant.capture.values.objects import ExceptionValue
+from pliant.guards.guard import Guard, Kind
+from pliant.guards.source import Local
+from pliant.stages import BreakInfo, Captured, ResumeTarget
+from pliant.sym.frozen import META
+
+
+class Product:
+    """Collects residual code for one end of a capture."""
+
+    def __init__(self, trace: Trace, name: str, state: State) -> None:
+        self.trace = trace
+        self.name = name
+        self.state = state
+        self.emit = Emitter(trace.graph, generator_source)
+        self.emit.stand_ins, self.emit.stands_for = trace.stand_ins, trace.standing.value_of
+        self.resumes: list[ResumeTarget] = []
+        self.broken: BreakInfo | None = None
+        self.where: dict[int, tuple[Position, ...]] = {}
+
+    # ---- the three ends
+
+    def returned(self, value: Value) -> Captured:
+        self._begin([value])
+        self.emit.line(f"return {self.emit.expression(value)}")
+        return self._finish()
+
+    def raised(self, exception: Value) -> Captured:
+        """Its traceback is made where it is raised, its chain is what the program made it."""
+        trail: tuple[Position, ...] = ()
+        chained = False
+        if isinstance(exception, ExceptionValue):
+            trail, exception.trail = exception.trail, ()
+            chained = "__context__" in exception.chain
+        self._begin([exception])
+        name = self.emit.expression(exception)
+        self._mark(trail)
+        self.emit.line(f"{self.emit.helper('raise_as_is')}({name})" if chained else f"raise {name}")
+        return self._finish()
+
+    def broke(self, frames: list[Frame], cause: Break) -> Captured:
+        """Break at the present instruction of the innermost of `frames`."""
+        outer = [f for f in frames[:-1] if not (f.ours and _only_returns(f))]
+        frames = [*outer, frames[-1]]  # the operation is in the last one, even if that is ours
+        stack = tuple(frame.position() for frame in frames if not frame.ours)
+        where = cause.stack or stack
+        position = where[-1] if where else None
+        follows = _follows_from_earlier_break(frames[-1], cause)
+        self.broken = BreakInfo(cause.code, cause.what, position, where, follows)
+        operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
+        live = _live_values(frames)
+        # What the operation takes may be needed after it as well, and if there are several ways to
+        # go on, each needs everything.
+        all_twice = _several_ways(frames) or residual_ops.reads_variables(frames[-1])
+        closing = [value for value in live if closes(value)]
+        self._begin([*live, *(live if all_twice else operands), *closing])
+        for value in closing:  # if the operation raises, Python must close them
+            self.emit.expression(value)
+        # Whatever the rest needs is made before the operation runs, so that all ways find it.
+        handled = current_exception(self.trace)
+        error = None if handled is None else self.emit.name_it(handled, "handled")
+        places = [(frame.position(), frame.globals) for frame in frames if not frame.ours]
+        reports = cause.code in residual_ops.REPORTING
+        operation = residual_ops.operation_of(
+            self.trace, self.emit, frames[-1], tuple(places) if reports else ()
+        )
+        exits = self._exits(frames, operation)
+        handler = self._handler(frames) if operation.text else None
+        if handler is None:
+            self._run(operation, stack, error)
+        else:
+            self._run_guarded(operation, stack, error, *handler)
+        self.emit.lines += exits
+        return self._finish()
+
+    # ---- breaks
+
+    def _handler(self, frames: list[Frame]) -> tuple[int, str, str] | None:
+        """Where the operation may raise and the program handles that: the depth of the frame that
+        does, the name of the exception, and the call that enters the innermost handler."""
+        for depth in reversed(range(len(frames))):
+            frame = frames[depth]
+            entry = frame.decoded.handler(frame.index)
+            if entry is not None:
+                error = self.emit.fresh("error")
+                items: list[Value | str] = list(frame.stack[: entry.depth])
+                items += [repr(frame.instruction.offset)] if entry.lasti else []
+                call = self._resume(frames[:depth], frame, entry.target, [*items, error])
+                return depth, error, call
+        return None
+
+    def _run(
+        self, operation: residual_ops.Operation, stack: tuple[Position, ...], handled: str | None
+    ) -> None:
+        """Run the operation, and if it stands in an `except` block, as part of such a block."""
+        if handled is None or not operation.text:
+            self._write(operation, stack)
+            return
+        call = f"{self.emit.helper('handling')}({handled}, "
+        if len(operation.text) == 1 and operation.names:
+            name = operation.names[0]
+            expression = operation.text[0].removeprefix(f"{name} = ")
+            if expression != operation.text[0]:
+                self.emit.line(f"{name} = {call.rstrip()}")
+                self._mark(stack)  # only what runs inside is the user's
+                self.emit.line(f"    lambda: {expression})")
+                return
+        function = self.emit.fresh("operation")
+        self.emit.line(f"def {function}():")
+        self.emit.indent(1)
+        self._write(operation, stack)
+        names = ", ".join(operation.names)
+        if names:
+            self.emit.line(f"return {names}")
+        self.emit.indent(-1)
+        self.emit.line(f"{names} = {call}{function})" if names else f"{call}{function})")
+
+    def _write(self, operation: residual_ops.Operation, stack: tuple[Position, ...]) -> None:
+        for line in operation.text:
+            self._mark(stack)
+            self.emit.line(line)
+
+    def _run_guarded(
+        self,
+        operation: residual_ops.Operation,
+        stack: tuple[Position, ...],
+        handled: str | None,
+        depth: int,
+        error: str,
+        call: str,
+    ) -> None:
+        self.emit.line("try:")
+        self.emit.indent(1)
+        self._run(operation, stack[depth:], handled)
+        self.emit.indent(-1)
+        self.emit.line(f"except BaseException as {error}:")
+        self.emit.line(f"    {self.emit.helper('clean_traceback')}({error})")
+        self.emit.line(f"    {call}")
+
+    def _exits(self, frames: list[Frame], operation: residual_ops.Operation) -> list[str]:
+        """The lines that go on behind the operation."""
+        frame = frames[-1]
+        below = frame.stack[: len(frame.stack) - operation.pops]
+        lines = []
+        for condition, index, pushed in operation.exits:
+            call = self._resume(frames[:-1], frame, index, [*below, *pushed])
+            lines += [f"    if {condition}:", f"        {call}"] if condition else [f"    {call}"]
+        return lines
+
+    def _resume(
+        self, outer: list[Frame], frame: Frame, index: int, stack: list[Value | str]
+    ) -> str:
+        """`return resume(...)`: continue `frame` at `index`, then its callers."""
+        name, arguments = self._target(frame, index, stack, None, (), compiled=not outer)
+        inside: tuple[str, ...] = ()
+        for number, caller in reversed(list(enumerate(outer))):
+            pops = residual_ops.pops_of(caller)
+            below: list[Value | str] = list(caller.stack[: len(caller.stack) - pops])
+            inner, inside = [name, *arguments], (name, *inside)
+            name, arguments = self._target(
+                caller, caller.index + 1, below, inner, inside, compiled=number == 0
+            )
+        return f"return {name}.tail({', '.join(arguments)})"
+
+    def _target(
+        self,
+        frame: Frame,
+        index: int,
+        stack: list[Value | str],
+        inner: list[str] | None,
+        inside: tuple[str, ...],
+        compiled: bool,
+    ) -> tuple[str, list[str]]:
+        """The resume function of one frame and the arguments for it."""
+        point, arguments = suspended(self.emit, frame, index, stack, inner)
+        name = self.emit.fresh(f"resume_{frame.code.co_name}_{_line(frame, index)}")
+        self.resumes.append(ResumeTarget(name, point, frame.globals, compiled, inside))
+        return name, arguments
+
+    # ---- common parts
+
+    def _begin(self, roots: list[Value]) -> None:
+        """Replay the effects. The graph's call is put before them at the end."""
+        changed = [value for value, _ in self.trace.effects.values()]
+        self.emit.plan([*roots, *[child for value in changed for child in value.children()]])
+        for value, before in list(self.trace.effects.values()):
+            value.replay(self.emit, before)
+
+    def _mark(self, stack: tuple[Position, ...]) -> None:
+        """The next line runs code of the user: remember whose line it is."""
+        self.where[len(self.emit.lines)] = stack
+
+    def _finish(self) -> Captured:
+        trace, emit = self.trace, self.emit
+        graph_name = emit.fresh(f"graph_of_{self.name}")
+        graph = trace.graph.finish(
+            graph_name.removeprefix("graph_of_"), trace.options.check_ir, trace.world.reshaped
+        )
+        head = [] if graph is None else self._graph_call(graph_name)
+        drawing = 0
+        if trace.draws:
+            head, drawing = write_draws(emit, trace.draws, head)
+        function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
+        signature = f"def {function}({', '.join(emit.slots.values())}):"
+        comments = [
+            f"    # {name} = {' '.join(str(source).split())}"  # a tensor's text has several lines
+            for source, name in emit.slots.items()
+            if not (isinstance(source, Local) and source.name == name)
+        ]
+        offset = len(comments) + len(head) + 2
+        if graph is not None:
+            graph.meta[META] = input_shapes(trace)
+        assume_distinct(trace)
+        assume_present(trace, set(emit.slots))
+        guards = [Guard(Kind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
+        return Captured(
+            name=self.name,
+            graph=graph,
+            graph_name=graph_name,
+            examples=tuple(known.example for known in trace.graph.inputs) if graph else (),
+            guards=tuple(guards),
+            slots=tuple(emit.slots),
+            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
+            namespace=emit.namespace,
+            lines={line + offset: stack for line, stack in self.where.items()},
+            graph_line=len(comments) + drawing + 2 + (2 if trace.lasting.undoable else 0),
+            state=self.state,
+            undo=tuple(undo for undo in trace.undo if undo not in NESTING),
+            resumes=tuple(self.resumes),
+            broken=self.broken,
+            notes=trace.sizes.notes,
+            symbols=tuple(trace.sizes.provenance()),
+            assumptions=trace.sizes.assumptions(),
+            predictions=tuple((trace.lasting.predicted or {}).items()),
+            rerunnable=trace.lasting.undoable or not trace.lasting,
+            only_writes=trace.lasting.only_writes,
+        )
+
+    def _graph_call(self, graph_name: str) -> list[str]:
+        """The lines that call the graph, and undo what it wrote if it fails where that matters."""
+        emit, trace = self.emit, self.trace
+        inputs = [self._graph_input(known) for known in trace.graph.inputs]
+        if trace.overrides.outer_modes or self.state.function_modes:  # the program was asked before
+            graph_name, inputs = emit.helper("without_modes"), [graph_name, *inputs]
+        results = "".join(f"{emit.outputs[node]}, " for node in trace.graph.outputs)
+        call = f"{results}= " * bool(results) + f"{graph_name}({', '.join(inputs)})"
+        if not trace.lasting.undoable:
+            return [f"    {call}"]
+        written = [emit.expression(value) for value in written_inputs(trace)]
+        saved = emit.fresh("saved")
+        state = ["random=True"] if trace.lasting.random else []
+        return [
+            f"    {saved} = {emit.helper('Saved')}({', '.join([*written, *state])})",
+            "    try:",
+            f"        {call}",
+            "    except BaseException:",
+            f"        {saved}.put_back()",
+            "        raise",
+        ]
+
+    def _graph_input(self, known: GraphInput) -> str:
+        slot = self.emit.slot(known.source)
+        return f"{self.emit.helper('as_plain')}({slot})" if known.plain else slot
+
+
+HANDED_OVER = ("stack_", "inner_")  # parameters that only resume functions have
+
+
+def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
+    """Whether a loop in which the graph broke goes on over an iterator that is a real one since
+    then. Telling this to the user would help nobody."""
+    source = frame.stack[-1].source if frame.stack else None
+    handed_over = isinstance(source, Local) and source.name.startswith(HANDED_OVER)
+    return cause.code == "outside-iterator" and frame.instruction.op == "FOR_ITER" and handed_over
+
+
+def _only_returns(frame: Frame) -> bool:
+    """Whether the frame, suspended at a call, has nothing left to do but return its result."""
+    following = frame.instructions[frame.index + 1]
+    alone = len(frame.stack) == residual_ops.pops_of(frame)
+    return following.op == "RETURN_VALUE" and alone and frame.decoded.handler(frame.index) is None
+
+
+def _several_ways(frames: list[Frame]) -> bool:
+    branches = "JUMP" in frames[-1].instruction.op or frames[-1].instruction.op == "FOR_ITER"
+    return branches or any(frame.decoded.handler(frame.index) is not None for frame in frames)
+
+
+def _live_values(frames: Items[Frame]) -> list[Value]:
+    found: list[Value] = []
+    for frame in frames:
+        found += [value for value in frame.stack if not isinstance(value, Null)]
+        found += [*frame.locals.values(), *frame.cells.values()]
+    return found
+
+
+def _line(frame: Frame, index: int) -> int:
+    return frame.instructions[index].line or frame.code.co_firstlineno

@@ -1,0 +1,65 @@
+"""Random numbers of Python and NumPy: drawn when the residual code runs, before its graph.
+
+The one idea: a draw is a line of residual code, in the order of the program, and what it gives is a
+number that is not known. So generators are in the state that the program would leave them in, also
+where a number is drawn and not used. If the graph fails, the state from before is put back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pliant.base.values import dataclass
+from pliant.capture.value import Value
+from pliant.guards.source import Source
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+
+
+class Drawn(Source):
+    """What the residual code has drawn, by number."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(None, number)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"drawn_{self._key[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One call of a generator: `method` of `generator` with known arguments."""
+
+    targets: tuple[Drawn, ...]
+    generator: Value  # or a module of functions that share a state
+    call: str  # "{}.randint(1, 6)"
+    state: tuple[str, str] | None  # how the state is read and put back; None: it is new
+
+
+def write_draws(emit: Emitter, draws: list[Draw], graph_call: list[str]) -> tuple[list[str], int]:
+    """Lines that draw and then call the graph, and how many come before the graph's own."""
+    before: list[str] = []
+    undo: dict[str, str] = {}
+    lines: list[str] = []
+    for draw in draws:
+        generator = emit.expression(draw.generator)
+        if draw.state is not None and generator not in undo:
+            saved = emit.fresh("random_state")
+            before.append(f"    {saved} = {draw.state[0].format(generator)}")
+            undo[generator] = draw.state[1].format(generator, saved)
+        names = "".join(f"{emit.slot(target)}, " for target in draw.targets)
+        names = names.removesuffix(", ") if len(draw.targets) == 1 else names
+        call = draw.call.format(generator)
+        lines.append(f"    {names} = {call}" if names else f"    {call}")
+    if not graph_call:
+        return lines, 0
+    if not undo:
+        return [*lines, *graph_call], len(lines)
+    first = [*before, *lines, "    try:"]
+    inner = [f"    {line}" for line in graph_call]
+    last = ["    except BaseException:", *(f"        {line}" for line in undo.values())]
+    return [*first, *inner, *last, "        raise"], len(first)

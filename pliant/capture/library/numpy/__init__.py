@@ -1,0 +1,1 @@
+"""NumPy: arrays, scalars and random generators."""

@@ -1,0 +1,476 @@
+"""NumPy on arrays: nodes of the graph that call NumPy itself, so that the numbers are its own.
+
+The one idea: the kind of array that a function gives follows from the kinds of its arguments, so
+the function is tried on arrays made up for the purpose. Where it follows from their contents
+(`nonzero`, a mask as an index), NumPy is left to Python.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import operator
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.base.isolation import FATAL, without_warnings
+from pliant.base.values import dataclass
+from pliant.capture.library.numpy.scalars import SCALAR_TYPES
+from pliant.capture.library.torch import tensor_data  # whose handlers are extended here
+from pliant.capture.library.torch.bodies import record_body_call
+from pliant.capture.model import CALL, FOLDABLE, GET, OPERATE, fold, iterate
+from pliant.capture.native import FUNCTIONS, LATE, METHODS
+from pliant.capture.torch_calls import about_to_write, call_operation
+from pliant.capture.value import NONE, Break, Const, NotConstant, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.graph_objects import GraphObject
+from pliant.capture.values.number import Number
+from pliant.capture.values.tensors import TensorValue
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import Kind
+from pliant.guards.source import Fixed, Source
+
+try:
+    import numpy
+except ImportError:  # PyTorch works without it
+    numpy = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+# What it gives depends on what is in the arrays, or it calls back, or reads files and settings.
+LEFT_TO_PYTHON = frozenset(
+    {
+        "nonzero", "flatnonzero", "argwhere", "unique", "unique_all", "unique_counts",
+        "unique_inverse", "unique_values", "compress", "extract", "trim_zeros", "union1d",
+        "intersect1d", "setdiff1d", "setxor1d", "bincount", "histogram", "histogram2d",
+        "histogramdd", "histogram_bin_edges", "place", "putmask", "put", "copyto", "fill_diagonal",
+        "apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "fromiter",
+        "frompyfunc", "vectorize", "nditer", "nested_iters", "save", "savez", "savez_compressed",
+        "savetxt", "load", "loadtxt", "genfromtxt", "fromfile", "fromregex", "memmap", "info",
+        "set_printoptions", "get_printoptions", "printoptions", "seterr", "geterr", "errstate",
+        "seterrcall", "geterrcall", "setbufsize", "getbufsize", "show_config", "show_runtime",
+        "array2string", "array_repr", "array_str", "shares_memory", "may_share_memory", "asmatrix",
+        "bmat", "matrix", "poly1d", "record", "rec", "datetime_data", "busdaycalendar", "require",
+        "allclose", "array_equal", "array_equiv", "iterable", "empty", "empty_like", "test",
+    }
+)  # fmt: skip
+# An array among the arguments behind the first may be a size.
+SIZES = frozenset(
+    {
+        "arange", "linspace", "logspace", "geomspace", "zeros", "ones", "full", "eye", "identity",
+        "tri", "reshape", "tile", "repeat", "split", "array_split", "hsplit", "vsplit", "dsplit",
+        "broadcast_to", "resize", "pad", "delete", "insert", "indices",
+    }
+)  # fmt: skip
+ABOUT_KINDS = frozenset({"ndim", "size", "shape", "result_type", "can_cast", "promote_types",
+                         "min_scalar_type", "isscalar", "iscomplexobj", "isrealobj", "issubdtype",
+                         "broadcast_shapes", "common_type", "finfo", "iinfo", "dtype"})  # fmt: skip
+WRITES = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "byteswap"})
+REFUSED_METHODS = frozenset(
+    {"item", "tolist", "tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
+     "choose", "__array__", "setfield", "view", "getfield", "data", "ctypes"}
+)  # fmt: skip
+PLAIN_FACTS = ("ndim", "size", "itemsize", "nbytes", "dtype")
+VIEWS = ("T", "mT", "real", "imag")
+
+
+class ArrayValue(GraphObject):
+    """An array, or a number that NumPy computed from one. `example` is one of its kind."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """Of an array: its type, shape and layout."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    writable: bool
+
+    def __call__(self, value: Any) -> bool:
+        found = (value.dtype.str, value.shape, value.strides, value.flags.writeable)
+        return found == (self.dtype, self.shape, self.strides, self.writable)
+
+    def __repr__(self) -> str:
+        return f"(lambda a: (a.dtype.str, a.shape) == {(self.dtype, self.shape)})"
+
+
+def made_up(like: Any) -> Any:
+    """An array of the same kind with numbers that most functions take."""
+    if not isinstance(like, numpy.ndarray):
+        return like
+    made = numpy.empty_like(like)
+    numbers = numpy.random.RandomState(0).uniform(0.2, 0.7, made.shape)
+    made[...] = numbers if made.dtype.kind in "fc" else 1
+    return made
+
+
+def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.TYPE, source, type(real))
+        kind = ArrayKind(real.dtype.str, real.shape, real.strides, real.flags.writeable)
+        trace.guard(Kind.PREDICATE, source, kind)
+    value = ArrayValue(trace.graph.input(source, real), _checked(made_up(real)), source)
+    return value
+
+
+def _checked(example: Any) -> Any:
+    if example.dtype.kind not in "biufc":
+        raise Break("unsupported-function", f"a NumPy array of type {example.dtype}")
+    return example
+
+
+# ---- calls
+
+
+def record_array(
+    trace: Trace,
+    target: Callable[..., Any] | str,
+    function: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+    writes: bool = False,
+    any_number: bool = False,
+) -> Value:
+    """A node that calls NumPy. `function` is tried on examples. `any_number`: what it gives does
+    not depend on which number it is given."""
+    name = target if isinstance(target, str) else f"numpy.{getattr(target, '__name__', target)}"
+    pairs = [_both(trace, arg, name, any_number) for arg in args]
+    named = {key: _both(trace, arg, name) for key, arg in kwargs.items()}
+    examples = [pair[1] for pair in pairs]
+    result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
+    if writes:
+        about_to_write(trace, function, ())
+        trace.lasting.other = True
+        trace.changes += 1
+    nodes = {key: pair[0] for key, pair in named.items()}
+    made = trace.graph.operation(
+        target, tuple(pair[0] for pair in pairs), nodes, trace.stack(), writes
+    )
+    return _result(trace, made, result, name)
+
+
+def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def run() -> Any:
+        with numpy.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    try:  # in a copy of the context, which has NumPy's settings
+        return without_warnings(Warning, contextvars.copy_context().run, run)
+    except FATAL:
+        raise
+    except Exception as error:
+        raise Break("operation-raises", f"{name}: {error}") from error
+
+
+def _both(trace: Trace, value: Value, name: str, any_number: bool = False) -> tuple[Any, Any]:
+    """An argument for the graph, and for the trial."""
+    value = trace.read(value)
+    if isinstance(value, ArrayValue):
+        return value.node, value.example
+    if any_number and isinstance(value, Number) and value.python_type() is not bool:
+        # Where the index is too large, NumPy raises when the graph runs.
+        return trace.sizes.nodes.node(value.expr), value.python_type()(0)
+    if isinstance(value, Sequence) and value.cls in (list, tuple):
+        pairs = [_both(trace, item, name, any_number) for item in value.items]
+        return value.cls(p[0] for p in pairs), value.cls(p[1] for p in pairs)
+    if isinstance(value, TensorValue | GraphObject | Mapping):
+        raise Break("operation-argument", name)
+    try:
+        known = known_object(value, trace)
+    except NotConstant as error:
+        raise Break("not-constant", name) from error
+    if isinstance(known, (bool, int, float, complex, str, type(None), type(...), slice)):
+        return known, known
+    if isinstance(known, (numpy.generic, numpy.dtype, type)) or callable(known):
+        return trace.graph.attribute("numpy_constant", known), known
+    raise Break("operation-argument", name)
+
+
+def _result(trace: Trace, node: Any, result: Any, name: str) -> Value:
+    if isinstance(result, numpy.ndarray | numpy.generic):
+        return ArrayValue(node, _checked(made_up(result)))
+    if isinstance(result, tuple | list):
+        parts = []
+        for index, item in enumerate(result):
+            part = trace.graph.operation(operator.getitem, (node, index), {}, trace.stack(), False)
+            parts.append(_result(trace, part, item, name))
+        return Sequence(type(result), parts)
+    if result is None:
+        return NONE
+    raise Break("unsupported-function", f"{name}, which gives a {type(result).__name__}")
+
+
+def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[..., Value]:
+    name = real.__name__
+
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+        arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
+        if not any(arrays) and on_numbers is not None:
+            try:
+                return on_numbers(trace, *args, **kwargs)
+            except Break as cause:
+                if "gives an array" not in cause.what:
+                    raise
+        sized = name in SIZES and any(arrays[1:])
+        finds = name == "where" and len(args) < 3
+        if name in LEFT_TO_PYTHON or sized or finds or "out" in kwargs:
+            raise Break("unsupported-function", f"numpy.{name}")
+        if name in ABOUT_KINDS:
+            examples = [_both(trace, arg, name)[1] for arg in args]
+            named = {key: _both(trace, arg, name)[1] for key, arg in kwargs.items()}
+            return _fact(_try(name, real, examples, named), name)
+        return record_array(trace, real, real, list(args), kwargs)
+
+    return handler
+
+
+def _fact(result: Any, name: str) -> Value:
+    if isinstance(result, tuple):
+        return Sequence(tuple, [Const(item) for item in result])
+    return Const(result)
+
+
+def _has_array(trace: Trace, value: Value) -> bool:
+    value = trace.read(value)
+    if isinstance(value, Sequence):
+        return any(_has_array(trace, item) for item in value.items)
+    return isinstance(value, ArrayValue)
+
+
+# ---- arrays as objects
+
+
+class ArrayMethod(Value):
+    """`array.method`."""
+
+    __slots__ = ("array", "name")
+
+    def __init__(self, array: ArrayValue, name: str) -> None:
+        super().__init__()
+        self.array = array
+        self.name = name
+
+    def python_type(self) -> type:
+        return types.BuiltinMethodType
+
+    def children(self) -> list[Value]:
+        return [self.array]
+
+    def rebuild(self, emit: Any) -> str:
+        return f"{emit.expression(self.array)}.{self.name}"
+
+
+def get_array_attribute(trace: Trace, array: ArrayValue, name: str) -> Value | None:
+    example = array.example
+    if name in PLAIN_FACTS:
+        return Const(getattr(example, name))
+    if name in ("shape", "strides"):
+        return Sequence(tuple, [Const(int(n)) for n in getattr(example, name)])
+    if name == "__class__":
+        return Const(type(example))
+    if name in VIEWS:
+        return record_array(trace, getattr, getattr, [array, Const(name)], {})
+    if name in REFUSED_METHODS or not callable(getattr(example, name, None)):
+        raise Break("unsupported-attribute", f"ndarray.{name}")
+    return ArrayMethod(array, name)
+
+
+def call_array_method(
+    trace: Trace, target: ArrayMethod, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    name = target.name
+    if "out" in kwargs or (name in SIZES and any(_has_array(trace, arg) for arg in args)):
+        raise Break("unsupported-method", f"ndarray.{name}")
+    call = operator.methodcaller
+
+    def run(array: Any, *given: Any, **named: Any) -> Any:
+        copied = array.copy() if name in WRITES else array  # the example stays what it is
+        return call(name, *given, **named)(copied)
+
+    return record_array(trace, name, run, [target.array, *args], kwargs, writes=name in WRITES)
+
+
+def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
+    """Operators with an array among the operands."""
+    special = OPERATORS.get(real)
+    if special is not None:
+        return special(trace, *operands)
+    if any(isinstance(trace.read(operand), TensorValue) for operand in operands):
+        raise Break("operation-argument", "an operator on a tensor and an array")
+    plain = PLAIN_OF.get(real, real)
+    if plain is real or not isinstance(operands[0], ArrayValue):
+        return record_array(trace, plain, plain, list(operands), {})
+    if not isinstance(operands[0].example, numpy.ndarray):  # a number is not changed
+        return record_array(trace, plain, plain, list(operands), {})
+    record_array(trace, real, plain, list(operands), {}, writes=True)
+    return operands[0]
+
+
+def _truth(trace: Trace, array: Value) -> Value:
+    raise Break("data-dependent-branch", "the truth of an array")
+
+
+def _contains(trace: Trace, container: Value, item: Value) -> Value:
+    raise Break("data-dependent", "in")
+
+
+def _iterate(trace: Trace, array: Value) -> Value:
+    assert isinstance(array, ArrayValue)
+    if not isinstance(array.example, numpy.ndarray) or not array.example.ndim:
+        raise Break("operation-raises", "iteration over an array")
+    rows = range(array.example.shape[0])
+    return iterate(trace, Sequence(list, [_get_item(trace, array, Const(row)) for row in rows]))
+
+
+def _get_item(trace: Trace, array: Value, key: Value) -> Value:
+    keys = trace.read(key)
+    parts = keys.items if isinstance(keys, Sequence) else [keys]
+    for part in parts:
+        known = trace.read(part)
+        if isinstance(known, ArrayValue) and known.example.dtype.kind == "b":
+            raise Break("data-dependent", "a mask as an index of an array")
+    if isinstance(trace.read(array), TensorValue):
+        raise Break("operation-argument", "an array as an index of a tensor")
+    operands = [array, key]
+    return record_array(trace, operator.getitem, _get_at_zero, operands, {}, any_number=True)
+
+
+def _get_at_zero(array: Any, key: Any) -> Any:
+    """Indices among the examples are 1, which may be too much."""
+    parts = key if isinstance(key, tuple) else (key,)
+    safe = tuple(p * 0 if isinstance(p, numpy.ndarray | numpy.integer) else p for p in parts)
+    return array[safe if isinstance(key, tuple) else safe[0]]
+
+
+def _set_item(trace: Trace, array: Value, key: Value, value: Value) -> Value:
+    def trial(array: Any, key: Any, value: Any) -> None:
+        parts = key if isinstance(key, tuple) else (key,)
+        safe = tuple(p * 0 if _is_index(p) else p for p in parts)
+        array.copy()[safe if isinstance(key, tuple) else safe[0]] = value
+
+    operands = [array, key, value]
+    record_array(trace, operator.setitem, trial, operands, {}, writes=True, any_number=True)
+    return NONE
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, numpy.ndarray | numpy.integer) and value.dtype.kind != "b"
+
+
+OPERATORS: dict[Any, Callable[..., Value]] = {
+    iter: _iterate,
+    operator.truth: _truth,
+    operator.contains: _contains,
+    operator.getitem: _get_item,
+    operator.setitem: _set_item,
+}
+PLAIN_OF: dict[Any, Callable[..., Any]] = {
+    operator.iand: operator.and_,
+    operator.ior: operator.or_,
+    **{
+        getattr(operator, f"i{name}"): getattr(operator, name)
+        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lshift",
+                     "rshift", "xor")
+    },
+}  # fmt: skip
+
+
+# ---- between tensors and arrays
+
+
+def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = None) -> Value:
+    """`tensor.numpy()` shares its memory."""
+    fake = tensor.fake
+    if force is not None or fake.requires_grad or fake.device.type != "cpu" or fake.is_conj():
+        raise Break("tensor-method", "Tensor.numpy")
+    sizes, strides = ([int(n) for n in ns] for ns in (fake.size(), fake.stride()))
+    try:
+        example = torch.empty_strided(sizes, strides, dtype=fake.dtype).numpy()
+    except TypeError as error:
+        raise Break("operation-raises", "Tensor.numpy") from error
+    trace.lasting.other = True
+    node = trace.graph.operation("numpy", (tensor.node,), {}, trace.stack(), False)
+    return ArrayValue(node, made_up(example))
+
+
+def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None) -> Any:
+    def handler(trace: Trace, data: Value, **kwargs: Value) -> Value:
+        array = trace.read(data)
+        if not isinstance(array, ArrayValue):
+            if otherwise is None:
+                raise Break("operation-argument", f"torch.{real.__name__}")
+            return otherwise(trace, data, **kwargs)
+        given = {key: trace.read(value).constant() for key, value in kwargs.items()}
+        example = _try(f"torch.{real.__name__}", real, [array.example], given)
+        trace.lasting.other = True
+        return record_body_call(
+            trace, real, (array.node,), (example,), given, on_fakes=torch.Tensor.clone
+        )
+
+    return handler
+
+
+def _register_functions(space: types.ModuleType) -> None:
+    for name, real in vars(space).items():
+        usable = isinstance(real, FUNCTION_TYPES) and not name.startswith("_")
+        if usable and getattr(real, "__name__", None) is not None:
+            FUNCTIONS[real] = _on_arrays(real, FUNCTIONS.get(real))
+            BUILDERS.setdefault(type(real), BUILDERS[type(NotImplemented)])
+
+
+def _register() -> None:
+    BUILDERS[numpy.ndarray] = _array_from_outside
+    _register_functions(numpy)
+    _register_functions(numpy.linalg)
+    LATE["numpy.fft"].append(lambda: _register_functions(numpy.fft))
+    for name in SCALAR_TYPES:
+        kind = getattr(numpy, name)
+        FUNCTIONS[kind] = _scalar(kind)
+        FOLDABLE.add(type(numpy.dtype(kind)))
+    GET[ArrayValue] = get_array_attribute
+    CALL[ArrayMethod] = call_array_method
+    OPERATE[ArrayValue] = operate
+    METHODS[torch._C.TensorBase, "numpy"] = tensor_numpy
+    METHODS[numpy.ndarray, "__len__"] = _length
+    FUNCTIONS[torch.from_numpy] = _tensor_of(torch.from_numpy, None)
+    FUNCTIONS[torch.tensor] = _tensor_of(torch.tensor, tensor_data.tensor)
+    for plain in (torch.as_tensor, torch.asarray):
+        FUNCTIONS[plain] = _tensor_of(plain, _plain(plain))
+
+
+def _scalar(kind: Any) -> Callable[..., Value]:
+    """`numpy.float32(number)`, of a constant or of what NumPy computed."""
+
+    def make(trace: Trace, *args: Value) -> Value:
+        if any(_has_array(trace, arg) for arg in args):
+            return record_array(trace, kind, kind, list(args), {})
+        return fold(trace, kind, *map(trace.read, args))
+
+    return make
+
+
+def _length(trace: Trace, array: ArrayValue) -> Value:
+    if not array.example.ndim:
+        raise Break("operation-raises", "len() of an array")
+    return Const(int(array.example.shape[0]))
+
+
+def _plain(real: Callable[..., Any]) -> Callable[..., Value]:
+    def call(trace: Trace, data: Value, **kwargs: Value) -> Value:
+        return call_operation(trace, real, [data], kwargs)
+
+    return call
+
+
+if numpy is not None:
+    FUNCTION_TYPES: tuple[type, ...] = (
+        numpy.ufunc, types.FunctionType, types.BuiltinFunctionType, type(numpy.sum),
+    )  # fmt: skip
+    _register()

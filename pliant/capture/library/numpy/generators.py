@@ -1,0 +1,107 @@
+"""NumPy's generators of random numbers with a seed that is known: what they give is known too.
+
+The one idea: a generator of our own is asked; arrays that it gives become constants of the graph.
+Generators from outside, or without a seed, are left to Python.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.model import DESCRIPTORS, call
+from pliant.capture.native import FUNCTIONS, LATE, METHODS
+from pliant.capture.value import Break, Const, Value
+from pliant.capture.values.conversion import from_real, known_object
+from pliant.capture.values.functions import BuiltinMethod
+
+try:
+    import numpy
+except ImportError:  # PyTorch works without it
+    numpy = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+    from pliant.capture.trace import Trace
+
+LARGEST = 4096  # numbers in an array that is written into the graph
+
+
+class SeededGenerator(Value):
+    """A generator made during the capture. `held` is ours, in the same state."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+    def python_type(self) -> type:
+        return type(self.held)
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.constant(copy.deepcopy)}({emit.constant(copy.deepcopy(self.held))})"
+
+
+def _make(real: Callable[..., Any], what: str) -> Callable[..., Value]:
+    def handler(trace: Trace, *seed: Value) -> Value:
+        known = [known_object(value, trace) for value in seed]
+        if len(known) != 1 or type(known[0]) not in (int, list, tuple):
+            raise Break("random-state", f"{what} without a seed that is known")
+        try:
+            return SeededGenerator(real(known[0]))
+        except (TypeError, ValueError) as error:
+            trace.throw(error)
+
+    return handler
+
+
+def _draw(name: str) -> Callable[..., Value]:
+    def handler(trace: Trace, owner: Value, *args: Value, **kwargs: Value) -> Value:
+        if not isinstance(owner, SeededGenerator):
+            raise Break("random-state", f"{name}() of a generator from outside")
+        given = [known_object(arg, trace) for arg in args]
+        named = {key: known_object(arg, trace) for key, arg in kwargs.items()}
+        if name == "shuffle" or "out" in named:
+            raise Break("random-state", f"{name}() into something that exists")
+        try:
+            found = getattr(owner.held, name)(*given, **named)
+        except (TypeError, ValueError) as error:
+            trace.throw(error)
+        trace.changes += 1
+        return _as_value(trace, found, name)
+
+    return handler
+
+
+def _as_value(trace: Trace, found: Any, name: str) -> Value:
+    if not isinstance(found, numpy.ndarray):
+        return from_real(trace, found)
+    if found.size > LARGEST or found.dtype.kind not in "biuf":
+        raise Break("random-state", f"{name}() of this array")
+    items = from_real(trace, found.tolist())
+    return call(trace, Const(numpy.array), [items], {"dtype": Const(found.dtype)})
+
+
+def _bind(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+    """Methods written in Cython bind themselves in a way of their own."""
+    if not isinstance(obj, SeededGenerator):
+        raise Break("unsupported-descriptor", f"{cls.__name__}.{name}, a {type(found).__name__}")
+    return BuiltinMethod(cls, name, found, obj)
+
+
+def _register(cls: type, maker: Any, what: str) -> None:
+    FUNCTIONS[maker] = _make(maker, what)
+    DESCRIPTORS[type(vars(cls)["normal"])] = _bind
+    for name, descriptor in vars(cls).items():
+        if not name.startswith("_") and callable(descriptor):
+            METHODS.setdefault((cls, name), _draw(name))
+
+
+def _register_all() -> None:
+    _register(numpy.random.Generator, numpy.random.default_rng, "default_rng()")
+    _register(numpy.random.RandomState, numpy.random.RandomState, "RandomState()")
+
+
+LATE["numpy.random"].append(_register_all)

@@ -1,0 +1,1 @@
+"""The language: built-in functions, classes and methods, exceptions, iteration."""

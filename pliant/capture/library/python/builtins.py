@@ -1,0 +1,182 @@
+"""The built-in functions that belong to no type, and the C functions that may run on constants.
+
+What acts on the world outside the program, or reads a clock or a file, breaks the graph; each cause
+has its code.
+"""
+
+from __future__ import annotations
+
+import _struct
+import _thread
+import _warnings
+import builtins
+import logging
+import os
+import re
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from pliant.capture.library.python.numbers import compute
+from pliant.capture.model import advance, call_special, iterate, length
+from pliant.capture.native import FUNCTIONS, METHODS, function, pure
+from pliant.capture.value import Break, Const, NotConstant, Value
+from pliant.capture.values.conversion import from_real, known_object
+from pliant.capture.values.functions import named
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+
+@function(len)
+def builtin_len(trace: Trace, obj: Value) -> Value:
+    size = trace.read(length(trace, obj))
+    if isinstance(size, Const) and type(size.value) is not int:
+        return _checked_length(trace, size)
+    if isinstance(size, Const) and size.value < 0:
+        trace.throw(ValueError("__len__() should return >= 0"))
+    return size
+
+
+def _checked_length(trace: Trace, size: Const) -> Value:
+    class Sized:
+        def __len__(self) -> int:
+            return size.value
+
+    return compute(trace, len, [Const(Sized())])
+
+
+@function(next)
+def builtin_next(trace: Trace, iterator: Value, *default: Value) -> Value:
+    iterator = trace.read(iterator)
+    if default:
+        item = advance(trace, iterator)
+        return default[0] if item is None else item
+    result = call_special(trace, iterator, "__next__")
+    if result is None:
+        name = iterator.python_type().__name__
+        trace.throw(TypeError(f"'{name}' object is not an iterator"))
+    return result
+
+
+@function(builtins.__import__)
+def builtin_import(trace: Trace, name: Value, *args: Value, **kwargs: Value) -> Value:
+    """Importing what is imported already is looking it up."""
+    real = trace.read(name).constant()
+    if real not in sys.modules or args or kwargs or "." in real:
+        raise Break("import", f"importing {real}")
+    return Const(sys.modules[real])
+
+
+# ---- what can't be part of a graph
+
+
+def _breaks(code: str, what: str) -> Callable[..., NoReturn]:
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> NoReturn:
+        raise Break(code, what)
+
+    return handler
+
+
+def _functions_of(owner: Any, names: Iterable[str]) -> list[Any]:
+    return [found for name in names if (found := getattr(owner, name, None)) is not None]
+
+
+def _register_breaks() -> None:
+    for code, owner, names in BREAKING:
+        for real in _functions_of(owner, names):
+            if real not in FUNCTIONS:
+                shown = getattr(real, "__qualname__", None) or getattr(real, "__name__", repr(real))
+                function(real)(_breaks(code, f"{shown}()"))
+
+
+CLOCKS = (
+    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
+    "process_time", "process_time_ns", "thread_time", "sleep", "localtime", "gmtime", "ctime",
+    "strftime", "asctime",
+)  # fmt: skip
+OS_FUNCTIONS = (
+    "getcwd", "getpid", "getppid", "listdir", "scandir", "stat", "lstat", "mkdir", "remove",
+    "unlink", "rename", "open", "read", "write", "close", "urandom", "cpu_count", "system",
+    "putenv", "chdir", "rmdir", "access", "getlogin", "times",
+)  # fmt: skip
+LOGGING_METHODS = (
+    "debug", "info", "warning", "warn", "error", "critical", "exception", "log", "handle",
+)  # fmt: skip
+BREAKING: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("io", builtins, ("print", "input", "open", "breakpoint", "help", "exit", "quit")),
+    ("clock", time, CLOCKS),
+    ("io", os, OS_FUNCTIONS),
+    ("logging", logging, LOGGING_METHODS),
+    ("logging", logging.Logger, ("warn", "handle")),  # the others are in `logs`
+    ("logging", logging.LoggerAdapter, ("warn",)),
+    ("warning", _warnings, ("warn", "warn_explicit")),
+    ("unsupported-function", sys, ("_getframe", "getrefcount", "settrace", "setprofile",
+                                "setrecursionlimit", "exit")),
+    ("unsupported-function", _thread, ("get_ident", "start_new_thread")),
+)  # fmt: skip
+_register_breaks()
+
+
+# ---- what may be run on constants
+
+pure(
+    *_functions_of(_struct, ("calcsize", "pack", "unpack")),
+    *_functions_of(os, ("fspath",)),
+    sys.intern,
+    torch.device,
+    torch.finfo,
+    torch.iinfo,
+)
+
+
+def _on_constants(real: Callable[..., Any]) -> Callable[..., Value]:
+    """A handler that runs `real` if everything it is given is known."""
+
+    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+        try:
+            real_args = [known_object(arg, trace) for arg in args]
+            real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
+        except NotConstant as error:
+            raise Break("not-constant", named(Const(real))) from error
+        try:
+            return from_real(trace, real(*real_args, **real_kwargs))
+        except Exception as error:
+            trace.throw(error)
+
+    return handler
+
+
+def _register_constant_methods(cls: type) -> None:
+    """Every C method of a class whose objects never change."""
+    for name, descriptor in vars(cls).items():
+        native = isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType)
+        if native and name not in STATEFUL:
+            METHODS.setdefault((cls, name), _on_constants(descriptor))
+
+
+STATEFUL = frozenset({"__enter__", "__exit__", "__call__", "scanner", "finditer"})
+RE_FUNCTIONS = (
+    re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn, re.split, re.findall, re.escape,
+)  # fmt: skip
+for _real in RE_FUNCTIONS:
+    function(_real)(_on_constants(_real))
+for _cls in (re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo):
+    _register_constant_methods(_cls)
+
+
+def _all_matches(pattern: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    return list(re.finditer(pattern, *args, **kwargs))
+
+
+@function(re.finditer)
+def re_finditer(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    """All matches are made at once: an iterator over constants has nothing to wait for."""
+    return iterate(trace, _on_constants(_all_matches)(trace, *args, **kwargs))
+
+
+METHODS[re.Pattern, "finditer"] = re_finditer

@@ -1,0 +1,695 @@
+"""Calling classes: `type.__call__`, the constructors of built-in classes, and class checks.
+
+An object is made in the two steps of the language: `__new__` of the class, then `__init__`. Each
+step is followed where it is Python and has a handler where it is C; the handlers for containers
+make the container values, `object.__new__` makes an `Instance`.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import operator
+import types
+import typing
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.capture.library.python.equivalents import as_value, initialised
+from pliant.capture.model import (
+    DESCRIPTORS,
+    call,
+    call_special,
+    drain,
+    fold,
+    get_attribute,
+    has_attribute,
+    truth,
+    unwrap_static,
+)
+from pliant.capture.native import FUNCTIONS, METHODS, PURE, function, method
+from pliant.capture.value import NONE, Break, Const, NotConstant, Value, boolean, is_constant
+from pliant.capture.values.containers import (
+    Mapping,
+    Sequence,
+    SetValue,
+    key_of,
+    plain_list,
+    plain_tuple,
+)
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.objects import Instance, Super, make_slice
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.predicates import IsSubclass
+from pliant.guards.source import Fixed
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+
+_Example = namedtuple("_Example", "field")
+SCALARS = (int, float, complex, str, bytes, bool)
+NOT_A_CLASS = "arg 2 must be a type, a tuple of types, or a union"
+
+
+# ---- making objects
+
+
+def instantiate(
+    trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value], direct: bool = False
+) -> Value:
+    """`cls(*args, **kwargs)`, through the metaclass."""
+    real: type = cls.value
+    handler = FUNCTIONS.get(real)
+    if handler is not None:
+        return handler(trace, *args, **kwargs)
+    if issubclass(real, enum.Enum):
+        return _enum_member(trace, cls, args, kwargs)
+    meta = type(real)
+    custom = trace.lookup(meta, "__call__")
+    if isinstance(custom, types.FunctionType):
+        return call(trace, trace.class_value(meta, "__call__"), [cls, *args], kwargs, direct)
+    if isinstance(custom, type):  # of TypedDict it is `dict`
+        return call(trace, Const(custom), args, kwargs, direct)
+    if custom is not type.__dict__["__call__"]:
+        raise Break("unsupported-class", f"{real.__name__}, whose metaclass is {meta.__name__}")
+    return make_object(trace, cls, args, kwargs, direct)
+
+
+def make_object(
+    trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value], direct: bool = False
+) -> Value:
+    """`type.__call__(cls, *args, **kwargs)`."""
+    real: type = cls.value
+    obj = trace.read(_new(trace, cls, args, kwargs))
+    if not issubclass(obj.python_type(), real):
+        return obj
+    if isinstance(obj, Const) and not isinstance(obj.value, type):
+        # an immutable scalar: there is nowhere to put attributes
+        if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
+            raise Break("unsupported-class", f"{real.__name__}, which has __init__")
+        return obj
+    if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
+        init = trace.class_value(obj.python_type(), "__init__")
+        parts = [obj, init, plain_tuple(args), Mapping(dict, dict(kwargs))]
+        return call(trace, as_value(initialised), parts, direct=direct)
+    _initialise(trace, obj, args, kwargs)
+    return obj
+
+
+@method(type, "__call__")
+def type_call(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    cls = trace.read(cls)
+    assert isinstance(cls, Const)
+    if cls.value in FUNCTIONS:
+        return FUNCTIONS[cls.value](trace, *args, **kwargs)
+    return make_object(trace, cls, list(args), kwargs)
+
+
+def _new(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    real: type = cls.value
+    found = trace.lookup(real, "__new__")
+    if isinstance(found, staticmethod):
+        return call(trace, unwrap_static(trace, found, real, "__new__"), [cls, *args], kwargs)
+    if isinstance(found, types.FunctionType):
+        return call(trace, trace.class_value(real, "__new__"), [cls, *args], kwargs)
+    handler = METHODS.get((trace.owner(real, "__new__"), "__new__"))
+    if handler is not None:
+        return handler(trace, cls, *args, **kwargs)
+    if real in PURE:
+        try:
+            known = [Const(known_object(arg, trace)) for arg in args]
+            named = {name: Const(known_object(arg, trace)) for name, arg in kwargs.items()}
+        except NotConstant as error:
+            raise Break("not-constant", f"{real.__module__}.{real.__qualname__}") from error
+        return fold(trace, real, *known, **named)
+    raise Break("unsupported-class", f"{real.__module__}.{real.__qualname__}")
+
+
+def _initialise(trace: Trace, obj: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+    owner = trace.owner(obj.python_type(), "__init__")
+    handler = METHODS.get((owner, "__init__"))
+    if handler is None:
+        raise Break("unsupported-class", f"{owner.__name__}.__init__")
+    handler(trace, obj, *args, **kwargs)
+
+
+def _enum_member(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`Color(1)`: the members of an enumeration never change."""
+    if not cls.value.__members__ and len(args) > 1:
+        return METHODS[enum.EnumType, "_create_"](trace, [cls, *args], kwargs)
+    arguments = [trace.read(arg) for arg in args]
+    if not all(is_constant(arg) for arg in arguments) or kwargs or not cls.value.__members__:
+        raise Break("unsupported-class", f"the enumeration {cls.value.__name__}")
+    return fold(trace, cls.value, *arguments)
+
+
+# ---- object
+
+
+@method(object, "__new__")
+def object_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    """A new instance. Excess arguments are errors unless the class does something with them."""
+    real = class_of(trace, cls)
+    custom_new = trace.lookup(real, "__new__") is not object.__new__
+    custom_init = trace.lookup(real, "__init__") is not object.__init__
+    if (args or kwargs) and (custom_new or not custom_init):
+        trace.throw(TypeError(_excess(real, custom_new)))
+    if real.__flags__ & (1 << 20):  # Py_TPFLAGS_IS_ABSTRACT: Python's own error message
+        try:
+            object.__new__(real)
+        except TypeError as error:
+            trace.throw(error)
+    if _native_layout(real) is not object:
+        owner = _native_layout(real).__name__
+        raise Break("unsupported-class", f"object.__new__ of a subclass of {owner}")
+    return Instance(real)
+
+
+def _excess(real: type, custom_new: bool) -> str:
+    if custom_new:
+        return "object.__new__() takes exactly one argument (the type to instantiate)"
+    return f"{real.__name__}() takes no arguments"
+
+
+def _native_layout(real: type) -> type:
+    """The nearest base that C code defines: what decides how instances are laid out."""
+    heap = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+    for base in real.__mro__:
+        if not base.__flags__ & heap or _is_native(base):
+            return base
+    return object
+
+
+def _is_native(cls: type) -> bool:
+    return isinstance(cls.__dict__.get("__new__"), types.BuiltinFunctionType)
+
+
+@method(object, "__init__")
+def object_init(trace: Trace, obj: Value, /, *args: Value, **kwargs: Value) -> Value:
+    if args or kwargs:
+        cls = trace.read(obj).python_type()
+        if trace.lookup(cls, "__init__") is not object.__init__:
+            message = "object.__init__() takes exactly one argument (the instance to initialize)"
+            trace.throw(TypeError(message))
+        if trace.lookup(cls, "__new__") is object.__new__:
+            trace.throw(TypeError(f"{cls.__name__}() takes no arguments"))
+    return NONE
+
+
+@function(object)
+def new_object(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    if args or kwargs:
+        trace.throw(TypeError("object() takes no arguments"))
+    return Instance(object)
+
+
+def class_of(trace: Trace, cls: Value) -> type:
+    """The class that `cls` is, as the argument of `__new__`."""
+    real = trace.read(cls).constant()
+    if not isinstance(real, type):
+        name = type(real).__name__
+        trace.throw(TypeError(f"object.__new__(X): X is not a type object ({name})"))
+    return real
+
+
+def real_object(trace: Trace, value: Value) -> Any:
+    """The object itself, where it is known or can be assumed to be that very object."""
+    value = trace.read(value)
+    real = getattr(value, "real", None)
+    if real is None:
+        return known_object(value, trace)
+    if value.source is not None and not isinstance(value.source, Fixed):
+        trace.guard(Kind.IS, value.source, real)
+    return real
+
+
+# ---- containers
+
+
+@method(list, "__new__")
+def list_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return Sequence(class_of(trace, cls), [])
+
+
+@method(list, "__init__")
+def list_init(trace: Trace, obj: Sequence, iterable: Value | None = None) -> Value:
+    items = [] if iterable is None else drain(trace, iterable)
+    trace.mutate(obj)
+    obj.items[:] = items
+    return NONE
+
+
+@method(tuple, "__new__")
+def tuple_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Value:
+    return Sequence(class_of(trace, cls), [] if iterable is None else drain(trace, iterable))
+
+
+def _bind_field(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+    """A field of a named tuple."""
+    assert isinstance(obj, Sequence)
+    _, (index, _) = found.__reduce__()
+    return obj.items[index]
+
+
+DESCRIPTORS[type(_Example.field)] = _bind_field
+
+
+@method(dict, "__new__")
+def dict_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return Mapping(class_of(trace, cls))
+
+
+@method(dict, "__init__")
+def dict_init(trace: Trace, obj: Mapping, /, *args: Value, **kwargs: Value) -> Value:
+    if len(args) > 1:
+        trace.throw(TypeError(f"dict expected at most 1 argument, got {len(args)}"))
+    return METHODS[dict, "update"](trace, obj, *args, **kwargs)
+
+
+@method(OrderedDict, "__init__")
+def ordered_dict_init(trace: Trace, obj: Mapping, /, *args: Value, **kwargs: Value) -> Value:
+    return dict_init(trace, obj, *args, **kwargs)
+
+
+@method(defaultdict, "__init__")
+def defaultdict_init(trace: Trace, obj: Mapping, /, *args: Value, **kwargs: Value) -> Value:
+    factory = trace.read(args[0]) if args else NONE
+    if isinstance(factory, Const) and factory.value is None:
+        obj.factory = None
+    elif not is_callable(trace, factory):
+        trace.throw(TypeError("first argument must be callable or None"))
+    else:
+        obj.factory = factory
+    return dict_init(trace, obj, *args[1:], **kwargs)
+
+
+@method(set, "__new__")
+def set_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return SetValue(class_of(trace, cls), [])
+
+
+@method(set, "__init__")
+def set_init(trace: Trace, obj: SetValue, iterable: Value | None = None) -> Value:
+    items = _elements(trace, iterable)
+    trace.mutate(obj)
+    obj.items.clear()
+    obj.items.update(items)
+    return NONE
+
+
+@method(frozenset, "__new__")
+def frozenset_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Value:
+    return SetValue(class_of(trace, cls), _elements(trace, iterable))
+
+
+def _elements(trace: Trace, iterable: Value | None) -> Iterable[Any]:
+    """Elements as keys. A set stays one, since its order depends on what it is made from."""
+    if iterable is None:
+        return []
+    iterable = trace.read(iterable)
+    if isinstance(iterable, SetValue):
+        return set(iterable.items)
+    if isinstance(iterable, Const) and type(iterable.value) is frozenset:
+        return set(iterable.value)
+    return [key_of(trace, item) for item in drain(trace, iterable)]
+
+
+@method(deque, "__new__")
+def deque_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    return Sequence(class_of(trace, cls), [])
+
+
+@method(deque, "__init__")
+def deque_init(
+    trace: Trace, obj: Sequence, iterable: Value | None = None, maxlen: Value = NONE
+) -> Value:
+    limit = trace.read(maxlen).constant()
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        error: Exception = ValueError("maxlen must be non-negative")
+        trace.throw(error if isinstance(limit, int) else TypeError("an integer is required"))
+    items = [] if iterable is None else drain(trace, iterable)
+    trace.mutate(obj)
+    obj.maxlen = limit
+    obj.items[:] = items if limit is None else items[len(items) - min(limit, len(items)) :]
+    return NONE
+
+
+@function(list)
+def make_list(trace: Trace, iterable: Value | None = None) -> Value:
+    return plain_list([] if iterable is None else drain(trace, iterable))
+
+
+@function(tuple)
+def make_tuple(trace: Trace, iterable: Value | None = None) -> Value:
+    if iterable is None:
+        return plain_tuple([])
+    iterable = trace.read(iterable)
+    if isinstance(iterable, Sequence) and iterable.cls is tuple:
+        return iterable
+    return plain_tuple(drain(trace, iterable))
+
+
+@function(set)
+def make_set(trace: Trace, iterable: Value | None = None) -> Value:
+    return SetValue(set, _elements(trace, iterable))
+
+
+@function(frozenset)
+def make_frozenset(trace: Trace, iterable: Value | None = None) -> Value:
+    made = SetValue(frozenset, _elements(trace, iterable))
+    return Const(made.constant()) if is_constant(made) else made
+
+
+@function(dict)
+def make_dict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    made = Mapping(dict)
+    dict_init(trace, made, *args, **kwargs)
+    return made
+
+
+@function(OrderedDict)
+def make_ordered_dict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    made = Mapping(OrderedDict)
+    dict_init(trace, made, *args, **kwargs)
+    return made
+
+
+@function(defaultdict)
+def make_defaultdict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    made = Mapping(defaultdict)
+    defaultdict_init(trace, made, *args, **kwargs)
+    return made
+
+
+@function(deque)
+def make_deque(trace: Trace, iterable: Value | None = None, maxlen: Value = NONE) -> Value:
+    made = Sequence(deque, [])
+    deque_init(trace, made, iterable, maxlen)
+    return made
+
+
+@function(slice)
+def new_slice(trace: Trace, *args: Value) -> Value:
+    if not 1 <= len(args) <= 3:
+        bound = "at most 3 arguments" if args else "at least 1 argument"
+        trace.throw(TypeError(f"slice expected {bound}, got {len(args)}"))
+    parts = [trace.read(arg) for arg in args]
+    if len(parts) == 1:
+        parts.insert(0, NONE)
+    return make_slice([*parts, *[NONE] * (3 - len(parts))])
+
+
+# ---- immutable scalars
+
+
+def _scalar_new(base: type) -> Any:
+    def scalar_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+        real = class_of(trace, cls)
+        arguments = [trace.read(arg) for arg in args]
+        if real is base or not all(is_constant(arg) for arg in arguments) or kwargs:
+            return _scalar(trace, base, real, arguments, kwargs)
+        return fold(trace, base.__new__, Const(real), *arguments)
+
+    return scalar_new
+
+
+def _scalar(
+    trace: Trace, base: type, real: type, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    if real is not base:
+        raise Break("unsupported-class", f"{real.__name__} of a value that is not constant")
+    return FUNCTIONS[base](trace, *args, **kwargs)
+
+
+for _base in (int, float, complex, str, bytes):
+    method(_base, "__new__")(_scalar_new(_base))
+
+
+# ---- type and super
+
+
+@function(type)
+def type_of(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    """`type(x)`; with three arguments it makes a class."""
+    if len(args) == 3:
+        return METHODS[type, "__new__"](trace, Const(type), *args, **kwargs)
+    if len(args) != 1 or kwargs:
+        trace.throw(TypeError("type() takes 1 or 3 arguments"))
+    return Const(trace.read(args[0]).python_type())
+
+
+@method(type, "mro")
+def type_mro(trace: Trace, cls: Value) -> Value:
+    return plain_list([Const(base) for base in trace.read(cls).constant().__mro__])
+
+
+@method(type, "__or__")
+def type_or(trace: Trace, left: Value, right: Value) -> Value:
+    return fold(trace, operator.or_, trace.read(left), trace.read(right))
+
+
+@method(type, "__ror__")
+def type_ror(trace: Trace, right: Value, left: Value) -> Value:
+    return fold(trace, operator.or_, trace.read(left), trace.read(right))
+
+
+@method(type, "__subclasses__")
+def type_subclasses(trace: Trace, cls: Value) -> Value:
+    raise Break("unsupported-method", "type.__subclasses__, which depends on all loaded code")
+
+
+@function(super)
+def make_super(trace: Trace, *args: Value) -> Value:
+    """`super()` finds its class in the `__class__` cell and its object in the first parameter."""
+    if len(args) == 1:
+        raise Break("unsupported-class", "super(cls) without an object")
+    if args:
+        cls, obj = trace.read(args[0]), trace.read(args[1])
+    else:
+        cls, obj = _implicit_super(trace)
+    real = cls.constant()
+    if not isinstance(real, type):
+        name = type(real).__name__
+        trace.throw(TypeError(f"super() argument 1 must be a type, not {name}"))
+    start = obj.value if isinstance(obj, Const) and isinstance(obj.value, type) else None
+    if not issubclass(obj.python_type(), real) and not (start and issubclass(start, real)):
+        message = "super(type, obj): obj must be an instance or subtype of type"
+        trace.throw(TypeError(message))
+    return Super(real, obj)
+
+
+def _implicit_super(trace: Trace) -> tuple[Value, Value]:
+    frame = trace.frames[-1]
+    if not frame.code.co_argcount:
+        trace.throw(RuntimeError("super(): no arguments"))
+    name = frame.code.co_varnames[0]
+    obj = frame.locals.get(name)
+    if obj is None and name in frame.cells:
+        obj = frame.cells[name].contents
+    if obj is None:
+        trace.throw(RuntimeError("super(): arg[0] deleted"))
+    cell = frame.cells.get("__class__")
+    if cell is None or cell.contents is None:
+        trace.throw(RuntimeError("super(): __class__ cell not found"))
+    return trace.read(cell.contents), trace.read(obj)
+
+
+# ---- class checks
+
+
+@function(isinstance)
+def builtin_isinstance(trace: Trace, obj: Value, cls: Value) -> Value:
+    return boolean(is_instance(trace, trace.read(obj), cls))
+
+
+@function(issubclass)
+def builtin_issubclass(trace: Trace, cls: Value, parent: Value) -> Value:
+    return boolean(is_subclass(trace, trace.read(cls), trace.read(parent)))
+
+
+def is_instance(trace: Trace, obj: Value, cls: Value) -> bool:
+    """`isinstance(obj, cls)`."""
+    cls = trace.read(cls)
+    if isinstance(cls, Sequence) and issubclass(cls.cls, tuple):
+        return any(is_instance(trace, obj, item) for item in cls.items)
+    real = cls.value if isinstance(cls, Const) else None
+    if isinstance(real, type):
+        return _instance_of_class(trace, obj, cls, real)
+    if isinstance(real, tuple):
+        return any(is_instance(trace, obj, Const(item)) for item in real)
+    if isinstance(real, types.UnionType):
+        return any(is_instance(trace, obj, _union_member(item)) for item in real.__args__)
+    result = call_special(trace, cls, "__instancecheck__", obj)
+    if result is None:
+        trace.throw(TypeError(f"isinstance() {NOT_A_CLASS}"))
+    return truth(trace, result)
+
+
+def _union_member(item: Any) -> Const:
+    return Const(type(None) if item is None else item)
+
+
+def _instance_of_class(trace: Trace, obj: Value, cls: Value, real: type) -> bool:
+    found = obj.python_type()
+    if found is real:
+        return True
+    rule = INSTANCE_RULES.get(real) or INSTANCE_RULES.get(type(real))
+    if rule is not None:
+        return rule(trace, obj, real)
+    hook = trace.lookup(type(real), "__instancecheck__")
+    if hook is type.__dict__["__instancecheck__"]:
+        return real in found.__mro__ or _pretended_class(trace, obj, found, real)
+    abstract = hook is abc.ABCMeta.__dict__["__instancecheck__"]
+    if abstract or not isinstance(hook, types.FunctionType):
+        return _real_subclass(trace, found, real)
+    result = call(trace, trace.class_value(type(real), "__instancecheck__"), [cls, obj])
+    return truth(trace, result)
+
+
+def _pretended_class(trace: Trace, obj: Value, found: type, real: type) -> bool:
+    """A `__class__` property makes an object count as an instance of another class."""
+    if trace.lookup(found, "__class__") is object.__dict__["__class__"]:
+        return False
+    shown = trace.read(get_attribute(trace, obj, "__class__"))
+    return is_constant(shown) and real in getattr(shown.constant(), "__mro__", ())
+
+
+def _real_subclass(trace: Trace, found: type, real: type) -> bool:
+    try:
+        answer = issubclass(found, real)
+    except TypeError as error:
+        trace.throw(error)
+    assume_subclass(trace, found, real, answer)
+    return answer
+
+
+def assume_subclass(trace: Trace, found: type, real: type, answer: bool) -> None:
+    """Classes can be registered with an abstract class later; those of C and PyTorch are not."""
+    if not isinstance(real, abc.ABCMeta) or real in found.__mro__:
+        return
+    if not found.__flags__ & IMMUTABLE_TYPE and found.__module__.split(".")[0] != "torch":
+        trace.guard(Kind.PREDICATE, Fixed(found, found.__qualname__), IsSubclass(real, answer))
+
+
+def _protocol_instance(trace: Trace, obj: Value, real: type) -> bool:
+    """A runtime-checkable protocol asks for its members."""
+    if not getattr(real, "_is_protocol", False):
+        return _real_subclass(trace, obj.python_type(), real)
+    if not getattr(real, "_is_runtime_protocol", False):
+        try:
+            isinstance(object(), real)
+        except TypeError as error:
+            trace.throw(error)
+    if real in obj.python_type().__mro__:
+        return True
+    return all(has_attribute(trace, obj, name) for name in _protocol_members(real))
+
+
+def _protocol_members(real: type) -> set[str]:
+    known = getattr(real, "__protocol_attrs__", None)  # Python 3.12
+    if known is not None:
+        return set(known)
+    return set(typing._get_protocol_attrs(real))  # type: ignore[attr-defined]
+
+
+def _parameter_instance(trace: Trace, obj: Value, real: type) -> bool:
+    """Tensor subclasses can be parameters or buffers by an attribute rather than by class."""
+    found = obj.python_type()
+    if real in found.__mro__:
+        return True
+    marks: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
+    mark = marks.get(real)
+    if mark is None or not issubclass(found, torch.Tensor):
+        return False
+    return has_attribute(trace, obj, mark) and truth(trace, get_attribute(trace, obj, mark))
+
+
+def _legacy_tensor_instance(trace: Trace, obj: Value, real: Any) -> bool:
+    """`isinstance(x, torch.FloatTensor)` asks for a dtype, a device and a layout."""
+    if not issubclass(obj.python_type(), torch.Tensor):
+        return False
+    wanted = {"dtype": real.dtype, "layout": real.layout, "is_cuda": real.is_cuda}
+    return all(
+        trace.read(get_attribute(trace, obj, name)).constant() == value
+        for name, value in wanted.items()
+    )
+
+
+INSTANCE_RULES: dict[type, Any] = {
+    type(typing.Protocol): _protocol_instance,
+    type(torch.nn.Parameter): _parameter_instance,
+    type(torch.nn.Buffer): _parameter_instance,
+    type(torch.FloatTensor): _legacy_tensor_instance,
+}
+
+
+def _subscript_typing(trace: Trace, form: Value, parameters: Value) -> Value:
+    """`typing.List[int]`: made by typing itself, whose caches are not worth following."""
+    real = real_object(trace, form)
+    try:
+        made = real[_typing_argument(trace, parameters)]
+    except TypeError as error:
+        trace.throw(error)
+    return trace.wrap_pinned(made)
+
+
+def _typing_argument(trace: Trace, value: Value) -> Any:
+    value = trace.read(value)
+    if isinstance(value, Sequence):
+        return value.cls(_typing_argument(trace, item) for item in value.items)
+    return real_object(trace, value)
+
+
+for _form in vars(typing).values():
+    if isinstance(_form, type) and isinstance(
+        _form.__dict__.get("__getitem__"), types.FunctionType
+    ):
+        FUNCTIONS.setdefault(_form.__dict__["__getitem__"], _subscript_typing)
+
+
+def is_subclass(trace: Trace, cls: Value, parent: Value) -> bool:
+    """`issubclass(cls, parent)`."""
+    if isinstance(parent, Sequence) and issubclass(parent.cls, tuple):
+        return any(is_subclass(trace, cls, trace.read(item)) for item in parent.items)
+    if isinstance(parent, Const) and isinstance(parent.value, type):
+        meta = type(parent.value)
+        hook = trace.lookup(meta, "__subclasscheck__")
+        known = hook is abc.ABCMeta.__dict__["__subclasscheck__"] or meta in INSTANCE_RULES
+        if isinstance(hook, types.FunctionType) and not known:
+            check = trace.class_value(meta, "__subclasscheck__")
+            return truth(trace, call(trace, check, [parent, cls]))
+    try:
+        answer = bool(fold(trace, issubclass, cls, parent).value)
+        if isinstance(parent, Const) and isinstance(parent.value, type):
+            assume_subclass(trace, cls.constant(), parent.value, answer)
+        return answer
+    except NotConstant:
+        result = call_special(trace, parent, "__subclasscheck__", cls)
+        if result is None:
+            trace.throw(TypeError(f"issubclass() {NOT_A_CLASS}"))
+        return truth(trace, result)
+
+
+@method(type, "__instancecheck__")
+def type_instancecheck(trace: Trace, cls: Value, obj: Value) -> Value:
+    found = trace.read(obj).python_type()
+    return boolean(trace.read(cls).constant() in found.__mro__)
+
+
+@method(type, "__subclasscheck__")
+def type_subclasscheck(trace: Trace, cls: Value, other: Value) -> Value:
+    return fold(trace, type.__subclasscheck__, trace.read(cls), trace.read(other))
+
+
+def is_callable(trace: Trace, obj: Value) -> bool:
+    return trace.lookup(trace.read(obj).python_type(), "__call__") is not MISSING
+
+
+@function(callable)
+def builtin_callable(trace: Trace, obj: Value) -> Value:
+    return boolean(is_callable(trace, obj))

@@ -1,0 +1,149 @@
+"""Exception groups: `split`, `subgroup`, `derive`, and what `except*` does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pliant.capture.library.python.classes import is_instance
+from pliant.capture.library.python.exceptions import exception_new
+from pliant.capture.model import call, drain, get_attribute, truth
+from pliant.capture.native import method
+from pliant.capture.value import NONE, TRUE, Const, Value
+from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
+from pliant.capture.values.functions import Function
+from pliant.capture.values.objects import ExceptionValue
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+Test = Callable[[Value], bool]
+LINKS = ("__cause__", "__context__")
+
+
+def is_group(value: Value) -> bool:
+    return issubclass(value.python_type(), BaseExceptionGroup)
+
+
+def members(trace: Trace, group: Value) -> list[Value]:
+    return [trace.read(item) for item in drain(trace, get_attribute(trace, group, "exceptions"))]
+
+
+def derived(trace: Trace, group: Value, items: list[Value]) -> Value:
+    """`group.derive(items)`, with the past of `group`."""
+    made = trace.read(call(trace, get_attribute(trace, group, "derive"), [plain_list(items)]))
+    if isinstance(made, ExceptionValue) and isinstance(group, ExceptionValue):
+        for name in LINKS:
+            if name in group.chain:
+                made.set_link(trace, name, group.chain[name])
+        made.trail = group.trail
+        made.set_link(trace, "__suppress_context__", TRUE)  # giving it a cause does this
+        notes = instance_dict(trace, group).get(trace, "__notes__")
+        if notes is not None:
+            kept = plain_list(drain(trace, notes))
+            instance_dict(trace, made).store(trace, "__notes__", kept)
+    return made
+
+
+def split(trace: Trace, value: Value, test: Test) -> tuple[Value | None, Value | None]:
+    """The parts of an exception that fulfil the test, and those that do not."""
+    if test(value):
+        return value, None
+    if not is_group(value):
+        return None, value
+    parts = [split(trace, member, test) for member in members(trace, value)]
+    matching = [match for match, _ in parts if match is not None]
+    others = [rest for _, rest in parts if rest is not None]
+    if not matching:
+        return None, value
+    return derived(trace, value, matching), derived(trace, value, others) if others else None
+
+
+def _test(trace: Trace, condition: Value) -> Test:
+    condition = trace.read(condition)
+    if isinstance(condition, Function):
+        return lambda value: truth(trace, call(trace, condition, [value]))
+    return lambda value: is_instance(trace, value, condition)
+
+
+@method(BaseExceptionGroup, "split")
+def group_split(trace: Trace, group: Value, condition: Value) -> Value:
+    return plain_tuple([part or NONE for part in split(trace, group, _test(trace, condition))])
+
+
+@method(BaseExceptionGroup, "subgroup")
+def group_subgroup(trace: Trace, group: Value, condition: Value) -> Value:
+    return split(trace, group, _test(trace, condition))[0] or NONE
+
+
+@method(BaseExceptionGroup, "derive")
+def group_derive(trace: Trace, group: Value, items: Value) -> Value:
+    message = get_attribute(trace, group, "message")
+    return exception_new(trace, Const(BaseExceptionGroup), message, items)
+
+
+# ---- except*
+
+
+def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value, Value]:
+    """What `except* expected` catches of an exception, and what it leaves; None for nothing."""
+    expected = trace.read(expected)
+    wanted = expected.items if isinstance(expected, Sequence) else [expected]
+    for cls in wanted:
+        if issubclass(trace.read(cls).constant(), BaseExceptionGroup):
+            text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+            trace.throw(TypeError(text))
+    test = _test(trace, expected)
+    if is_group(exception):
+        match, rest = split(trace, exception, test)
+        return rest or NONE, match or NONE
+    if not test(exception):
+        return exception, NONE
+    wrapped = exception_new(trace, Const(ExceptionGroup), Const(""), plain_tuple([exception]))
+    if isinstance(exception, ExceptionValue) and isinstance(wrapped, ExceptionValue):
+        wrapped.trail = exception.trail
+    return NONE, wrapped
+
+
+def to_raise(trace: Trace, original: Value, raised: list[Value]) -> Value:
+    """What a `try` with `except*` raises in the end: all that was not caught, and what the
+    handlers raised."""
+    found = [item for item in map(trace.read, raised) if not _is_none(item)]
+    if not found:
+        return NONE
+    if not is_group(original):
+        return found[0]
+    again = [item for item in found if _same_past(trace, item, original)]
+    new = [item for item in found if not any(item is other for other in again)]
+    left = _projection(trace, original, again) if again else None
+    if not new:
+        return left or NONE
+    items = new if left is None else [*new, left]
+    return exception_new(trace, Const(ExceptionGroup), Const(""), plain_list(items))
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is None
+
+
+def _same_past(trace: Trace, value: Value, original: Value) -> bool:
+    """Parts of a group have its traceback and its chain; what handlers raise has its own."""
+    if not (isinstance(value, ExceptionValue) and isinstance(original, ExceptionValue)):
+        return value is original
+    links = [(value.chain.get(name), original.chain.get(name)) for name in LINKS]
+    return value.trail == original.trail and all(mine is its for mine, its in links)
+
+
+def _projection(trace: Trace, original: Value, kept: list[Value]) -> Value | None:
+    """The part of the group whose members are among those that are left."""
+    leaves: set[int] = set()
+    for value in kept:
+        leaves.update(map(id, _leaves(trace, value)))
+    match, _ = split(trace, original, lambda value: not is_group(value) and id(value) in leaves)
+    return match
+
+
+def _leaves(trace: Trace, value: Value) -> list[Value]:
+    if not is_group(value):
+        return [value]
+    return [leaf for member in members(trace, value) for leaf in _leaves(trace, member)]

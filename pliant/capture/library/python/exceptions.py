@@ -1,0 +1,373 @@
+"""Exception objects: their construction, attributes, chaining and text.
+
+An exception of the program is an `ExceptionValue` with its arguments. The C classes of exceptions
+differ only in a few attributes that are computed from the arguments; those are in a table here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.interpreter import current_exception
+from pliant.capture.library.python.classes import class_of
+from pliant.capture.library.python.objects import REPR, shown, str_of
+from pliant.capture.model import SET, drain, generic_set_attribute, get_attribute
+from pliant.capture.native import METHODS, function, method
+from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, boolean
+from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.objects import ExceptionValue
+from pliant.guards.source import Attr
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+    from pliant.capture.trace import Trace
+
+CLASSES = [
+    value
+    for value in vars(builtins).values()
+    if isinstance(value, type) and issubclass(value, BaseException)
+]
+KEYWORDS: dict[type, tuple[str, ...]] = {
+    AttributeError: ("name", "obj"),
+    ImportError: ("name", "path"),
+    NameError: ("name",),
+}
+_UNICODE = ("encoding", "object", "start", "end", "reason")
+_FIVE = [(place, 5) for place in range(5)]
+_FOUR = [(place, 4) for place in range(4)]
+# Attributes that are the argument at a position, where the number of arguments is right.
+POSITIONAL: dict[type, dict[str, tuple[int, int]]] = {
+    StopIteration: {"value": (0, 1)},
+    ImportError: {"msg": (0, 1)},
+    OSError: {"errno": (0, 2), "strerror": (1, 2)},
+    BaseExceptionGroup: {"message": (0, 2)},
+    UnicodeDecodeError: dict(zip(_UNICODE, _FIVE, strict=True)),
+    UnicodeEncodeError: dict(zip(_UNICODE, _FIVE, strict=True)),
+    UnicodeTranslateError: dict(zip(_UNICODE[1:], _FOUR, strict=True)),
+}
+
+
+class Traceback(Value):
+    """The `__traceback__` of an exception: only passed along, its contents are not known."""
+
+    __slots__ = ("exception",)
+
+    def __init__(self, exception: Value) -> None:
+        super().__init__()
+        self.exception = exception
+
+    def python_type(self) -> type:
+        return types.TracebackType
+
+    def children(self) -> list[Value]:
+        return [self.exception]
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.expression(self.exception)}.__traceback__"
+
+
+# ---- construction
+
+
+def exception_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
+    real = class_of(trace, cls)
+    items = list(args)
+    if real is OSError and len(items) >= 2:
+        return _os_error(trace, items)
+    if issubclass(real, BaseExceptionGroup):
+        return _group(trace, real, items)
+    if real in UNICODE:
+        try:
+            real(*[known_object(item, trace) for item in items])  # they insist on their types
+        except TypeError as error:
+            trace.throw(error)
+    return ExceptionValue(real, items)
+
+
+UNICODE = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
+
+
+def _os_error(trace: Trace, args: list[Value]) -> Value:
+    """`OSError(errno, text)` is of the subclass for that number."""
+    example = OSError(*[trace.read(arg).constant() for arg in args])
+    made = ExceptionValue(type(example), args[:2])
+    for name, value in zip(("filename", None, "filename2"), args[2:], strict=False):
+        if name is not None:
+            made.slots[name] = value
+    return made
+
+
+def _group(trace: Trace, real: type, args: list[Value]) -> Value:
+    if len(args) != 2:
+        message = f"BaseExceptionGroup.__new__() takes exactly 2 arguments ({len(args)} given)"
+        trace.throw(TypeError(message))
+    members = drain(trace, args[1])
+    classes = [trace.read(member).python_type() for member in members]
+    if not classes:
+        trace.throw(ValueError("second argument (exceptions) must be a non-empty sequence"))
+    if real is BaseExceptionGroup and all(issubclass(cls, Exception) for cls in classes):
+        real = ExceptionGroup
+    return ExceptionValue(real, args)
+
+
+def exception_init(trace: Trace, obj: ExceptionValue, /, *args: Value, **kwargs: Value) -> Value:
+    accepted = {name for cls in obj.cls.__mro__ for name in KEYWORDS.get(cls, ())}
+    unknown = kwargs.keys() - accepted
+    if unknown:
+        trace.throw(TypeError(_keyword_error(obj.cls, accepted, unknown)))
+    if not (issubclass(obj.cls, OSError) and len(args) >= 2):
+        obj.set_args(trace, list(args))
+    for name, value in kwargs.items():
+        obj.store_slot(trace, name, value)
+    return NONE
+
+
+def _keyword_error(cls: type, accepted: set[str], unknown: set[str]) -> str:
+    if not accepted:
+        return f"{cls.__name__}() takes no keyword arguments"
+    return f"'{min(unknown)}' is an invalid keyword argument for {cls.__name__}()"
+
+
+for _cls in CLASSES:
+    if "__new__" in vars(_cls):
+        METHODS[_cls, "__new__"] = exception_new
+    if "__init__" in vars(_cls):
+        METHODS[_cls, "__init__"] = exception_init
+
+
+# ---- attributes
+
+
+@method(BaseException, "args")
+def exception_args(trace: Trace, obj: ExceptionValue) -> Value:
+    return plain_tuple(list(obj.args))
+
+
+def _link(name: str) -> Any:
+    return lambda trace, obj: obj.link(trace, name)
+
+
+for _name in ("__cause__", "__context__", "__suppress_context__"):
+    method(BaseException, _name)(_link(_name))
+
+
+@method(BaseException, "__traceback__")
+def exception_traceback(trace: Trace, obj: ExceptionValue) -> Value:
+    if obj.trail:
+        return Traceback(obj)
+    if obj.real is None or obj.source is None:
+        return NONE
+    return Unread(obj.real.__traceback__, Attr(obj.source, "__traceback__"))
+
+
+@method(BaseException, "with_traceback")
+def exception_with_traceback(trace: Trace, obj: ExceptionValue, traceback: Value) -> Value:
+    _set_traceback(trace, obj, trace.read(traceback))
+    return obj
+
+
+@method(BaseException, "add_note")
+def exception_add_note(trace: Trace, obj: ExceptionValue, note: Value) -> Value:
+    note = trace.read(note)
+    if not issubclass(note.python_type(), str):
+        kind = note.python_type().__name__
+        trace.throw(TypeError(f"note must be a str, not '{kind}'"))
+    notes = instance_dict(trace, obj).get(trace, "__notes__")
+    if notes is None:
+        instance_dict(trace, obj).store(trace, "__notes__", plain_list([note]))
+    else:
+        METHODS[list, "append"](trace, trace.read(notes), note)
+    return NONE
+
+
+def _positional(cls: type, name: str, index: int, needed: int) -> Any:
+    def attribute(trace: Trace, obj: ExceptionValue) -> Value:
+        if name in obj.slots or obj.real is not None:
+            return obj.slot(trace, name) or NONE
+        return obj.args[index] if len(obj.args) >= needed else NONE
+
+    return attribute
+
+
+def _keyword(name: str) -> Any:
+    def attribute(trace: Trace, obj: ExceptionValue) -> Value:
+        return obj.slot(trace, name) or NONE
+
+    return attribute
+
+
+for _cls, _names in POSITIONAL.items():
+    for _name, (_index, _needed) in _names.items():
+        method(_cls, _name)(_positional(_cls, _name, _index, _needed))
+for _cls, _keywords in KEYWORDS.items():
+    for _name in _keywords:
+        method(_cls, _name)(_keyword(_name))
+for _name in ("filename", "filename2"):
+    method(OSError, _name)(_keyword(_name))
+
+
+SYNTAX = ("filename", "lineno", "offset", "text", "end_lineno", "end_offset")
+
+
+def _of_syntax_error(name: str) -> Any:
+    """The second argument of a SyntaxError says where it is."""
+
+    def attribute(trace: Trace, obj: ExceptionValue) -> Value:
+        if name in obj.slots or obj.real is not None:
+            return obj.slot(trace, name) or NONE
+        if name == "msg":
+            return obj.args[0] if obj.args else NONE
+        where = trace.read(obj.args[1]) if len(obj.args) > 1 else NONE
+        items = where.items if isinstance(where, Sequence) else []
+        place = SYNTAX.index(name)
+        return items[place] if place < len(items) else NONE
+
+    return attribute
+
+
+for _name in ("msg", *SYNTAX):
+    method(SyntaxError, _name)(_of_syntax_error(_name))
+
+
+@method(BaseExceptionGroup, "exceptions")
+def group_members(trace: Trace, obj: ExceptionValue) -> Value:
+    return plain_tuple(drain(trace, obj.args[1]))
+
+
+@method(SystemExit, "code")
+def exit_code(trace: Trace, obj: ExceptionValue) -> Value:
+    if len(obj.args) > 1:
+        return plain_tuple(list(obj.args))
+    return obj.args[0] if obj.args else NONE
+
+
+def set_exception_attribute(
+    trace: Trace, obj: ExceptionValue, name: str, value: Value | None
+) -> None:
+    writer = WRITERS.get(name)
+    if writer is None:
+        generic_set_attribute(trace, obj, name, value)
+    elif value is None:
+        trace.throw(TypeError(f"{name} may not be deleted"))
+    else:
+        writer(trace, obj, trace.read(value))
+
+
+def _set_args(trace: Trace, obj: ExceptionValue, value: Value) -> None:
+    obj.set_args(trace, drain(trace, value))
+
+
+def _exception_or_none(trace: Trace, name: str, value: Value) -> Value:
+    if isinstance(value, Const) and value.value is None:
+        return NONE
+    if not issubclass(value.python_type(), BaseException):
+        word = name.strip("_")
+        trace.throw(TypeError(f"exception {word} must be None or derive from BaseException"))
+    return value
+
+
+def _set_cause(trace: Trace, obj: ExceptionValue, value: Value) -> None:
+    obj.set_link(trace, "__cause__", _exception_or_none(trace, "__cause__", value))
+
+
+def _set_context(trace: Trace, obj: ExceptionValue, value: Value) -> None:
+    obj.set_link(trace, "__context__", _exception_or_none(trace, "__context__", value))
+
+
+def _set_suppress(trace: Trace, obj: ExceptionValue, value: Value) -> None:
+    obj.set_link(trace, "__suppress_context__", boolean(bool(value.constant())))
+
+
+def _set_traceback(trace: Trace, obj: ExceptionValue, value: Value) -> None:
+    """Only what was passed during capture is known of a traceback."""
+    if isinstance(value, Traceback) and isinstance(value.exception, ExceptionValue):
+        obj.trail = value.exception.trail
+    elif isinstance(value, Const) and value.value is None and obj.real is None:
+        obj.trail = ()
+    else:
+        raise Break("attribute-write", "a traceback from outside")
+
+
+WRITERS = {
+    "args": _set_args,
+    "__cause__": _set_cause,
+    "__context__": _set_context,
+    "__suppress_context__": _set_suppress,
+    "__traceback__": _set_traceback,
+}
+SET[ExceptionValue] = set_exception_attribute
+
+
+@function(sys.exc_info)
+def exc_info(trace: Trace) -> Value:
+    """The exception being handled, in this frame or one that called it."""
+    handled = current_exception(trace)
+    if handled is None:
+        trace.nothing_handled()
+        return plain_tuple([NONE, NONE, NONE])
+    exception = trace.read(handled)
+    traceback = get_attribute(trace, exception, "__traceback__")
+    return plain_tuple([Const(exception.python_type()), exception, traceback])
+
+
+# ---- text
+
+
+def _show_exception(trace: Trace, obj: ExceptionValue) -> str:
+    inner = ", ".join(shown(trace, arg) for arg in obj.args)
+    return f"{obj.cls.__name__}({inner})"
+
+
+def exception_str(trace: Trace, obj: ExceptionValue) -> Value:
+    if not obj.args:
+        return Const("")
+    if len(obj.args) == 1:
+        return str_of(trace, obj.args[0])
+    return Const(shown(trace, Sequence(tuple, list(obj.args))))
+
+
+def key_error_str(trace: Trace, obj: ExceptionValue) -> Value:
+    return Const(shown(trace, obj.args[0])) if len(obj.args) == 1 else exception_str(trace, obj)
+
+
+def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
+    """Classes with a text of their own: ask a real exception, where its arguments are known."""
+    arguments = [trace.read(arg) for arg in obj.args]
+    base = next(cls for cls in obj.cls.__mro__ if cls in CLASSES)
+    slots = {name: trace.read(v) for name, v in obj.slots.items() if v is not None}
+    try:
+        known = [known_object(value, trace) for value in arguments]
+        kept = {name: known_object(value, trace) for name, value in slots.items()}
+    except NotConstant as error:
+        raise Break("not-constant", f"str() of a {obj.cls.__name__}") from error
+    try:
+        example = base(*known)
+    except TypeError:
+        return exception_str(trace, obj)
+    for name, value in kept.items():
+        setattr(example, name, value)
+    return Const(str(example))
+
+
+def _group_str(trace: Trace, obj: ExceptionValue) -> Value:
+    count = len(drain(trace, obj.args[1]))
+    text = str_of(trace, obj.args[0]).constant()
+    return Const(f"{text} ({count} sub-exception{'s' if count > 1 else ''})")
+
+
+TEXT: dict[type, Any] = {
+    BaseException: exception_str,
+    AttributeError: exception_str,
+    NameError: exception_str,
+    KeyError: key_error_str,
+    BaseExceptionGroup: _group_str,
+}
+for _cls in CLASSES:
+    if "__str__" in vars(_cls):
+        METHODS[_cls, "__str__"] = TEXT.get(_cls, _special_str)
+REPR[BaseException.__repr__] = _show_exception
+METHODS[BaseException, "__repr__"] = lambda trace, obj: Const(_show_exception(trace, obj))

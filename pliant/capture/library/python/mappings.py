@@ -1,0 +1,466 @@
+"""Methods of dictionaries: `dict`, `OrderedDict`, `defaultdict`.
+
+A dictionary from outside is read key by key; what only concerns one key assumes only that it is
+there or not. The views and the read-only proxy are in `views`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.library.python.sequences import is_a, register_repr
+from pliant.capture.library.python.sets import missing_key
+from pliant.capture.model import (
+    advance,
+    call,
+    call_special,
+    equal,
+    get_attribute,
+    get_item,
+    has_attribute,
+    iterate,
+    set_item,
+    truth,
+)
+from pliant.capture.native import method
+from pliant.capture.value import (
+    FALSE,
+    NONE,
+    NOT_IMPLEMENTED,
+    TRUE,
+    Const,
+    Raised,
+    Value,
+    boolean,
+)
+from pliant.capture.values.containers import (
+    Mapping,
+    Sequence,
+    key_of,
+    plain_tuple,
+    real_key_of,
+    value_of_key,
+)
+from pliant.capture.values.dict_views import DictView
+from pliant.capture.values.iterators import MappingIterator
+from pliant.guards.guard import Kind
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+FAST_ITERATION = (dict.__iter__, OrderedDict.__iter__)
+
+register_repr(dict)
+register_repr(OrderedDict)
+register_repr(defaultdict)
+
+
+def present(trace: Trace, self: Mapping, key: Any) -> Value | None:
+    """The value at `key`, assuming that the key is there; or None, assuming that it is not."""
+    unread = self.backing is not None and key not in self.written
+    found = self.get(trace, key)
+    if unread and found is not None:
+        trace.guard(Kind.HAS, self.source, real_key_of(trace, key))
+    return found
+
+
+# ---- reading
+
+
+@method(dict, "__getitem__")
+def dict_getitem(trace: Trace, self: Mapping, key: Value) -> Value:
+    found = self.get(trace, key_of(trace, key))
+    if found is not None:
+        return found
+    if self.cls is not dict:
+        made = call_special(trace, self, "__missing__", key)
+        if made is not None:
+            return made
+    raise missing_key(key)
+
+
+@method(dict, "get")
+def dict_get(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> Value:
+    found = present(trace, self, key_of(trace, key))
+    return default if found is None else found
+
+
+@method(dict, "__contains__")
+def dict_contains(trace: Trace, self: Mapping, key: Value) -> Value:
+    return boolean(present(trace, self, key_of(trace, key)) is not None)
+
+
+@method(dict, "__len__")
+def dict_len(trace: Trace, self: Mapping) -> Value:
+    return Const(len(self.read_all(trace)))
+
+
+@method(dict, "__iter__")
+@method(OrderedDict, "__iter__")
+def dict_iter(trace: Trace, self: Mapping) -> Value:
+    return MappingIterator(trace, self, "keys")
+
+
+@method(dict, "__reversed__")
+@method(OrderedDict, "__reversed__")
+def dict_reversed(trace: Trace, self: Mapping) -> Value:
+    return MappingIterator(trace, self, "keys", reverse=True)
+
+
+@method(dict, "keys")
+@method(OrderedDict, "keys")
+def dict_keys(trace: Trace, self: Mapping) -> Value:
+    return DictView(self, "keys")
+
+
+@method(dict, "values")
+@method(OrderedDict, "values")
+def dict_values(trace: Trace, self: Mapping) -> Value:
+    return DictView(self, "values")
+
+
+@method(dict, "items")
+@method(OrderedDict, "items")
+def dict_items(trace: Trace, self: Mapping) -> Value:
+    return DictView(self, "items")
+
+
+# ---- comparing
+
+
+def same_items(trace: Trace, left: Mapping, right: Mapping) -> bool:
+    mine, others = left.read_all(trace), right.read_all(trace)
+    if len(mine) != len(others):
+        return False
+    return all(key in others and equal(trace, mine[key], others[key]) for key in mine)
+
+
+def _same_order(trace: Trace, left: Mapping, right: Mapping) -> bool:
+    return list(left.read_all(trace)) == list(right.read_all(trace))
+
+
+@method(dict, "__eq__")
+def dict_eq(trace: Trace, self: Mapping, other: Value) -> Value:
+    other = trace.read(other)
+    return (
+        boolean(same_items(trace, self, other)) if isinstance(other, Mapping) else NOT_IMPLEMENTED
+    )
+
+
+@method(dict, "__ne__")
+def dict_ne(trace: Trace, self: Mapping, other: Value) -> Value:
+    return _opposite(dict_eq(trace, self, other))
+
+
+@method(OrderedDict, "__eq__")
+def ordered_eq(trace: Trace, self: Mapping, other: Value) -> Value:
+    """Between two ordered dictionaries the order counts too."""
+    other = trace.read(other)
+    result = dict_eq(trace, self, other)
+    if result is TRUE and isinstance(other, Mapping) and is_a(other, OrderedDict):
+        return boolean(_same_order(trace, self, other))
+    return result
+
+
+@method(OrderedDict, "__ne__")
+def ordered_ne(trace: Trace, self: Mapping, other: Value) -> Value:
+    return _opposite(ordered_eq(trace, self, other))
+
+
+def _opposite(result: Value) -> Value:
+    return result if result is NOT_IMPLEMENTED else boolean(result is FALSE)
+
+
+@method(dict, "__lt__", "__le__", "__gt__", "__ge__")
+@method(OrderedDict, "__lt__", "__le__", "__gt__", "__ge__")
+def dict_order(trace: Trace, self: Mapping, other: Value) -> Value:
+    return NOT_IMPLEMENTED
+
+
+# ---- changing
+
+
+@method(dict, "__setitem__")
+@method(OrderedDict, "__setitem__")
+def dict_setitem(trace: Trace, self: Mapping, key: Value, value: Value) -> Value:
+    self.store(trace, key_of(trace, key), value)
+    return NONE
+
+
+@method(dict, "__delitem__")
+@method(OrderedDict, "__delitem__")
+def dict_delitem(trace: Trace, self: Mapping, key: Value) -> Value:
+    known = key_of(trace, key)
+    if present(trace, self, known) is None:
+        raise missing_key(key)
+    self.store(trace, known, None)
+    return NONE
+
+
+@method(dict, "pop")
+@method(OrderedDict, "pop")
+def dict_pop(trace: Trace, self: Mapping, key: Value, default: Value | None = None) -> Value:
+    known = key_of(trace, key)
+    found = present(trace, self, known)
+    if found is not None:
+        self.store(trace, known, None)
+        return found
+    if default is None:
+        raise missing_key(key)
+    return default
+
+
+@method(dict, "popitem")
+def dict_popitem(trace: Trace, self: Mapping) -> Value:
+    items = self.read_all(trace)
+    if not items:
+        trace.throw(KeyError("popitem(): dictionary is empty"))
+    return _take(trace, self, next(reversed(items)))
+
+
+@method(OrderedDict, "popitem")
+def ordered_popitem(trace: Trace, self: Mapping, last: Value = TRUE) -> Value:
+    items = self.read_all(trace)
+    if not items:
+        trace.throw(KeyError("dictionary is empty"))
+    return _take(trace, self, next(reversed(items) if truth(trace, last) else iter(items)))
+
+
+def _take(trace: Trace, self: Mapping, key: Any) -> Value:
+    value = self.items[key]
+    assert value is not None
+    self.store(trace, key, None)
+    return plain_tuple([value_of_key(key), value])
+
+
+@method(dict, "setdefault")
+@method(OrderedDict, "setdefault")
+def dict_setdefault(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> Value:
+    known = key_of(trace, key)
+    found = present(trace, self, known)
+    if found is not None:
+        return found
+    self.store(trace, known, default)
+    return default
+
+
+@method(dict, "clear")
+@method(OrderedDict, "clear")
+def dict_clear(trace: Trace, self: Mapping) -> Value:
+    self.clear(trace)
+    return NONE
+
+
+@method(OrderedDict, "move_to_end")
+def ordered_move_to_end(trace: Trace, self: Mapping, key: Value, last: Value = TRUE) -> Value:
+    known = key_of(trace, key)
+    items = self.read_all(trace)
+    if known not in items:
+        raise missing_key(key)
+    moved = [known] if truth(trace, last) else [known, *(k for k in items if k != known)]
+    for name in moved:  # what is taken out and put back comes last
+        self.store(trace, name, None)
+        self.store(trace, name, items[name])
+    return NONE
+
+
+# ---- merging
+
+
+@method(dict, "update")
+@method(OrderedDict, "update")
+def dict_update(trace: Trace, self: Mapping, /, *args: Value, **kwargs: Value) -> Value:
+    if len(args) > 1:
+        trace.throw(TypeError(f"update expected at most 1 argument, got {len(args)}"))
+    for other in args:
+        merge(trace, self, other)
+    for name, value in kwargs.items():
+        _put(trace, self, Const(name), name, value)
+    return NONE
+
+
+def merge(trace: Trace, self: Mapping, other: Value) -> None:
+    """Store all items of a mapping, or of an iterable of pairs."""
+    other = trace.read(other)
+    if isinstance(other, Mapping) and _iterates_plainly(trace, other):
+        for key, value in other.read_all(trace).items():
+            _put(trace, self, None, key, value)
+    elif not isinstance(other, Sequence) and has_attribute(trace, other, "keys"):
+        keys = iterate(trace, call(trace, get_attribute(trace, other, "keys"), []))
+        while (found := advance(trace, keys)) is not None:
+            _put(trace, self, found, key_of(trace, found), get_item(trace, other, found))
+    else:
+        for first, second in _pairs(trace, other):
+            _put(trace, self, first, key_of(trace, first), second)
+
+
+def _iterates_plainly(trace: Trace, other: Mapping) -> bool:
+    """Is what `other` holds what its methods say? A subclass can say otherwise."""
+    if trace.lookup(other.cls, "__iter__") not in FAST_ITERATION:
+        return False
+    if not issubclass(other.cls, OrderedDict):
+        return True  # C code does not ask the methods of a plain dictionary
+    names = ("keys", "__getitem__")
+    return not any(isinstance(trace.lookup(other.cls, n), types.FunctionType) for n in names)
+
+
+def _put(trace: Trace, self: Mapping, key: Value | None, known: Any, value: Value) -> None:
+    """Store an item; an OrderedDict asks a `__setitem__` that its subclass defines."""
+    if issubclass(self.cls, OrderedDict) and self.cls is not OrderedDict:
+        set_item(trace, self, value_of_key(known) if key is None else key, value)
+    else:
+        self.store(trace, known, value)
+
+
+def _pairs(trace: Trace, other: Value) -> Iterator[tuple[Value, Value]]:
+    iterator = iterate(trace, other)
+    place = 0
+    while (element := advance(trace, iterator)) is not None:
+        items = _pair(trace, element, place)
+        if len(items) != 2:
+            text = f"dictionary update sequence element #{place} has length {len(items)}"
+            trace.throw(ValueError(f"{text}; 2 is required"))
+        yield items[0], items[1]
+        place += 1
+
+
+def _pair(trace: Trace, element: Value, place: int) -> list[Value]:
+    try:
+        iterator = iterate(trace, element)
+    except Raised as raised:
+        if not issubclass(raised.value.python_type(), TypeError):
+            raise
+        text = f"cannot convert dictionary update sequence element #{place} to a sequence"
+        trace.throw(TypeError(text))
+    items = []
+    while (item := advance(trace, iterator)) is not None:
+        items.append(item)
+    return items
+
+
+@method(dict, "__ior__")
+@method(OrderedDict, "__ior__")
+def dict_ior(trace: Trace, self: Mapping, other: Value) -> Value:
+    merge(trace, self, other)
+    return self
+
+
+def _copied(trace: Trace, source: Mapping, cls: type) -> Mapping:
+    return Mapping(cls, dict(source.read_all(trace)))
+
+
+@method(dict, "copy")
+def dict_copy(trace: Trace, self: Mapping) -> Value:
+    return _copied(trace, self, dict)
+
+
+@method(dict, "__or__")
+def dict_or(trace: Trace, self: Mapping, other: Value) -> Value:
+    other = trace.read(other)
+    if not isinstance(other, Mapping):
+        return NOT_IMPLEMENTED
+    made = _copied(trace, self, dict)
+    merge(trace, made, other)
+    return made
+
+
+@method(dict, "__ror__")
+def dict_ror(trace: Trace, self: Mapping, other: Value) -> Value:
+    other = trace.read(other)
+    return dict_or(trace, other, self) if isinstance(other, Mapping) else NOT_IMPLEMENTED
+
+
+@method(OrderedDict, "copy")
+def ordered_copy(trace: Trace, self: Mapping) -> Value:
+    if self.cls is OrderedDict:
+        return _copied(trace, self, OrderedDict)
+    made = trace.read(call(trace, Const(self.cls), []))
+    for key in self.read_all(trace):
+        name = value_of_key(key)
+        set_item(trace, made, name, get_item(trace, self, name))
+    return made
+
+
+def _joined(trace: Trace, cls: type, first: Value, second: Value) -> Value:
+    """A dictionary of class `cls` with the items of both."""
+    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
+        return NOT_IMPLEMENTED
+    made = trace.read(call(trace, Const(cls), [first]))
+    assert isinstance(made, Mapping)
+    merge(trace, made, second)
+    return made
+
+
+@method(OrderedDict, "__or__")
+def ordered_or(trace: Trace, self: Mapping, other: Value) -> Value:
+    return _joined(trace, self.cls, self, trace.read(other))
+
+
+@method(OrderedDict, "__ror__")
+def ordered_ror(trace: Trace, self: Mapping, other: Value) -> Value:
+    return _joined(trace, self.cls, trace.read(other), self)
+
+
+@method(dict, "fromkeys")
+@method(OrderedDict, "fromkeys")
+def dict_fromkeys(trace: Trace, owner: Value, iterable: Value, value: Value = NONE) -> Value:
+    """`owner` is the class, or an instance through which the method was found."""
+    owner = trace.read(owner)
+    through_class = isinstance(owner, Const) and isinstance(owner.value, type)
+    cls = owner if through_class else Const(owner.python_type())
+    made = trace.read(call(trace, cls, []))
+    iterator = iterate(trace, iterable)
+    while (key := advance(trace, iterator)) is not None:
+        set_item(trace, made, key, value)
+    return made
+
+
+# ---- defaultdict
+
+
+@method(defaultdict, "__missing__")
+def defaultdict_missing(trace: Trace, self: Mapping, key: Value) -> Value:
+    if self.factory is None:
+        raise missing_key(key)
+    value = call(trace, self.factory, [])
+    set_item(trace, self, key, value)
+    return value
+
+
+@method(defaultdict, "default_factory")
+def defaultdict_factory(trace: Trace, self: Mapping) -> Value:
+    return NONE if self.factory is None else self.factory
+
+
+@method(defaultdict, "copy", "__copy__")
+def defaultdict_copy(trace: Trace, self: Mapping) -> Value:
+    if self.cls is defaultdict:
+        made = _copied(trace, self, defaultdict)
+        made.factory = self.factory
+        return made
+    return call(trace, Const(self.cls), [defaultdict_factory(trace, self), self])
+
+
+@method(defaultdict, "__or__")
+def defaultdict_or(trace: Trace, self: Mapping, other: Value) -> Value:
+    other = trace.read(other)
+    if not isinstance(other, Mapping):
+        return NOT_IMPLEMENTED
+    made = trace.read(defaultdict_copy(trace, self))
+    assert isinstance(made, Mapping)
+    merge(trace, made, other)
+    return made
+
+
+@method(defaultdict, "__ror__")
+def defaultdict_ror(trace: Trace, self: Mapping, other: Value) -> Value:
+    other = trace.read(other)
+    if not isinstance(other, Mapping):
+        return NOT_IMPLEMENTED
+    made = trace.read(call(trace, Const(self.cls), [defaultdict_factory(trace, self), other]))
+    assert isinstance(made, Mapping)
+    merge(trace, made, self)
+    return made

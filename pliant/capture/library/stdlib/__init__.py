@@ -1,0 +1,1 @@
+"""Modules of the standard library."""

@@ -1,0 +1,159 @@
+"""Context variables, and the attributes of `threading.local`: state of the thread that runs.
+
+The one idea: writes go to the value and are replayed when the graph has run, as for any object. A
+context variable that the program has not written to is asked for plain data only, with a guard.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.library.stdlib.known_values import ThreadLocal, context_variable_get
+from pliant.capture.model import SET
+from pliant.capture.native import METHODS, function, method
+from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import Kind
+from pliant.guards.source import Fixed, Source
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+    from pliant.capture.trace import Trace
+
+MISSING_TOKEN = Const(contextvars.Token.MISSING)
+
+
+class ContextVariable(Value):
+    """A context variable. `current` is what the program has set, None where it has not."""
+
+    __slots__ = ("args", "current", "kwargs", "real")
+
+    def __init__(self, real: Any, source: Source | None, args: list[Value],
+                 kwargs: dict[str, Value]) -> None:  # fmt: skip
+        super().__init__(source)
+        self.real = real
+        self.args = args
+        self.kwargs = kwargs
+        self.current: Value | None = None
+
+    def python_type(self) -> type:
+        return contextvars.ContextVar
+
+    def children(self) -> list[Value]:
+        held = [] if self.current is None else [self.current]
+        return [*self.args, *self.kwargs.values(), *held]
+
+    def snapshot(self) -> None:
+        return None
+
+    def rebuild(self, emit: Emitter) -> str:
+        parts = [emit.expression(arg) for arg in self.args]
+        parts += [f"{name}={emit.expression(value)}" for name, value in self.kwargs.items()]
+        return f"{emit.constant(contextvars.ContextVar)}({', '.join(parts)})"
+
+    def replay(self, emit: Emitter, before: None) -> None:
+        if self.current is not None:
+            emit.line(f"{emit.expression(self)}.set({emit.expression(self.current)})")
+
+
+class Token(Value):
+    """What `set` gives, for `reset`."""
+
+    __slots__ = ("before", "used", "variable")
+
+    def __init__(self, variable: ContextVariable) -> None:
+        super().__init__()
+        self.variable = variable
+        self.before = variable.current
+        self.used = False
+
+    def python_type(self) -> type:
+        return contextvars.Token
+
+
+def variable_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.IS, source, real)
+    return ContextVariable(real, source, [], {})
+
+
+@function(contextvars.ContextVar)
+def make_variable(trace: Trace, name: Value, **kwargs: Value) -> Value:
+    text = trace.read(name).constant()
+    if not isinstance(text, str) or kwargs.keys() - {"default"}:
+        raise Break("bad-arguments", "ContextVar()")  # Python makes the error
+    real: Any = contextvars.ContextVar(text)
+    return ContextVariable(real, None, [trace.read(name)], dict(kwargs))
+
+
+def get_variable(trace: Trace, variable: Value, *default: Value) -> Value:
+    known = trace.read(variable)
+    assert isinstance(known, ContextVariable)
+    if known.current is not None:
+        return known.current
+    if known.source is not None:
+        return context_variable_get(trace, Const(known.real), *default)
+    if default or "default" in known.kwargs:
+        return default[0] if default else known.kwargs["default"]
+    trace.throw(LookupError(known.real))
+
+
+@method(contextvars.ContextVar, "set")
+def set_variable(trace: Trace, variable: Value, value: Value) -> Value:
+    known = trace.read(variable)
+    assert isinstance(known, ContextVariable)
+    token = Token(known)
+    trace.mutate_always(known)
+    known.current = value
+    return token
+
+
+@method(contextvars.ContextVar, "reset")
+def reset_variable(trace: Trace, variable: Value, token: Value) -> Value:
+    known, given = trace.read(variable), trace.read(token)
+    assert isinstance(known, ContextVariable)
+    if not isinstance(given, Token) or given.variable is not known or given.used:
+        raise Break("unsupported-method", "ContextVar.reset")  # Python makes the error
+    trace.mutate_always(known)
+    given.used = True
+    known.current = given.before
+    return NONE
+
+
+@method(contextvars.ContextVar, "name")
+def variable_name(trace: Trace, variable: Value) -> Value:
+    known = trace.read(variable)
+    assert isinstance(known, ContextVariable)
+    return Const(known.real.name)
+
+
+@method(contextvars.Token, "old_value")
+def token_old_value(trace: Trace, token: Value) -> Value:
+    known = trace.read(token)
+    assert isinstance(known, Token)
+    if known.before is not None:
+        return known.before
+    if known.variable.source is None:
+        return MISSING_TOKEN
+    raise Break("unsupported-attribute", "Token.old_value")
+
+
+@method(contextvars.Token, "var")
+def token_variable(trace: Trace, token: Value) -> Value:
+    known = trace.read(token)
+    assert isinstance(known, Token)
+    return known.variable
+
+
+METHODS[contextvars.ContextVar, "get"] = get_variable
+BUILDERS[contextvars.ContextVar] = variable_from_outside
+
+
+def set_local(trace: Trace, obj: ThreadLocal, name: str, value: Value | None) -> None:
+    """Written by residual code, and known until then."""
+    trace.mutate(obj)
+    obj.written[name] = value
+
+
+SET[ThreadLocal] = set_local

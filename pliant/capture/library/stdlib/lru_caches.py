@@ -1,0 +1,281 @@
+"""Functions under `functools.cache` and `lru_cache`.
+
+The one idea: a cache is asked by Python alone. Of a function from outside whose arguments are
+known, the result in its cache is a constant, guarded by a look into the cache. Residual code makes
+the call once more, so that it is counted, and the cache forgets in the right order. Of sizes and
+numbers that are symbols the function is followed, if its result depends on nothing else. Any other
+call is a graph break.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.base import caches
+from pliant.base.caches import CACHED
+from pliant.base.isolation import FATAL
+from pliant.capture.library.python.classes import real_object
+from pliant.capture.library.python.printing import call_later
+from pliant.capture.model import CALL, DESCRIPTORS, GET, call
+from pliant.capture.native import FUNCTIONS, function, method
+from pliant.capture.trace import PLAIN, Trace, written_objects
+from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value
+from pliant.capture.values.containers import Mapping, instance_dict, key_of, plain_tuple
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.functions import BoundMethod
+from pliant.capture.values.number import Number, has_number
+from pliant.capture.values.objects import Instance, Opaque
+from pliant.capture.values.program_classes import STAND_INS, stand_in
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import Kind
+from pliant.guards.predicates import Remembers, is_empty_cell
+from pliant.guards.source import Attr, Fixed, Source
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+
+
+class CachedFunction(Value):
+    """A function under `lru_cache`. One made during the capture has its cache here."""
+
+    __slots__ = ("attributes", "function", "hits", "misses", "options", "real", "results")
+
+    def __init__(self, function: Value, options: list[Value]) -> None:
+        super().__init__()
+        self.function = function
+        self.options = options  # maxsize, typed, the class of cache_info()
+        self.real: Any = None
+        self.results: dict[Any, Value] = {}  # the one that is forgotten first is first
+        self.hits = self.misses = 0
+        self.attributes: Mapping | None = None
+
+    def python_type(self) -> type:
+        return CACHED
+
+    def children(self) -> list[Value]:
+        extra = [] if self.attributes is None else self.attributes.contents()
+        return [self.function, *self.options, *extra]
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        return instance_dict(trace, self).get(trace, name)
+
+    def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
+        instance_dict(trace, self).store(trace, name, value)
+
+    def rebuild(self, emit: Emitter) -> str:
+        if self.hits or self.misses:
+            raise Break("cached-function", "a function with a cache that is in use")
+        parts = ", ".join(emit.expression(value) for value in (self.function, *self.options))
+        return f"{emit.constant(CACHED)}({parts})"
+
+
+def _stand_in_cached(trace: Trace, value: CachedFunction) -> Any:
+    return functools.lru_cache(stand_in(trace, value.function))
+
+
+STAND_INS[CachedFunction] = _stand_in_cached
+
+
+@function(CACHED)
+def make_cached(trace: Trace, target: Value, *options: Value) -> Value:
+    return CachedFunction(target, list(options))
+
+
+def call_cached(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    if target.real in FUNCTIONS:
+        return FUNCTIONS[target.real](trace, *args, **kwargs)
+    if target.real is None:
+        return _call_own(trace, target, args, kwargs)
+    given = [trace.read(arg) for arg in (*args, *kwargs.values())]
+    if target.source is None or not caches.is_known(target.real):
+        raise _refused(target)
+    if any(isinstance(arg, Number) or has_number(arg) for arg in given):
+        return _follow(trace, target, args, kwargs)
+    return _recall(trace, target, args, kwargs)
+
+
+def _refused(target: CachedFunction) -> Break:
+    name = getattr(target.real, "__qualname__", "a function")
+    return Break("cached-function", f"{name}(), which keeps its results")
+
+
+# ---- a cache from outside
+
+
+class Recall:
+    """Makes the call that residual code owes to a cache. The first one may have been made by the
+    capture already."""
+
+    __slots__ = ("cached", "made")
+
+    def __init__(self, cached: Any, made: bool) -> None:
+        self.cached = cached
+        self.made = made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        if self.made:
+            self.made = False
+        else:
+            self.cached(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.cached)
+
+
+def _recall(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """What the cache has, or gives."""
+    cached = target.real
+    try:
+        real_args = tuple([_cache_key(trace, arg) for arg in args])
+        real_kwargs = {name: _cache_key(trace, arg) for name, arg in kwargs.items()}
+        key = caches.key_of_call(cached, real_args, real_kwargs)
+        found = caches.remembered(cached, key)
+    except (NotConstant, Break, TypeError) as error:  # made here, or can't be hashed
+        raise _refused(target) from error
+    made, replayed = trace.inputs.calls_made, trace.inputs.calls_replayed
+    call_key = id(cached), key
+    if found is caches.MISSING:
+        if caches.is_full(cached) or _sees_a_write(trace, cached, set()):
+            raise _refused(target)
+        try:
+            found = cached(*real_args, **real_kwargs)
+        except FATAL:
+            raise
+        except Exception as error:
+            raise Break("operation-raises", f"{cached.__qualname__}()") from error
+        made[call_key] += 1
+    trace.guard(Kind.PREDICATE, target.source, Remembers(cached, key, found))
+    replayed[call_key] += 1
+    again = Recall(cached, replayed[call_key] <= made[call_key])
+    call_later(trace, again, list(args), dict(kwargs))
+    return trace.wrap_pinned(found)
+
+
+def _cache_key(trace: Trace, arg: Value) -> Any:
+    """An argument as the cache knows it: constants by value, instances by identity."""
+    known = trace.read(arg)
+    by_identity = trace.lookup(known.python_type(), "__hash__") is object.__hash__
+    if isinstance(known, Instance) and by_identity:
+        return real_object(trace, known)
+    return known_object(known, trace)
+
+
+def _follow(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A function of numbers that depends on nothing but them gives the same whether it is run or
+    remembered."""
+    changes, guards = trace.changes, len(trace.guards)
+    result = trace.read(call(trace, target.function, args, kwargs))
+    known = isinstance(result, Const) and type(result.value) in PLAIN
+    assumed = any(not guard.routine for guard in trace.guards[guards:])
+    if not (known or isinstance(result, Number)) or assumed or trace.changes != changes:
+        raise _refused(target)
+    call_later(trace, target.real, list(args), dict(kwargs))
+    return result
+
+
+def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
+    """Whether a function names an object with a write to be replayed, itself or through the
+    functions it names."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None or code in seen or not (trace.effects or trace.writes_tensors):
+        return False
+    seen.add(code)
+    written = {id(real) for real in written_objects(trace)}
+    cells = function.__closure__ or ()
+    named = [*cells, function.__globals__]
+    named += [cell.cell_contents for cell in cells if not is_empty_cell(cell)]
+    named += [function.__globals__[name] for name in code.co_names if name in function.__globals__]
+    if any(id(real) in written for real in named):
+        return True
+    if trace.writes_tensors and any(isinstance(real, torch.Tensor) for real in named):
+        return True
+    return any(_sees_a_write(trace, real, seen) for real in named if isinstance(real, FOLLOWABLE))
+
+
+FOLLOWABLE = (types.FunctionType, CACHED)
+
+
+# ---- a cache made during the capture
+
+
+def _call_own(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    maxsize, typed = (trace.read(option).constant() for option in target.options[:2])
+    key = _own_key(trace, args, kwargs, typed)
+    trace.changes += 1
+    if key in target.results:
+        target.hits += 1
+        result = target.results.pop(key)
+    else:
+        target.misses += 1
+        result = call(trace, target.function, args, kwargs)
+    if maxsize is None or maxsize > 0:
+        target.results[key] = result
+    if maxsize is not None and len(target.results) > max(maxsize, 0):
+        del target.results[next(iter(target.results))]
+    return result
+
+
+def _own_key(trace: Trace, args: list[Value], kwargs: dict[str, Value], typed: bool) -> Any:
+    values = [trace.read(value) for value in (*args, *kwargs.values())]
+    types = [value.python_type() for value in values]
+    plain = len(args) == 1 and not kwargs and not typed and types[0] in (int, str)
+    given = plain_tuple([*values, *map(Const, kwargs)])
+    return key_of(trace, given), len(kwargs), plain, tuple(types) if typed else ()
+
+
+@method(CACHED, "cache_info")
+def cache_info(trace: Trace, target: CachedFunction) -> Value:
+    if target.real is not None:
+        raise Break("unsupported-method", "cache_info() of a function from outside")
+    counts = [Const(target.hits), Const(target.misses), target.options[0]]
+    return call(trace, target.options[2], [*counts, Const(len(target.results))])
+
+
+@method(CACHED, "cache_clear")
+def cache_clear(trace: Trace, target: CachedFunction) -> Value:
+    if target.real is not None:
+        raise Break("unsupported-method", "cache_clear() of a function from outside")
+    trace.changes += 1
+    target.results.clear()
+    target.hits = target.misses = 0
+    return NONE
+
+
+CALL[CachedFunction] = call_cached
+GET[CachedFunction] = lambda trace, obj, name: (
+    instance_dict(trace, obj) if name == "__dict__" else None
+)
+
+
+def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.TYPE, source, CACHED)
+    if "__wrapped__" not in vars(real):
+        return Opaque(real, source)
+    made = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])
+    made.real, made.source = real, source
+    return made
+
+
+BUILDERS[CACHED] = cached_from_outside
+
+
+def _bind_cached(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+    return BoundMethod(trace.class_value(cls, name), obj)
+
+
+DESCRIPTORS[CACHED] = _bind_cached

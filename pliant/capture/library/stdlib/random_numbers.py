@@ -1,0 +1,209 @@
+"""The modules `random` and `numpy.random`: residual code draws their numbers
+(`host_randomness`).
+
+A number that is drawn may be used in tensor operations and in arithmetic; a branch on it breaks the
+graph. Functions whose result is not a number or a list of numbers break the graph.
+"""
+
+from __future__ import annotations
+
+import _random
+import random
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.host_randomness import Draw, Drawn
+from pliant.capture.native import FUNCTIONS, LATE, METHODS, SHORTCUTS
+from pliant.capture.value import NONE, Break, Const, NotConstant, Value
+from pliant.capture.values.containers import Sequence
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.number import Number
+from pliant.capture.wrap import BUILDERS
+from pliant.guards.guard import Kind, Load
+from pliant.guards.source import Fixed, Source
+
+try:
+    import numpy
+except ImportError:  # PyTorch works without it
+    numpy = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+PYTHON_STATE = ("{}.getstate()", "{}.setstate({})")
+NUMPY_STATE = ("{}.get_state()", "{}.set_state({})")
+NUMBERS = (
+    "random", "getrandbits", "randint", "randrange", "uniform", "gauss", "normalvariate",
+    "triangular", "betavariate", "expovariate", "gammavariate", "lognormvariate",
+    "vonmisesvariate", "paretovariate", "weibullvariate", "choice", "sample", "choices",
+)  # fmt: skip
+NUMPY_NUMBERS = (
+    "rand", "randn", "random", "random_sample", "uniform", "normal", "randint", "beta", "gamma",
+    "exponential", "poisson", "binomial", "standard_normal", "laplace", "gumbel",
+)  # fmt: skip
+
+
+class Generator(Value):
+    """A `random.Random` from outside, or one that residual code makes."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real: Any, source: Source) -> None:
+        super().__init__(source)
+        self.real = real
+
+    def python_type(self) -> type:
+        return random.Random
+
+
+def generator_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.TYPE, source, random.Random)
+    return Generator(real, source)
+
+
+BUILDERS[random.Random] = generator_from_outside
+
+
+def drawn(
+    trace: Trace, owner: Value, name: str, example: Callable[[], Any], arguments: str, state: Any
+) -> Value:
+    """The result of a draw. What a draw of the same kind gives says what it is."""
+    try:
+        given = example()
+    except Exception as error:
+        trace.throw(error)
+    many = type(given) is list
+    items = given if many else [] if given is None else [given]
+    if any(type(item) not in (int, float) for item in items):
+        raise Break("random-state", f"{name}(), which does not draw a number")
+    number = sum(len(draw.targets) for draw in trace.draws)
+    targets = [Drawn(number + i, name) for i in range(len(items))]
+    trace.changes += 1
+    trace.draws.append(Draw(tuple(targets), owner, f"{{}}.{name}({arguments})", state))
+    values = [_number(trace, *pair) for pair in zip(targets, items, strict=True)]
+    if many:
+        return Sequence(list, list(values))
+    return values[0] if values else NONE
+
+
+def _number(trace: Trace, source: Drawn, example: Any) -> Value:
+    load, env = Load(source, "value", 0), trace.sizes.env
+    expr: Any
+    if type(example) is int:
+        expr = env.add_unbacked(load, why="drawn at random")
+    else:
+        expr = env.add_float(load, None, why="drawn at random")
+    trace.sizes.nodes.at_home(expr, lambda: trace.graph.input(source, example))
+    return Number(trace.sizes, expr)
+
+
+def _written(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> tuple[str, list, dict]:
+    """The arguments as source and as objects."""
+    try:
+        known = [known_object(arg, trace) for arg in args]
+        named = {name: known_object(arg, trace) for name, arg in kwargs.items()}
+    except NotConstant as error:
+        raise Break("random-state", "a draw with arguments that are not known") from error
+    objects = [*known, *named.values()]
+    if not all(_has_source(item) for item in objects):
+        raise Break("random-state", "a draw from objects")
+    parts = [repr(item) for item in known] + [f"{name}={item!r}" for name, item in named.items()]
+    return ", ".join(parts).replace("{", "{{").replace("}", "}}"), known, named
+
+
+def _has_source(item: Any) -> bool:
+    """Whether `repr` of the object is an expression for it."""
+    if type(item) in (list, tuple):
+        return all(_has_source(part) for part in item)
+    return type(item) in (int, float, bool, str, range, type(None))
+
+
+def _draw(name: str) -> Callable[..., Value]:
+    def handler(trace: Trace, owner: Value, *args: Value, **kwargs: Value) -> Value:
+        owner = trace.read(owner)
+        if not isinstance(owner, Generator):
+            raise Break("random-state", f"{name}() of a generator that is not known")
+        text, known, named = _written(trace, list(args), kwargs)
+        example = getattr(random.Random(0), name)
+        state = None if isinstance(owner.source, Drawn) else PYTHON_STATE
+        return drawn(trace, owner, name, lambda: example(*known, **named), text, state)
+
+    return handler
+
+
+def _shortcut(handler: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda trace, args, kwargs, direct: handler(trace, *args, **kwargs)
+
+
+for _name in (*NUMBERS, "seed"):
+    _own = random.Random.__dict__.get(_name)
+    if _own is not None:
+        SHORTCUTS[_own] = _shortcut(_draw(_name))
+    else:
+        METHODS[_random.Random, _name] = _draw(_name)
+METHODS[_random.Random, "seed"] = _draw("seed")
+
+
+def _no_number(trace: Trace, *args: Any) -> Value:
+    raise Break("random-state", "a function of random that does not draw a number")
+
+
+for _name, _own in vars(random.Random).items():
+    if isinstance(_own, types.FunctionType) and not _name.startswith("__"):
+        SHORTCUTS.setdefault(_own, _no_number)
+
+
+def make_generator(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    """`random.Random(seed)`: made where its numbers are drawn."""
+    if not args and not kwargs:
+        raise Break("random-state", "a generator that is seeded by the system")
+    text, _, _ = _written(trace, list(args), kwargs)
+    number = sum(len(draw.targets) for draw in trace.draws)
+    target = Drawn(number, "Random")
+    trace.changes += 1
+    trace.draws.append(Draw((target,), Const(random), f"{{}}.Random({text})", None))
+    return Generator(None, target)
+
+
+FUNCTIONS[random.Random] = make_generator
+
+
+# ---- numpy
+
+
+def _numpy_draw(name: str) -> Callable[..., Value]:
+    """A method of `numpy.random.RandomState`: the functions of the module are those of one."""
+
+    def handler(trace: Trace, owner: Value, *args: Value, **kwargs: Value) -> Value:
+        owner = trace.read(owner)
+        if owner.source is None:
+            raise Break("random-state", f"{name}() of a generator that is not known")
+        text, known, named = _written(trace, list(args), kwargs)
+        example = getattr(numpy.random.RandomState(0), name)
+        return drawn(trace, owner, name, lambda: example(*known, **named), text, NUMPY_STATE)
+
+    return handler
+
+
+def _numpy_seed(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+    text, _, _ = _written(trace, list(args), kwargs)
+    owner = Const(numpy.random)
+    return drawn(trace, owner, "seed", lambda: None, text, NUMPY_STATE)
+
+
+def _numpy_function(trace: Trace, real: Any, source: Source) -> Value:
+    if not isinstance(source, Fixed):
+        trace.guard(Kind.IS, source, real)
+    return Const(real, source)
+
+
+def _register_numpy() -> None:
+    BUILDERS[type(numpy.random.seed)] = _numpy_function
+    FUNCTIONS[numpy.random.seed] = _numpy_seed
+    for name in NUMPY_NUMBERS:
+        FUNCTIONS[getattr(numpy.random, name).__func__] = _numpy_draw(name)
+
+
+LATE["numpy.random"].append(_register_numpy)

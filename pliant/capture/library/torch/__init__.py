@@ -1,0 +1,1 @@
+"""PyTorch, besides its operators: transforms, hooks, autograd, random state, directives."""

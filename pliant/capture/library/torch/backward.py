@@ -1,0 +1,259 @@
+"""`backward` inside the program: a node of the graph that writes the gradients of its leaves.
+
+The one idea: fakes have a history that is PyTorch's own, so running `backward` on them tells which
+tensors get a gradient and how it looks. What the history does not tell, the graph must not guess:
+where it leads to tensors computed outside, or to functions of the program that do more than
+compute, Python runs `backward`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from pliant.base.values import dataclass
+from pliant.capture.failures import program_handles
+from pliant.capture.library.torch.bodies import follow_aside
+from pliant.capture.model import get_attribute
+from pliant.capture.native import function
+from pliant.capture.torch_calls import (
+    about_to_write,
+    convert,
+    from_result,
+    gradient,
+    run_on_fakes,
+)
+from pliant.capture.trace import Trace
+from pliant.capture.value import FALSE, NONE, Break, Const, Value
+from pliant.capture.values.containers import Sequence, instance_dict
+from pliant.capture.values.objects import Instance
+from pliant.capture.values.tensors import TensorValue
+from pliant.fake.whole import made_by_rule
+from pliant.fake.world import GOES_BACK
+from pliant.guards.guard import Kind
+from pliant.guards.source import Attr
+
+NAME = "Tensor.backward"
+HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+@dataclass(slots=True)
+class History:
+    """What the engine of autograd meets on its way back from some tensors."""
+
+    leaves: list[TensorValue] = field(default_factory=list)
+    functions: list[Any] = field(default_factory=list)  # nodes that run Python code
+    outside: bool = False  # it goes on in what was computed outside
+
+
+def history_of(trace: Trace, roots: list[TensorValue]) -> History:
+    found, seen = History(), set()
+    reached = [root.fake.grad_fn for root in roots]
+    for root in roots:
+        if root.fake.grad_fn is None and root.fake.requires_grad:
+            _add_leaf(trace, found, root.fake)
+    while reached:
+        node = reached.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        reached += [following for following, _ in node.next_functions]
+        if hasattr(node, "variable"):
+            _add_leaf(trace, found, node.variable)
+        elif isinstance(node, BackwardCFunction) and not made_by_rule(node):
+            found.functions.append(node)
+    return found
+
+
+def _add_leaf(trace: Trace, found: History, fake: Any) -> None:
+    known = trace.tensors.get(id(fake))
+    if known is None or (known.real is not None and not known.real.is_leaf):
+        found.outside = True  # the fake of a result has a beginning of its own
+    elif known not in found.leaves:
+        found.leaves.append(known)
+
+
+def assume_leaves(trace: Trace, leaves: list[TensorValue]) -> None:
+    """The history of these begins with them on later calls too."""
+    for leaf in leaves:
+        if leaf.source is not None:
+            trace.guard(Kind.EQUALS, Attr(leaf.source, "is_leaf"), True)
+
+
+def _assume_no_hooks(trace: Trace, leaves: list[TensorValue]) -> None:
+    for leaf in leaves:
+        if leaf.source is None:
+            continue
+        for name in HOOKS:
+            if getattr(leaf.real, name) is not None:
+                raise Break("tensor-method", f"{NAME} with hooks on a tensor from outside")
+            trace.guard(Kind.IS, Attr(leaf.source, name), None)
+
+
+# ---- backward
+
+
+@function(torch.Tensor.backward)
+def tensor_backward(
+    trace: Trace,
+    self: Value,
+    gradient: Value = NONE,
+    retain_graph: Value = NONE,
+    create_graph: Value = FALSE,
+    inputs: Value = NONE,
+) -> Value:
+    return backward(trace, self, gradient, retain_graph, create_graph, NONE, inputs)
+
+
+@function(torch.autograd.backward)
+def backward(
+    trace: Trace,
+    tensors: Value,
+    grad_tensors: Value = NONE,
+    retain_graph: Value = NONE,
+    create_graph: Value = FALSE,
+    grad_variables: Value = NONE,
+    inputs: Value = NONE,
+) -> Value:
+    if trace.watch is not None or program_handles(trace.frames):
+        raise Break("tensor-method", f"{NAME} where it may be repeated")
+    if trace.read(grad_variables) is not NONE and trace.read(grad_variables).constant() is not None:
+        raise Break("warning", f"{NAME} with grad_variables")
+    roots, wanted = tensors_in(trace, tensors), tensors_in(trace, inputs)
+    history = history_of(trace, roots)
+    if history.outside or not roots:
+        raise Break("tensor-method", f"{NAME} through what was computed outside")
+    leaves = history.leaves if _is_none(trace, inputs) else wanted
+    if not all(leaf in history.leaves for leaf in leaves):
+        raise Break("tensor-method", f"{NAME} into a tensor that is no leaf")
+    creates = bool(trace.read(create_graph).constant())
+    follow_functions(trace, history, creates)
+    assume_leaves(trace, history.leaves)
+    _assume_no_hooks(trace, history.leaves)
+    given = [tensors, grad_tensors, retain_graph, create_graph, NONE, inputs]
+    pairs = [convert(trace, value, NAME) for value in given]
+    before = [_settle(trace, leaf) for leaf in leaves]
+    result = run_on_fakes(trace, NAME, _backward_beside, [before, *(p[1] for p in pairs)], {})
+    about_to_write(trace, torch.autograd.backward, result.mutated)
+    trace.changes += 1
+    trace.writes_tensors = True
+    trace.lasting.other = trace.lasting.backward = True
+    trace.graph.operation(
+        torch.autograd.backward, tuple(p[0] for p in pairs), {}, trace.stack(), True
+    )
+    take_gradients(trace, leaves)
+    return NONE
+
+
+def _backward_beside(gradients: Any, *args: Any) -> None:
+    """The gradients that there are, among the arguments, so that it shows if they are written."""
+    torch.autograd.backward(*args)
+
+
+setattr(_backward_beside, GOES_BACK, True)
+
+
+def _is_none(trace: Trace, value: Value) -> bool:
+    known = trace.read(value)
+    return isinstance(known, Const) and known.value is None
+
+
+def tensors_in(trace: Trace, value: Value) -> list[TensorValue]:
+    known = trace.read(value)
+    items = known.items if isinstance(known, Sequence) else [known]
+    read = [trace.read(item) for item in items]
+    return [item for item in read if isinstance(item, TensorValue)]
+
+
+def _settle(trace: Trace, leaf: TensorValue) -> Any:
+    """Have the graph write a gradient that the program has written so far only in Python; the fake
+    of the gradient, if there is one."""
+    value = gradient(trace, leaf)
+    known = NONE if value is None else trace.read(value)
+    if known is not NONE and not isinstance(known, TensorValue | Const):
+        raise Break("tensor-attribute", f"{NAME} with a gradient of another kind")
+    held = known if isinstance(known, TensorValue) else None
+    node, fake = (None, None) if held is None else (held.node, held.fake)
+    if "grad" in leaf.written:
+        del leaf.written["grad"]
+        trace.graph.operation(setattr, (leaf.node, "grad", node), {}, trace.stack(), True)
+    leaf.fake.grad = fake
+    return fake
+
+
+def take_gradients(trace: Trace, leaves: list[TensorValue]) -> None:
+    """Where the graph has written a gradient, the program finds it from here on."""
+    kept = [value for value in trace.tensors.values() if value.fake.retains_grad]
+    for tensor in [*leaves, *kept]:
+        found = tensor.fake.grad
+        if found is None:
+            continue
+        known = trace.tensors.get(id(found))
+        if known is None:
+            node = trace.graph.operation(getattr, (tensor.node, "grad"), {}, trace.stack(), False)
+            known = from_result(trace, found, node, "Tensor.grad")
+        tensor.slots["grad"] = known
+
+
+# ---- the program's own functions on the way
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A call of an `autograd.Function`: what its forward left in the context, and its results."""
+
+    cls: Any
+    context: Instance
+    outputs: list[Value]
+
+
+def note_applied(trace: Trace, cls: Any, context: Instance, result: Value) -> None:
+    outputs = result.items if isinstance(result, Sequence) else [result]
+    for output in outputs:
+        node = output.fake.grad_fn if isinstance(output, TensorValue) else None
+        if isinstance(node, BackwardCFunction):
+            trace.applied[node] = Applied(cls, context, list(outputs))
+
+
+def follow_functions(trace: Trace, history: History, creates: bool) -> None:
+    """Follow what the program does on the way back, on the side: nothing but computing."""
+    if torch.is_anomaly_enabled():
+        raise Break("tensor-method", f"{NAME} with anomaly detection")
+    if trace.lasting.hooks:
+        raise Break("tensor-method", f"{NAME} with hooks that may do anything")
+    for node in history.functions:
+        applied = trace.applied.get(node)
+        if applied is None:
+            raise Break("tensor-method", f"{NAME} through {type(node).__name__}")
+        _follow_function(trace, applied, creates)
+
+
+def _follow_function(trace: Trace, applied: Applied, creates: bool) -> None:
+    context, name = applied.context, applied.cls.__name__
+    attributes = instance_dict(trace, context)
+    materialized = attributes.get(trace, "materialize_grads")
+    if materialized is not None and not trace.read(materialized).constant():
+        raise Break("tensor-method", f"{NAME} through {name}, which may be given None")
+    saved = attributes.get(trace, "to_save") or Sequence(tuple, [])
+    context.store_attribute(trace, "saved_tensors", saved)
+    given = [_like(trace, output) for output in applied.outputs]
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(creates)
+    try:
+        method = get_attribute(trace, Const(applied.cls), "backward")
+        follow_aside(trace, name, method, [context, *given], {}, context)
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def _like(trace: Trace, output: Value) -> Value:
+    """A gradient for a result, to be looked at only."""
+    if not isinstance(output, TensorValue):
+        return NONE
+    fake = trace.world.run(torch.empty_like, (output.fake.detach(),)).value
+    made = TensorValue(output.node, fake)
+    trace.tensors[id(fake)] = made
+    return made

@@ -1,0 +1,119 @@
+"""Functions of the program that PyTorch calls later, or out of sight: hooks, autograd functions.
+
+Two questions are answered here. Can the graph have the very function, so that it reads what there
+is to read when it is called? And does the program have writes that residual code has still to make
+to something that such a function reads, so that it would read what was there before?
+"""
+
+from __future__ import annotations
+
+import dis
+import types
+from typing import Any
+
+from torch import fx
+
+from pliant.capture.frame import Frame
+from pliant.capture.library.torch.custom_functions import either
+from pliant.capture.trace import Trace
+from pliant.capture.value import Const, Value, is_constant
+from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.number import Number
+from pliant.capture.values.objects import Cell, Instance
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.source import Fixed, Local, Source
+
+WRITES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_SUBSCR")
+MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "item", "tolist", "print"})
+UNCHANGING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+
+
+def the_very_function(trace: Trace, value: Value) -> fx.Node | None:
+    """A node that gives the function itself; None if it is made anew on each call."""
+    known = trace.read(value)
+    if isinstance(known, Function) and known.real is None:
+        made = _made_once(known)
+        return None if made is None else trace.graph.attribute("function", made)
+    owner = trace.read(known.obj) if isinstance(known, BoundMethod) else known
+    if not isinstance(owner, Function | Instance) or owner.source is None:
+        return None
+    if isinstance(known, Function) and isinstance(_root(owner.source), Local):
+        assert known.real is not None and known.source is not None
+        return trace.graph.input(known.source, known.real)  # type: ignore[arg-type]
+    return either(trace, known, "a function that PyTorch calls")[0]
+
+
+def _root(source: Source) -> Source:
+    while source.parent is not None:
+        source = source.parent
+    return source
+
+
+def _made_once(value: Function) -> types.FunctionType | None:
+    """The function, if all that it is made of is there for good."""
+    cells, defaults = value.cells or [], value.defaults or []
+    fixed = all(cell.real is not None and isinstance(cell.source, Fixed) for cell in cells)
+    keywords = value.kwdefaults or {}
+    plain = all(isinstance(v, Const) for v in [*defaults, *keywords.values()])
+    if not fixed or not plain or value.own or value.attributes is not None:
+        return None
+    closure = tuple(cell.real for cell in cells)
+    given = tuple(default.constant() for default in defaults)
+    made = types.FunctionType(value.code, value.globals, value.name, given or None, closure)
+    made.__kwdefaults__ = {key: v.constant() for key, v in keywords.items()} or None
+    return made
+
+
+def only_computes(value: Value) -> bool:
+    """Whether a function reads nothing that may change and seems to write nothing."""
+    if not isinstance(value, Function) or value.code.co_freevars:
+        return False
+    return _is_closed(value.code, value.globals)
+
+
+def _is_closed(code: types.CodeType, namespace: dict[str, Any]) -> bool:
+    for ins in dis.get_instructions(code):
+        if ins.opname in WRITES or ins.argval == "print":
+            return False
+        if ins.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            found = namespace.get(ins.argval, print)
+            if not isinstance(found, UNCHANGING):
+                return False
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return MUTATORS.isdisjoint(code.co_names) and all(_is_closed(c, namespace) for c in inner)
+
+
+def keeps_its_variables(trace: Trace, value: Value) -> bool:
+    """Whether what a function made in the program closes over stays what it is."""
+    known = trace.read(value)
+    if not isinstance(known, Function):
+        return is_constant(known) or not isinstance(known, Instance)
+    cells = known.closure(trace)
+    return all(_stays(trace, cell) for cell in cells)
+
+
+def _stays(trace: Trace, cell: Cell) -> bool:
+    held = None if cell.contents is None else trace.read(cell.contents)
+    if not isinstance(held, TensorValue | Const | Number | Function):
+        return False
+    if isinstance(held, Function) and not keeps_its_variables(trace, held):
+        return False
+    for frame in trace.frames:
+        for name, own in frame.cells.items():
+            if own is cell and _is_stored_later(frame, name):
+                return False
+    return True
+
+
+def _is_stored_later(frame: Frame, name: str) -> bool:
+    """Whether the variable is assigned behind the present instruction, or again in a loop."""
+    changes = ("STORE_DEREF", "DELETE_DEREF")
+    stores = [i.index for i in frame.instructions if i.op in changes and i.value == name]
+    if any(index > frame.index for index in stores):
+        return True
+    jumps = [i for i in frame.instructions[frame.index :] if i.op.startswith("JUMP_BACKWARD")]
+    return any(jump.value <= index for jump in jumps for index in stores)
+
+
+def is_leaf(value: TensorValue) -> bool:
+    return value.fake.is_leaf and (value.real is None or value.real.is_leaf)

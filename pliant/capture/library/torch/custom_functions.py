@@ -1,0 +1,198 @@
+"""The user's own operations: `autograd.Function`, custom operators, functions allowed in graphs.
+
+Each is one node of the graph that calls what the user wrote, so that its backward is the user's
+too. The forward of an `autograd.Function` is also followed, on the side, for the sake of what it
+assumes: globals, attributes, branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._library.custom_ops import CustomOpDef
+from torch.autograd.function import FunctionCtx
+
+from pliant.capture.library.python.classes import real_object
+from pliant.capture.library.python.equivalents import applied, as_value
+from pliant.capture.library.torch.backward import note_applied
+from pliant.capture.library.torch.bodies import follow_aside, record_body_call
+from pliant.capture.library.torch.pending_writes import assume_settled
+from pliant.capture.library.torch.targets import apply_of
+from pliant.capture.model import call, get_attribute
+from pliant.capture.native import SHORTCUTS
+from pliant.capture.torch_calls import CONVERT, convert
+from pliant.capture.trace import INLINE, Restart, Trace
+from pliant.capture.value import Break, Const, Value, boolean
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.functions import BoundMethod, Function, named
+from pliant.capture.values.objects import Instance, Opaque
+from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import MISSING, Kind
+from pliant.guards.source import Fixed
+
+# ---- calls that stay what they are
+
+
+def opaque_call(
+    trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A node that calls `real`, of which nothing is known but what it does to fakes."""
+    name = getattr(real, "__qualname__", "a function")
+    given = [trace.read(value) for value in (*args, *kwargs.values())]
+    assume_settled(trace, name, [real, *(getattr(value, "real", None) for value in given)])
+    pairs = [either(trace, value, name) for value in args]
+    named_pairs = {key: either(trace, value, name) for key, value in kwargs.items()}
+    return record_body_call(
+        trace,
+        real,
+        tuple(pair[0] for pair in pairs),
+        tuple(pair[1] for pair in pairs),
+        {key: pair[0] for key, pair in named_pairs.items()},
+        {key: pair[1] for key, pair in named_pairs.items()},
+    )
+
+
+def either(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
+    """An argument for the graph and for the run on fakes. Objects from outside are assumed to be
+    the same ones again, and kept by the graph."""
+    value = trace.read(value)
+    if isinstance(value, Sequence) and value.cls in (list, tuple):
+        pairs = [either(trace, item, name) for item in value.items]
+        return value.cls(p[0] for p in pairs), value.cls(p[1] for p in pairs)
+    if isinstance(value, Mapping) and value.cls is dict:
+        found = {k: either(trace, item, name) for k, item in value.read_all(trace).items()}
+        return {k: p[0] for k, p in found.items()}, {k: p[1] for k, p in found.items()}
+    real = _identified(trace, value)
+    if real is None:
+        return convert(trace, value, name)
+    return trace.graph.attribute(type(real).__name__.lower(), real), real
+
+
+def _identified(trace: Trace, value: Value) -> Any:
+    """The object itself, if it is one with an identity that can be assumed."""
+    if type(value) in CONVERT and not isinstance(value, Const):
+        return None
+    if isinstance(value, Const):
+        return value.value if callable(value.value) or isinstance(value.value, type) else None
+    real = getattr(value, "real", None)
+    if isinstance(value, BoundMethod):
+        method, obj = _identified(trace, value.function), _identified(trace, value.obj)
+        return None if method is None or obj is None else getattr(obj, method.__name__, None)
+    if real is None or value.source is None:
+        raise Break("operation-argument", f"{named(value)} made in the program")
+    if isinstance(value, Instance | Function | Opaque) and not isinstance(value.source, Fixed):
+        trace.guard(Kind.IS, value.source, real)
+    return real
+
+
+def constant_result(
+    trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a function whose result the user says is always the same."""
+    given = [real_object(trace, arg) for arg in args]
+    named_args = {key: real_object(trace, arg) for key, arg in kwargs.items()}
+    try:
+        result = real(*given, **named_args)
+    except Exception as error:
+        trace.throw(error)
+    return trace.wrap_pinned(result)
+
+
+# ---- autograd.Function
+
+
+def call_autograd_function(
+    trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """`Cls.apply(*args)`."""
+    cls = trace.read(args[0]).constant()
+    given = args[1:]
+    step = trace.frames[-1].step
+    if trace.break_at.get(step) is INLINE:
+        forward = get_attribute(trace, Const(cls), "forward")
+        keywords = Mapping(dict, dict(kwargs))
+        inline = [forward, _context(trace, given), Sequence(tuple, given), keywords]
+        return call(trace, as_value(applied), inline, {}, direct)
+    if direct and not torch.is_grad_enabled() and _makes_context(trace, cls):
+        trace.inlinable.add(step)  # nothing is recorded, so it is a function like others
+    try:
+        context = _follow_forward(trace, Const(cls), given, kwargs)
+        result = opaque_call(trace, apply_of(cls), given, kwargs)
+    except Break:  # it does something that a node of the graph can't
+        if step in trace.inlinable:
+            raise Restart(step, INLINE) from None
+        raise
+    note_applied(trace, cls, context, result)
+    return result
+
+
+def _follow_forward(
+    trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]
+) -> Instance:
+    """Follow the forward as PyTorch calls it: with gradients off, on tensors without history."""
+    real: Any = cls.value
+    context = _context(trace, args)
+    forward = get_attribute(trace, cls, "forward")
+    for name in ("backward", "vjp", "jvp"):
+        trace.lookup(real, name)  # another one would be another function
+    combined = _makes_context(trace, real)
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)
+    try:
+        if combined:
+            follow_aside(trace, real.__name__, forward, [context, *args], kwargs, context)
+            return context
+        result = follow_aside(trace, real.__name__, forward, args, kwargs)
+        inputs = Sequence(tuple, list(args))
+        method = get_attribute(trace, cls, "setup_context")
+        follow_aside(trace, real.__name__, method, [context, inputs, result], {}, context)
+        return context
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def _context(trace: Trace, args: list[Value]) -> Instance:
+    context = Instance(FunctionCtx)
+    needs = [boolean(_needs_grad(trace, arg)) for arg in args]
+    context.store_attribute(trace, "needs_input_grad", Sequence(tuple, list(needs)))
+    return context
+
+
+def _makes_context(trace: Trace, cls: Any) -> bool:
+    """Whether the forward is given the context, and no other method fills it."""
+    setup = trace.lookup(cls, "setup_context")
+    own = torch.autograd.Function.__dict__.get("setup_context")
+    return setup is MISSING or setup is own or setup is _inherited_setup()
+
+
+def _inherited_setup() -> Any:
+    bases = torch.autograd.Function.__mro__
+    return next(base.__dict__["setup_context"] for base in bases if "setup_context" in vars(base))
+
+
+def _needs_grad(trace: Trace, value: Value) -> bool:
+    known = trace.read(value)
+    return isinstance(known, TensorValue) and known.fake.requires_grad
+
+
+_apply: Any = torch.autograd.Function.apply
+SHORTCUTS[_apply.__func__] = call_autograd_function
+
+
+# ---- custom operators
+
+
+def call_custom_op(
+    trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """The object that `torch.library.custom_op` makes calls its operator."""
+    definition = trace.read(args[0])
+    if not isinstance(definition, Instance):
+        return None
+    overload = get_attribute(trace, definition, "_opoverload")
+    return call(trace, overload, args[1:], kwargs, direct)
+
+
+SHORTCUTS[CustomOpDef.__call__] = call_custom_op

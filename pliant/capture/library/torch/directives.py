@@ -1,0 +1,90 @@
+"""Marks for the compiler that the program puts on functions while it is followed.
+
+`torch.compiler.disable(f)(x)`: what `disable` gives is not followed. The other marks say that a
+function may be taken as a whole; one that was made or marked during the capture is followed
+instead, which gives the same result.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pliant.capture import directives
+from pliant.capture.model import CALL, GET, get_attribute
+from pliant.capture.native import function
+from pliant.capture.trace import Trace
+from pliant.capture.value import Break, Value
+from pliant.capture.values.functions import Function
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+
+
+class Disabled(Value):
+    """What `disable(fn)` gives. Python makes it anew and calls it."""
+
+    __slots__ = ("function", "keywords", "maker")
+
+    def __init__(self, maker: Any, function: Value, keywords: dict[str, Value]) -> None:
+        super().__init__()
+        self.maker = maker
+        self.function = function
+        self.keywords = keywords
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def children(self) -> list[Value]:
+        return [self.function, *self.keywords.values()]
+
+    def rebuild(self, emit: Emitter) -> str:
+        parts = [emit.expression(self.function)]
+        parts += [f"{name}={emit.expression(value)}" for name, value in self.keywords.items()]
+        return f"{emit.constant(self.maker)}({', '.join(parts)})"
+
+
+def call_disabled(
+    trace: Trace, target: Disabled, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    raise Break("disabled", _name(target.function))
+
+
+def _name(value: Value) -> str:
+    return value.qualname if isinstance(value, Function) else value.python_type().__name__
+
+
+CALL[Disabled] = call_disabled
+GET[Disabled] = lambda trace, obj, name: get_attribute(trace, obj.function, name)
+
+
+def _disabler(maker: Any) -> Any:
+    def handle(
+        trace: Trace, fn: Value | None = None, recursive: Value | None = None, **rest: Value
+    ) -> Value:
+        if fn is None:
+            raise Break("not-followed", "disable as a decorator with arguments")
+        known = trace.read(fn)
+        if isinstance(known, Disabled):
+            return known
+        keywords = {**rest, **({} if recursive is None else {"recursive": recursive})}
+        return Disabled(maker, known, keywords)
+
+    return handle
+
+
+for _maker in (directives.disable, torch.compiler.disable):
+    function(_maker)(_disabler(_maker))
+
+
+@function(
+    directives.allow_in_graph,
+    directives.nonstrict_trace,
+    directives.assume_constant_result,
+    torch.compiler.allow_in_graph,
+    torch.compiler.assume_constant_result,
+)
+def handle_mark(trace: Trace, fn: Value) -> Value:
+    return fn

@@ -1,0 +1,147 @@
+"""Random state: seeds, generators, saved states. Each is a node of the graph, like the draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.capture.library.torch.graph_objects import METHODS_OF, graph_object, method_of
+from pliant.capture.native import function
+from pliant.capture.torch_calls import from_result
+from pliant.capture.trace import Trace
+from pliant.capture.value import NONE, Break, Const, Value
+from pliant.capture.values.graph_objects import GraphObject
+from pliant.capture.values.tensors import TensorValue
+from pliant.capture.wrap import BUILDERS, assume_type
+from pliant.guards.source import Source
+
+
+def state_node(
+    trace: Trace, target: Callable[..., Any] | str, args: tuple[Any, ...], own: bool
+) -> Any:
+    """A node that changes the state of a generator: PyTorch's own, or one of the program."""
+    trace.changes += 1
+    trace.lasting.random |= own
+    trace.lasting.other |= not own  # nobody puts it back
+    return trace.graph.operation(target, args, {}, trace.stack(), True)
+
+
+def _state(trace: Trace, node: Any, like: torch.Tensor) -> Value:
+    size = like.numel()
+    fake = trace.world.run(torch.empty, (size,), {"dtype": torch.uint8}).value
+    return from_result(trace, fake, node, "get_rng_state")
+
+
+CPU = Const("cpu")
+
+
+def _seed(trace: Trace, seed: Value) -> int:
+    known = trace.read(seed).constant()
+    if not isinstance(known, int):
+        raise Break("random-state", f"the seed {known!r}")
+    return int(known)
+
+
+@function(torch.manual_seed)
+def manual_seed(trace: Trace, seed: Value) -> Value:
+    state_node(trace, torch.manual_seed, (_seed(trace, seed),), own=True)
+    if torch.cuda.is_initialized():
+        trace.lasting.other = True
+    return trace.wrap_pinned(torch.default_generator)
+
+
+@function(torch.seed, torch.initial_seed)
+def seeding(trace: Trace, *args: Value) -> Value:
+    raise Break("random-state", "the seed of PyTorch's generator")
+
+
+@function(torch.get_rng_state)
+def get_rng_state(trace: Trace) -> Value:
+    node = trace.graph.operation(torch.get_rng_state, (), {}, trace.stack(), False)
+    return _state(trace, node, torch.get_rng_state())
+
+
+@function(torch.set_rng_state)
+def set_rng_state(trace: Trace, new_state: Value) -> Value:
+    state = trace.read(new_state)
+    if not isinstance(state, TensorValue):
+        raise Break("random-state", "set_rng_state")
+    state_node(trace, torch.set_rng_state, (state.node,), own=True)
+    return NONE
+
+
+CUDA = Const("cuda")
+
+
+@function(torch.cuda.get_rng_state)
+def cuda_get_rng_state(trace: Trace, device: Value = CUDA) -> Value:
+    where = _cuda_device(trace, device)
+    operation = trace.graph.operation
+    node = operation(torch.cuda.get_rng_state, (where,), {}, trace.stack(), False)
+    return _state(trace, node, torch.cuda.get_rng_state(where))
+
+
+@function(torch.cuda.set_rng_state)
+def cuda_set_rng_state(trace: Trace, new_state: Value, device: Value = CUDA) -> Value:
+    where, state = _cuda_device(trace, device), trace.read(new_state)
+    if not isinstance(state, TensorValue):
+        raise Break("random-state", "torch.cuda.set_rng_state")
+    state_node(trace, torch.cuda.set_rng_state, (state.node, where), own=True)
+    return NONE
+
+
+def _cuda_device(trace: Trace, device: Value) -> Any:
+    """The device, a constant. Without CUDA the call raises, and Python runs it."""
+    if not torch.cuda.is_available():
+        raise Break("random-state", "a generator of CUDA, which is not available")
+    return trace.read(device).constant()
+
+
+# ---- generators
+
+
+def _generator(trace: Trace, real: torch.Generator, source: Source) -> Value:
+    """A generator from outside is an input of the graph."""
+    assume_type(trace, source, type(real))
+    return GraphObject(trace.graph.input(source, real), real, source)  # type: ignore[arg-type]
+
+
+BUILDERS[torch.Generator] = _generator
+
+
+@function(torch.Generator)
+def new_generator(trace: Trace, device: Value = CPU) -> Value:
+    where = trace.read(device).constant()
+    node = trace.graph.operation(torch.Generator, (where,), {}, trace.stack(), False)
+    return GraphObject(node, torch.Generator(where))
+
+
+@method_of(torch.Generator, "manual_seed")
+def generator_manual_seed(trace: Trace, obj: GraphObject, seed: Value) -> Value:
+    state_node(trace, "manual_seed", (obj.node, _seed(trace, seed)), own=False)
+    return obj
+
+
+@method_of(torch.Generator, "get_state")
+def generator_get_state(trace: Trace, obj: GraphObject) -> Value:
+    node = trace.graph.operation("get_state", (obj.node,), {}, trace.stack(), False)
+    return _state(trace, node, obj.example.get_state())
+
+
+@method_of(torch.Generator, "set_state")
+def generator_set_state(trace: Trace, obj: GraphObject, state: Value) -> Value:
+    known = trace.read(state)
+    if not isinstance(known, TensorValue):
+        raise Break("random-state", "Generator.set_state")
+    state_node(trace, "set_state", (obj.node, known.node), own=False)
+    return obj
+
+
+@method_of(torch.Generator, "clone_state")
+def generator_clone_state(trace: Trace, obj: GraphObject) -> Value:
+    return graph_object(trace, "clone_state", (obj.node,), torch.Generator(obj.example.device))
+
+
+METHODS_OF[torch.Generator, "device"] = lambda trace, obj: Const(obj.example.device)

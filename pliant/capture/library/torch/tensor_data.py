@@ -1,0 +1,186 @@
+"""Functions that look at the values of tensors, and old ways of making tensors.
+
+What a function would ask of the data becomes an operation where that is possible: a check of
+`torch.distributions` an assertion in the graph, a comparison of whole tensors a number read from
+one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributions import utils as distribution_utils
+
+from pliant.capture.library.torch.bodies import record_body_call
+from pliant.capture.library.torch.tensor_subclasses import alias
+from pliant.capture.model import call, drain, get_attribute
+from pliant.capture.native import function, method
+from pliant.capture.torch_calls import convert, record
+from pliant.capture.trace import Trace
+from pliant.capture.value import FALSE, TRUE, Break, Const, Value
+from pliant.capture.values.containers import Sequence
+from pliant.capture.values.functions import Function
+from pliant.capture.values.tensors import TensorValue
+
+# ---- torch.distributions
+
+
+@function(torch._is_all_true)
+def is_all_true(trace: Trace, tensor: Value) -> Value:
+    """A distribution that checks its arguments raises if they are wrong. The graph raises then, and
+    the function is run again by Python, which says what it has to say."""
+    found = record(trace, torch._is_all_true, torch._is_all_true, [tensor], {})
+    module = trace.frames[-1].globals.get("__name__", "") if trace.frames else ""
+    if not str(module).startswith("torch.distributions") or not isinstance(found, TensorValue):
+        return found
+    trace.lasting.guarded = True
+    text = "a value within the constraints of a distribution"
+    trace.graph.operation(torch._assert_async, (found.node, text), {}, trace.stack(), True)
+    return TRUE
+
+
+LazyProperty: Any = distribution_utils._lazy_property_and_property
+
+
+@function(LazyProperty)
+def lazy_property(trace: Trace, wrapped: Value) -> Value:
+    """What a lazy property looks like on the class: made to be looked at, not to be used."""
+    known = trace.read(wrapped)
+    if not isinstance(known, Function) or known.real is None:
+        raise Break("unsupported-class", LazyProperty.__name__)
+    return Const(LazyProperty(known.real))
+
+
+# ---- comparisons of whole tensors
+
+
+@method(torch._C.TensorBase, "allclose")
+@function(torch.allclose)
+def allclose(trace: Trace, one: Value, other: Value, *args: Value, **kwargs: Value) -> Value:
+    close = call(trace, Const(torch.isclose), [one, other, *args], kwargs)
+    return _holds_everywhere(trace, close)
+
+
+@method(torch._C.TensorBase, "equal")
+@function(torch.equal)
+def equal(trace: Trace, one: Value, other: Value) -> Value:
+    tensors = [trace.read(one), trace.read(other)]
+    fakes = [t.fake for t in tensors if isinstance(t, TensorValue)]
+    if len(fakes) != 2 or fakes[0].dtype is not fakes[1].dtype or tensors[0] is tensors[1]:
+        raise Break("data-dependent", "torch.equal")
+    if fakes[0].dim() != fakes[1].dim() or tuple(fakes[0].shape) != tuple(fakes[1].shape):
+        return FALSE
+    return _holds_everywhere(trace, call(trace, Const(torch.eq), tensors))
+
+
+def _holds_everywhere(trace: Trace, tensor: Value) -> Value:
+    every = call(trace, get_attribute(trace, tensor, "all"), [])
+    return call(trace, get_attribute(trace, every, "item"), [])
+
+
+# ---- tensors of tensors, and tensors made as in the first days of PyTorch
+
+
+@function(torch.tensor)
+def tensor(trace: Trace, data: Value, **kwargs: Value) -> Value:
+    """`torch.tensor([x.sum(), 1.0])` reads numbers from tensors when the code runs."""
+    if not _has_tensors(trace, data):
+        return record(trace, torch.tensor, torch.tensor, [data], kwargs)
+    node, fakes = convert(trace, data, "torch.tensor")
+    pairs = {key: convert(trace, value, "torch.tensor") for key, value in kwargs.items()}
+    given = {key: pair[1] for key, pair in pairs.items()}
+    example = torch.tensor(_zeros(fakes), **given)
+    return record_body_call(
+        trace,
+        torch.tensor,
+        (node,),
+        (tuple(example.shape), example.dtype, example.device, example.requires_grad),
+        {key: pair[0] for key, pair in pairs.items()},
+        on_fakes=_empty,
+    )
+
+
+def _empty(shape: Any, dtype: torch.dtype, device: torch.device, requires_grad: bool) -> Any:
+    return torch.empty(shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def _has_tensors(trace: Trace, value: Value) -> bool:
+    known = trace.read(value)
+    if not isinstance(known, Sequence):
+        return False
+    items = [trace.read(item) for item in known.items]
+    return any(isinstance(item, TensorValue) or _has_tensors(trace, item) for item in items)
+
+
+def _zeros(data: Any) -> Any:
+    """The same with zeros where it says so only when the code runs."""
+    if isinstance(data, list | tuple):
+        return [_zeros(item) for item in data]
+    if isinstance(data, torch.Tensor):
+        if data.numel() != 1:
+            raise Break("operation-raises", "torch.tensor of tensors")
+        return torch.zeros((), dtype=data.dtype)
+    if isinstance(data, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return 0 if isinstance(data, torch.SymInt) else 0.0
+    return data
+
+
+LEGACY: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16,
+    torch.BFloat16Tensor: torch.bfloat16,
+    torch.LongTensor: torch.int64,
+    torch.IntTensor: torch.int32,
+    torch.ShortTensor: torch.int16,
+    torch.CharTensor: torch.int8,
+    torch.ByteTensor: torch.uint8,
+    torch.BoolTensor: torch.bool,
+}
+
+
+def _legacy(dtype: torch.dtype | None) -> Any:
+    def make(trace: Trace, *args: Value) -> Value:
+        """`torch.Tensor(data)` makes a tensor of the data, `torch.Tensor(2, 3)` one of that
+        size."""
+        kind = Const(torch.get_default_dtype() if dtype is None else dtype)
+        first = trace.read(args[0]) if args else Sequence(tuple, [])
+        if isinstance(first, Sequence) and first.cls in (list, tuple) and len(args) <= 1:
+            return call(trace, Const(torch.tensor), [first], {"dtype": kind})
+        if isinstance(first, TensorValue) and dtype is None and len(args) == 1:
+            return alias(trace, first)
+        if isinstance(first, TensorValue | Const) and not _is_size(first):
+            raise Break("unsupported-class", "torch.Tensor")
+        sizes = first.items if isinstance(first, Sequence) else list(args)
+        return call(trace, Const(torch.empty), [Sequence(tuple, list(sizes))], {"dtype": kind})
+
+    return make
+
+
+def _is_size(value: Value) -> bool:
+    return isinstance(value, Const) and type(value.value) is int
+
+
+for _cls, _dtype in LEGACY.items():
+    function(_cls)(_legacy(_dtype))
+
+
+# ---- results with names
+
+
+def _named_result(cls: Any) -> Any:
+    def make(trace: Trace, items: Value) -> Value:
+        """`torch.return_types.max((values, indices))`."""
+        values = drain(trace, items)
+        if len(values) != cls.n_sequence_fields:
+            raise Break("bad-arguments", cls.__name__)
+        return Sequence(cls, values)
+
+    return make
+
+
+for _result in {c for c in vars(torch.return_types).values() if isinstance(c, type)}:
+    if issubclass(_result, tuple):
+        function(_result)(_named_result(_result))

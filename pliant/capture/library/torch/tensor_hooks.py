@@ -1,0 +1,133 @@
+"""Tensors' own hooks and gradients: `register_hook`, `retain_grad`, `torch.autograd.grad`.
+
+A hook is a body, registered by a node of the graph where the program registered it. What the engine
+of autograd does by itself (`backward`) is not captured: it runs hooks and writes to any tensor.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from pliant.capture.library.torch import targets
+from pliant.capture.library.torch.backward import (
+    assume_leaves,
+    follow_functions,
+    history_of,
+    take_gradients,
+    tensors_in,
+)
+from pliant.capture.library.torch.bodies import follow_body
+from pliant.capture.library.torch.callbacks import (
+    is_leaf,
+    keeps_its_variables,
+    only_computes,
+    the_very_function,
+)
+from pliant.capture.library.torch.graph_objects import graph_object, method_of
+from pliant.capture.native import FUNCTIONS, function
+from pliant.capture.torch_calls import NOT_OPERATIONS, convert, record, run_on_fakes
+from pliant.capture.trace import Trace
+from pliant.capture.value import FALSE, NONE, Break, Value
+from pliant.capture.values.graph_objects import GraphObject
+from pliant.capture.values.tensors import TensorValue
+
+
+@function(torch.Tensor.register_hook)
+def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
+    known = trace.read(tensor)
+    if not isinstance(known, TensorValue) or not known.fake.requires_grad:
+        raise Break("operation-raises", "Tensor.register_hook")
+    function_node = None if only_computes(trace.read(hook)) else the_very_function(trace, hook)
+    args: tuple[Any, ...]
+    if function_node is not None:
+        trace.lasting.hooks = True
+        args = (known.node, function_node, ())
+    elif not keeps_its_variables(trace, hook):
+        raise Break("body-effect", "a hook whose variables may change before it is called")
+    else:
+        body = follow_body(trace, "register_hook", hook, [known], {}, [torch.Tensor.detach])
+        if body.effect:
+            raise Break("body-effect", "a hook that draws or writes")
+        args = (known.node, body.node, tuple(body.lifted))
+    return _registered(trace, targets.register_hook, args)
+
+
+def _registered(trace: Trace, target: Any, args: tuple[Any, ...]) -> Value:
+    trace.lasting.other = True
+    handle = RemovableHandle.__new__(RemovableHandle)  # one without anything to remove
+    return graph_object(trace, target, args, handle, effect=True)
+
+
+@function(torch.Tensor.register_post_accumulate_grad_hook)
+def register_post_accumulate(trace: Trace, tensor: Value, hook: Value) -> Value:
+    known = trace.read(tensor)
+    if not isinstance(known, TensorValue) or not known.fake.requires_grad or not is_leaf(known):
+        raise Break("operation-raises", "Tensor.register_post_accumulate_grad_hook")
+    function_node = the_very_function(trace, hook)
+    if function_node is None:
+        raise Break("body-effect", "a hook that is made anew on each call")
+    assume_leaves(trace, [known])
+    trace.lasting.hooks = True
+    return _registered(trace, "register_post_accumulate_grad_hook", (known.node, function_node))
+
+
+@method_of(RemovableHandle, "remove")
+def remove(trace: Trace, handle: GraphObject) -> Value:
+    trace.changes += 1
+    trace.graph.operation("remove", (handle.node,), {}, trace.stack(), True)
+    return NONE
+
+
+@function(torch.autograd.grad)
+def autograd_grad(
+    trace: Trace,
+    outputs: Value,
+    inputs: Value,
+    grad_outputs: Value = NONE,
+    retain_graph: Value = NONE,
+    create_graph: Value = FALSE,
+    allow_unused: Value = NONE,
+    is_grads_batched: Value = FALSE,
+    materialize_grads: Value = FALSE,
+) -> Value:
+    """Gradients of tensors that the graph has computed, of which all is known.
+
+    A tensor from outside may lead to others in ways that show only when the code runs: then there
+    is no telling whether a gradient will be None.
+    """
+    given = {
+        "outputs": outputs, "inputs": inputs, "grad_outputs": grad_outputs,
+        "retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": allow_unused,
+        "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
+    }  # fmt: skip
+    history = history_of(trace, tensors_in(trace, outputs))
+    follow_functions(trace, history, bool(trace.read(create_graph).constant()))
+    pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in given.items()}
+    fakes = {key: pair[1] for key, pair in pairs.items()}
+    fakes["retain_graph"] = True  # this is to see whether it can be done
+    found = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
+    if any(gradient is None for gradient in found.value):
+        if history.outside:
+            raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
+        assume_leaves(trace, history.leaves)
+    result = record(trace, torch.autograd.grad, torch.autograd.grad, [], given)
+    take_gradients(trace, [])
+    return result
+
+
+def _refuse(name: str) -> Any:
+    def refuse(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+        raise Break("tensor-method", f"Tensor.{name}")
+
+    return refuse
+
+
+for _name in NOT_OPERATIONS:
+    _method = getattr(torch.Tensor, _name, None)
+    dunder = _name.startswith("__")
+    if isinstance(_method, types.FunctionType) and _method not in FUNCTIONS and not dunder:
+        function(_method)(_refuse(_name))

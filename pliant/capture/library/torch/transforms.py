@@ -1,0 +1,361 @@
+"""`torch.func`: gradients, Jacobians and vectorisation of functions, each one node of the graph.
+
+What a transform gives is an ordinary Python function around the user's. It is followed up to the
+place where it starts to call the user's function in its own way.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch._functorch import eager_transforms
+from torch._functorch import vmap as vmapping
+
+from pliant.capture.library.torch import targets
+from pliant.capture.library.torch.bodies import Body, Change, follow_body, record_body_call
+from pliant.capture.model import CALL
+from pliant.capture.native import BY_CODE, SHORTCUTS, function
+from pliant.capture.torch_calls import convert
+from pliant.capture.trace import Trace
+from pliant.capture.value import FALSE, NONE, Break, Const, Value
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.functions import Function
+from pliant.capture.values.tensors import TensorValue
+
+
+def transform(
+    trace: Trace,
+    target: Callable[..., Any],
+    body: Body,
+    options: dict[str, Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+) -> Value:
+    """The node for `transform(body, **options)(*args, *lifted, **kwargs)`."""
+    vmapping.lazy_load_decompositions()  # PyTorch would do so in the middle of the run on fakes
+    name = target.__name__
+    nodes, fakes = _both(trace, args, name)
+    pairs = {key: convert(trace, value, name) for key, value in kwargs.items()}
+    return record_body_call(
+        trace,
+        target,
+        (body.node, options, nodes, tuple(body.lifted), {k: p[0] for k, p in pairs.items()}),
+        (body.module, options, fakes, body.lifted_fakes, {k: p[1] for k, p in pairs.items()}),
+        effect=body.effect,
+        may_write=target is targets.vmap,  # PyTorch refuses it in a derivative
+    )
+
+
+def _both(trace: Trace, values: list[Value], name: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    pairs = [convert(trace, value, name) for value in values]
+    return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+
+
+def _differentiable(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor.requires_grad_() if tensor.is_floating_point() or tensor.is_complex() else tensor
+
+
+def _argnums(trace: Trace, argnums: Value, count: int) -> Any:
+    """As counted from the front: more arguments come behind those of the user."""
+    found = known_object(trace.read(argnums), trace)
+    numbers = found if isinstance(found, tuple) else (found,)
+    if not numbers or not all(type(n) is int and -count <= n < count for n in numbers):
+        raise Break("operation-raises", f"argnums={found}")
+    counted = tuple(n % count for n in numbers)
+    return counted if isinstance(found, tuple) else counted[0]
+
+
+def _derivative(
+    trace: Trace,
+    target: Callable[..., Any],
+    func: Value,
+    argnums: Value,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    **options: Value,
+) -> Value:
+    chosen = _argnums(trace, argnums, len(args))
+    each = chosen if isinstance(chosen, tuple) else (chosen,)
+    changes: list[Change | None] = [
+        _differentiable if index in each else None for index in range(len(args))
+    ]
+    body = _follow(trace, target.__name__, func, args, kwargs, changes)
+    known = {key: trace.read(value).constant() for key, value in options.items()}
+    return transform(trace, target, body, {"argnums": chosen, **known}, args, kwargs)
+
+
+def _follow(
+    trace: Trace,
+    name: str,
+    func: Value,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    changes: list[Change | None],
+) -> Body:
+    """Transforms of derivatives turn gradients on, whatever the mode around them."""
+    before = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(True)
+    try:
+        return follow_body(trace, name, func, args, kwargs, changes)
+    finally:
+        torch._C._set_grad_enabled(before)
+
+
+def _arguments(trace: Trace, args: Value, kwargs: Value) -> tuple[list[Value], dict[str, Value]]:
+    given, named = trace.read(args), trace.read(kwargs)
+    assert isinstance(given, Sequence) and isinstance(named, Mapping)
+    return list(given.items), named.read_all(trace)
+
+
+@function(eager_transforms.grad_impl)
+def grad(
+    trace: Trace, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value
+) -> Value:
+    given = _arguments(trace, args, kwargs)
+    return _derivative(trace, targets.grad, func, argnums, *given, has_aux=has_aux)
+
+
+@function(eager_transforms.grad_and_value_impl)
+def grad_and_value(
+    trace: Trace, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value
+) -> Value:
+    given = _arguments(trace, args, kwargs)
+    return _derivative(trace, targets.grad_and_value, func, argnums, *given, has_aux=has_aux)
+
+
+# ---- vmap
+
+
+@function(vmapping.vmap_impl)
+def vmap(
+    trace: Trace,
+    func: Value,
+    in_dims: Value,
+    out_dims: Value,
+    randomness: Value,
+    chunk_size: Value,
+    *args: Value,
+    **kwargs: Value,
+) -> Value:
+    settings = (in_dims, out_dims, randomness, chunk_size)
+    dims, out, random, chunk = (known_object(trace.read(v), trace) for v in settings)
+    dims = list(dims) if isinstance(dims, tuple | list) else [dims] * len(args)
+    if len(dims) != len(args):
+        raise Break("operation-raises", "vmap: in_dims")
+    made = [_sliced(trace, arg, dim) for arg, dim in zip(args, dims, strict=True)]
+    body = follow_body(trace, "vmap", func, made, kwargs, [None] * len(made))
+    options = {
+        "in_dims": tuple(dims) + (None,) * len(body.lifted),
+        "out_dims": out,
+        "randomness": random,
+        "chunk_size": chunk,
+    }
+    return transform(trace, targets.vmap, body, options, list(args), kwargs)
+
+
+def _sliced(trace: Trace, value: Value, dims: Any) -> Value:
+    """One of the elements that the function is called for, as a value without a node: `follow_body`
+    makes another one of it."""
+    value = trace.read(value)
+    if dims is None:
+        return value
+    if isinstance(value, TensorValue):
+        if type(dims) is not int or not -value.fake.dim() <= dims < value.fake.dim():
+            raise Break("operation-raises", "vmap: in_dims")
+        fake = trace.world.run(_element, (value.fake, dims)).value
+        return TensorValue(value.node, fake, value.cls)
+    if isinstance(value, Sequence):
+        each = dims if isinstance(dims, tuple | list) else [dims] * len(value.items)
+        if len(each) != len(value.items):
+            raise Break("operation-raises", "vmap: in_dims")
+        items = [_sliced(trace, item, dim) for item, dim in zip(value.items, each, strict=True)]
+        return Sequence(value.cls, items)
+    if isinstance(value, Mapping):
+        entries = value.read_all(trace)
+        table = dims if isinstance(dims, dict) else dict.fromkeys(entries, dims)
+        if list(table) != list(entries):
+            raise Break("operation-raises", "vmap: in_dims")
+        return Mapping(value.cls, {k: _sliced(trace, v, table[k]) for k, v in entries.items()})
+    raise Break("operation-raises", "vmap: in_dims")
+
+
+def _element(t: torch.Tensor, dim: int) -> torch.Tensor:
+    """Like `t.select(dim, 0)`, also where there is none."""
+    dim %= t.dim()
+    sizes, strides = list(t.size()), list(t.stride())
+    del sizes[dim], strides[dim]
+    return t.new_empty_strided(sizes, strides).requires_grad_(t.requires_grad)
+
+
+# ---- Jacobians: their wrappers are known by their code
+
+
+def _inner(outer: Any, name: str) -> types.CodeType:
+    """The code of a function defined in another one."""
+    codes = (const for const in outer.__code__.co_consts if isinstance(const, types.CodeType))
+    return next(code for code in codes if code.co_name == name)
+
+
+def _closure(trace: Trace, target: Function) -> dict[str, Value]:
+    names = target.code.co_freevars
+    cells = zip(names, target.closure(trace), strict=True)
+    return {name: trace.read(cell.contents) for name, cell in cells if cell.contents is not None}
+
+
+def _jacobian(target: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
+    def jacobian(
+        trace: Trace, wrapper: Function, args: list[Value], kwargs: dict[str, Value], direct: bool
+    ) -> Value:
+        around = _closure(trace, wrapper)
+        options = {name: around[name] for name in names if name in around}
+        return _derivative(
+            trace, target, around["func"], around["argnums"], args, kwargs, **options
+        )
+
+    return jacobian
+
+
+BY_CODE[_inner(eager_transforms.jacrev, "wrapper_fn")] = _jacobian(
+    targets.jacrev, ("has_aux", "chunk_size", "_preallocate_and_copy")
+)
+BY_CODE[_inner(eager_transforms.jacfwd, "wrapper_fn")] = _jacobian(
+    targets.jacfwd, ("has_aux", "randomness")
+)
+
+
+# ---- jvp and vjp
+
+
+@function(eager_transforms._jvp_with_argnums)
+def jvp(
+    trace: Trace,
+    func: Value,
+    primals: Value,
+    tangents: Value,
+    argnums: Value,
+    *,
+    strict: Value = FALSE,
+    has_aux: Value,
+) -> Value:
+    given, along = trace.read(primals), trace.read(tangents)
+    chosen = trace.read(argnums)
+    if not isinstance(given, Sequence) or not isinstance(chosen, Const) or chosen.value is not None:
+        raise Break("operation-raises", "torch.func.jvp")
+    args = list(given.items)
+    body = follow_body(trace, "jvp", func, args, {}, [None] * len(args))
+    nodes, fakes = _both(trace, args, "jvp")
+    node, fake = convert(trace, along, "jvp")
+    options = {"strict": trace.read(strict).constant(), "has_aux": trace.read(has_aux).constant()}
+    return record_body_call(
+        trace,
+        targets.jvp,
+        (body.node, options, nodes, tuple(body.lifted), node),
+        (body.module, options, fakes, tuple(body.lifted_fakes), fake),
+        effect=body.effect,
+        may_write=False,
+    )
+
+
+class Pullback(Value):
+    """The function that `torch.func.vjp` returns."""
+
+    __slots__ = ("body", "fakes", "nodes", "options")
+
+    def __init__(self, body: Body, options: dict[str, Any], nodes: Any, fakes: Any) -> None:
+        super().__init__()
+        self.body = body
+        self.options = options
+        self.nodes = nodes
+        self.fakes = fakes
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        raise Break("unsupported-attribute", f"the function of torch.func.vjp, {name}")
+
+
+def call_pullback(
+    trace: Trace, target: Pullback, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value:
+    if kwargs:
+        raise Break("operation-argument", "keyword arguments of the function of torch.func.vjp")
+    nodes, fakes = _both(trace, args, "vjp")
+    body, options = target.body, target.options
+    return record_body_call(
+        trace,
+        targets.vjp_apply,
+        (body.node, options, target.nodes, tuple(body.lifted), nodes),
+        (body.module, options, target.fakes, tuple(body.lifted_fakes), fakes),
+    )
+
+
+CALL[Pullback] = call_pullback
+
+
+@function(eager_transforms._vjp_with_argnums)
+def vjp(
+    trace: Trace,
+    func: Value,
+    *primals: Value,
+    argnums: Value = NONE,
+    has_aux: Value = FALSE,
+) -> Value:
+    if trace.read(argnums).constant() is not None:
+        raise Break("operation-argument", "torch.func.vjp with argnums")
+    args = list(primals)
+    body = _follow(trace, "vjp", func, args, {}, [_differentiable] * len(args))
+    if body.effect:
+        raise Break("body-effect", "torch.func.vjp of a function that draws or writes")
+    nodes, fakes = _both(trace, args, "vjp")
+    options = {"has_aux": trace.read(has_aux).constant()}
+    result = record_body_call(
+        trace,
+        targets.vjp_result,
+        (body.node, options, nodes, tuple(body.lifted)),
+        (body.module, options, fakes, tuple(body.lifted_fakes)),
+    )
+    pullback = Pullback(body, options, nodes, fakes)
+    if not options["has_aux"]:
+        return Sequence(tuple, [result, pullback])
+    assert isinstance(result, Sequence)
+    return Sequence(tuple, [result.items[0], pullback, result.items[1]])
+
+
+# ---- torch.utils.checkpoint
+
+CHECKPOINT_OPTIONS = ("use_reentrant", "determinism_check", "debug", "preserve_rng_state")
+
+
+def checkpoint(
+    trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """The function becomes a body, which PyTorch runs again when it needs the intermediate
+    tensors."""
+    if not args or "context_fn" in kwargs or "early_stop" in kwargs:
+        raise Break("operation-argument", "checkpoint with these options")
+    options = {k: trace.read(v).constant() for k, v in kwargs.items() if k in CHECKPOINT_OPTIONS}
+    if options.get("use_reentrant") is None:
+        raise Break("warning", "checkpoint without use_reentrant")
+    rest = {k: v for k, v in kwargs.items() if k not in CHECKPOINT_OPTIONS}
+    given = args[1:]
+    body = follow_body(trace, "checkpoint", args[0], given, rest, [None] * len(given))
+    nodes, fakes = _both(trace, given, "checkpoint")
+    pairs = {key: convert(trace, value, "checkpoint") for key, value in rest.items()}
+    return record_body_call(
+        trace,
+        targets.checkpoint,
+        (body.node, options, nodes, tuple(body.lifted), {k: p[0] for k, p in pairs.items()}),
+        (body.module, options, fakes, body.lifted_fakes, {k: p[1] for k, p in pairs.items()}),
+        effect=body.effect,
+        on_fakes=targets.checkpoint_on_fakes,
+    )
+
+
+SHORTCUTS[torch.utils.checkpoint.checkpoint] = checkpoint

@@ -1,0 +1,249 @@
+"""Classes and descriptors that the program makes while it is followed.
+
+The one idea: Python itself makes a class object during capture, so that instances have a class with
+an MRO and all that depends on it, but this object is a stand-in: residual code makes another one,
+on each call. Where the namespace of a class needs a real object for a value, it gets a stand-in as
+well; the trace knows which value each stands for.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.value import Break, Const, NotConstant, Value, is_constant
+from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.conversion import known_object
+from pliant.capture.values.functions import Function
+from pliant.capture.values.objects import Cell, Instance
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
+    from pliant.capture.trace import Trace
+
+# Python puts these into each class by itself.
+AUTOMATIC = frozenset({"__dict__", "__weakref__", "_abc_impl", "__abstractmethods__"})
+# These are what Python looks at when it makes the class.
+LOOKED_AT = frozenset(
+    {"__annotations__", "__slots__", "__match_args__", "__orig_bases__", "__doc__", "__module__"}
+)
+SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+class Placeholder:
+    """Stands for a value in the namespace of a class."""
+
+
+class MadeObject(Value):
+    """An object made by calling a function that is known: a property, a named tuple class."""
+
+    __slots__ = ("args", "kwargs", "real", "target")
+    two_steps = True  # made once, whoever needs it
+
+    def __init__(
+        self, real: Any, target: Value, args: list[Value], kwargs: dict[str, Value] | None = None
+    ) -> None:
+        super().__init__()
+        self.real = real
+        self.target = target
+        self.args = args
+        self.kwargs = kwargs or {}
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def children(self) -> list[Value]:
+        return [self.target, *self.args, *self.kwargs.values()]
+
+    def rebuild(self, emit: Emitter) -> str:
+        parts = [emit.expression(arg) for arg in self.args]
+        parts += [f"{name}={emit.expression(value)}" for name, value in self.kwargs.items()]
+        return f"{emit.expression(self.target)}({', '.join(parts)})"
+
+
+class MadeMember(Value):
+    """A member of an enumeration made during the capture."""
+
+    __slots__ = ("real",)
+    two_steps = True
+
+    def __init__(self, real: Any) -> None:
+        super().__init__()
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def rebuild(self, emit: Emitter) -> str:
+        return f"{emit.constant(type(self.real))}[{self.real.name!r}]"
+
+
+class MadeClass(Value):
+    """A class made during the capture. `real` is its stand-in; what it holds now is emitted."""
+
+    __slots__ = ("real", "trace")
+    two_steps = True
+
+    def __init__(self, trace: Trace, real: type) -> None:
+        super().__init__()
+        self.trace = trace
+        self.real = real
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def namespace(self) -> dict[str, Value]:
+        """The attributes of the class as values."""
+        return {
+            name: value_of(self.trace, item)
+            for name, item in vars(self.real).items()
+            if name not in AUTOMATIC and not isinstance(item, SLOT_TYPES)
+        }
+
+    def children(self) -> list[Value]:
+        bases = [Const(base) for base in (*self.real.__bases__, type(self.real))]
+        return [*bases, *self.namespace().values()]
+
+    def rebuild(self, emit: Emitter) -> str:
+        real = self.real
+        bases = "".join(f"{emit.constant(base)}, " for base in real.__bases__)
+        known = [(name, item) for name, item in vars(real).items() if name in LOOKED_AT]
+        inner = [f"{name!r}: {emit.expression(value_of(self.trace, it))}" for name, it in known]
+        meta = emit.constant(type(real))
+        parts = (
+            f"{meta}, {real.__name__!r}, {real.__qualname__!r}, ({bases}), {{{', '.join(inner)}}}"
+        )
+        return f"{emit.helper('bare_class')}({parts})"
+
+    def fill(self, emit: Emitter, name: str) -> None:
+        for key, value in self.namespace().items():
+            if key not in LOOKED_AT:
+                emit.line(f"type.__setattr__({name}, {key!r}, {emit.expression(value)})")
+        if "__abstractmethods__" in vars(self.real):
+            names = tuple(sorted(vars(self.real)["__abstractmethods__"]))
+            emit.line(f"{name}.__abstractmethods__ = frozenset({emit.constant(names)})")
+
+
+# ---- stand-ins
+
+
+def stand_in(trace: Trace, value: Value) -> Any:
+    """A real object for `value`, to be put where Python wants one."""
+    value = trace.read(value)
+    if isinstance(value, Const):
+        return value.value
+    real = getattr(value, "real", None)
+    if real is not None and value.source is not None:
+        return real
+    found = trace.standing.of(value)
+    if found is not None:
+        return found
+    maker = STAND_INS.get(type(value))
+    real = Placeholder() if maker is None else maker(trace, value)
+    if not isinstance(real, tuple):
+        trace.standing.let(real, value)
+    if isinstance(value, Instance):
+        _fill_instance(trace, value, real)
+    return real
+
+
+def _function(trace: Trace, value: Function) -> Any:
+    cells = tuple(types.CellType() for _ in value.code.co_freevars)
+    made = types.FunctionType(value.code, value.globals, value.name, None, cells)
+    made.__qualname__ = value.qualname
+    if value.attributes is not None:
+        for name, item in value.attributes.items.items():
+            if item is not None and is_constant(trace.read(item)):
+                setattr(made, name, trace.read(item).constant())
+    return made
+
+
+def _instance(trace: Trace, value: Instance) -> Any:
+    try:
+        return object.__new__(value.cls)
+    except TypeError as error:
+        raise Break("class-definition", f"a {value.cls.__name__} in a class") from error
+
+
+def _fill_instance(trace: Trace, value: Instance, real: Any) -> None:
+    """What the object holds so far: `dataclass` looks into a `field()`."""
+    parts = dict(value.slots)
+    if value.attributes is not None:
+        parts.update(value.attributes.items)
+    for name, part in parts.items():
+        if part is not None:
+            object.__setattr__(real, name, stand_in(trace, part))
+
+
+def _tuple(trace: Trace, value: Sequence) -> Any:
+    try:
+        return known_object(value, trace) if value.cls is tuple else Placeholder()
+    except NotConstant:
+        return Placeholder()
+
+
+STAND_INS: dict[type, Callable[[Trace, Any], Any]] = {
+    Function: _function,
+    Instance: _instance,
+    Sequence: _tuple,
+}
+
+
+def plain_object(trace: Trace, value: Value) -> Any:
+    """The object itself, where Python looks into it while it makes a class."""
+    try:
+        return known_object(value, trace)
+    except NotConstant:
+        return stand_in(trace, value)
+
+
+def value_of(trace: Trace, real: Any) -> Value:
+    """What an object in the namespace of a made class stands for."""
+    if trace.is_plain_constant(real):
+        return Const(real)
+    if isinstance(real, types.FunctionType):
+        return adopted(trace, real)
+    if type(real) in (staticmethod, classmethod) and id(real) not in trace.stand_ins:
+        inner = trace.standing.value_of(real.__func__)
+        if inner is not None:  # Python wraps `__new__` and some others by itself
+            trace.stand_ins[id(real)] = MadeObject(real, Const(type(real)), [inner])
+    if type(real) is dict:
+        return Mapping(dict, {key: value_of(trace, item) for key, item in real.items()})
+    return trace.wrap_pinned(real)
+
+
+def adopted(trace: Trace, real: types.FunctionType) -> Value:
+    """The value of a function that was made while a class was, from parts that may be
+    stand-ins."""
+    known = trace.standing.value_of(real)
+    if known is not None:
+        return known
+    if not _has_stand_ins(trace, real):
+        return trace.wrap_pinned(real)
+    made = Function(real.__code__, real.__globals__)
+    made.name, made.qualname = real.__name__, real.__qualname__
+    trace.standing.let(real, made)
+    made.defaults = [value_of(trace, item) for item in real.__defaults__ or ()]
+    made.kwdefaults = {k: value_of(trace, item) for k, item in (real.__kwdefaults__ or {}).items()}
+    made.cells = [_adopted_cell(trace, cell) for cell in real.__closure__ or ()]
+    return made
+
+
+def _adopted_cell(trace: Trace, cell: types.CellType) -> Cell:
+    try:
+        return Cell(value_of(trace, cell.cell_contents))
+    except ValueError:
+        return Cell(None)
+
+
+def _has_stand_ins(trace: Trace, real: types.FunctionType) -> bool:
+    parts: list[Any] = [*(real.__defaults__ or ()), *(real.__kwdefaults__ or {}).values()]
+    for cell in real.__closure__ or ():
+        try:
+            parts.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return any(
+        id(part) in trace.stand_ins or trace.standing.value_of(part) is not None for part in parts
+    )
