@@ -68,7 +68,7 @@ bool read_length(Check& check, PyObject* expected) {
 }
 
 bool read_tensor(Check& check, PyObject* spec) {
-  check.tensor = std::make_shared<TensorSpec>();
+  check.tensor = std::make_shared<ExpectedTensor>();
   return check.tensor->read(spec);
 }
 

@@ -111,7 +111,7 @@ bool Question::ask(PyObject* const* locals, uint64_t& answer) const noexcept {
     case Size: {
       int64_t size = measure(value, Measure::Size, dim);
       answer = static_cast<uint64_t>(size);
-      return size != TensorSpec::kAny;
+      return size != ExpectedTensor::kAny;
     }
     case kModes: break;
   }
@@ -128,7 +128,7 @@ bool Question::demanded(PyObject* expected, uint64_t& answer) const {
     return PyErr_Occurred() == nullptr;
   }
   if (mode == Tensor) {
-    TensorSpec spec;
+    ExpectedTensor spec;
     if (!spec.read(expected)) return false;
     answer = hash_tensor({spec.dispatch_keys, spec.sizes.size(), spec.dtype, spec.requires_grad});
     return true;

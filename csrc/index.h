@@ -34,7 +34,7 @@ struct Question {
   // What a call answers, as a number; false if nobody knows. Runs no Python code.
   bool ask(PyObject* const* locals, uint64_t& answer) const noexcept;
 
-  // What a guard demands: the constant, object, class or length, the size, or the `TensorSpec`.
+  // What a guard demands: the constant, object, class or length, the size, or the `ExpectedTensor`.
   bool demanded(PyObject* expected, uint64_t& answer) const;
 };
 

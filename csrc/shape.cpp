@@ -5,7 +5,7 @@ namespace pliant {
 namespace {
 
 constexpr int64_t kNone = StackProgram::kNone;
-static_assert(kNone == TensorSpec::kAny);  // what `measure` gives for a number that is not there
+static_assert(kNone == ExpectedTensor::kAny);  // what `measure` gives for a number that is not there
 
 int64_t number_of(PyObject* value) {
   if (!PyLong_CheckExact(value)) return kNone;

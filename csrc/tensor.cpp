@@ -38,13 +38,13 @@ bool needs_grad(const c10::TensorImpl* impl) {
 bool same_numbers(c10::IntArrayRef got, const std::vector<int64_t>& expected) {
   if (got.size() != expected.size()) return false;
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (got[i] != expected[i] && expected[i] != TensorSpec::kAny) return false;
+    if (got[i] != expected[i] && expected[i] != ExpectedTensor::kAny) return false;
   }
   return true;
 }
 
 int64_t read_number(PyObject* number) {
-  return number == Py_None ? TensorSpec::kAny : PyLong_AsLongLong(number);
+  return number == Py_None ? ExpectedTensor::kAny : PyLong_AsLongLong(number);
 }
 
 bool read_numbers(PyObject* tuple, std::vector<int64_t>& out) {
@@ -61,7 +61,7 @@ bool read_numbers(PyObject* tuple, std::vector<int64_t>& out) {
 
 }  // namespace
 
-bool TensorSpec::read(PyObject* spec) {
+bool ExpectedTensor::read(PyObject* spec) {
   auto field = [spec](const char* name) { return Ref::owned(PyObject_GetAttrString(spec, name)); };
   Ref dtype_object = field("dtype"), device_object = field("device"), grad = field("requires_grad");
   Ref size_tuple = field("sizes"), stride_tuple = field("strides");
@@ -83,16 +83,16 @@ bool TensorSpec::read(PyObject* spec) {
   return !has_strides || read_numbers(stride_tuple.get(), strides);
 }
 
-void TensorSpec::set_type(PyObject* known) {
+void ExpectedTensor::set_type(PyObject* known) {
   if (is_tensor_class(reinterpret_cast<PyTypeObject*>(known))) type = known;
 }
 
-bool TensorSpec::may_run_python() const {
+bool ExpectedTensor::may_run_python() const {
   c10::DispatchKeySet keys(c10::DispatchKeySet::RAW, dispatch_keys);
   return keys.has(c10::DispatchKey::Python);
 }
 
-bool TensorSpec::matches(PyObject* value) const noexcept {
+bool ExpectedTensor::matches(PyObject* value) const noexcept {
   const c10::TensorImpl* impl = tensor_of(value, type);
   if (impl == nullptr) return false;
   // The key set comes first: it says which of the other questions are safe to ask.
@@ -115,7 +115,7 @@ bool TensorSpec::matches(PyObject* value) const noexcept {
   }
 }
 
-void TensorSpec::prefetch(PyObject* value) const noexcept {
+void ExpectedTensor::prefetch(PyObject* value) const noexcept {
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type) return;
   const auto* impl = reinterpret_cast<const char*>(THPVariable_Unpack(value).unsafeGetTensorImpl());
   for (size_t i = 0; i < sizeof(c10::TensorImpl); i += 64) __builtin_prefetch(impl + i);
@@ -125,7 +125,7 @@ int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {
   const c10::TensorImpl* impl = tensor_of(value);
   if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Python) ||
       impl->has_symbolic_sizes_strides()) {
-    return TensorSpec::kAny;
+    return ExpectedTensor::kAny;
   }
   try {
     if (what == Measure::Offset) return impl->storage_offset();
@@ -134,7 +134,7 @@ int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {
   } catch (...) {  // a layout that has no strides
     PyErr_Clear();
   }
-  return TensorSpec::kAny;
+  return ExpectedTensor::kAny;
 }
 
 bool traits_of(PyObject* value, TensorTraits& traits) noexcept {

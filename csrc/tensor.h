@@ -9,7 +9,7 @@
 
 namespace pliant {
 
-struct TensorSpec {
+struct ExpectedTensor {
   static constexpr int64_t kAny = std::numeric_limits<int64_t>::min();
 
   PyObject* type = nullptr;  // the exact class, or null
@@ -23,7 +23,7 @@ struct TensorSpec {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
 
-  // From a `pliant.guards.guard.TensorSpec`. False, with a Python error, if it is wrong.
+  // From a `pliant.guards.guard.ExpectedTensor`. False, with a Python error, if it is wrong.
   bool read(PyObject* spec);
 
   void set_type(PyObject* type);  // unless it is no class of tensors
@@ -36,7 +36,7 @@ struct TensorSpec {
   // Ask for the memory that `matches` will need.
   void prefetch(PyObject* value) const noexcept;
 
-  bool operator==(const TensorSpec&) const = default;
+  bool operator==(const ExpectedTensor&) const = default;
 };
 
 // A number: a size or stride of a tensor in a dimension, its storage offset, or an int itself.

@@ -135,7 +135,7 @@ void record(std::vector<Fact>& trace, uint16_t level, const std::vector<Check>& 
             PyObject* value) {
   for (size_t i = 0; i < checks.size(); ++i) {
     const Check& check = checks[i];
-    const TensorSpec* next = i + 1 < checks.size() ? checks[i + 1].tensor.get() : nullptr;
+    const ExpectedTensor* next = i + 1 < checks.size() ? checks[i + 1].tensor.get() : nullptr;
     if (check.test == Test::Type && next != nullptr && next->type == check.expected.get()) continue;
     if (check.test == Test::Type) {
       auto* type = reinterpret_cast<PyTypeObject*>(check.expected.get());

@@ -37,7 +37,7 @@ struct Check {
   Py_ssize_t number = 0;
   Ref expected;
   Ref extra;  // the code of a function, the name of a class attribute
-  std::shared_ptr<TensorSpec> tensor;  // shared by all that are alike: so it stays in the cache
+  std::shared_ptr<ExpectedTensor> tensor;  // shared by all that are alike: so it stays in the cache
   Ref guard;
 };
 
@@ -60,7 +60,7 @@ struct Fact {
     PyObject* expected;
     PyTypeObject* type;
     const Check* check;
-    const TensorSpec* tensor;
+    const ExpectedTensor* tensor;
   };
 };
 
@@ -180,7 +180,7 @@ class Tree {
   size_t frame_size_ = 0;
   std::vector<Node> nodes_;
   std::vector<Check> states_;
-  std::vector<std::shared_ptr<TensorSpec>> tensors_;
+  std::vector<std::shared_ptr<ExpectedTensor>> tensors_;
   std::vector<Root> roots_;
   std::vector<LateStep> late_steps_;
   std::vector<Relation> relations_;

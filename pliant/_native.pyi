@@ -110,7 +110,7 @@ class GuardTree:
         """The node of a class has this attribute; with the name alone: it has no such attribute."""
 
     def check_tensor(self, node: int, spec: Any, guard: Any, /) -> None:
-        """`spec` is a `pliant.guards.guard.TensorSpec`."""
+        """`spec` is a `pliant.guards.guard.ExpectedTensor`."""
 
     def check_predicate(
         self, node: int, predicate: Callable[[Any], Any], guard: Any, /
@@ -203,7 +203,7 @@ class Launcher:
     call: (argument, "size" | "stride" | "offset" | "int" | "float", dimension); a float is kept as
     the bits of a double. `steps` are tuples, run in order:
 
-        ("compute", value, code)                       `code`: `pliant.sym.program.Program.numbers`
+        ("compute", value, code)                 `code`: `pliant.sym.program.SizeProgram.numbers`
         ("empty", slot, dtype, sizes, strides)         sizes and strides are values, by number
         ("view", slot, of, sizes, strides, offset[, dtype, inner])   `offset` counts from the first
                          item; `inner`: only operators that return new tensors see it

@@ -14,7 +14,7 @@ from pliant._native import State
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.bytecode.resume import ResumePoint
-from pliant.dynamic.telling import Teller
+from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
 from pliant.sym.records import Provenance
@@ -72,7 +72,7 @@ class Captured:
     undo: tuple[Callable[[], Any], ...] = ()  # put PyTorch's state back, from the last change on
     resumes: tuple[ResumeTarget, ...] = ()
     broken: BreakInfo | None = None
-    notes: Teller = field(default_factory=Teller)  # what happened to sizes, for the log
+    shape_log: ShapeLog = field(default_factory=ShapeLog)  # what happened to sizes, for the log
     symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
     assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
     predictions: tuple[tuple[str, bool], ...] = ()  # branches on data: whether predicted

@@ -12,7 +12,7 @@ import pytest
 import pliant
 from pliant.backends import registry
 from pliant.base.logs import CHANNELS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 
 pytestmark = pytest.mark.own_default
 ROOT = Path(__file__).parents[1]
@@ -210,7 +210,7 @@ def test_pages_agree_on_the_default_backend():
 
 def test_every_kind_of_guard_is_documented():
     page = text_of("docs/guards.md")
-    assert not [kind.name for kind in Kind if f"`{kind.name}`" not in page]
+    assert not [kind.name for kind in GuardKind if f"`{kind.name}`" not in page]
 
 
 def test_the_readme_repeats_what_was_measured():

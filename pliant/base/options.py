@@ -24,7 +24,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptionType:
     """What values an option takes: in words for the error message, and as a test."""
 
     words: str
@@ -32,17 +32,19 @@ class Kind:
 
 
 # Exact types: `config.recompile_limit = True` and `config.check_ir = 1` are mistakes.
-FLAG = Kind("True or False", lambda value: type(value) is bool)
-COUNT = Kind("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
-TEXT = Kind("a text", lambda value: type(value) is str)
-FUNCTION = Kind("a function, or None", lambda value: value is None or callable(value))
+FLAG = OptionType("True or False", lambda value: type(value) is bool)
+COUNT = OptionType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
+TEXT = OptionType("a text", lambda value: type(value) is str)
+FUNCTION = OptionType("a function, or None", lambda value: value is None or callable(value))
 
 
-def one_of(*values: str) -> Kind:
-    return Kind("one of " + ", ".join(map(repr, values)), lambda v: type(v) is str and v in values)
+def one_of(*values: str) -> OptionType:
+    return OptionType(
+        "one of " + ", ".join(map(repr, values)), lambda v: type(v) is str and v in values
+    )
 
 
-def option(default: Any, kind: Kind, doc: str) -> Any:
+def option(default: Any, kind: OptionType, doc: str) -> Any:
     """A field of `Options`: its default, what it accepts, what it does."""
     return field(default=default, metadata={"kind": kind, "doc": doc})
 
@@ -127,7 +129,7 @@ def _check(changes: Mapping[str, Any]) -> None:
             raise UnknownOptionError(
                 f"there is no option {name!r}", remedy=choices(str(name), _FIELDS)
             )
-        kind: Kind = item.metadata["kind"]
+        kind: OptionType = item.metadata["kind"]
         if not kind.accepts(value):
             raise InvalidOptionError(
                 f"the option {name!r} can't be {value!r}",

@@ -65,10 +65,10 @@ def _is_ours(entry: TracebackType) -> bool:
 
 # ---- calls that seem to come from elsewhere
 
-Place = tuple[Position, dict[str, Any]]  # with the globals there
+CallSite = tuple[Position, dict[str, Any]]  # with the globals there
 
 
-def called_from(places: Sequence[Place]) -> Callable[..., Any]:
+def called_from(places: Sequence[CallSite]) -> Callable[..., Any]:
     """A function that calls another one, with the arguments given, from frames at `places`.
 
     For functions that report where they are called: warnings and logging.

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-Known = TypeVar("Known")
+T = TypeVar("T")
 
 
-class ByIdentity(Generic[Known]):
+class ByIdentity(Generic[T]):
     """What is known about objects that compare by content, or can't be hashed: by identity.
 
     The value must not refer to the object, or neither is ever freed. An object without weak
@@ -22,14 +22,14 @@ class ByIdentity(Generic[Known]):
     """
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[Callable[[], Any], Known]] = {}
+        self._entries: dict[int, tuple[Callable[[], Any], T]] = {}
 
-    def get(self, key: Any) -> Known | None:
+    def get(self, key: Any) -> T | None:
         entry = self._entries.get(id(key))
         # Another object may have the address of one whose end nobody was told of.
         return entry[1] if entry is not None and entry[0]() is key else None
 
-    def put(self, key: Any, known: Known) -> None:
+    def put(self, key: Any, known: T) -> None:
         # The callback is C code: a signal can't interrupt it.
         forget = functools.partial(self._entries.pop, id(key))
         try:

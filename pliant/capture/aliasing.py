@@ -12,7 +12,7 @@ import torch
 from pliant.capture.trace import Trace
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Mapping
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import MODULE_TABLES, DictItem, Fixed, Source
 
 
@@ -41,7 +41,7 @@ def assume_present(trace: Trace, slots: set[Source]) -> None:
     raise if it were not. (What is needed has a guard, or is handed to the residual code.)"""
     for value in trace.fetched:
         if value.seen is None and value.source not in slots:
-            trace.guard(Kind.PRESENT, value.source, None)
+            trace.guard(GuardKind.PRESENT, value.source, None)
 
 
 def _dictionaries(trace: Trace, cls: type) -> list[Source]:
@@ -72,7 +72,7 @@ def _keys(trace: Trace) -> None:
 def _distinct(trace: Trace, sources: list[Source]) -> None:
     found = list(dict.fromkeys(sources))
     if len(found) > 1 and not all(isinstance(source, Fixed) for source in found):
-        trace.guard(Kind.DISTINCT, found[0], tuple(found[1:]))
+        trace.guard(GuardKind.DISTINCT, found[0], tuple(found[1:]))
 
 
 def _family(value: Value) -> type:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.capture.value import Break, Value
 from pliant.capture.values.containers import Mapping
 from pliant.capture.values.program_classes import stand_in
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import Defines, HasNames
 from pliant.guards.source import ClassAttr, Fixed
 
@@ -80,7 +80,7 @@ class ClassNamespace(Mapping):
         names = tuple(vars(self.space))
         if not self.space.__flags__ & IMMUTABLE_TYPE:
             source = Fixed(self.space, self.space.__qualname__)
-            trace.guard(Kind.PREDICATE, source, HasNames(names))
+            trace.guard(GuardKind.PREDICATE, source, HasNames(names))
         found = {name: self.get(trace, name) for name in names}
         self.items = dict(found)
         return {name: value for name, value in found.items() if value is not None}
@@ -121,7 +121,7 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     before = trace.class_writes.get((cls, name))
     there = name in cls.__dict__
     if value is None:
-        trace.guard(Kind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, there))
+        trace.guard(GuardKind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, there))
         present = there if before is None else before[0] is not MISSING
         if not present:
             trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))

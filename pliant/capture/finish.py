@@ -26,7 +26,7 @@ from pliant.capture.torch_state import NESTING
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
-from pliant.guards.guard import Guard, Kind
+from pliant.guards.guard import Guard, GuardKind
 from pliant.guards.source import Local
 from pliant.stages import BreakInfo, Captured, ResumeTarget
 from pliant.sym.frozen import META
@@ -239,7 +239,7 @@ class Product:
             graph.meta[META] = input_shapes(trace)
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
-        guards = [Guard(Kind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
+        guards = [Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
         return Captured(
             name=self.name,
             graph=graph,
@@ -255,7 +255,7 @@ class Product:
             undo=tuple(undo for undo in trace.undo if undo not in NESTING),
             resumes=tuple(self.resumes),
             broken=self.broken,
-            notes=trace.sizes.notes,
+            shape_log=trace.sizes.shape_log,
             symbols=tuple(trace.sizes.provenance()),
             assumptions=trace.sizes.assumptions(),
             predictions=tuple((trace.lasting.predicted or {}).items()),

@@ -17,9 +17,9 @@ from pliant.base.values import dataclass
 from pliant.capture.value import Value
 from pliant.capture.values.number import Number
 from pliant.dynamic.choose import Carried, Choice, DynamicPolicy, choose_number, choose_size
-from pliant.dynamic.history import Changed, History
+from pliant.dynamic.history import Changed, InputHistory
 from pliant.fake import kind_without_fake
-from pliant.guards.guard import Kind, Load
+from pliant.guards.guard import GuardKind, Load
 from pliant.guards.source import (
     MODULE_TABLES,
     DictItem,
@@ -54,7 +54,7 @@ class Dynamic:
     answers to questions that nobody could answer, which have turned out to be needed."""
 
     policy: DynamicPolicy = field(default_factory=DynamicPolicy)
-    history: History = field(default_factory=History)
+    history: InputHistory = field(default_factory=InputHistory)
     answers: Mapping[str, bool] = field(default_factory=dict)
     # calls of functions that keep their results, which captures have made, by function and key
     calls_made: Counter[Any] = field(default_factory=Counter)
@@ -103,7 +103,7 @@ class Inputs:
         if choice.state == "static":
             return None
         trace, load = self.trace, Load(source, "value", 0)
-        trace.guard(Kind.TYPE, source, type(real))
+        trace.guard(GuardKind.TYPE, source, type(real))
         env, home = trace.sizes.env, lambda: trace.graph.input(source, real)
         expr: Any
         if type(real) is int:
@@ -159,7 +159,7 @@ class Inputs:
         env, size, load = self.trace.sizes.env, real.size(dim), Load(source, "size", dim)
         if choice.state == "static":
             env.note_static(load, size, choice.why)
-            self.trace.sizes.notes.constant(load, size, choice, self.trace.position())
+            self.trace.sizes.shape_log.constant(load, size, choice, self.trace.position())
             return size
         limits = (choice.minimum, choice.maximum)
         declared = None

@@ -30,7 +30,7 @@ from pliant.capture.values.functions import BoundMethod, BuiltinMethod
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import ExceptionValue, Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Attr, ClassAttr, Fixed, attribute
 
 if TYPE_CHECKING:
@@ -545,7 +545,7 @@ def same_object(trace: Trace, left: Value, right: Value) -> bool:
         return _same_number(left, right)
     outside = left.source is not None and right.source is not None
     if outside and left.python_type() is right.python_type():
-        trace.guard(Kind.DISTINCT, left.source, (right.source,))
+        trace.guard(GuardKind.DISTINCT, left.source, (right.source,))
     return False
 
 
@@ -565,7 +565,7 @@ def is_none(trace: Trace, value: Value) -> bool:
     """`value is None`. Of an object from outside no more is assumed than that."""
     if type(value) is Unread and value.seen is None and value.real is not None:
         if not isinstance(value.source, Fixed):
-            trace.guard(Kind.IS_NOT, value.source, None)
+            trace.guard(GuardKind.IS_NOT, value.source, None)
         return False
     value = trace.read(value)
     return isinstance(value, Const) and value.value is None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import field
 from typing import Any
 
-from pliant.base.tracebacks import Place, called_from
+from pliant.base.tracebacks import CallSite, called_from
 from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES
 from pliant.capture.frame import Frame
@@ -35,7 +35,7 @@ class Operation:
     trace: Trace
     frame: Frame
     emit: Emitter
-    places: tuple[Place, ...]  # where it is to seem to be called, if that matters
+    places: tuple[CallSite, ...]  # where it is to seem to be called, if that matters
     operands: list[Value]
     pops: int
     text: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ def pops_of(frame: Frame) -> int:
 
 
 def operation_of(
-    trace: Trace, emit: Emitter, frame: Frame, places: tuple[Place, ...] = ()
+    trace: Trace, emit: Emitter, frame: Frame, places: tuple[CallSite, ...] = ()
 ) -> Operation:
     """The present instruction of `frame` as residual code."""
     writer = WRITERS.get(frame.instruction.op)

@@ -22,7 +22,7 @@ from pliant.sym.cond import Cond
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.floats import MATH, FloatExpr
-from pliant.sym.frozen import Layout, Shapes
+from pliant.sym.frozen import InputLayout, Shapes
 from pliant.sym.node import from_torch
 
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ def input_shapes(trace: Trace) -> Shapes:
     return Shapes(env, tuple(found))
 
 
-def _layout(trace: Trace, example: torch.Tensor) -> Layout | None:
+def _layout(trace: Trace, example: torch.Tensor) -> InputLayout | None:
     """None for a tensor that the program gave another shape: how it looked before is forgotten."""
     env = trace.sizes.env
     fake = trace.world.from_real(example)
-    layout = Layout(_exprs(fake.size()), _exprs(fake.stride()))
+    layout = InputLayout(_exprs(fake.size()), _exprs(fake.stride()))
     for now, before in ((layout.sizes, example.size()), (layout.strides, example.stride())):
         hints = [env.hint_or(n, b) for n, b in zip(now, before)]
         # (Symbolic strides are those of a tensor that has elements.)

@@ -19,8 +19,8 @@ from pliant.base.weak import weakly
 from pliant.capture.size_nodes import SizeNodes, Symbolic
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.number import Number
-from pliant.dynamic.telling import listener
-from pliant.guards.guard import Guard, Kind, Load, ShapeCondition
+from pliant.dynamic.shape_log import ShapeLog
+from pliant.guards.guard import Guard, GuardKind, Load, ShapeCondition
 from pliant.sym.cond import Cond, eq, ne
 from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import provenance
@@ -40,12 +40,12 @@ class Sizes:
 
     def __init__(self, trace: Trace, answers: Mapping[str, bool]) -> None:
         self.trace = trace
-        self.notes = listener()
+        self.shape_log = ShapeLog()
         self.env = ShapeEnv(
             trace.options.oblivious,  # type: ignore[arg-type]
             duck=False,  # sizes that happen to be equal are the same once an operation asks
             where=weakly(trace.position),  # fakes lead to this through C++
-            listener=self.notes,
+            listener=self.shape_log,
             answers=answers,
         )
         self.nodes = SizeNodes(trace, self.env)
@@ -109,7 +109,7 @@ class Sizes:
             self.env.specialise(s, self.trace.asker())
         else:
             assert isinstance(info.source, Load)
-            self.trace.guard(Kind.EQUALS, info.source.source, info.hint)
+            self.trace.guard(GuardKind.EQUALS, info.source.source, info.hint)
 
     def truth(self, expr: Symbolic) -> bool:
         """What a branch on the number does."""
@@ -198,11 +198,13 @@ class Sizes:
         hint = self.env.hints[s]
         if isinstance(s, Expr):
             return _shape_guard(eq(s, int(hint)), {s: load}, position)
-        return Guard(Kind.EQUALS, load.source, hint, position)
+        return Guard(GuardKind.EQUALS, load.source, hint, position)
 
 
 def _shape_guard(cond: Cond, loads: Mapping[Any, Any], position: Any) -> Guard:
     program = compile_program(cond)
     names = {s: str(loads[s]) for s in program.symbols}
     read = tuple(loads[s] for s in program.symbols)
-    return Guard(Kind.SHAPE, None, ShapeCondition(program, read, to_python(cond, names)), position)
+    return Guard(
+        GuardKind.SHAPE, None, ShapeCondition(program, read, to_python(cond, names)), position
+    )

@@ -49,7 +49,7 @@ from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
 from pliant.fake.trial import Call
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
@@ -513,7 +513,7 @@ def assume_method(trace: Trace, tensor: Value, name: str) -> None:
         if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
             _guards_run_no_code(trace, value, name)
             expected = getattr(value.real, name)()
-            trace.guard(Kind.PREDICATE, value.source, MethodGives(name, expected))
+            trace.guard(GuardKind.PREDICATE, value.source, MethodGives(name, expected))
 
 
 def _assume_not_empty(trace: Trace, tensor: Value) -> None:
@@ -555,7 +555,7 @@ def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
     if name in GUARDED_FACTS and tensor.source is not None:
         _guards_run_no_code(trace, tensor, name)
         known = getattr(tensor.real, name)
-        trace.guard(Kind.EQUALS, Attr(tensor.source, name), known)
+        trace.guard(GuardKind.EQUALS, Attr(tensor.source, name), known)
         if known is True and name == "retains_grad":
             return Const(True)
     return record(trace, getattr, getattr, [tensor, Const(name)], {})
@@ -585,7 +585,7 @@ def _assume_retained(trace: Trace, tensor: TensorValue) -> bool:
     """Whether a tensor from outside that is no leaf has been told to keep its gradient."""
     assert tensor.real is not None and tensor.source is not None
     for name in ("is_leaf", "retains_grad"):
-        trace.guard(Kind.EQUALS, Attr(tensor.source, name), getattr(tensor.real, name))
+        trace.guard(GuardKind.EQUALS, Attr(tensor.source, name), getattr(tensor.real, name))
     return tensor.real.retains_grad
 
 
@@ -606,7 +606,7 @@ def _grad_fn(trace: Trace, tensor: TensorValue) -> Value:
         raise Break("tensor-attribute", "Tensor.grad_fn")
     if tensor.source is not None:
         _guards_run_no_code(trace, tensor, "grad_fn")
-        trace.guard(Kind.IS, Attr(tensor.source, "grad_fn"), None)
+        trace.guard(GuardKind.IS, Attr(tensor.source, "grad_fn"), None)
     return NONE
 
 

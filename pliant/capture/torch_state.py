@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pliant.capture.value import Value
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import Gives
 from pliant.guards.source import Fixed
 
@@ -132,4 +132,4 @@ def assume_answer(trace: Trace, query: Callable[..., Any], args: list[Value]) ->
     else:
         expected = query(*real_args)
     name = f"torch.{getattr(query, '__name__', query)}"
-    trace.guard(Kind.PREDICATE, Fixed(query, name), Gives(real_args, expected))
+    trace.guard(GuardKind.PREDICATE, Fixed(query, name), Gives(real_args, expected))

@@ -30,7 +30,7 @@ from pliant.capture.sizes import Sizes
 from pliant.capture.value import Break, Const, Raised, Unread, Value
 from pliant.capture.values.objects import Cell
 from pliant.fake import World
-from pliant.guards.guard import MISSING, Guard, Kind
+from pliant.guards.guard import MISSING, Guard, GuardKind
 from pliant.guards.predicates import Defines, Gives, is_empty_cell
 from pliant.guards.source import ClassAttr, Fixed, Source
 
@@ -147,14 +147,14 @@ class Trace:
             and value.source != source
             and not (self._is_certain(real, source) and self._is_certain(real, value.source))
         ):
-            self.guard(Kind.SAME, source, (value.source,))
+            self.guard(GuardKind.SAME, source, (value.source,))
         return value
 
     def _is_certain(self, real: Any, source: Source) -> bool:
         """Whether it is assumed already that a class has this very object."""
         if not isinstance(source, ClassAttr):
             return False
-        assumed = (Kind.CLASS_ATTR, source.parent, _identity((source.name, real)))
+        assumed = (GuardKind.CLASS_ATTR, source.parent, _identity((source.name, real)))
         return assumed in self._guarded
 
     def remember(self, real: Any, value: Value) -> None:
@@ -188,7 +188,7 @@ class Trace:
             return found
         cell = Cell.from_outside(real, source)
         if cell.contents is None:
-            self.guard(Kind.PREDICATE, source, is_empty_cell)
+            self.guard(GuardKind.PREDICATE, source, is_empty_cell)
         self.remember(real, cell)
         return cell
 
@@ -252,7 +252,7 @@ class Trace:
         for base in cls.__mro__:
             if not base.__flags__ & IMMUTABLE_TYPE:
                 present = Defines(name, name in base.__dict__)
-                self.guard(Kind.PREDICATE, Fixed(base, base.__qualname__), present)
+                self.guard(GuardKind.PREDICATE, Fixed(base, base.__qualname__), present)
 
     def _is_written(self, name: str) -> bool:
         return any(written == name for _, written in self.class_writes)
@@ -279,7 +279,7 @@ class Trace:
 
     # ---- assumptions
 
-    def guard(self, kind: Kind, source: Source | None, expected: Any) -> None:
+    def guard(self, kind: GuardKind, source: Source | None, expected: Any) -> None:
         """Assume something of the value at `source` from here on."""
         key = (kind, source, _identity(expected))
         if self.stand_ins and self._of_stand_in(source):
@@ -332,7 +332,7 @@ class Trace:
         """Assume that no caller of the compiled function is handling an exception."""
         if self.handles_outside:
             raise Break("unsupported", "an exception that a caller is handling")
-        self.guard(Kind.PREDICATE, Fixed(sys.exception, "sys.exception"), Gives((), None))
+        self.guard(GuardKind.PREDICATE, Fixed(sys.exception, "sys.exception"), Gives((), None))
 
     def throw(self, error: BaseException) -> NoReturn:
         """Raise in the captured program an exception that running a part of it for real raised."""
@@ -345,9 +345,9 @@ def _assume_class_attribute(trace: Trace, cls: type, name: str, found: Any) -> N
     """A number may be a counter: which one it is is assumed only where it is read."""
     holder = Fixed(cls, cls.__qualname__)
     if type(found) in NUMBERS:
-        trace.guard(Kind.TYPE, ClassAttr(holder, name), type(found))
+        trace.guard(GuardKind.TYPE, ClassAttr(holder, name), type(found))
     else:
-        trace.guard(Kind.CLASS_ATTR, holder, (name, found))
+        trace.guard(GuardKind.CLASS_ATTR, holder, (name, found))
 
 
 def written_objects(trace: Trace) -> list[Any]:

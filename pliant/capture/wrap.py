@@ -35,7 +35,7 @@ from pliant.capture.values.functions import (
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import kind_without_fake
-from pliant.guards.guard import Kind, TensorSpec
+from pliant.guards.guard import ExpectedTensor, GuardKind
 from pliant.guards.predicates import Elements, EqualNumber
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source, attribute
 
@@ -52,7 +52,7 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
             number = trace.inputs.number(real, source)
             if number is not None:
                 return number
-        _assume(trace, Kind.EQUALS, source, real)
+        _assume(trace, GuardKind.EQUALS, source, real)
         return Const(real)
     builder = builder_of(cls)
     if builder in CONSTANTS:
@@ -90,47 +90,47 @@ def has_python_layout(cls: type) -> bool:
     return all(base in (object, Generic) or is_python_class(base) for base in cls.__mro__)
 
 
-def _assume(trace: Trace, kind: Kind, source: Source, expected: Any) -> None:
+def _assume(trace: Trace, kind: GuardKind, source: Source, expected: Any) -> None:
     """Add a guard, except for what the entry holds on to itself."""
     if not isinstance(source, Fixed):
         trace.guard(kind, source, expected)
 
 
 def assume_type(trace: Trace, source: Source, cls: type) -> None:
-    _assume(trace, Kind.TYPE, source, cls)
+    _assume(trace, GuardKind.TYPE, source, cls)
 
 
 # ---- constants
 
 
 def _equal_constant(trace: Trace, real: Any, source: Source) -> Value:
-    _assume(trace, Kind.EQUALS, source, real)
+    _assume(trace, GuardKind.EQUALS, source, real)
     return Const(real, source)
 
 
 def _same_constant(trace: Trace, real: Any, source: Source) -> Value:
-    _assume(trace, Kind.IS, source, real)
+    _assume(trace, GuardKind.IS, source, real)
     return Const(real, source)
 
 
 def _subclass_constant(trace: Trace, real: Any, source: Source) -> Value:
     """An instance of a subclass of a number or string, `numpy.float64` among them."""
     base = next(base for base in PLAIN_BASES if isinstance(real, base))
-    _assume(trace, Kind.TYPE, source, type(real))
-    _assume(trace, Kind.PREDICATE, source, EqualNumber(base, real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
+    _assume(trace, GuardKind.PREDICATE, source, EqualNumber(base, real))
     return Const(real, source)
 
 
 def _range(trace: Trace, real: range, source: Source) -> Value:
     """Ranges can be equal and yet have another start or stop."""
-    _assume(trace, Kind.TYPE, source, range)
+    _assume(trace, GuardKind.TYPE, source, range)
     for name in ("start", "stop", "step"):
-        _assume(trace, Kind.EQUALS, Attr(source, name), getattr(real, name))
+        _assume(trace, GuardKind.EQUALS, Attr(source, name), getattr(real, name))
     return Const(real, source)
 
 
 def _slice(trace: Trace, real: slice, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, slice)
+    _assume(trace, GuardKind.TYPE, source, slice)
     parts = [Unread(getattr(real, name), Attr(source, name)) for name in ("start", "stop", "step")]
     return SliceValue(list(parts), source)
 
@@ -143,7 +143,7 @@ def _foreign(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
     if kind_without_fake(real) is not None or _hides_itself(type(real)):
         return Opaque(real, source)
     plain = has_torch_function(type(real))
@@ -151,7 +151,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     layout = trace.inputs.layout(shown, source)
     given = None if layout is None else (layout.sizes, layout.strides)
     fake = trace.world.from_real(real, given)
-    trace.guard(Kind.TENSOR, source, tensor_spec(shown, layout))
+    trace.guard(GuardKind.TENSOR, source, tensor_spec(shown, layout))
     node = trace.graph.input(source, shown, plain)
     if layout is not None:
         trace.sizes.nodes.settle_sizes(fake, node)
@@ -183,9 +183,9 @@ def has_torch_function(cls: type) -> bool:
     return cls is not torch.Tensor and found is not torch._C._disabled_torch_function_impl
 
 
-def tensor_spec(real: torch.Tensor, layout: Layout | None) -> TensorSpec:
+def tensor_spec(real: torch.Tensor, layout: Layout | None) -> ExpectedTensor:
     """What the graph assumes of an input."""
-    return TensorSpec(
+    return ExpectedTensor(
         dtype=real.dtype,
         device=real.device,
         requires_grad=real.requires_grad,
@@ -200,12 +200,12 @@ def tensor_spec(real: torch.Tensor, layout: Layout | None) -> TensorSpec:
 
 
 def _sequence(trace: Trace, real: Any, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
 
     def load() -> list[Value]:
         items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
         found: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)]
-        trace.guard(Kind.LENGTH, source, len(found))
+        trace.guard(GuardKind.LENGTH, source, len(found))
         return found
 
     value = Sequence(type(real), [], source, load=load)
@@ -214,11 +214,11 @@ def _sequence(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def _deque(trace: Trace, real: deque[Any], source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
-    trace.guard(Kind.EQUALS, Attr(source, "maxlen"), real.maxlen)
+    _assume(trace, GuardKind.TYPE, source, type(real))
+    trace.guard(GuardKind.EQUALS, Attr(source, "maxlen"), real.maxlen)
 
     def load() -> list[Value]:
-        trace.guard(Kind.LENGTH, source, len(real))
+        trace.guard(GuardKind.LENGTH, source, len(real))
         return [Unread(item, SeqItem(source, i)) for i, item in enumerate(real)]
 
     value = Sequence(type(real), [], source, real.maxlen, load)
@@ -227,7 +227,7 @@ def _deque(trace: Trace, real: deque[Any], source: Source) -> Value:
 
 
 def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
     value = Mapping(type(real), source=source, backing=real)
     value.real = real
     if isinstance(real, defaultdict):
@@ -238,8 +238,8 @@ def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
 def _set(trace: Trace, real: Any, source: Source) -> Value:
     if not all(trace.is_plain_constant(item) for item in real):
         return _opaque(trace, real, source)
-    _assume(trace, Kind.TYPE, source, type(real))
-    _assume(trace, Kind.PREDICATE, source, Elements(tuple(real)))
+    _assume(trace, GuardKind.TYPE, source, type(real))
+    _assume(trace, GuardKind.PREDICATE, source, Elements(tuple(real)))
     return SetValue(type(real), set(real), source)
 
 
@@ -247,12 +247,12 @@ def _set(trace: Trace, real: Any, source: Source) -> Value:
 
 
 def _function(trace: Trace, real: types.FunctionType, source: Source) -> Value:
-    trace.guard(Kind.FUNCTION, source, (real.__code__, real.__globals__))
+    trace.guard(GuardKind.FUNCTION, source, (real.__code__, real.__globals__))
     return Function(real.__code__, real.__globals__, real, source)
 
 
 def _bound_method(trace: Trace, real: types.MethodType, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, types.MethodType)
+    _assume(trace, GuardKind.TYPE, source, types.MethodType)
     function = Unread(real.__func__, attribute(source, real, "__func__"))
     return BoundMethod(function, Unread(real.__self__, attribute(source, real, "__self__")), source)
 
@@ -264,8 +264,8 @@ def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:
     descriptor = trace.lookup(type(owner), real.__name__)
     if not isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
         return _same_constant(trace, real, source)
-    _assume(trace, Kind.TYPE, source, type(real))
-    trace.guard(Kind.EQUALS, Attr(source, "__name__"), real.__name__)
+    _assume(trace, GuardKind.TYPE, source, type(real))
+    trace.guard(GuardKind.EQUALS, Attr(source, "__name__"), real.__name__)
     obj = trace.read(Unread(owner, Attr(source, "__self__")))
     method = BuiltinMethod(descriptor.__objclass__, real.__name__, descriptor, obj)
     method.source = source
@@ -274,20 +274,20 @@ def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:
 
 def _compiled(trace: Trace, real: Dispatcher, source: Source) -> Value:
     """A function that pliant compiles is followed like any other."""
-    _assume(trace, Kind.TYPE, source, Dispatcher)
+    _assume(trace, GuardKind.TYPE, source, Dispatcher)
     return CompiledFunction(Unread(real.fn, Attr(source, "fn")), source)
 
 
 def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
     called, given, named = (
         functools.partial.__dict__[name].__get__(real) for name in ("func", "args", "keywords")
     )
     if real.func is not called or real.args is not given or real.keywords is not named:
         raise Break("unsupported", f"a {type(real).__name__} with attributes of its own")
     args, keywords = Attr(source, "args"), Attr(source, "keywords")
-    trace.guard(Kind.LENGTH, args, len(given))
-    trace.guard(Kind.KEYS, keywords, tuple(named))
+    trace.guard(GuardKind.LENGTH, args, len(given))
+    trace.guard(GuardKind.KEYS, keywords, tuple(named))
     return Partial(
         type(real),
         Unread(called, Attr(source, "func")),
@@ -302,14 +302,14 @@ def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Valu
 
 
 def _instance(trace: Trace, real: Any, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
     return Instance(type(real), real, source)
 
 
 def _exception(trace: Trace, real: BaseException, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
     args = Attr(source, "args")
-    trace.guard(Kind.LENGTH, args, len(real.args))
+    trace.guard(GuardKind.LENGTH, args, len(real.args))
     items: list[Value] = [Unread(item, SeqItem(args, i)) for i, item in enumerate(real.args)]
     return ExceptionValue(type(real), items, real, source)
 
@@ -319,7 +319,7 @@ def _cell(trace: Trace, real: types.CellType, source: Source) -> Value:
 
 
 def _opaque(trace: Trace, real: Any, source: Source) -> Value:
-    _assume(trace, Kind.TYPE, source, type(real))
+    _assume(trace, GuardKind.TYPE, source, type(real))
     return Opaque(real, source)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pliant._native import Dispatcher
 from pliant.base.values import dataclass
-from pliant.dynamic.history import History
+from pliant.dynamic.history import InputHistory
 from pliant.stages import Captured
 
 
@@ -19,7 +19,7 @@ class FunctionCache:
 
     make: Callable[[types.FunctionType], Dispatcher]
     resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
-    histories: dict[Dispatcher, History] = field(default_factory=dict)
+    histories: dict[Dispatcher, InputHistory] = field(default_factory=dict)
 
     def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
         """The compiled resume function that calls the resume functions `inner`; the same one each
@@ -29,9 +29,9 @@ class FunctionCache:
             self.resumes[key] = self.make(function)
         return self.resumes[key]
 
-    def history(self, dispatcher: Dispatcher) -> History:
+    def history(self, dispatcher: Dispatcher) -> InputHistory:
         """What was seen of the inputs of one part, at its compilations so far."""
-        return self.histories.setdefault(dispatcher, History())
+        return self.histories.setdefault(dispatcher, InputHistory())
 
     def captured(self, dispatcher: Dispatcher) -> tuple[Captured, ...]:
         """What was captured of the function and of its resume functions, in order."""

@@ -23,7 +23,7 @@ from pliant.base.values import dataclass
 from pliant.driver.reporting import described
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.guards import plan
-from pliant.guards.guard import Guard, Kind
+from pliant.guards.guard import Guard, GuardKind
 
 MOST_REASONS: Final = 16
 """So many entries are named when a function is compiled again: the work for one more entry must not
@@ -39,7 +39,7 @@ class Failure:
     got: Any
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> GuardKind | None:
         return None if self.guard is None else self.guard.kind
 
     def event(self) -> events.FailedGuard:
@@ -173,9 +173,9 @@ def _never(policy: DynamicPolicy, guard: Guard | None, got: Any) -> bool:
     return False
 
 
-_GENERAL: dict[Kind | None, Callable[[DynamicPolicy, Any, Any], bool]] = {
-    Kind.EQUALS: _other_number,
-    Kind.TENSOR: _other_sizes,
+_GENERAL: dict[GuardKind | None, Callable[[DynamicPolicy, Any, Any], bool]] = {
+    GuardKind.EQUALS: _other_number,
+    GuardKind.TENSOR: _other_sizes,
 }
 
 
@@ -195,14 +195,16 @@ def remedy(failure: Failure) -> str:
     guard = failure.guard
     if guard is None or failure.got is UNREACHABLE:
         return REMEDIES[None]
-    if guard.kind is Kind.EQUALS and type(guard.expected) in (int, float):
+    if guard.kind is GuardKind.EQUALS and type(guard.expected) in (int, float):
         return "Pass the number as a tensor: torch.tensor(value)."
     return REMEDIES.get(guard.kind, REMEDIES[None])
 
 
-REMEDIES: dict[Kind | None, str] = {
-    Kind.TENSOR: "Pad to a few sizes, or compile a function of its own for each kind of tensor.",
-    Kind.LENGTH: "Pass a tensor instead of a growing list, or keep the list outside.",
-    Kind.STATE: "Set the mode once outside, or compile a function of its own for each mode.",
+REMEDIES: dict[GuardKind | None, str] = {
+    GuardKind.TENSOR: (
+        "Pad to a few sizes, or compile a function of its own for each kind of tensor."
+    ),
+    GuardKind.LENGTH: "Pass a tensor instead of a growing list, or keep the list outside.",
+    GuardKind.STATE: "Set the mode once outside, or compile a function of its own for each mode.",
     None: "Keep what varies outside the compiled function, or compile one function for each case.",
 }

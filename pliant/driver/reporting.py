@@ -74,7 +74,7 @@ def _made(captured: Captured, about: dict[str, Any]) -> None:
         nodes = sum(node.op.startswith("call_") for node in graph.graph.nodes)
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
         events.emit(events.GraphCaptured(graph=text, nodes=nodes, **about))
-    captured.notes.tell(**about)
+    captured.shape_log.emit(**about)
     events.emit(events.ResidualMade(source=captured.residual, **about))
     guards = lambda routine: [str(g) for g in captured.guards if g.routine is routine]  # noqa: E731
     events.emit(

@@ -24,7 +24,7 @@ import torch
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.dynamic import sources
-from pliant.dynamic.marks import Mark, State, marks_of
+from pliant.dynamic.marks import InputState, Mark, marks_of
 from pliant.dynamic.sources import Patterns
 
 
@@ -33,7 +33,7 @@ class Choice:
     """What an input is to be. `strict`: it is an error if it turns out to be a constant.
     `minimum` and `maximum` are promises, to be guarded. `why`, in words for the user."""
 
-    state: State
+    state: InputState
     strict: bool
     minimum: int | None
     maximum: int | None
@@ -168,7 +168,7 @@ def _marked(mark: Mark | None) -> Choice | None:
     return Choice(state, mark.strict, mark.min, mark.max, name)
 
 
-_MARKED: Final[dict[str, tuple[State, str]]] = {
+_MARKED: Final[dict[str, tuple[InputState, str]]] = {
     "dynamic": ("dynamic", "mark_dynamic"),
     "maybe": ("dynamic", "maybe_mark_dynamic"),
     "static": ("static", "mark_static"),
@@ -180,7 +180,7 @@ def _listed(
     policy: DynamicPolicy, source_text: str, dim: int | None, unbacked: bool = True
 ) -> Choice | None:
     """Of the two lists, unbacked_sources is the stronger, as mark_unbacked is of marks."""
-    lists: tuple[tuple[State, Patterns], ...] = (
+    lists: tuple[tuple[InputState, Patterns], ...] = (
         ("unbacked" if unbacked else "dynamic", policy.unbacked_sources),
         ("dynamic", policy.dynamic_sources),
     )

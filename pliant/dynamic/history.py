@@ -77,7 +77,7 @@ class _Seen:
         )
 
 
-class History:
+class InputHistory:
     """What was seen of each input of one function, at its compilations so far."""
 
     def __init__(self) -> None:

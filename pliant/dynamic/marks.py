@@ -17,8 +17,8 @@ import torch
 from pliant.base.errors import InvalidMarkError
 from pliant.base.values import dataclass
 
-Kind = Literal["dynamic", "maybe", "static", "unbacked"]
-State = Literal["static", "dynamic", "unbacked"]
+MarkKind = Literal["dynamic", "maybe", "static", "unbacked"]
+InputState = Literal["static", "dynamic", "unbacked"]
 Indices = int | Sequence[int]
 
 
@@ -31,7 +31,7 @@ class Mark:
     all others (`mark_static(t)`), which any other mark overrides.
     """
 
-    kind: Kind
+    kind: MarkKind
     min: int | None = None
     max: int | None = None
     strict: bool = False
@@ -225,7 +225,7 @@ def _torch_marks(attributes: Mapping[str, Any], rank: int) -> dict[int, Mark]:
 
 
 def _torch_range(
-    attributes: Mapping[str, Any], index: int, kind: Kind
+    attributes: Mapping[str, Any], index: int, kind: MarkKind
 ) -> tuple[int | None, int | None]:
     if kind == "unbacked":
         least, most = attributes.get("_dynamo_unbacked_bounds", {}).get(index, (None, None))

@@ -49,7 +49,7 @@ from pliant.ops.lowering import RULES, contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import MATH, FloatExpr, float_bits, held_as, math_call
-from pliant.sym.frozen import SYMBOLS, FrozenEnv, Layout, Shapes, Undecided
+from pliant.sym.frozen import SYMBOLS, FrozenEnv, InputLayout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 # What is not known of sizes, of data, or of how a result looks.
@@ -507,7 +507,7 @@ class _Run:
     def _input(self, index: int, memory: dict[int, int]) -> Any:
         example, known = self.examples[index], self.shapes.inputs[index]
         recorder = self.recorder
-        if not isinstance(known, Layout):
+        if not isinstance(known, InputLayout):
             if not isinstance(known, Expr | FloatExpr):
                 raise NotRecorded(f"an input that is a {type(example).__name__}")
             recorder.function.inputs.append(known)

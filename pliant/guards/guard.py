@@ -15,11 +15,11 @@ import torch
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.guards.source import MODULE_TABLES, DictItem, Source, key_text
-from pliant.sym.program import Program
+from pliant.sym.program import SizeProgram
 
 
 @unique  # an equal text would make one kind an alias of another
-class Kind(Enum):
+class GuardKind(Enum):
     """The closed set of things that can be assumed of a value. The text is how a guard prints."""
 
     # about one value
@@ -34,7 +34,7 @@ class Kind(Enum):
     LACKS = "{1} not in {0}"
     FUNCTION = "{0}.__code__ is {1}"  # expected: (code, globals dict)
     CLASS_ATTR = "{0}.{1}"  # expected: (name, value or MISSING); source: Fixed(cls)
-    TENSOR = "{0} matches {1}"  # expected: TensorSpec
+    TENSOR = "{0} matches {1}"  # expected: ExpectedTensor
     PREDICATE = "{1}({0})"  # expected: Python callable; the slow way, for rare types
     # about several values: `source` is the first, `expected` a tuple of the other sources
     SAME = "same object: {0}, {1}"
@@ -45,14 +45,14 @@ class Kind(Enum):
     STATE = "torch global state is {1}"
 
 
-ROUTINE = frozenset({Kind.CLASS_ATTR, Kind.LACKS, Kind.FUNCTION, Kind.SAME})
+ROUTINE = frozenset({GuardKind.CLASS_ATTR, GuardKind.LACKS, GuardKind.FUNCTION, GuardKind.SAME})
 CODE_LIKE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 MISSING = type("MISSING", (), {"__repr__": lambda self: "<no such attribute>"})()
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class ExpectedTensor:
     """What is expected of a tensor. A size or stride of None is not checked."""
 
     dtype: Any
@@ -96,7 +96,7 @@ class ShapeCondition:
     """A condition on sizes and ints. Symbol i of the program is what `loads[i]` finds; what is not
     there (no such dimension, not an int, beyond 64 bits) fails the guard."""
 
-    program: Program
+    program: SizeProgram
     loads: tuple[Load, ...]
     text: str
 
@@ -108,7 +108,7 @@ class ShapeCondition:
 class Guard:
     """One assumption. `position` is the user's line that made it necessary."""
 
-    kind: Kind
+    kind: GuardKind
     source: Source | None
     expected: Any
     position: Position | None = None
@@ -122,25 +122,25 @@ class Guard:
         which a reader of a log takes for granted."""
         if self.kind in ROUTINE or "_hooks" in str(self.source):
             return True
-        if self.kind is Kind.IS:
+        if self.kind is GuardKind.IS:
             return isinstance(self.expected, CODE_LIKE)
         return isinstance(self.source, DictItem) and self.source.key in MODULE_TABLES
 
 
-def shown(kind: Kind, expected: Any) -> str:
+def shown(kind: GuardKind, expected: Any) -> str:
     """The expected value as text, short enough for a log line."""
-    if kind is Kind.FUNCTION:
+    if kind is GuardKind.FUNCTION:
         return f"<code {expected[0].co_qualname}>"
-    if kind is Kind.CLASS_ATTR:
+    if kind is GuardKind.CLASS_ATTR:
         name, value = expected
         return f"{name} is {_short(value)}"
-    if kind in (Kind.SAME, Kind.DISTINCT):
+    if kind in (GuardKind.SAME, GuardKind.DISTINCT):
         return ", ".join(str(source) for source in expected)
-    if kind is Kind.TYPE:
+    if kind is GuardKind.TYPE:
         return str(expected.__qualname__)
-    if kind in (Kind.TENSOR, Kind.STATE, Kind.SHAPE):
+    if kind in (GuardKind.TENSOR, GuardKind.STATE, GuardKind.SHAPE):
         return str(expected)
-    if kind is Kind.KEYS:
+    if kind is GuardKind.KEYS:
         return _cut(f"[{', '.join(map(key_text, expected))}]")
     return _short(expected)
 

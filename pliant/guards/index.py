@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pliant._native import Dispatcher, Entry
-from pliant.guards.guard import Guard, Kind, TensorSpec
+from pliant.guards.guard import ExpectedTensor, Guard, GuardKind
 from pliant.guards.source import DictItem, InstanceDict, Local, SeqItem, Source
 
 FEWEST: Final = 8
@@ -22,7 +22,7 @@ FEWEST: Final = 8
 MOST_QUESTIONS: Final = 3
 LONGEST_WAY: Final = 6
 
-Question = tuple[int, tuple[str | int | None, ...], int, int]
+IndexQuestion = tuple[int, tuple[str | int | None, ...], int, int]
 """Parameter, steps from it, mode, dimension: as `csrc/index.h` has them."""
 
 EQUAL, IS, TYPE, LENGTH, TENSOR, SIZE = range(6)
@@ -51,15 +51,15 @@ def _choose(dispatcher: Dispatcher) -> None:
             _file(dispatcher, entry, table)
 
 
-def _file(dispatcher: Dispatcher, entry: Entry, table: dict[Question, Any]) -> None:
+def _file(dispatcher: Dispatcher, entry: Entry, table: dict[IndexQuestion, Any]) -> None:
     questions = dispatcher.questions
     if all(question in table for question in questions):
         dispatcher.file(entry, tuple([table[question] for question in questions]))
 
 
-def demands(guards: Sequence[Guard]) -> dict[Question, Any]:
+def demands(guards: Sequence[Guard]) -> dict[IndexQuestion, Any]:
     """The questions that these guards answer, with what they demand."""
-    table: dict[Question, Any] = {}
+    table: dict[IndexQuestion, Any] = {}
     for guard in guards:
         answer = _ANSWERS.get(guard.kind)
         if answer is not None and guard.source is not None:
@@ -93,17 +93,17 @@ def _of_constant(expected: Any) -> list[tuple[int, int, Any]]:
     return [(EQUAL, 0, expected)] if type(expected) in _CONSTANTS else []
 
 
-def _of_tensor(spec: TensorSpec) -> list[tuple[int, int, Any]]:
+def _of_tensor(spec: ExpectedTensor) -> list[tuple[int, int, Any]]:
     sizes = [(SIZE, dim, size) for dim, size in enumerate(spec.sizes) if size is not None]
     return [(TENSOR, 0, spec), *sizes]
 
 
-_ANSWERS: Final[dict[Kind, Callable[[Any], list[tuple[int, int, Any]]]]] = {
-    Kind.EQUALS: _of_constant,
-    Kind.IS: lambda expected: [(IS, 0, expected)],
-    Kind.TYPE: lambda expected: [(TYPE, 0, expected)],
-    Kind.LENGTH: lambda expected: [(LENGTH, 0, expected)],
-    Kind.TENSOR: _of_tensor,
+_ANSWERS: Final[dict[GuardKind, Callable[[Any], list[tuple[int, int, Any]]]]] = {
+    GuardKind.EQUALS: _of_constant,
+    GuardKind.IS: lambda expected: [(IS, 0, expected)],
+    GuardKind.TYPE: lambda expected: [(TYPE, 0, expected)],
+    GuardKind.LENGTH: lambda expected: [(LENGTH, 0, expected)],
+    GuardKind.TENSOR: _of_tensor,
 }
 
 
@@ -116,17 +116,17 @@ def _mark(mode: int, expected: Any) -> Any:
     return expected
 
 
-def chosen(tables: Sequence[dict[Question, Any]]) -> list[Question]:
+def chosen(tables: Sequence[dict[IndexQuestion, Any]]) -> list[IndexQuestion]:
     """Up to `MOST_QUESTIONS` that split the entries best, one by one, as long as each of them
     makes the number of entries to try a good deal smaller."""
     answered = Counter(question for table in tables for question in table)
-    marks: dict[Question, list[Any]] = {}
+    marks: dict[IndexQuestion, list[Any]] = {}
     for question, count in answered.items():
         if count * 2 > len(tables):
             found = [_mark(question[2], t[question]) if question in t else _NONE for t in tables]
             if len({mark for mark in found if mark is not _NONE}) > 1:
                 marks[question] = found
-    questions: list[Question] = []
+    questions: list[IndexQuestion] = []
     keys: list[Any] = [()] * len(tables)
     tried = float(len(tables))
     while marks and len(questions) < MOST_QUESTIONS:

@@ -14,7 +14,15 @@ import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
 from pliant.base.values import dataclass
-from pliant.guards.guard import MISSING, Guard, Kind, ShapeCondition, TensorSpec, name_of, shown
+from pliant.guards.guard import (
+    MISSING,
+    ExpectedTensor,
+    Guard,
+    GuardKind,
+    ShapeCondition,
+    name_of,
+    shown,
+)
 from pliant.guards.source import (
     Attr,
     CellContents,
@@ -56,31 +64,31 @@ def _check_keys(tree: GuardTree, node: int, keys: tuple[Any, ...], guard: Guard)
         tree.check_length(node, 0, guard)
 
 
-_CHECKS: dict[Kind, Callable[[GuardTree, int, Any, Guard], None]] = {
-    Kind.TYPE: GuardTree.check_type,
-    Kind.IS: GuardTree.check_is,
-    Kind.IS_NOT: GuardTree.check_is_not,
-    Kind.EQUALS: GuardTree.check_equal,
-    Kind.LENGTH: GuardTree.check_length,
-    Kind.KEYS: lambda tree, node, keys, guard: _check_keys(tree, node, tuple(keys), guard),
-    Kind.HAS: GuardTree.check_has,
+_CHECKS: dict[GuardKind, Callable[[GuardTree, int, Any, Guard], None]] = {
+    GuardKind.TYPE: GuardTree.check_type,
+    GuardKind.IS: GuardTree.check_is,
+    GuardKind.IS_NOT: GuardTree.check_is_not,
+    GuardKind.EQUALS: GuardTree.check_equal,
+    GuardKind.LENGTH: GuardTree.check_length,
+    GuardKind.KEYS: lambda tree, node, keys, guard: _check_keys(tree, node, tuple(keys), guard),
+    GuardKind.HAS: GuardTree.check_has,
     # True of whatever is there: the way to it is what is checked.
-    Kind.PRESENT: lambda tree, node, _, guard: tree.check_is_not(node, UNREACHABLE, guard),
-    Kind.LACKS: GuardTree.check_lacks,
-    Kind.FUNCTION: GuardTree.check_function,
-    Kind.CLASS_ATTR: lambda tree, node, expected, guard: tree.check_class_attr(
+    GuardKind.PRESENT: lambda tree, node, _, guard: tree.check_is_not(node, UNREACHABLE, guard),
+    GuardKind.LACKS: GuardTree.check_lacks,
+    GuardKind.FUNCTION: GuardTree.check_function,
+    GuardKind.CLASS_ATTR: lambda tree, node, expected, guard: tree.check_class_attr(
         node, expected[:1] if expected[1] is MISSING else expected, guard
     ),
-    Kind.TENSOR: GuardTree.check_tensor,
-    Kind.PREDICATE: GuardTree.check_predicate,
+    GuardKind.TENSOR: GuardTree.check_tensor,
+    GuardKind.PREDICATE: GuardTree.check_predicate,
 }
 
 # What `GuardTree.check_expression` calls them.
 _MEASURES = {"size": 0, "stride": 1, "offset": 2, "value": 3}
 
-_RELATIONS: dict[Kind, Callable[[GuardTree, list[int], Guard], None]] = {
-    Kind.SAME: GuardTree.check_same,
-    Kind.DISTINCT: GuardTree.check_distinct,
+_RELATIONS: dict[GuardKind, Callable[[GuardTree, list[int], Guard], None]] = {
+    GuardKind.SAME: GuardTree.check_same,
+    GuardKind.DISTINCT: GuardTree.check_distinct,
 }
 
 
@@ -97,7 +105,7 @@ def build(guards: Sequence[Guard], slots: Sequence[Source], nlocals: int) -> Gua
 
 def _rank(guard: Guard) -> int:
     """The order of checking; guards of one rank stay as they were made."""
-    if guard.kind is Kind.STATE:
+    if guard.kind is GuardKind.STATE:
         return 0
     return 1 if isinstance(guard.source, Local) and guard.kind not in _RELATIONS else 2
 
@@ -143,16 +151,16 @@ class _Plan:
         if self._is_new(guard.kind, (*code, *loads)):
             self.tree.check_expression(loads, code, condition.program.depth, guard)
 
-    def _is_new(self, kind: Kind, about: tuple[Any, ...]) -> bool:
+    def _is_new(self, kind: GuardKind, about: tuple[Any, ...]) -> bool:
         key = (kind, about)
         new = key not in self._seen
         self._seen.add(key)
         return new
 
 
-_WITHOUT_SOURCE: dict[Kind, Callable[[_Plan, Guard], None]] = {
-    Kind.STATE: lambda plan, guard: plan.tree.check_state(guard.expected, guard),
-    Kind.SHAPE: _Plan.add_shape,
+_WITHOUT_SOURCE: dict[GuardKind, Callable[[_Plan, Guard], None]] = {
+    GuardKind.STATE: lambda plan, guard: plan.tree.check_state(guard.expected, guard),
+    GuardKind.SHAPE: _Plan.add_shape,
 }
 
 
@@ -160,7 +168,7 @@ def _identity(expected: Any) -> Any:
     """Equal only for expected values that mean the same; guards are alive, so ids do not recur."""
     if isinstance(expected, tuple):
         return (type(expected), *map(_identity, expected))
-    if type(expected) in (str, int, bool, TensorSpec):
+    if type(expected) in (str, int, bool, ExpectedTensor):
         return (type(expected), expected)
     return id(expected)
 
@@ -180,7 +188,7 @@ def explain(guard: Guard | None, got: Any) -> str:
     if guard is None:
         return LOST
     if got is UNREACHABLE:
-        if guard.kind is Kind.PRESENT:
+        if guard.kind is GuardKind.PRESENT:
             return f"{guard}, got nothing"
         return f"{guard}, but {guard.source} is not there"
     special = _EXPLAIN.get(guard.kind)
@@ -203,9 +211,9 @@ def difference(guard: Guard | None, got: Any) -> Difference:
     source = str(guard.source)
     if got is UNREACHABLE:
         return Difference(source, "there", "not there")
-    if guard.kind is Kind.TENSOR:
+    if guard.kind is GuardKind.TENSOR:
         return _tensor_difference(guard, got)
-    if guard.kind is Kind.SHAPE:
+    if guard.kind is GuardKind.SHAPE:
         return _shape_difference(guard, got)
     special = _DIFFERENCE.get(guard.kind)
     if special is None:
@@ -238,7 +246,7 @@ def _explain_tensor(guard: Guard, got: Any) -> str:
     return f"{found.subject} == {found.expected}, got {found.found}"
 
 
-def _tensor_properties(spec: TensorSpec, got: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
+def _tensor_properties(spec: ExpectedTensor, got: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
     yield "dtype", spec.dtype, got.dtype
     yield "device", spec.device, got.device
     yield "dim()", len(spec.sizes), got.dim()
@@ -278,27 +286,27 @@ def _explain_distinct(guard: Guard, got: Any) -> str:
     return f"{guard}, got {sources[got[0]]} is {sources[got[1]]}"
 
 
-_EXPLAIN: dict[Kind, Callable[[Guard, Any], str]] = {
-    Kind.TYPE: lambda guard, got: f"{guard}, got {type(got).__qualname__}",
-    Kind.LENGTH: lambda guard, got: f"{guard}, got {_length(got)}",
-    Kind.KEYS: lambda guard, got: f"{guard}, got {_keys(got)}",
-    Kind.HAS: lambda guard, got: f"{guard}, got no such key",
-    Kind.LACKS: lambda guard, got: f"{guard}, got such a key",
-    Kind.CLASS_ATTR: _explain_class_attr,
-    Kind.TENSOR: _explain_tensor,
-    Kind.SAME: lambda guard, got: f"{guard}, got different objects",
-    Kind.DISTINCT: _explain_distinct,
-    Kind.SHAPE: _explain_shape,
-    Kind.STATE: _explain_state,
+_EXPLAIN: dict[GuardKind, Callable[[Guard, Any], str]] = {
+    GuardKind.TYPE: lambda guard, got: f"{guard}, got {type(got).__qualname__}",
+    GuardKind.LENGTH: lambda guard, got: f"{guard}, got {_length(got)}",
+    GuardKind.KEYS: lambda guard, got: f"{guard}, got {_keys(got)}",
+    GuardKind.HAS: lambda guard, got: f"{guard}, got no such key",
+    GuardKind.LACKS: lambda guard, got: f"{guard}, got such a key",
+    GuardKind.CLASS_ATTR: _explain_class_attr,
+    GuardKind.TENSOR: _explain_tensor,
+    GuardKind.SAME: lambda guard, got: f"{guard}, got different objects",
+    GuardKind.DISTINCT: _explain_distinct,
+    GuardKind.SHAPE: _explain_shape,
+    GuardKind.STATE: _explain_state,
 }
 
 # The subject, made of the source, and the text of what was found.
-_DIFFERENCE: dict[Kind, tuple[str, Callable[[Any], str]]] = {
-    Kind.TYPE: ("type({})", lambda got: type(got).__qualname__),
-    Kind.IS: ("{}", lambda got: _describe(got)),
-    Kind.EQUALS: ("{}", lambda got: _describe(got)),
-    Kind.LENGTH: ("len({})", lambda got: _length(got)),
-    Kind.KEYS: ("list({})", lambda got: _keys(got)),
+_DIFFERENCE: dict[GuardKind, tuple[str, Callable[[Any], str]]] = {
+    GuardKind.TYPE: ("type({})", lambda got: type(got).__qualname__),
+    GuardKind.IS: ("{}", lambda got: _describe(got)),
+    GuardKind.EQUALS: ("{}", lambda got: _describe(got)),
+    GuardKind.LENGTH: ("len({})", lambda got: _length(got)),
+    GuardKind.KEYS: ("list({})", lambda got: _keys(got)),
 }
 
 _PRINTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, range, slice, torch.dtype)

@@ -23,18 +23,18 @@ from pliant.sym.expr import (
     STRICT,
     VALUE,
     ZERO,
+    BaseExpr,
     Expr,
-    Node,
-    Values,
+    SymbolValues,
     content,
     evaluate,
     from_terms,
     intern_node,
 )
-from pliant.sym.floats import FloatExpr, Number, as_node
+from pliant.sym.floats import FloatExpr, NumberLike, as_node
 
 
-class Cond(Node):
+class Cond(BaseExpr):
     """A condition. Equal ones are the same object."""
 
     __slots__ = ()
@@ -93,36 +93,36 @@ def ne0(e: Expr) -> Cond:
     return intern_node(Cond, "ne0", same.args) if same.op == "eq0" else not_(same)
 
 
-def le(a: Number, b: Number) -> Cond:
+def le(a: NumberLike, b: NumberLike) -> Cond:
     x, y = as_node(a), as_node(b)
     if type(x) is Expr and type(y) is Expr:
         return le0(x - y)
     return _compare("fle", x, y)
 
 
-def lt(a: Number, b: Number) -> Cond:
+def lt(a: NumberLike, b: NumberLike) -> Cond:
     x, y = as_node(a), as_node(b)
     if type(x) is Expr and type(y) is Expr:
         return le0(x - y + 1)
     return _compare("flt", x, y)
 
 
-def ge(a: Number, b: Number) -> Cond:
+def ge(a: NumberLike, b: NumberLike) -> Cond:
     return le(b, a)
 
 
-def gt(a: Number, b: Number) -> Cond:
+def gt(a: NumberLike, b: NumberLike) -> Cond:
     return lt(b, a)
 
 
-def eq(a: Number, b: Number) -> Cond:
+def eq(a: NumberLike, b: NumberLike) -> Cond:
     x, y = as_node(a), as_node(b)
     if type(x) is Expr and type(y) is Expr:
         return eq0(x - y)
     return _compare("feq", x, y)
 
 
-def ne(a: Number, b: Number) -> Cond:
+def ne(a: NumberLike, b: NumberLike) -> Cond:
     return not_(eq(a, b))
 
 
@@ -182,7 +182,7 @@ def not_(cond: Cond) -> Cond:
 
 
 # --------------------------------------------------------------------------------------------------
-# Values
+# SymbolValues
 
 STRICT.update(
     {
@@ -198,11 +198,11 @@ STRICT.update(
 )
 
 
-def _all(node: Cond, values: Values) -> bool:
+def _all(node: Cond, values: SymbolValues) -> bool:
     return all(evaluate(part, values) for part in node.args)
 
 
-def _any(node: Cond, values: Values) -> bool:
+def _any(node: Cond, values: SymbolValues) -> bool:
     return any(evaluate(part, values) for part in node.args)
 
 

@@ -33,15 +33,15 @@ from pliant.sym.expr import Expr, evaluate
 from pliant.sym.facts import Contradiction, Facts
 from pliant.sym.records import (
     Assumption,
-    Guard,
     Policy,
     Question,
     Reason,
     RuntimeAssert,
+    SizeGuard,
     Specialised,
 )
 from pliant.sym.rules import simplify
-from pliant.sym.symbols import Record, Symbols, Where, range_conditions
+from pliant.sym.symbols import EnvRecord, SymbolTable, Where, range_conditions
 
 _KEPT: Final = [
     "facts",
@@ -61,7 +61,7 @@ _KEPT: Final = [
 """What `snapshot` keeps: everything that changes."""
 
 
-class ShapeEnv(Symbols):
+class ShapeEnv(SymbolTable):
     """The sizes of one compilation.
 
     `policy`: what becomes of assumptions. `duck`: inputs with equal hints share a symbol. `where`
@@ -74,13 +74,13 @@ class ShapeEnv(Symbols):
         policy: Policy = "recompile",
         duck: bool = True,
         where: Where = lambda: None,
-        listener: Callable[[Record], None] | None = None,
+        listener: Callable[[EnvRecord], None] | None = None,
         answers: Mapping[str, bool] | None = None,
     ) -> None:
         super().__init__(duck, where, listener)
         self.policy = policy
         self.answers = answers or {}
-        self.recorded: list[Guard] = []  # as they came; `guards` leaves out what is superfluous
+        self.recorded: list[SizeGuard] = []  # as they came; `guards` leaves out what is superfluous
         self.assumptions: list[Assumption] = []
         self.runtime_asserts: list[RuntimeAssert] = []
         self.questions: list[Question] = []
@@ -212,8 +212,8 @@ class ShapeEnv(Symbols):
 
     # What answers leave behind
 
-    def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
-        guard = Guard(_unknown_part(self.facts, cond), asker, position)
+    def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
+        guard = SizeGuard(_unknown_part(self.facts, cond), asker, position)
         self.recorded.append(guard)
         self._learn(guard.condition, asker, position)
         return guard
@@ -284,14 +284,14 @@ class ShapeEnv(Symbols):
 
     # Results
 
-    def guards(self) -> list[Guard]:
+    def guards(self) -> list[SizeGuard]:
         """The guards without those that follow from others; the plainest first."""
         facts = Facts(self._rank)
         for s, info in self.symbols.items():
             if isinstance(s, Expr) and info.origin == "input":
                 for cond in range_conditions(s, info.declared):
                     facts.learn(cond)
-        kept: list[Guard] = []
+        kept: list[SizeGuard] = []
         # The latest first: they were asked knowing the earlier ones, so they are the stronger ones.
         for guard in reversed(self.recorded):
             condition = _unknown_part(facts, guard.condition)

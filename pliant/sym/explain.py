@@ -8,14 +8,14 @@ from typing import Any
 
 from pliant.base.errors import DataDependentError
 from pliant.sym.cond import not_
-from pliant.sym.expr import Expr, Node
+from pliant.sym.expr import BaseExpr, Expr
 from pliant.sym.printing import to_python
 from pliant.sym.records import Provenance, Question, Specialised, SymbolInfo
 from pliant.sym.rules import simplify
-from pliant.sym.symbols import Symbols
+from pliant.sym.symbols import SymbolTable
 
 
-def provenance(env: Symbols, specialised: Mapping[Expr, Specialised]) -> Iterator[Provenance]:
+def provenance(env: SymbolTable, specialised: Mapping[Expr, Specialised]) -> Iterator[Provenance]:
     """For every input and every number computed from data: why it is what it is."""
     yield from env.statics
     seen = set()
@@ -28,7 +28,7 @@ def provenance(env: Symbols, specialised: Mapping[Expr, Specialised]) -> Iterato
 
 
 def _provenance(
-    env: Symbols, info: SymbolInfo, source: object, specialised: Mapping[Any, Specialised]
+    env: SymbolTable, info: SymbolInfo, source: object, specialised: Mapping[Any, Specialised]
 ) -> Provenance:
     done = specialised.get(info.symbol)
     if done is not None:
@@ -39,7 +39,7 @@ def _provenance(
     return Provenance(source, state, now, info.why, "", info.position)
 
 
-def data_dependent(env: Symbols, question: Question, asks: str = "") -> DataDependentError:
+def data_dependent(env: SymbolTable, question: Question, asks: str = "") -> DataDependentError:
     """The error for a question nobody can answer; to be raised, or to become a graph break."""
     cond = question.condition
     remedy = (
@@ -61,7 +61,7 @@ def data_dependent(env: Symbols, question: Question, asks: str = "") -> DataDepe
     )
 
 
-def named(env: Symbols, node: Node) -> str:
+def named(env: SymbolTable, node: BaseExpr) -> str:
     """As text, with the user's names for symbols that have such a name."""
     names = {s: str(i.source) for s, i in env.symbols.items() if _is_code(i)}
     return to_python(node, names)

@@ -33,7 +33,7 @@ from pliant._native import drop_unused
 EXPAND_POWERS_TO = 8  # (a + b)**8 is multiplied out, (a + b)**9 is an atom
 
 
-class Node:
+class BaseExpr:
     """What integer, float and boolean expressions have in common: an operation on arguments."""
 
     __slots__ = ("args", "depth", "op", "order", "span", "symbols")
@@ -43,7 +43,7 @@ class Node:
     depth: int  # of operations within operations
     span: Any  # the range that follows from the structure alone; `ranges` puts it here
     order: tuple[Any, ...]  # sorts nodes of all kinds, by structure alone
-    symbols: frozenset[Node]  # the int and float symbols in it
+    symbols: frozenset[BaseExpr]  # the int and float symbols in it
 
     def __repr__(self) -> str:
         return TEXT[0](self)
@@ -51,21 +51,21 @@ class Node:
     def __reduce__(self) -> Any:
         raise TypeError("expressions exist once per process: they can't be pickled, but printed")
 
-    def __copy__(self) -> Node:
+    def __copy__(self) -> BaseExpr:
         return self
 
-    def __deepcopy__(self, memo: object) -> Node:
+    def __deepcopy__(self, memo: object) -> BaseExpr:
         return self
 
     def __bool__(self) -> bool:
         raise TypeError(f"{self} is an expression: ask a ShapeEnv for its truth")
 
 
-TEXT: Final[list[Callable[[Node], str]]] = [lambda node: f"{node.op}{node.args}"]
+TEXT: Final[list[Callable[[BaseExpr], str]]] = [lambda node: f"{node.op}{node.args}"]
 """How a node is shown; `printing` puts its own here."""
 
 
-class Expr(Node):
+class Expr(BaseExpr):
     """An integer expression. Made by the functions below and by Python's operators.
 
     `==` and `hash` are those of the object: equal expressions are the same object. The comparisons
@@ -149,7 +149,7 @@ _integers: dict[int, Expr] = {}
 _NO_SYMBOLS: frozenset[Any] = frozenset()
 
 
-def intern_node(cls: type[Node], op: str, args: tuple[Any, ...], **more: Any) -> Any:
+def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any) -> Any:
     """The one node of this class with this operation and arguments (nodes, numbers, strings)."""
     key = (op, *args)
     found = _nodes.get(key)
@@ -157,10 +157,10 @@ def intern_node(cls: type[Node], op: str, args: tuple[Any, ...], **more: Any) ->
         return found
     node = cls.__new__(cls)
     node.op, node.args = op, args
-    nodes = [arg for arg in args if isinstance(arg, Node)]
+    nodes = [arg for arg in args if isinstance(arg, BaseExpr)]
     node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in nodes])
     node.depth = 1 + max([arg.depth for arg in nodes], default=-1)
-    node.order = (2, op, len(args), *[a.order if isinstance(a, Node) else (0, a) for a in args])
+    node.order = (2, op, len(args), *[a.order if isinstance(a, BaseExpr) else (0, a) for a in args])
     for name, value in more.items():
         setattr(node, name, value)
     return _nodes.setdefault(key, node)  # atomic: whoever comes first
@@ -224,7 +224,7 @@ def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
     return node
 
 
-def atom(op: str, *args: Node) -> Expr:
+def atom(op: str, *args: BaseExpr) -> Expr:
     """`op(args)` as it stands, without rules: for those who write rules."""
     key = (op, *args)
     found = _nodes.get(key)
@@ -468,15 +468,15 @@ def bit_xor(a: Expr | int, b: Expr | int) -> Expr:
     return BUILD["bitxor"](as_expr(a), as_expr(b))
 
 
-def if_else(condition: Node, a: Expr | int, b: Expr | int) -> Expr:
+def if_else(condition: BaseExpr, a: Expr | int, b: Expr | int) -> Expr:
     """`a if condition else b`; `if_else(condition, 1, 0)` is the condition as a number."""
     return BUILD["if"](condition, as_expr(a), as_expr(b))
 
 
 # --------------------------------------------------------------------------------------------------
-# Values, and replacing symbols
+# SymbolValues, and replacing symbols
 
-Values = Mapping[Any, Any]
+SymbolValues = Mapping[Any, Any]
 
 
 def _natural_power(base: int, exponent: int) -> int:
@@ -499,20 +499,20 @@ STRICT: Final[dict[str, Callable[..., Any]]] = {
 """Operations whose value follows from those of all arguments."""
 
 
-def _sum_value(node: Expr, values: Values) -> int:
+def _sum_value(node: Expr, values: SymbolValues) -> int:
     return node.const + sum([c * evaluate(product, values) for product, c in node.terms])
 
 
-def _product_value(node: Expr, values: Values) -> int:
+def _product_value(node: Expr, values: SymbolValues) -> int:
     return math.prod([evaluate(factor, values) ** e for factor, e in node.factors])
 
 
-def _if_value(node: Node, values: Values) -> Any:
+def _if_value(node: BaseExpr, values: SymbolValues) -> Any:
     condition, a, b = node.args
     return evaluate(a if evaluate(condition, values) else b, values)
 
 
-VALUE: Final[dict[str, Callable[[Any, Values], Any]]] = {
+VALUE: Final[dict[str, Callable[[Any, SymbolValues], Any]]] = {
     "int": lambda node, values: node.const,
     "symbol": lambda node, values: values[node],
     "add": _sum_value,
@@ -529,7 +529,7 @@ class _Values(dict[Any, Any]):
     """The values of symbols, and of all expressions that were computed from them."""
 
 
-def evaluate(node: Node, values: Values) -> Any:
+def evaluate(node: BaseExpr, values: SymbolValues) -> Any:
     """The value, given those of the symbols, as Python computes it (so it may raise)."""
     if node.depth <= SHALLOW:
         return _evaluated(node, values)
@@ -539,7 +539,7 @@ def evaluate(node: Node, values: Values) -> Any:
     return table[node]
 
 
-def _evaluated(node: Node, values: Values) -> Any:
+def _evaluated(node: BaseExpr, values: SymbolValues) -> Any:
     function = STRICT.get(node.op)
     if function is not None:
         return function(*[evaluate(arg, values) for arg in node.args])
@@ -563,16 +563,16 @@ REBUILD: Final[dict[str, Callable[[Any, Visit], Any]]] = {
 }
 
 
-def parts_of(node: Any) -> Iterable[Node]:
+def parts_of(node: Any) -> Iterable[BaseExpr]:
     """What the node is computed from, without numbers."""
     if node.op == "add":
         return [product for product, _ in node.terms]
     if node.op == "mul":
         return [factor for factor, _ in node.factors]
-    return [arg for arg in node.args if isinstance(arg, Node)]
+    return [arg for arg in node.args if isinstance(arg, BaseExpr)]
 
 
-def rebuild(node: Node, visit: Visit) -> Any:
+def rebuild(node: BaseExpr, visit: Visit) -> Any:
     """The same operation on `visit(argument)` for each argument; not for numbers and symbols."""
     special = REBUILD.get(node.op)
     if special is not None:
@@ -584,7 +584,7 @@ def substitute(node: Any, replacements: Mapping[Any, Any]) -> Any:
     """`node` with symbols replaced, all at once."""
     if not node.symbols or node.symbols.isdisjoint(replacements):
         return node
-    done: dict[Node, Any] = dict(replacements)
+    done: dict[BaseExpr, Any] = dict(replacements)
 
     def visit(inner: Any) -> Any:
         found = done.get(inner)

@@ -22,7 +22,7 @@ from pliant.sym import ranges
 from pliant.sym.cond import Cond, eq0, ge, le, ne, not_
 from pliant.sym.expr import ZERO, Expr, content, mod, substitute
 from pliant.sym.ranges import ALL, FLOATS, INF, Bound, Range
-from pliant.sym.rules import Known, simplify
+from pliant.sym.rules import KnownFacts, simplify
 from pliant.sym.solve import Prefer, congruence, consequences, default_preference, solve
 
 DEEPEST: Final = 12  # a consequence of a consequence of ...: further ones are not followed
@@ -32,7 +32,7 @@ class Contradiction(Exception):
     """What is being learnt can't hold together with what is known."""
 
 
-class Facts(Known):
+class Facts(KnownFacts):
     """Everything known at one point. `learn` adds; `copy` is for trying something out."""
 
     def __init__(self, prefer: Prefer = default_preference) -> None:

@@ -20,8 +20,8 @@ from pliant.sym.expr import (
     BUILD,
     STRICT,
     VALUE,
+    BaseExpr,
     Expr,
-    Node,
     evaluate,
     integer,
     intern_node,
@@ -29,7 +29,7 @@ from pliant.sym.expr import (
 )
 
 
-class FloatExpr(Node):
+class FloatExpr(BaseExpr):
     """A float expression. As with `Expr`, equal ones are the same object, and `==` says so."""
 
     __slots__ = ()
@@ -39,37 +39,37 @@ class FloatExpr(Node):
         """The number this is, if it is one."""
         return float.fromhex(self.args[0]) if self.op == "float" else None
 
-    def __add__(self, other: Number) -> FloatExpr:
+    def __add__(self, other: NumberLike) -> FloatExpr:
         return apply("fadd", self, other)
 
-    def __radd__(self, other: Number) -> FloatExpr:
+    def __radd__(self, other: NumberLike) -> FloatExpr:
         return apply("fadd", other, self)
 
-    def __sub__(self, other: Number) -> FloatExpr:
+    def __sub__(self, other: NumberLike) -> FloatExpr:
         return apply("fsub", self, other)
 
-    def __rsub__(self, other: Number) -> FloatExpr:
+    def __rsub__(self, other: NumberLike) -> FloatExpr:
         return apply("fsub", other, self)
 
-    def __mul__(self, other: Number) -> FloatExpr:
+    def __mul__(self, other: NumberLike) -> FloatExpr:
         return apply("fmul", self, other)
 
-    def __rmul__(self, other: Number) -> FloatExpr:
+    def __rmul__(self, other: NumberLike) -> FloatExpr:
         return apply("fmul", other, self)
 
-    def __truediv__(self, other: Number) -> FloatExpr:
+    def __truediv__(self, other: NumberLike) -> FloatExpr:
         return apply("truediv", self, other)
 
-    def __rtruediv__(self, other: Number) -> FloatExpr:
+    def __rtruediv__(self, other: NumberLike) -> FloatExpr:
         return apply("truediv", other, self)
 
-    def __floordiv__(self, other: Number) -> FloatExpr:
+    def __floordiv__(self, other: NumberLike) -> FloatExpr:
         return apply("ffloordiv", self, other)
 
-    def __mod__(self, other: Number) -> FloatExpr:
+    def __mod__(self, other: NumberLike) -> FloatExpr:
         return apply("fmod", self, other)
 
-    def __pow__(self, other: Number) -> FloatExpr:
+    def __pow__(self, other: NumberLike) -> FloatExpr:
         return apply("fpow", self, other)
 
     def __neg__(self) -> FloatExpr:
@@ -79,7 +79,7 @@ class FloatExpr(Node):
         return apply("fabs", self)
 
 
-Number = Expr | FloatExpr | int | float
+NumberLike = Expr | FloatExpr | int | float
 
 
 @lru_cache(1024)
@@ -99,47 +99,47 @@ def float_symbol(name: str) -> FloatExpr:
     return node
 
 
-def as_node(value: Number) -> Expr | FloatExpr:
-    if isinstance(value, Node):
+def as_node(value: NumberLike) -> Expr | FloatExpr:
+    if isinstance(value, BaseExpr):
         return value
     return real(value) if isinstance(value, float) else integer(value)
 
 
-def to_float(value: Number) -> FloatExpr:
+def to_float(value: NumberLike) -> FloatExpr:
     """`float(value)`"""
     node = as_node(value)
     return node if isinstance(node, FloatExpr) else apply("to_float", node)
 
 
-def true_div(a: Number, b: Number) -> FloatExpr:
+def true_div(a: NumberLike, b: NumberLike) -> FloatExpr:
     """`a / b`"""
     return apply("truediv", a, b)
 
 
-def float_power(a: Number, b: Number) -> FloatExpr:
+def float_power(a: NumberLike, b: NumberLike) -> FloatExpr:
     """`float(a ** b)`"""
     return apply("fpow", a, b)
 
 
-def float_min(a: Number, b: Number) -> FloatExpr:
+def float_min(a: NumberLike, b: NumberLike) -> FloatExpr:
     return apply("fmin", a, b)
 
 
-def float_max(a: Number, b: Number) -> FloatExpr:
+def float_max(a: NumberLike, b: NumberLike) -> FloatExpr:
     return apply("fmax", a, b)
 
 
-def float_if(condition: Node, a: Number, b: Number) -> FloatExpr:
+def float_if(condition: BaseExpr, a: NumberLike, b: NumberLike) -> FloatExpr:
     """`a if condition else b`"""
     return apply("fif", condition, to_float(a), to_float(b))
 
 
-def math_call(name: str, *args: Number) -> FloatExpr:
+def math_call(name: str, *args: NumberLike) -> FloatExpr:
     """`math.name(args)`, for the functions in `MATH`."""
     return apply("math." + name, *args)
 
 
-def round_to(a: Number, digits: int) -> FloatExpr:
+def round_to(a: NumberLike, digits: int) -> FloatExpr:
     """`round(a, digits)` of a float."""
     return apply("fround", to_float(a), digits)
 
@@ -152,25 +152,25 @@ def apply(op: str, *args: Any) -> FloatExpr:
     return intern_node(FloatExpr, op, nodes)
 
 
-def floor(a: Number) -> Expr:
+def floor(a: NumberLike) -> Expr:
     return _integer_from("floor", a)
 
 
-def ceil(a: Number) -> Expr:
+def ceil(a: NumberLike) -> Expr:
     return _integer_from("ceil", a)
 
 
-def trunc(a: Number) -> Expr:
+def trunc(a: NumberLike) -> Expr:
     """`int(a)`"""
     return _integer_from("trunc", a)
 
 
-def round_half_even(a: Number) -> Expr:
+def round_half_even(a: NumberLike) -> Expr:
     """`round(a)`"""
     return _integer_from("round", a)
 
 
-def _integer_from(op: str, a: Number) -> Expr:
+def _integer_from(op: str, a: NumberLike) -> Expr:
     node = as_node(a)
     return node if isinstance(node, Expr) else BUILD[op](node)
 

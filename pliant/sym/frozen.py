@@ -16,7 +16,7 @@ from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.facts import Facts
 from pliant.sym.floats import FloatExpr
-from pliant.sym.records import Guard, Question
+from pliant.sym.records import Question, SizeGuard
 from pliant.sym.symbols import range_conditions
 
 
@@ -81,12 +81,12 @@ class FrozenEnv(ShapeEnv):
             if len(left) == 1:
                 self.facts.learn(left[0])
 
-    def _guard(self, cond: Cond, asker: str, position: Position | None) -> Guard:
+    def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
         if self.demand is None or not any(isinstance(s, FloatExpr) for s in cond.symbols):
             raise Undecided(f"{asker} asks whether {cond}")
         self.demand(cond, f"{asker} needs {cond}")  # guards know no floats
         self.checked(cond)
-        return Guard(cond, asker, position)
+        return SizeGuard(cond, asker, position)
 
     def _assume(self, question: Question, answer: bool) -> bool:
         raise Undecided(f"{question.asker} asks whether {question.condition}")
@@ -113,7 +113,7 @@ class FrozenEnv(ShapeEnv):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class InputLayout:
     """An input tensor: sizes and strides."""
 
     sizes: tuple[Expr, ...]
@@ -126,13 +126,13 @@ class Shapes:
     of a number, None for anything else."""
 
     env: ShapeEnv
-    inputs: tuple[Layout | Expr | FloatExpr | None, ...]
+    inputs: tuple[InputLayout | Expr | FloatExpr | None, ...]
 
     def read(self) -> set[Any]:
         """The symbols that are a size, a stride or a number of these inputs."""
         found: set[Any] = set()
         for item in self.inputs:
-            found.update((*item.sizes, *item.strides) if isinstance(item, Layout) else (item,))
+            found.update((*item.sizes, *item.strides) if isinstance(item, InputLayout) else (item,))
         return found
 
 

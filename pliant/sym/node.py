@@ -30,7 +30,7 @@ from pliant.sym.expr import Expr, if_else, integer
 from pliant.sym.floats import FloatExpr, real
 from pliant.sym.node_bridge import AnyExpr, Bridge, is_dense, number, truth_of, whole
 
-Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+TorchSymbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 SYMBOLIC: Final = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """The classes of PyTorch's symbolic numbers, for `isinstance`."""
 
@@ -131,7 +131,7 @@ class SymNode:
         return self.shape_env.env
 
     @property
-    def shell(self) -> Symbolic:
+    def shell(self) -> TorchSymbolic:
         """The object of PyTorch's around this node."""
         if self._shell is None:
             self._shell = _SHELL[self.pytype](self)
@@ -292,10 +292,12 @@ _install(
 # --------------------------------------------------------------------------------------------------
 # Arithmetic and comparisons
 
-Build = Callable[[Any, Any], AnyExpr]
+BuildExpr = Callable[[Any, Any], AnyExpr]
 
 
-def _binary(ints: Build, other: Build | None = None) -> Callable[[SymNode, SymNode], SymNode]:
+def _binary(
+    ints: BuildExpr, other: BuildExpr | None = None
+) -> Callable[[SymNode, SymNode], SymNode]:
     """`ints` for two integers, `other` if a float is among the two; conditions count as 0 or 1."""
 
     def method(self: SymNode, right: SymNode) -> SymNode:
@@ -312,7 +314,9 @@ def _binary(ints: Build, other: Build | None = None) -> Callable[[SymNode, SymNo
     return method
 
 
-def _dividing(ints: Build, other: Build, what: str) -> Callable[[SymNode, SymNode], SymNode]:
+def _dividing(
+    ints: BuildExpr, other: BuildExpr, what: str
+) -> Callable[[SymNode, SymNode], SymNode]:
     """As Python, which raises where the divisor is 0."""
     build = _binary(ints, other)
 
@@ -324,7 +328,7 @@ def _dividing(ints: Build, other: Build, what: str) -> Callable[[SymNode, SymNod
     return method
 
 
-def _shifting(build: Build) -> Callable[[SymNode, SymNode], SymNode]:
+def _shifting(build: BuildExpr) -> Callable[[SymNode, SymNode], SymNode]:
     shift = _binary(build)
 
     def method(self: SymNode, right: SymNode) -> SymNode:
@@ -341,7 +345,7 @@ def _float_power(self: SymNode, right: SymNode) -> SymNode:
     return self.shape_env.defined(floats.float_power(a, b))
 
 
-def _comparing(ints: Build, other: Build) -> Callable[[SymNode, SymNode], SymNode]:
+def _comparing(ints: BuildExpr, other: BuildExpr) -> Callable[[SymNode, SymNode], SymNode]:
     return _binary(lru_cache(16384)(ints), other)
 
 
@@ -498,7 +502,7 @@ _install(
 # What PyTorch's shape functions look at in `node.expr`
 
 
-def _free_symbols(e: exprs.Node) -> frozenset[Any]:
+def _free_symbols(e: exprs.BaseExpr) -> frozenset[Any]:
     """As sympy's symbols, of which PyTorch looks at the name: "u" is for unbacked ones. Whoever
     asks has sympy loaded."""
     make = sys.modules["sympy"].Symbol
@@ -513,14 +517,14 @@ _OF_EXPRESSIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "is_Symbol": lambda e: e.op in ("symbol", "fsymbol"),
 }
 for _name, _function in _OF_EXPRESSIONS.items():
-    setattr(exprs.Node, _name, property(_function))
+    setattr(exprs.BaseExpr, _name, property(_function))
 
 
 # --------------------------------------------------------------------------------------------------
 # Layout
 
 
-def _layout(question: node_layout.Layout) -> Callable[..., SymNode]:
+def _layout(question: node_layout.LayoutCondition) -> Callable[..., SymNode]:
     return lambda self, sizes, strides: self.shape_env.node(
         question(_exprs(sizes), _exprs(strides))
     )

@@ -122,7 +122,7 @@ def _layout(a: Any) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     return tuple(map(_expr, a.shape)), tuple(map(_expr, a.stride()))
 
 
-def _layout_of_tensor(question: node_layout.Layout) -> Callable[[FrameType], Meaning]:
+def _layout_of_tensor(question: node_layout.LayoutCondition) -> Callable[[FrameType], Meaning]:
     def rule(frame: FrameType) -> Meaning:
         if _ordering(frame) is GENERAL:
             return GENERAL

@@ -20,7 +20,7 @@ from pliant.sym.cond import FALSE, TRUE, Cond, and_, eq, ge, ne, or_
 from pliant.sym.expr import ONE, ZERO, Expr, from_factors, maximum, mul, product_of, scale, sum_of
 
 Exprs = tuple[Expr, ...]
-Layout = Callable[[Exprs, Exprs], Cond]
+LayoutCondition = Callable[[Exprs, Exprs], Cond]
 CHANNELS_LAST_2D: Final = (1, 3, 2, 0)
 CHANNELS_LAST_3D: Final = (1, 4, 3, 2, 0)
 MOST_DIMS: Final = 5  # for more, not every order of the dimensions is tried

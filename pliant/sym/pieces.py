@@ -101,10 +101,10 @@ _READ: Final[dict[str, Callable[[_Reader, Any], Pieces]]] = {
     "abs": _Reader.absolute,
 }
 
-Combine = Callable[[Piece, Piece], list[Piece]]  # of two pieces with the same ends
+CombinePieces = Callable[[Piece, Piece], list[Piece]]  # of two pieces with the same ends
 
 
-def _joined(a: list[Piece], b: list[Piece], combine: Combine) -> Pieces:
+def _joined(a: list[Piece], b: list[Piece], combine: CombinePieces) -> Pieces:
     """Piece by piece where both have one, with neighbours on one line made one."""
     result: list[Piece] = []
     for p in a:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pliant.sym.expr import TEXT, Expr, Node, from_terms, integer
+from pliant.sym.expr import TEXT, BaseExpr, Expr, from_terms, integer
 from pliant.sym.floats import MATH
 
-Names = Mapping[Any, str]
+SymbolNames = Mapping[Any, str]
 
 MOST_PARTS: Final = 400
 
@@ -29,7 +29,7 @@ class Printer:
     infix: Mapping[str, tuple[str, int]] = {}  # op -> operator, binding
     most: float = math.inf  # parts to be written
 
-    def __init__(self, names: Names | None = None) -> None:
+    def __init__(self, names: SymbolNames | None = None) -> None:
         self.names = names or {}
         self.left = self.most
 
@@ -50,7 +50,7 @@ class Printer:
     def _function(self, op: str) -> str:
         return self.calls.get(op, op)
 
-    def _binary(self, node: Node) -> tuple[str, int]:
+    def _binary(self, node: BaseExpr) -> tuple[str, int]:
         """Operators group from the left, so the right argument has to bind more tightly."""
         sign, binding = self.infix[node.op]
         a, b = node.args
@@ -62,7 +62,7 @@ class Printer:
     def number(self, value: int) -> str:
         return str(value)
 
-    def _symbol(self, node: Node) -> tuple[str, int]:
+    def _symbol(self, node: BaseExpr) -> tuple[str, int]:
         return self.names.get(node, node.args[0]), ATOM
 
     _fsymbol = _symbol
@@ -95,7 +95,7 @@ class Printer:
     def _power(self, factor: Expr, exponent: int) -> str:
         raise NotImplementedError
 
-    def _le0(self, node: Node) -> tuple[str, int]:
+    def _le0(self, node: BaseExpr) -> tuple[str, int]:
         left, right = _sides(node.args[0])
         if not left.terms:  # s0 >= 3 reads better than 3 <= s0
             left, right = from_terms(dict(right.terms), 0), integer(-right.const)
@@ -104,15 +104,15 @@ class Printer:
             return f"{self.text(left, BITS)} < {self.text(right + 1, BITS)}", COMPARE
         return f"{self.text(left, BITS)} <= {self.text(right, BITS)}", COMPARE
 
-    def _eq0(self, node: Node) -> tuple[str, int]:
+    def _eq0(self, node: BaseExpr) -> tuple[str, int]:
         left, right = _sides(node.args[0])
         return f"{self.text(left, BITS)} == {self.text(right, BITS)}", COMPARE
 
-    def _ne0(self, node: Node) -> tuple[str, int]:
+    def _ne0(self, node: BaseExpr) -> tuple[str, int]:
         left, right = _sides(node.args[0])
         return f"{self.text(left, BITS)} != {self.text(right, BITS)}", COMPARE
 
-    def _join(self, node: Node, sign: str, binding: int) -> tuple[str, int]:
+    def _join(self, node: BaseExpr, sign: str, binding: int) -> tuple[str, int]:
         return f" {sign} ".join([self.text(part, binding + 1) for part in node.args]), binding
 
 
@@ -156,7 +156,7 @@ class PythonPrinter(Printer):
         "fne": ("!=", COMPARE),
     }
 
-    def _binary(self, node: Node) -> tuple[str, int]:
+    def _binary(self, node: BaseExpr) -> tuple[str, int]:
         sign, binding = self.infix[node.op]
         a, b = node.args
         if binding in (BITS, COMPARE):  # Python chains a < b < c; `&` and `|` bind differently
@@ -168,13 +168,13 @@ class PythonPrinter(Printer):
         base = self.text(factor, UNARY if exponent == 1 else ATOM)
         return base if exponent == 1 else f"{base}**{exponent}"
 
-    def _pow(self, node: Node) -> tuple[str, int]:
+    def _pow(self, node: BaseExpr) -> tuple[str, int]:
         return f"{self.text(node.args[0], ATOM)}**{self.text(node.args[1], ATOM)}", POWER
 
-    def _fpow(self, node: Node) -> tuple[str, int]:
+    def _fpow(self, node: BaseExpr) -> tuple[str, int]:
         return f"float({self.text(node.args[0], ATOM)}**{self.text(node.args[1], ATOM)})", ATOM
 
-    def _fneg(self, node: Node) -> tuple[str, int]:
+    def _fneg(self, node: BaseExpr) -> tuple[str, int]:
         return f"-{self.text(node.args[0], UNARY)}", UNARY
 
     def _float(self, node: Any) -> tuple[str, int]:
@@ -183,26 +183,26 @@ class PythonPrinter(Printer):
             return f"float('{text}')", ATOM
         return text, UNARY if text.startswith("-") else ATOM
 
-    def _if(self, node: Node) -> tuple[str, int]:
+    def _if(self, node: BaseExpr) -> tuple[str, int]:
         condition, a, b = node.args
         text = f"{self.text(a, OR)} if {self.text(condition, OR)} else {self.text(b, CHOICE)}"
         return text, CHOICE
 
     _fif = _if
 
-    def _true(self, node: Node) -> tuple[str, int]:
+    def _true(self, node: BaseExpr) -> tuple[str, int]:
         return "True", ATOM
 
-    def _false(self, node: Node) -> tuple[str, int]:
+    def _false(self, node: BaseExpr) -> tuple[str, int]:
         return "False", ATOM
 
-    def _and(self, node: Node) -> tuple[str, int]:
+    def _and(self, node: BaseExpr) -> tuple[str, int]:
         return self._join(node, "and", AND)
 
-    def _or(self, node: Node) -> tuple[str, int]:
+    def _or(self, node: BaseExpr) -> tuple[str, int]:
         return self._join(node, "or", OR)
 
-    def _not(self, node: Node) -> tuple[str, int]:
+    def _not(self, node: BaseExpr) -> tuple[str, int]:
         return f"not {self.text(node.args[0], COMPARE)}", NOT
 
 
@@ -266,17 +266,17 @@ class CPrinter(Printer):
     def number(self, value: int) -> str:
         return f"{value}LL"
 
-    def _binary(self, node: Node) -> tuple[str, int]:
+    def _binary(self, node: BaseExpr) -> tuple[str, int]:
         sign, _ = self.infix[node.op]
         a, b = [
             self._as_double(arg) if node.op[0] == "f" else self.text(arg, ATOM) for arg in node.args
         ]
         return f"({a} {sign} {b})", ATOM
 
-    def _as_double(self, node: Node) -> str:
+    def _as_double(self, node: BaseExpr) -> str:
         return f"(double)({self.text(node)})" if isinstance(node, Expr) else self.text(node, ATOM)
 
-    def _truediv(self, node: Node) -> tuple[str, int]:
+    def _truediv(self, node: BaseExpr) -> tuple[str, int]:
         a, b = map(self._as_double, node.args)
         return f"({a} / {b})", ATOM
 
@@ -284,7 +284,7 @@ class CPrinter(Printer):
         base = self.text(factor, UNARY)
         return base if exponent == 1 else f"sym_pow({base}, {exponent})"
 
-    def _nested(self, node: Node) -> tuple[str, int]:
+    def _nested(self, node: BaseExpr) -> tuple[str, int]:
         """min and max of several: of two at a time."""
         first, *rest = [self.text(arg) for arg in node.args]
         for arg in rest:
@@ -293,16 +293,16 @@ class CPrinter(Printer):
 
     _min = _max = _nested
 
-    def _fmin(self, node: Node) -> tuple[str, int]:
+    def _fmin(self, node: BaseExpr) -> tuple[str, int]:
         a, b = map(self._as_double, node.args)
         return f"({b} {'<' if node.op == 'fmin' else '>'} {a} ? {b} : {a})", ATOM
 
     _fmax = _fmin
 
-    def _fabs(self, node: Node) -> tuple[str, int]:
+    def _fabs(self, node: BaseExpr) -> tuple[str, int]:
         return f"fabs({self._as_double(node.args[0])})", ATOM
 
-    def _fneg(self, node: Node) -> tuple[str, int]:
+    def _fneg(self, node: BaseExpr) -> tuple[str, int]:
         return f"(-{self._as_double(node.args[0])})", ATOM
 
     def _float(self, node: Any) -> tuple[str, int]:
@@ -310,34 +310,34 @@ class CPrinter(Printer):
         special = {"inf": "INFINITY", "-inf": "(-INFINITY)", "nan": "NAN"}.get(repr(value))
         return special or f"({value!r})", ATOM
 
-    def _if(self, node: Node) -> tuple[str, int]:
+    def _if(self, node: BaseExpr) -> tuple[str, int]:
         condition, a, b = [self.text(arg, ATOM) for arg in node.args]
         return f"({condition} ? {a} : {b})", ATOM
 
     _fif = _if
 
-    def _true(self, node: Node) -> tuple[str, int]:
+    def _true(self, node: BaseExpr) -> tuple[str, int]:
         return "1", ATOM
 
-    def _false(self, node: Node) -> tuple[str, int]:
+    def _false(self, node: BaseExpr) -> tuple[str, int]:
         return "0", ATOM
 
-    def _and(self, node: Node) -> tuple[str, int]:
+    def _and(self, node: BaseExpr) -> tuple[str, int]:
         return self._join(node, "&&", AND)
 
-    def _or(self, node: Node) -> tuple[str, int]:
+    def _or(self, node: BaseExpr) -> tuple[str, int]:
         return self._join(node, "||", OR)
 
-    def _not(self, node: Node) -> tuple[str, int]:
+    def _not(self, node: BaseExpr) -> tuple[str, int]:
         return f"!{self.text(node.args[0], ATOM)}", UNARY
 
 
-def to_python(node: Node, names: Names | None = None) -> str:
+def to_python(node: BaseExpr, names: SymbolNames | None = None) -> str:
     """As a Python expression; `names` maps symbols to the text that stands for them."""
     return PythonPrinter(names).text(node)
 
 
-def to_c(node: Node, names: Names | None = None) -> str:
+def to_c(node: BaseExpr, names: SymbolNames | None = None) -> str:
     """As a C expression over int64_t and double variables, with `C_HELPERS` before it."""
     return CPrinter(names).text(node)
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from pliant.base.values import dataclass
-from pliant.sym.expr import SHALLOW, STRICT, Expr, Node, parts_of
+from pliant.sym.expr import SHALLOW, STRICT, BaseExpr, Expr, parts_of
 
 LARGEST: Final = 2**63 - 1
 MOST_EXPONENT: Final = 63
@@ -51,7 +51,7 @@ _NUMBER: Final = {op: number for number, op in enumerate(OPERATIONS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class SizeProgram:
     """`code`: instructions, with 0 where there is no operand. `symbols`: what `load` counts."""
 
     code: tuple[tuple[str, int], ...]
@@ -63,17 +63,17 @@ class Program:
         return _numbers(self.code)
 
 
-def compile_program(node: Node, symbols: Sequence[Expr] | None = None) -> Program:
+def compile_program(node: BaseExpr, symbols: Sequence[Expr] | None = None) -> SizeProgram:
     """The program for an integer expression or a condition on integers. `symbols` fixes the numbers
     of the symbols; by default they are sorted. Raises NotImplementedError for floats."""
     if symbols is None:
         symbols = sorted(node.symbols, key=lambda s: s.order)  # type: ignore[arg-type]
     writer = _Writer({s: i for i, s in enumerate(symbols)})
     writer.run(node)
-    return Program(tuple(writer.code), tuple(symbols), writer.deepest)
+    return SizeProgram(tuple(writer.code), tuple(symbols), writer.deepest)
 
 
-def instructions(node: Node, places: Mapping[Any, int]) -> list[int]:
+def instructions(node: BaseExpr, places: Mapping[Any, int]) -> list[int]:
     """The program for a node as numbers, where `load` counts these places, which may hold values
     of expressions as well."""
     writer = _Writer(places)
@@ -93,7 +93,7 @@ class _Writer:
         self.uses: dict[Any, int] = {}
         self.registers: dict[Any, int] = {}
 
-    def run(self, node: Node) -> None:
+    def run(self, node: BaseExpr) -> None:
         """The whole program. What is used several times is computed once and kept."""
         if node.depth > SHALLOW:
             self.count(node)
@@ -166,7 +166,7 @@ class _Writer:
             self.number(exponent)
             self.emit("pow", taken=2)
 
-    def select(self, node: Node) -> None:
+    def select(self, node: BaseExpr) -> None:
         for arg in node.args:
             self.write(arg)
         self.emit("select", taken=3)
@@ -182,7 +182,7 @@ _WRITE: Final[dict[str, Callable[[_Writer, Any], None]]] = {
 }
 
 
-def run(program: Program, values: Sequence[int], largest: int = LARGEST) -> int | None:
+def run(program: SizeProgram, values: Sequence[int], largest: int = LARGEST) -> int | None:
     """The value, or None where there is none."""
     stack: list[int | None] = []
     kept: dict[int, int | None] = {}

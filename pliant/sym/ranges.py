@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from pliant.sym.expr import Expr, Node
+from pliant.sym.expr import BaseExpr, Expr
 from pliant.sym.floats import FloatExpr
 
 Bound = int | float  # an integer or +-inf
@@ -331,7 +331,7 @@ _SHAPES: Final[dict[str, Callable[[Expr, Lookup], Range]]] = {
 }
 
 
-def float_range_of(e: Node, lookup: Lookup) -> FloatRange:
+def float_range_of(e: BaseExpr, lookup: Lookup) -> FloatRange:
     """The same for float expressions; `lookup` answers for integer and float parts."""
     if isinstance(e, Expr):
         return as_floats(lookup(e))
@@ -342,7 +342,7 @@ def float_range_of(e: Node, lookup: Lookup) -> FloatRange:
     return function(*[as_floats(lookup(arg)) for arg in e.args]) if function else FLOATS
 
 
-def structural(e: Node) -> Any:
+def structural(e: BaseExpr) -> Any:
     """The range that follows from the structure alone: `s0 % 4` is in [0, 3]."""
     try:
         return e.span

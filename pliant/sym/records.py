@@ -16,7 +16,7 @@ from pliant.sym.floats import FloatExpr
 from pliant.sym.ranges import Range
 
 Policy = Literal["recompile", "error", "torch"]
-Origin = Literal["input", "computed"]
+SymbolOrigin = Literal["input", "computed"]
 Reason = Literal["constant", "known", "hint", "assumed", "general", "checked", "undecided"]
 
 
@@ -31,7 +31,7 @@ class SymbolInfo:
 
     symbol: Expr | FloatExpr
     source: object
-    origin: Origin
+    origin: SymbolOrigin
     hint: int | float | None
     size_like: bool
     declared: Range
@@ -49,7 +49,7 @@ class SymbolInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class InputBinding:
     """An input whose value is the expression. The first binding of a symbol says where to read it;
     the others must agree with it: that is checked like a guard."""
 
@@ -58,7 +58,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class SizeGuard:
     """The compilation holds only for inputs that fulfil the condition."""
 
     condition: Cond
@@ -119,7 +119,7 @@ class Question:
     condition: Cond
     answer: bool | None
     reason: Reason
-    effect: Guard | Assumption | RuntimeAssert | None = None
+    effect: SizeGuard | Assumption | RuntimeAssert | None = None
     position: Position | None = None
 
     def __str__(self) -> str:

@@ -2,8 +2,8 @@
 
 The one idea: a rule is an equation with a condition. It may use its condition only if the
 condition is *known*: from the arguments themselves when an expression is built, from `Facts` when
-it is simplified. The same rules serve for both; they differ in what the `Known` that is passed to
-them can tell.
+it is simplified. The same rules serve for both; they differ in what the `KnownFacts` that they
+are given can tell.
 
 Each rule states its equation as text, which the tests check for all small integers. What a rule
 returns has the value of the operation wherever the operation has one, and no value is lost: a rule
@@ -26,8 +26,8 @@ from pliant.sym.expr import (
     ONE,
     STRICT,
     ZERO,
+    BaseExpr,
     Expr,
-    Node,
     atom,
     from_factors,
     from_terms,
@@ -43,7 +43,7 @@ from pliant.sym.pieces import as_line
 from pliant.sym.ranges import EXACT, Range
 
 
-class Known:
+class KnownFacts:
     """What is known without facts: what follows from an expression alone. `Facts` knows more."""
 
     def range(self, e: Any) -> Any:
@@ -77,7 +77,7 @@ class Known:
         return {}
 
 
-NOTHING: Final = Known()
+NO_FACTS: Final = KnownFacts()
 
 LARGEST_NUMBER: Final = 2**31
 """No rule makes larger numbers of smaller ones: what computes sizes has 64 bits."""
@@ -86,7 +86,7 @@ Apply = Callable[..., Expr | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RewriteRule:
     """`left` is `right` if `when`: three Python expressions. `apply(known, *args)` does it, or
     gives None where the rule does not apply."""
 
@@ -98,7 +98,7 @@ class Rule:
     apply: Apply
 
 
-RULES: Final[dict[str, list[Rule]]] = {}
+REWRITE_RULES: Final[dict[str, list[RewriteRule]]] = {}
 _APPLY: Final[dict[str, list[Apply]]] = {}  # the same, without the text
 
 
@@ -106,14 +106,14 @@ def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[A
     left, _, right = equation.partition(" = ")
 
     def register(apply: Apply) -> Apply:
-        RULES.setdefault(op, []).append(Rule(op, left, right, when, reason, apply))
+        REWRITE_RULES.setdefault(op, []).append(RewriteRule(op, left, right, when, reason, apply))
         _APPLY.setdefault(op, []).append(apply)
         return apply
 
     return register
 
 
-def build(known: Known, op: str, *args: Node) -> Expr:
+def build(known: KnownFacts, op: str, *args: BaseExpr) -> Expr:
     """`op(args)` in its simplest form."""
     for apply in _APPLY[op]:
         found = apply(known, *args)
@@ -129,7 +129,7 @@ def build(known: Known, op: str, *args: Node) -> Expr:
 def _numbers(op: str) -> Apply:
     function = STRICT[op]
 
-    def apply(known: Known, *args: Any) -> Expr | None:
+    def apply(known: KnownFacts, *args: Any) -> Expr | None:
         for arg in args:
             if arg.terms:
                 return None
@@ -139,7 +139,7 @@ def _numbers(op: str) -> Apply:
 
 
 @rule("floordiv", "x // 1 = x", "dividing by one changes nothing")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     return x if y is ONE else None
 
 
@@ -147,19 +147,19 @@ rule("floordiv", "6 // 4 = 1", "numbers are computed")(_numbers("floordiv"))
 
 
 @rule("floordiv", "x // -1 = -x", "dividing by minus one changes the sign")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value == 0:
         raise ZeroDivisionError("integer division or modulo by zero")
     return -x if y.value == -1 else None
 
 
 @rule("floordiv", "0 // y = 0", "zero shared out is zero", when="y != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     return ZERO if x is ZERO and known.nonzero(y) else None
 
 
 @rule("floordiv", "(k*x + r) // k = x + r // k", "whole multiples come out", when="k != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None or not x.terms:
         return None
@@ -171,7 +171,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 @rule("floordiv", "(g*x) // (g*y) = x // y", "a common number cancels", when="g*y != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     g = math.gcd(x.const, y.const, *[c for _, c in (*x.terms, *y.terms)])
     first = y.terms[0][1] if y.terms else y.const
     g = g if first > 0 else -g
@@ -179,7 +179,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 @rule("floordiv", "(x*y + r) // y = x + r // y", "multiples of the divisor come out", when="y != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     split = split_multiples(x, y)
     if split is None:
         return None
@@ -192,7 +192,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 @rule(
     "floordiv", "(g*x) // (g*y) = x // y", "a common factor that isn't 0 cancels", when="g*y != 0"
 )
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     g = common_factors(known, x, y)
     return None if g is ONE else build(known, "floordiv", quotient_by(x, g), quotient_by(y, g))
 
@@ -203,7 +203,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     "sharing out twice is sharing out once, among as many as there are in all",
     when="b > 0 and a != 0",
 )
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if len(x.terms) != 1 or x.terms[0][1] != 1 or x.terms[0][0].op != "floordiv":
         return None
     inner, a = x.terms[0][0].args
@@ -216,7 +216,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 @rule("floordiv", "x // y = 0", "nobody gets one", when="0 <= x < y")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value is not None:
         return None  # the next rule's
     return ZERO if known.at_least(x, 0) and known.at_least(y - x, 1) else None
@@ -228,7 +228,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     "all of its range has this quotient",
     when="k > 0 and a*k <= x < a*k+k",
 )
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
@@ -245,19 +245,19 @@ rule("mod", "7 % 4 = 3", "numbers are computed")(_numbers("mod"))
 
 
 @rule("mod", "x % y = 0", "nothing is left over", when="y == 1 or y == -1")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value == 0:
         raise ZeroDivisionError("integer division or modulo by zero")
     return ZERO if y.value in (1, -1) else None
 
 
 @rule("mod", "0 % y = 0", "nothing is left of nothing", when="y != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     return ZERO if x is ZERO and known.nonzero(y) else None
 
 
 @rule("mod", "(k*x + r) % k = r % k", "whole multiples don't matter", when="k != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
@@ -266,7 +266,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 @rule("mod", "(g*x) % (g*y) = g * (x % y)", "a common number comes out", when="g*y != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     g = math.gcd(x.const, y.const, *[c for _, c in (*x.terms, *y.terms)])
     first = y.terms[0][1] if y.terms else y.const
     g = g if first > 0 else -g
@@ -279,7 +279,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
     "the inner remainder has dropped only multiples of a*b",
     when="a*b != 0",
 )
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
@@ -291,7 +291,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 @rule("mod", "(x*y + r) % y = r % y", "multiples of the divisor don't matter", when="y != 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     split = split_multiples(x, y)
     if split is None:
         return None
@@ -302,12 +302,12 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 @rule("mod", "x % y = x", "less than one share is left over whole", when="0 <= x < y")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     return x if known.at_least(x, 0) and known.at_least(y - x, 1) else None
 
 
 @rule("mod", "x % k = a % k", "the remainder is a known fact", when="k != 0 and (x - a) % k == 0")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     residue = None if y.value is None else known.residue(x, y.value)
     return None if residue is None else integer(residue)
 
@@ -319,7 +319,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 def _extreme(op: str, other: str, sign: int) -> Apply:
     """min (sign 1) or max (sign -1): flat, without what another argument makes superfluous."""
 
-    def apply(known: Known, *args: Expr) -> Expr:
+    def apply(known: KnownFacts, *args: Expr) -> Expr:
         flat: dict[Expr, None] = {}
         for arg in args:
             flat.update(dict.fromkeys(arg.args if arg.op == op else (arg,)))
@@ -332,7 +332,7 @@ def _extreme(op: str, other: str, sign: int) -> Apply:
         if len(kept) == 1:
             return kept[0]
         whole = atom(op, *sorted(kept, key=lambda x: x.order))
-        line = None if known is NOTHING else as_line(whole, known.range)
+        line = None if known is NO_FACTS else as_line(whole, known.range)
         return whole if line is None else line
 
     return apply
@@ -343,17 +343,17 @@ rule("max", "max(x, y) = y", "known order", when="x <= y")(_extreme("max", "min"
 
 
 @rule("abs", "abs(x) = x", "it has no sign to lose", when="x >= 0")
-def _(known: Known, x: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr) -> Expr | None:
     return x if known.at_least(x, 0) else None
 
 
 @rule("abs", "abs(x) = -x", "the sign is known", when="x <= 0")
-def _(known: Known, x: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr) -> Expr | None:
     return -x if known.range(x).hi <= 0 else None
 
 
 @rule("abs", "abs(g*x) = abs(g) * abs(x)", "the sign and a common number come out")
-def _(known: Known, x: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr) -> Expr | None:
     g = math.gcd(x.const, *[c for _, c in x.terms])
     g = -g if x.terms[0][1] < 0 else g
     return None if g == 1 else scale(build(known, "abs", divide(x, g)), abs(g))
@@ -366,7 +366,7 @@ rule("pow", "3 ** 2 = 9", "numbers are computed")(_numbers("pow"))
 
 
 @rule("pow", "(x + y) ** 2 = x*x + 2*x*y + y*y", "products are multiplied out")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
@@ -379,7 +379,7 @@ def _(known: Known, x: Expr, y: Expr) -> Expr | None:
 
 
 def _bits(op: str, zero: Callable[[Expr], Expr], same: Callable[[Expr], Expr]) -> Apply:
-    def apply(known: Known, x: Expr, y: Expr) -> Expr | None:
+    def apply(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
         if x is y:
             return same(x)
         if y.order < x.order:
@@ -390,7 +390,7 @@ def _bits(op: str, zero: Callable[[Expr], Expr], same: Callable[[Expr], Expr]) -
 
 
 @rule("bitand", "x & (2**abs(k) - 1) = x % 2**abs(k)", "the low bits are the remainder")
-def _(known: Known, x: Expr, y: Expr) -> Expr | None:
+def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     for mask, other in ((x.value, y), (y.value, x)):
         if mask is not None and mask >= 0 and mask & (mask + 1) == 0:
             return build(known, "mod", other, integer(mask + 1))
@@ -406,7 +406,7 @@ rule("bitxor", "x ^ x = 0", "no different bits")(_bits("bitxor", lambda y: y, la
 
 
 @rule("if", "(x if c else x) = x", "the choice makes no difference, or is made")
-def _(known: Known, c: Cond, a: Expr, b: Expr) -> Expr | None:
+def _(known: KnownFacts, c: Cond, a: Expr, b: Expr) -> Expr | None:
     if c.value is not None:
         return a if c is TRUE else b
     return a if a is b else None
@@ -416,7 +416,7 @@ def _(known: Known, c: Cond, a: Expr, b: Expr) -> Expr | None:
 # Floats to integers
 
 
-def _small(known: Known, *parts: Node) -> bool:
+def _small(known: KnownFacts, *parts: BaseExpr) -> bool:
     """Integers that floats hold exactly."""
     exact = Range(-EXACT, EXACT)
     return all(
@@ -426,7 +426,7 @@ def _small(known: Known, *parts: Node) -> bool:
 
 
 def _rounding(op: str) -> Apply:
-    def apply(known: Known, a: FloatExpr) -> Expr | None:
+    def apply(known: KnownFacts, a: FloatExpr) -> Expr | None:
         if a.value is not None:
             return integer(STRICT[op](a.value))
         if a.op == "to_float" and _small(known, *a.args):
@@ -448,7 +448,7 @@ for _op in ("floor", "ceil", "trunc", "round"):
     "the quotient is 1/y or more from the next integer, and rounding moves it by less",
     when="y != 0 and max(abs(x), abs(y)) <= 2**53",
 )
-def _(known: Known, a: FloatExpr) -> Expr | None:
+def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
     if a.op != "truediv" or not _small(known, *a.args):
         return None
     return build(known, "floordiv", *a.args)
@@ -460,14 +460,14 @@ def _(known: Known, a: FloatExpr) -> Expr | None:
     "as for floor",
     when="y != 0 and max(abs(x), abs(y)) <= 2**53",
 )
-def _(known: Known, a: FloatExpr) -> Expr | None:
+def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
     if a.op != "truediv" or not _small(known, *a.args):
         return None
     return -build(known, "floordiv", -a.args[0], a.args[1])
 
 
 @rule("trunc", "int(x / y) = x // y", "as for floor", when="0 <= x <= 2**53 and 0 < y <= 2**53")
-def _(known: Known, a: FloatExpr) -> Expr | None:
+def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
     if a.op != "truediv" or not _small(known, *a.args):
         return None
     x, y = a.args
@@ -535,7 +535,7 @@ def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
     return quotient, rest
 
 
-def common_factors(known: Known, *exprs: Expr) -> Expr:
+def common_factors(known: KnownFacts, *exprs: Expr) -> Expr:
     """The product of the atoms that are in every term of all of them, and known not to be 0."""
     for e in exprs:
         if e.const or not e.terms:
@@ -552,7 +552,7 @@ def common_factors(known: Known, *exprs: Expr) -> Expr:
 # Simplifying under facts
 
 
-def simplify(node: Any, known: Known) -> Any:
+def simplify(node: Any, known: KnownFacts) -> Any:
     """`node` with all replacements and rules that `known` allows."""
     memo = known.memo()
 
@@ -567,12 +567,12 @@ def simplify(node: Any, known: Known) -> Any:
     return visit(node)
 
 
-def _simplified(node: Any, known: Known, visit: Callable[[Any], Any]) -> Any:
+def _simplified(node: Any, known: KnownFacts, visit: Callable[[Any], Any]) -> Any:
     if node.op in ("symbol", "fsymbol"):
         return known.replacement(node)
     if type(node) is Expr and node.plain and known.settled(node):
         return node
-    if node.op in RULES:
+    if node.op in REWRITE_RULES:
         result = build(known, node.op, *[visit(arg) for arg in node.args])
         value = known.value(result)
         return result if value is None else integer(value)
@@ -581,7 +581,7 @@ def _simplified(node: Any, known: Known, visit: Callable[[Any], Any]) -> Any:
     return finish(result, known) if finish else result
 
 
-def _join_quotients(e: Expr, known: Known) -> Expr:
+def _join_quotients(e: Expr, known: KnownFacts) -> Expr:
     """k*(x//k) is x where k is known to divide x."""
     for product, c in e.terms:
         for factor, exponent in product.factors:
@@ -592,7 +592,7 @@ def _join_quotients(e: Expr, known: Known) -> Expr:
     return e
 
 
-def _finish_le0(cond: Cond, known: Known) -> Cond:
+def _finish_le0(cond: Cond, known: KnownFacts) -> Cond:
     """A common factor above 0 doesn't change on which side of 0 a sum is."""
     (e,) = cond.args
     g = common_factors(known, e)
@@ -600,10 +600,10 @@ def _finish_le0(cond: Cond, known: Known) -> Cond:
     return le0(quotient_by(e, from_factors(factors))) if factors else cond
 
 
-def _finish_eq0(make: Callable[[Expr], Cond]) -> Callable[[Cond, Known], Cond]:
+def _finish_eq0(make: Callable[[Expr], Cond]) -> Callable[[Cond, KnownFacts], Cond]:
     """A common factor that isn't 0 doesn't change whether a sum is."""
 
-    def finish(cond: Cond, known: Known) -> Cond:
+    def finish(cond: Cond, known: KnownFacts) -> Cond:
         (e,) = cond.args
         g = common_factors(known, e)
         return cond if g is ONE else make(quotient_by(e, g))
@@ -611,7 +611,7 @@ def _finish_eq0(make: Callable[[Expr], Cond]) -> Callable[[Cond, Known], Cond]:
     return finish
 
 
-_FINISH: Final[Mapping[str, Callable[[Any, Known], Any]]] = {
+_FINISH: Final[Mapping[str, Callable[[Any, KnownFacts], Any]]] = {
     "add": _join_quotients,
     "mul": _join_quotients,
     "le0": _finish_le0,
@@ -626,10 +626,10 @@ _FINISH: Final[Mapping[str, Callable[[Any, Known], Any]]] = {
 
 def _constructor(op: str) -> Callable[..., Expr]:
     @lru_cache(16384)
-    def construct(*args: Node) -> Expr:
-        return build(NOTHING, op, *args)
+    def construct(*args: BaseExpr) -> Expr:
+        return build(NO_FACTS, op, *args)
 
     return construct
 
 
-BUILD.update({op: _constructor(op) for op in RULES})
+BUILD.update({op: _constructor(op) for op in REWRITE_RULES})

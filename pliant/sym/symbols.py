@@ -14,38 +14,40 @@ from typing import Any, Final
 from pliant.base.errors import ShapeConstraintError
 from pliant.base.position import Position
 from pliant.sym.cond import Cond, ge, le
-from pliant.sym.expr import Expr, Node, evaluate, symbol
+from pliant.sym.expr import BaseExpr, Expr, evaluate, symbol
 from pliant.sym.facts import Facts
 from pliant.sym.floats import FloatExpr, float_symbol
 from pliant.sym.ranges import ALL, INF, NATURAL, Range
 from pliant.sym.records import (
-    Binding,
-    Origin,
+    InputBinding,
     Provenance,
     Question,
     Specialised,
     SymbolInfo,
+    SymbolOrigin,
 )
 from pliant.sym.rules import simplify
 
-Record = Question | Specialised | SymbolInfo
+EnvRecord = Question | Specialised | SymbolInfo
 Where = Callable[[], Position | None]
 NEVER_SHARED: Final = (0, 1)
 """Hints that don't make two sizes the same symbol: with broadcasting they are common by chance."""
 
 
-class Symbols:
+class SymbolTable:
     """The symbols, their hints and the facts. `ShapeEnv` adds the questions."""
 
-    def __init__(self, duck: bool, where: Where, listener: Callable[[Record], None] | None) -> None:
+    def __init__(
+        self, duck: bool, where: Where, listener: Callable[[EnvRecord], None] | None
+    ) -> None:
         self.duck = duck
         self.where = where
         self.listener = listener
         self.facts = Facts(self._rank)
-        self.symbols: dict[Node, SymbolInfo] = {}
-        self.hints: dict[Node, int | float] = {}
-        self.seen: dict[Node, int | float] = {}  # of inputs, also of those without a hint
-        self.bindings: list[Binding] = []
+        self.symbols: dict[BaseExpr, SymbolInfo] = {}
+        self.hints: dict[BaseExpr, int | float] = {}
+        self.seen: dict[BaseExpr, int | float] = {}  # of inputs, also of those without a hint
+        self.bindings: list[InputBinding] = []
         self.statics: list[Provenance] = []
         self.counts: dict[str, int] = {}  # of names, by prefix
 
@@ -69,7 +71,7 @@ class Symbols:
         if found is None:
             natural = NATURAL if size_like else ALL
             found = self._add(source, "input", hint, size_like, natural, strict, why)
-        self.bindings.append(Binding(source, found))
+        self.bindings.append(InputBinding(source, found))
         if seen is not None:
             self.seen[found] = seen
         if declared is not None:
@@ -98,12 +100,12 @@ class Symbols:
     def add_float(self, source: object, hint: float | None, *, why: str = "") -> FloatExpr:
         """The symbol for a float: an input when it has a hint, else computed from data."""
         new = float_symbol(self._name("f" if hint is not None else "uf"))
-        origin: Origin = "input" if hint is not None else "computed"
+        origin: SymbolOrigin = "input" if hint is not None else "computed"
         source = source if hint is not None else self._as_written(source)
         info = SymbolInfo(new, source, origin, hint, False, ALL, False, why, self.where())
         self._register(info)
         if origin == "input":
-            self.bindings.append(Binding(source, new))
+            self.bindings.append(InputBinding(source, new))
         return new
 
     def note_static(self, source: object, value: int | float, why: str) -> None:
@@ -117,7 +119,7 @@ class Symbols:
     def _add(
         self,
         source: object,
-        origin: Origin,
+        origin: SymbolOrigin,
         hint: int | None,
         size_like: bool,
         declared: Range,
@@ -197,7 +199,7 @@ class Symbols:
     def range(self, expr: Expr) -> Range:
         return self.facts.range(simplify(expr, self.facts))
 
-    def tell(self, record: Record) -> None:
+    def tell(self, record: EnvRecord) -> None:
         if self.listener is not None:
             self.listener(record)
 

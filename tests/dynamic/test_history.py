@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pliant.dynamic.history import History, follows
+from pliant.dynamic.history import InputHistory, follows
 
 
 def seen(history, t, source="L['x']"):
@@ -13,7 +13,7 @@ def seen(history, t, source="L['x']"):
 
 
 def test_a_size_that_changes():
-    history = History()
+    history = InputHistory()
     assert seen(history, torch.ones(5, 20)).sizes == set()
     assert seen(history, torch.ones(5, 20)).sizes == set()
     changed = seen(history, torch.ones(8, 20))
@@ -22,7 +22,7 @@ def test_a_size_that_changes():
 
 
 def test_once_varying_always_varying():
-    history = History()
+    history = InputHistory()
     for size in (5, 8, 8, 8):
         changed = seen(history, torch.ones(size, 20))
     assert changed.sizes == {0} and changed.before == {0: 5}
@@ -31,18 +31,18 @@ def test_once_varying_always_varying():
 
 
 def test_inputs_and_ranks_are_told_apart():
-    history = History()
+    history = InputHistory()
     seen(history, torch.ones(5))
     assert not seen(history, torch.ones(8), "L['y']").sizes
     assert not seen(history, torch.ones(8, 2)).sizes
     assert seen(history, torch.ones(6)).sizes == {0}
     assert seen(history, torch.ones(8, 3)).sizes == {1}
     assert seen(history, torch.ones(8)).sizes == {0}
-    assert not History().observe_tensor("L['x']", (9,), (1,), 0).sizes
+    assert not InputHistory().observe_tensor("L['x']", (9,), (1,), 0).sizes
 
 
 def test_strides_that_follow_from_sizes_do_not_vary():
-    history = History()
+    history = InputHistory()
     for shape in ((4, 5, 6), (4, 7, 8), (4, 0, 9), (4, 1, 1)):
         changed = seen(history, torch.ones(shape))
     assert changed.sizes == {1, 2} and not changed.strides
@@ -50,7 +50,7 @@ def test_strides_that_follow_from_sizes_do_not_vary():
 
 
 def test_strides_of_their_own():
-    history = History()
+    history = InputHistory()
     for width in (50, 60, 70):
         changed = seen(history, torch.ones(4, width)[:, :5])
     assert not changed.sizes and changed.strides == {0}
@@ -58,7 +58,7 @@ def test_strides_of_their_own():
 
 
 def test_a_stride_that_followed_by_chance():
-    history = History()
+    history = InputHistory()
     wide = torch.ones(10, 100)
     assert seen(history, wide).follows == (1, None)
     changed = seen(history, wide[:, :50])
@@ -68,7 +68,7 @@ def test_a_stride_that_followed_by_chance():
 
 
 def test_a_transposed_tensor():
-    history = History()
+    history = InputHistory()
     for rows in (4, 6):
         changed = seen(history, torch.ones(rows, 5).t())
     assert changed.sizes == {1} and not changed.strides and changed.follows == (None, 0)
@@ -78,7 +78,7 @@ def test_a_transposed_tensor():
 
 
 def test_storage_offset():
-    history = History()
+    history = InputHistory()
     data = torch.ones(100)
     seen(history, data[10:20])
     changed = seen(history, data[30:40])
@@ -88,7 +88,7 @@ def test_storage_offset():
 
 @pytest.mark.parametrize("first, second", [(3, 4), (0.5, 0.7), (0.0, -0.0), (1.0, math.nan)])
 def test_numbers(first, second):
-    history = History()
+    history = InputHistory()
     assert not history.observe_number("L['n']", first)
     assert not history.observe_number("L['n']", first)
     assert not history.observe_number("L['m']", second)
@@ -98,7 +98,7 @@ def test_numbers(first, second):
 
 
 def test_numbers_that_do_not_change():
-    history = History()
+    history = InputHistory()
     for _ in range(2):
         assert not history.observe_number("L['n']", math.nan)
         assert not history.observe_number("L['m']", 1)
@@ -158,7 +158,7 @@ def test_any_strides(layout):
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=5))
 def test_what_varies_is_what_was_seen_to(sizes):
-    history = History()
+    history = InputHistory()
     for shape in sizes:
         changed = seen(history, torch.ones(shape))
     for dim, inner in enumerate(changed.follows):

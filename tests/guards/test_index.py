@@ -14,16 +14,16 @@ import pliant
 from pliant._native import Dispatcher, Entry, GuardTree
 from pliant.base import events
 from pliant.guards import index
-from pliant.guards.guard import Guard, Kind, TensorSpec
+from pliant.guards.guard import ExpectedTensor, Guard, GuardKind
 from pliant.guards.source import Local
 from tests.support.work import calls
 
 
-def spec_of(x: torch.Tensor, dynamic: bool = False) -> TensorSpec:
+def spec_of(x: torch.Tensor, dynamic: bool = False) -> ExpectedTensor:
     sizes = tuple([None if dynamic else n for n in x.shape])
     strides = tuple([None if dynamic else n for n in x.stride()])
     keys = torch._C._dispatch_keys(x).raw_repr()
-    return TensorSpec(x.dtype, x.device, x.requires_grad, sizes, strides, 0, keys)
+    return ExpectedTensor(x.dtype, x.device, x.requires_grad, sizes, strides, 0, keys)
 
 
 VALUES = [0, 1, -1, 2**70, True, False, None, "a", "b", b"a", 0.0, -0.0, float("nan"), 1.0, (1, 2)]
@@ -51,18 +51,20 @@ class Case:
         if rng.random() < 0.2:
             return None, None
         if isinstance(value, torch.Tensor):
-            return Kind.TENSOR, spec_of(value, rng.random() < 0.3)
+            return GuardKind.TENSOR, spec_of(value, rng.random() < 0.3)
         if isinstance(value, (list, dict)):
-            return rng.choice([(Kind.LENGTH, len(value)), (Kind.IS, value)])
-        return rng.choice([(Kind.EQUALS, value), (Kind.EQUALS, value), (Kind.TYPE, type(value))])
+            return rng.choice([(GuardKind.LENGTH, len(value)), (GuardKind.IS, value)])
+        return rng.choice(
+            [(GuardKind.EQUALS, value), (GuardKind.EQUALS, value), (GuardKind.TYPE, type(value))]
+        )
 
 
 _CHECK = {
-    Kind.EQUALS: GuardTree.check_equal,
-    Kind.IS: GuardTree.check_is,
-    Kind.TYPE: GuardTree.check_type,
-    Kind.LENGTH: GuardTree.check_length,
-    Kind.TENSOR: GuardTree.check_tensor,
+    GuardKind.EQUALS: GuardTree.check_equal,
+    GuardKind.IS: GuardTree.check_is,
+    GuardKind.TYPE: GuardTree.check_type,
+    GuardKind.LENGTH: GuardTree.check_length,
+    GuardKind.TENSOR: GuardTree.check_tensor,
 }
 
 

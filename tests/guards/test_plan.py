@@ -9,7 +9,7 @@ import torch
 
 from pliant._native import UNREACHABLE, State
 from pliant.guards import plan, source
-from pliant.guards.guard import MISSING, Guard, Kind, Load, ShapeCondition, TensorSpec
+from pliant.guards.guard import MISSING, ExpectedTensor, Guard, GuardKind, Load, ShapeCondition
 from pliant.guards.source import (
     Attr,
     CellContents,
@@ -32,7 +32,7 @@ X, Y, Z = Local(0, "x"), Local(1, "y"), Local(2, "z")
 def spec_of(t):
     keys = torch._C._dispatch_keys(t).raw_repr()
     sizes = (tuple(t.shape), t.stride(), t.storage_offset())
-    return TensorSpec(t.dtype, t.device, t.requires_grad, *sizes, keys)
+    return ExpectedTensor(t.dtype, t.device, t.requires_grad, *sizes, keys)
 
 
 def why(guards, *values):
@@ -65,30 +65,35 @@ def double(x):
 
 T = torch.ones(3, 4)
 SENTENCES = [
-    (Guard(Kind.TYPE, X, torch.Tensor), T, 3, "type(L['x']) is Tensor, got int"),
-    (Guard(Kind.IS, X, None), None, 3, "L['x'] is None, got 3"),
-    (Guard(Kind.IS, X, double), double, Other(), "L['x'] is double, got <Other object>"),
-    (Guard(Kind.IS_NOT, X, None), 3, None, "L['x'] is not None, got None"),
-    (Guard(Kind.EQUALS, X, 3), 3, 4, "L['x'] == 3, got 4"),
-    (Guard(Kind.EQUALS, X, 3), 3, 3.0, "L['x'] == 3, got 3.0"),
-    (Guard(Kind.EQUALS, X, "a"), "a", T, "L['x'] == 'a', got <Tensor object>"),
-    (Guard(Kind.EQUALS, X, torch.float32), torch.float32, int, "L['x'] == torch.float32, got int"),
-    (Guard(Kind.LENGTH, X, 2), [1, 2], [], "len(L['x']) == 2, got 0"),
-    (Guard(Kind.LENGTH, X, 2), [1, 2], 5, "len(L['x']) == 2, got 5"),
-    (Guard(Kind.KEYS, X, ("a",)), {"a": 1}, {"b": 1}, "list(L['x']) == ['a'], got ['b']"),
-    (Guard(Kind.HAS, X, "a"), {"a": 1}, {}, "'a' in L['x'], got no such key"),
-    (Guard(Kind.LACKS, X, "a"), {}, {"a": 1}, "'a' not in L['x'], got such a key"),
-    (Guard(Kind.PRESENT, DictItem(X, 1), None), {1: 1}, {}, "L['x'][1] is there, got nothing"),
+    (Guard(GuardKind.TYPE, X, torch.Tensor), T, 3, "type(L['x']) is Tensor, got int"),
+    (Guard(GuardKind.IS, X, None), None, 3, "L['x'] is None, got 3"),
+    (Guard(GuardKind.IS, X, double), double, Other(), "L['x'] is double, got <Other object>"),
+    (Guard(GuardKind.IS_NOT, X, None), 3, None, "L['x'] is not None, got None"),
+    (Guard(GuardKind.EQUALS, X, 3), 3, 4, "L['x'] == 3, got 4"),
+    (Guard(GuardKind.EQUALS, X, 3), 3, 3.0, "L['x'] == 3, got 3.0"),
+    (Guard(GuardKind.EQUALS, X, "a"), "a", T, "L['x'] == 'a', got <Tensor object>"),
     (
-        Guard(Kind.FUNCTION, X, (double.__code__, double.__globals__)),
+        Guard(GuardKind.EQUALS, X, torch.float32),
+        torch.float32,
+        int,
+        "L['x'] == torch.float32, got int",
+    ),
+    (Guard(GuardKind.LENGTH, X, 2), [1, 2], [], "len(L['x']) == 2, got 0"),
+    (Guard(GuardKind.LENGTH, X, 2), [1, 2], 5, "len(L['x']) == 2, got 5"),
+    (Guard(GuardKind.KEYS, X, ("a",)), {"a": 1}, {"b": 1}, "list(L['x']) == ['a'], got ['b']"),
+    (Guard(GuardKind.HAS, X, "a"), {"a": 1}, {}, "'a' in L['x'], got no such key"),
+    (Guard(GuardKind.LACKS, X, "a"), {}, {"a": 1}, "'a' not in L['x'], got such a key"),
+    (Guard(GuardKind.PRESENT, DictItem(X, 1), None), {1: 1}, {}, "L['x'][1] is there, got nothing"),
+    (
+        Guard(GuardKind.FUNCTION, X, (double.__code__, double.__globals__)),
         double,
         spec_of,
         "L['x'].__code__ is <code double>, got spec_of",
     ),
-    (Guard(Kind.PREDICATE, X, callable), len, 3, "callable(L['x']), got 3"),
-    (Guard(Kind.EQUALS, SeqItem(X, 1), 5), [0, 5], [0, 6], "L['x'][1] == 5, got 6"),
+    (Guard(GuardKind.PREDICATE, X, callable), len, 3, "callable(L['x']), got 3"),
+    (Guard(GuardKind.EQUALS, SeqItem(X, 1), 5), [0, 5], [0, 6], "L['x'][1] == 5, got 6"),
     (
-        Guard(Kind.EQUALS, SeqItem(X, 1), 5),
+        Guard(GuardKind.EQUALS, SeqItem(X, 1), 5),
         [0, 5],
         [],
         "L['x'][1] == 5, but L['x'][1] is not there",
@@ -117,7 +122,7 @@ TENSORS = [
 
 @pytest.mark.parametrize("value, sentence", TENSORS)
 def test_a_tensor_names_the_property_that_differs(value, sentence):
-    guard = Guard(Kind.TENSOR, X, spec_of(T))
+    guard = Guard(GuardKind.TENSOR, X, spec_of(T))
     assert why(guard, T.clone()) is None
     assert why(guard, value) == sentence
 
@@ -125,12 +130,12 @@ def test_a_tensor_names_the_property_that_differs(value, sentence):
 def test_dispatch_keys_are_named():
     with torch.inference_mode():
         value = torch.ones(3, 4)
-    text = why(Guard(Kind.TENSOR, X, spec_of(T)), value)
+    text = why(Guard(GuardKind.TENSOR, X, spec_of(T)), value)
     assert text.startswith("L['x'].dispatch_keys == DispatchKeySet(") and "AutogradCPU" in text
 
 
 def test_relations():
-    same, distinct = Guard(Kind.SAME, X, (Z,)), Guard(Kind.DISTINCT, X, (Y, Z))
+    same, distinct = Guard(GuardKind.SAME, X, (Z,)), Guard(GuardKind.DISTINCT, X, (Y, Z))
     a, b, c = [], [], []
     assert why(same, a, b, a) is None and why(distinct, a, b, c) is None
     assert why(same, a, b, c) == "same object: L['x'], L['z'], got different objects"
@@ -141,7 +146,7 @@ def test_relations():
 def shape(condition, text, **loads):
     program = compile_program(condition)
     loads = tuple(loads[s.name] for s in program.symbols)
-    return Guard(Kind.SHAPE, None, ShapeCondition(program, loads, text))
+    return Guard(GuardKind.SHAPE, None, ShapeCondition(program, loads, text))
 
 
 def test_shapes():
@@ -169,7 +174,7 @@ def test_the_text_of_a_load():
 
 
 def test_state():
-    guard = Guard(Kind.STATE, None, State.current())
+    guard = Guard(GuardKind.STATE, None, State.current())
     assert why(guard) is None
     with torch.no_grad():
         assert why(guard) == "torch global state: grad_enabled == True, got False"
@@ -178,9 +183,9 @@ def test_state():
 def test_class_attributes(monkeypatch):
     cls = Fixed(Model, "Model")
     guards = [
-        Guard(Kind.CLASS_ATTR, cls, ("scale", 2)),
-        Guard(Kind.CLASS_ATTR, cls, ("__getattribute__", object.__getattribute__)),
-        Guard(Kind.CLASS_ATTR, cls, ("absent", MISSING)),
+        Guard(GuardKind.CLASS_ATTR, cls, ("scale", 2)),
+        Guard(GuardKind.CLASS_ATTR, cls, ("__getattribute__", object.__getattribute__)),
+        Guard(GuardKind.CLASS_ATTR, cls, ("absent", MISSING)),
     ]
     assert why(guards) is None
     monkeypatch.setattr(Model, "scale", 3)
@@ -224,7 +229,7 @@ def test_there_is_an_accessor_for_each_kind_of_source_and_a_check_for_each_kind_
         if isinstance(cls, type) and issubclass(cls, source.Source) and cls.__name__[0] != "_"
     }
     assert {*plan._STEPS, *plan._ROOTS} == kinds - {source.Source}
-    assert {*plan._CHECKS, *plan._RELATIONS, *plan._WITHOUT_SOURCE} == set(Kind)
+    assert {*plan._CHECKS, *plan._RELATIONS, *plan._WITHOUT_SOURCE} == set(GuardKind)
 
 
 def test_a_module_tree():
@@ -233,9 +238,9 @@ def test_a_module_tree():
     weight = DictItem(DictItem(InstanceDict(inner), "_parameters"), "weight")
     hooks = DictItem(InstanceDict(inner), "_forward_hooks")
     guards = [
-        Guard(Kind.TYPE, inner, torch.nn.Linear),
-        Guard(Kind.TENSOR, weight, spec_of(model.inner.weight)),
-        Guard(Kind.LENGTH, hooks, 0),
+        Guard(GuardKind.TYPE, inner, torch.nn.Linear),
+        Guard(GuardKind.TENSOR, weight, spec_of(model.inner.weight)),
+        Guard(GuardKind.LENGTH, hooks, 0),
     ]
     tree = plan.build(guards, [weight], 1)
     assert tree.check((model,)) is None and tree.slots((model,))[0] is model.inner.weight
@@ -251,13 +256,16 @@ def test_a_module_tree():
 
 
 def test_duplicates_are_dropped_but_not_what_only_looks_alike():
-    guards = [Guard(Kind.EQUALS, Local(0, "x"), 0.0), Guard(Kind.EQUALS, Local(0, "x"), -0.0)]
+    guards = [
+        Guard(GuardKind.EQUALS, Local(0, "x"), 0.0),
+        Guard(GuardKind.EQUALS, Local(0, "x"), -0.0),
+    ]
     assert len(plan.build(guards, [], 1).failures((1,))) == 2
-    guards = [Guard(Kind.EQUALS, Local(0, "x"), value) for value in (1, 1, True, 1)]
+    guards = [Guard(GuardKind.EQUALS, Local(0, "x"), value) for value in (1, 1, True, 1)]
     assert len(plan.build(guards, [], 1).failures((2,))) == 2
-    guards = [Guard(Kind.TYPE, SeqItem(Local(0, "x"), 0), int)] * 3
+    guards = [Guard(GuardKind.TYPE, SeqItem(Local(0, "x"), 0), int)] * 3
     assert len(plan.build(guards, [], 1).failures((["text"],))) == 1
-    guards = [Guard(Kind.DISTINCT, X, (Y,)), Guard(Kind.DISTINCT, X, (Y,))]
+    guards = [Guard(GuardKind.DISTINCT, X, (Y,)), Guard(GuardKind.DISTINCT, X, (Y,))]
     assert len(plan.build(guards, [], 2).failures((1, 1))) == 1
     a = symbol("a")
     loads = [Load(X, "size", 0), Load(X, "size", 1), Load(X, "size", 0)]
@@ -268,9 +276,9 @@ def test_duplicates_are_dropped_but_not_what_only_looks_alike():
 
 
 def test_the_process_comes_first_then_parameters():
-    deep = Guard(Kind.EQUALS, SeqItem(Y, 0), 1)
-    shallow = Guard(Kind.EQUALS, X, 1)
-    state = Guard(Kind.STATE, None, State.current())
+    deep = Guard(GuardKind.EQUALS, SeqItem(Y, 0), 1)
+    shallow = Guard(GuardKind.EQUALS, X, 1)
+    state = Guard(GuardKind.STATE, None, State.current())
     with torch.no_grad():
         found = plan.build([deep, shallow, state], [], 2).failures((2, [2]))
     assert [guard for guard, _ in found] == [state, shallow, deep]
@@ -278,7 +286,7 @@ def test_the_process_comes_first_then_parameters():
 
 def test_enum_members_and_other_singletons_are_constants_by_identity():
     for value in (torch.contiguous_format, Color.RED, int, ...):
-        assert why(Guard(Kind.EQUALS, X, value), value) is None
-    assert why(Guard(Kind.EQUALS, X, Color.RED), Color.BLUE) is not None
+        assert why(Guard(GuardKind.EQUALS, X, value), value) is None
+    assert why(Guard(GuardKind.EQUALS, X, Color.RED), Color.BLUE) is not None
     with pytest.raises(TypeError):
-        why(Guard(Kind.EQUALS, X, [1]), [1])
+        why(Guard(GuardKind.EQUALS, X, [1]), [1])

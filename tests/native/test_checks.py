@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
-from pliant.guards.guard import TensorSpec
+from pliant.guards.guard import ExpectedTensor
 
 
 class Plain:
@@ -51,7 +51,7 @@ def spec_of(t, **changes):
         storage_offset=t.storage_offset() if t.layout is torch.strided else None,
         dispatch_keys=torch._C._dispatch_keys(t).raw_repr(),
     )
-    return TensorSpec(**{**fields, **changes})
+    return ExpectedTensor(**{**fields, **changes})
 
 
 def f():

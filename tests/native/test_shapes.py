@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pliant._native import GuardTree
-from pliant.sym.program import BINARY, LARGEST, OPERATIONS, UNARY, Program, run
+from pliant.sym.program import BINARY, LARGEST, OPERATIONS, UNARY, SizeProgram, run
 
 SIZE, STRIDE, OFFSET, VALUE = range(4)
 INPUTS = 3
@@ -48,7 +48,7 @@ WITH_REGISTERS = st.lists(PROGRAMS, min_size=1, max_size=4).map(kept_and_used)
 def tree_of(code, loads, nlocals, depth=40):
     tree = GuardTree(nlocals)
     reads = [(tree.local(i), what, dim) for i, what, dim in loads]
-    numbers = Program(tuple(code), (), 0).numbers()
+    numbers = SizeProgram(tuple(code), (), 0).numbers()
     tree.check_expression(reads, numbers, depth, "the guard")
     tree.finish()
     return tree
@@ -64,7 +64,7 @@ def holds(code, *values):
 @given(st.one_of(PROGRAMS, WITH_REGISTERS), st.tuples(*[NUMBERS] * INPUTS))
 @settings(max_examples=1500, deadline=None)
 def test_the_machine_agrees_with_its_definition(code, values):
-    value = run(Program(tuple(code), (), 0), values)
+    value = run(SizeProgram(tuple(code), (), 0), values)
     assert holds(code, *values) == bool(value)
     assert holds([*code, ("eq0", 0)], *values) == (value == 0)
     if value is not None:
@@ -81,7 +81,7 @@ def test_the_edges_of_every_operation(op):
                    [(i, VALUE, 0) for i in range(3)], 3)  # fmt: skip
     for a in EDGES:
         for b in EDGES:
-            value = run(Program(tuple(code), (), 0), (a, b))
+            value = run(SizeProgram(tuple(code), (), 0), (a, b))
             for guess in (0, 1, LARGEST, value or 0):
                 assert (tree.check((a, b, guess)) is None) == (guess == value), (a, b, guess)
 
@@ -179,8 +179,8 @@ def test_what_is_not_there_fails_the_guard(case):
 def test_conditions_are_checked_on_every_call():
     tree = GuardTree(2)
     container = tree.dict_item(tree.local(0), "t")
-    equal = Program((("load", 0), ("load", 1), ("const", -1), ("mul", 0), ("add", 0), ("eq0", 0)),
-                    (), 3)  # fmt: skip
+    difference = ("load", 0), ("load", 1), ("const", -1), ("mul", 0), ("add", 0)
+    equal = SizeProgram((*difference, ("eq0", 0)), (), 3)
     tree.check_expression(
         [(container, SIZE, 0), (tree.local(1), VALUE, 0)], equal.numbers(), 3, "="
     )

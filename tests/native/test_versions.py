@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree
-from pliant.guards.guard import TensorSpec
+from pliant.guards.guard import ExpectedTensor
 
 
 def spec_of(t):
     keys = torch._C._dispatch_keys(t).raw_repr()
     sizes = (tuple(t.shape), t.stride(), t.storage_offset())
-    return TensorSpec(t.dtype, t.device, t.requires_grad, *sizes, keys)
+    return ExpectedTensor(t.dtype, t.device, t.requires_grad, *sizes, keys)
 
 
 def guard_items(**items):

@@ -7,7 +7,7 @@ from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import data_dependent, provenance
 from pliant.sym.expr import integer
 from pliant.sym.ranges import INF, NATURAL, Range
-from pliant.sym.records import Assumption, Guard, RuntimeAssert
+from pliant.sym.records import Assumption, RuntimeAssert, SizeGuard
 
 LINE = Position("model.py", 12, "forward")
 
@@ -27,7 +27,7 @@ def test_a_branch_takes_the_side_of_the_hint_and_leaves_a_guard():
     assert env.evaluate(eq(s0, 10), "branch") is False
     assert conditions(env.guards()) == ["s0 <= 30", "s0 != 10"]
     guard = env.guards()[0]
-    assert guard == Guard(le(s0, 30), "branch", LINE)
+    assert guard == SizeGuard(le(s0, 30), "branch", LINE)
 
 
 def test_what_is_known_is_not_guarded():

@@ -10,11 +10,11 @@ from pliant.sym.cond import eq, ge, gt, le, lt, ne
 from pliant.sym.expr import absolute, integer, maximum, minimum
 from pliant.sym.facts import Facts
 from pliant.sym.floats import ceil, floor, true_div, trunc
-from pliant.sym.rules import RULES, simplify
+from pliant.sym.rules import REWRITE_RULES, simplify
 from tests.sym.strategies import SYMBOLS
 
 a, b, c = SYMBOLS
-ALL_RULES = [rule for rules in RULES.values() for rule in rules]
+ALL_RULES = [rule for rules in REWRITE_RULES.values() for rule in rules]
 FUNCTIONS = {"abs": abs, "min": min, "max": max, "int": int, "float": float}
 FUNCTIONS |= {"floor": math.floor, "ceil": math.ceil}
 

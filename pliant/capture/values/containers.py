@@ -23,7 +23,7 @@ import torch
 from pliant._native import is_python_class
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.value import Break, Const, NotConstant, Unread, Value, constants
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import DictItem, Fixed, InstanceDict, Source
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ class Mapping(Container):
         _refuse_custom_hash(key)
         real_key = real_key_of(trace, key)
         if not dict.__contains__(self.backing, real_key):
-            trace.guard(Kind.LACKS, self.source, real_key)
+            trace.guard(GuardKind.LACKS, self.source, real_key)
             return None
         assert self.source is not None
         stored = dict.__getitem__(self.backing, real_key)
@@ -359,7 +359,7 @@ class Mapping(Container):
         if self.backing is not None:
             assert self.source is not None
             stored = stored_items(self.backing)
-            trace.guard(Kind.KEYS, self.source, tuple(stored))
+            trace.guard(GuardKind.KEYS, self.source, tuple(stored))
             merged: dict[Any, Value | None] = {}
             for real_key, real in stored.items():
                 key = _key_from_outside(trace, real_key)
@@ -468,7 +468,7 @@ def real_key_of(trace: Trace, key: Any) -> Any:
         if real is None:
             return key  # one made during the capture can't be in there
         if source is not None and not isinstance(source, Fixed):
-            trace.guard(Kind.IS, source, real)
+            trace.guard(GuardKind.IS, source, real)
         return real
     return tuple(real_key_of(trace, part) for part in key) if type(key) is tuple else key
 

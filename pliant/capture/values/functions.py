@@ -15,7 +15,7 @@ from pliant._native import Dispatcher
 from pliant.capture.value import Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.objects import Cell, Instance
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import ClosureCell, DictItem, Member, SeqItem, Source
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Function(Value):
             if self.real is not None and self.source is not None:
                 real = self.real.__defaults__
                 source = Member(self.source, "__defaults__")
-                trace.guard(Kind.IS, source, real)
+                trace.guard(GuardKind.IS, source, real)
                 self.defaults = [
                     trace.pinned(item, SeqItem(source, i)) for i, item in enumerate(real or ())
                 ]
@@ -84,9 +84,9 @@ class Function(Value):
                 real = self.real.__kwdefaults__
                 source = Member(self.source, "__kwdefaults__")
                 if real is None:
-                    trace.guard(Kind.IS, source, None)
+                    trace.guard(GuardKind.IS, source, None)
                 else:
-                    trace.guard(Kind.KEYS, source, tuple(real))
+                    trace.guard(GuardKind.KEYS, source, tuple(real))
                     self.kwdefaults = {
                         key: Unread(item, DictItem(source, key)) for key, item in real.items()
                     }

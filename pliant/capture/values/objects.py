@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.base.position import Position
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import LacksAttribute
 from pliant.guards.source import Attr, CellContents, Source, attribute
 
@@ -70,7 +70,7 @@ class Instance(Value):
             try:
                 real = getattr(self.real, name)
             except AttributeError:
-                trace.guard(Kind.PREDICATE, self.source, LacksAttribute(name))
+                trace.guard(GuardKind.PREDICATE, self.source, LacksAttribute(name))
                 return None
             self.slots[name] = unread = Unread(real, attribute(self.source, self.real, name))
             trace.fetched.append(unread)

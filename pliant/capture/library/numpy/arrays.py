@@ -30,7 +30,7 @@ from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.number import Number
 from pliant.capture.values.tensors import TensorValue
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import Fixed, Source
 
 try:
@@ -113,9 +113,9 @@ def made_up(like: Any) -> Any:
 
 def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.TYPE, source, type(real))
+        trace.guard(GuardKind.TYPE, source, type(real))
         kind = ArrayKind(real.dtype.str, real.shape, real.strides, real.flags.writeable)
-        trace.guard(Kind.PREDICATE, source, kind)
+        trace.guard(GuardKind.PREDICATE, source, kind)
     value = ArrayValue(trace.graph.input(source, real), _checked(made_up(real)), source)
     return value
 

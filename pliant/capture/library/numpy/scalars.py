@@ -16,7 +16,7 @@ from pliant.capture.torch_calls import PLAIN_FORMS
 from pliant.capture.value import Break, Const, NotConstant, Value
 from pliant.capture.values.conversion import known_object
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import EqualNumber
 from pliant.guards.source import Fixed, Source
 
@@ -42,8 +42,8 @@ Number = (*SCALARS, type(None))
 
 def _number_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.TYPE, source, type(real))
-        trace.guard(Kind.PREDICATE, source, EqualNumber(type(real), real))
+        trace.guard(GuardKind.TYPE, source, type(real))
+        trace.guard(GuardKind.PREDICATE, source, EqualNumber(type(real), real))
     return Const(real, source)
 
 

@@ -42,7 +42,7 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.objects import Instance, Super, make_slice
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import IsSubclass
 from pliant.guards.source import Fixed
 
@@ -224,7 +224,7 @@ def real_object(trace: Trace, value: Value) -> Any:
     if real is None:
         return known_object(value, trace)
     if value.source is not None and not isinstance(value.source, Fixed):
-        trace.guard(Kind.IS, value.source, real)
+        trace.guard(GuardKind.IS, value.source, real)
     return real
 
 
@@ -573,7 +573,7 @@ def assume_subclass(trace: Trace, found: type, real: type, answer: bool) -> None
     if not isinstance(real, abc.ABCMeta) or real in found.__mro__:
         return
     if not found.__flags__ & IMMUTABLE_TYPE and found.__module__.split(".")[0] != "torch":
-        trace.guard(Kind.PREDICATE, Fixed(found, found.__qualname__), IsSubclass(real, answer))
+        trace.guard(GuardKind.PREDICATE, Fixed(found, found.__qualname__), IsSubclass(real, answer))
 
 
 def _protocol_instance(trace: Trace, obj: Value, real: type) -> bool:

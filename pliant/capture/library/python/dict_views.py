@@ -30,7 +30,7 @@ from pliant.capture.values.containers import SetValue, key_of
 from pliant.capture.values.dict_views import ORDERED_VIEWS, VIEWS, DictView, MappingProxy
 from pliant.capture.values.iterators import MappingIterator
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def proxy_from_outside(
 ) -> Value:
     """A proxy does not say what it stands for, but stands for it as long as it lives."""
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     [mapping] = gc.get_referents(real)
     return MappingProxy(Unread(mapping, Fixed(mapping, f"{source}")), source)
 

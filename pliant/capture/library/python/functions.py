@@ -21,7 +21,7 @@ from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, Function
 from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Cell
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import Attr
 
 
@@ -96,7 +96,7 @@ def _same_name(trace: Trace, obj: Function, value: Value) -> None:
     """Libraries give functions the name that these have already."""
     if not isinstance(value, Const) or value.value != obj.name or obj.source is None:
         raise Break("attribute-write", "function.__name__")
-    trace.guard(Kind.EQUALS, Attr(obj.source, "__name__"), obj.name)
+    trace.guard(GuardKind.EQUALS, Attr(obj.source, "__name__"), obj.name)
 
 
 def _set_text(field: str) -> Callable[[Trace, Function, Value], None]:

@@ -46,7 +46,7 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.dict_views import DictView
 from pliant.capture.values.iterators import MappingIterator
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -63,7 +63,7 @@ def present(trace: Trace, self: Mapping, key: Any) -> Value | None:
     unread = self.backing is not None and key not in self.written
     found = self.get(trace, key)
     if unread and found is not None:
-        trace.guard(Kind.HAS, self.source, real_key_of(trace, key))
+        trace.guard(GuardKind.HAS, self.source, real_key_of(trace, key))
     return found
 
 

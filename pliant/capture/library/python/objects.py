@@ -62,7 +62,7 @@ from pliant.capture.values.containers import (
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.objects import ExceptionValue, Instance, Super
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import ClassAttr, Fixed, Source
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _known_by_identity(trace: Trace, obj: Value, what: str) -> Any:
     real = getattr(obj, "real", None)
     if real is None or obj.source is None:
         raise Break("identity-number", f"{what} of a {obj.python_type().__name__}")
-    trace.guard(Kind.IS, obj.source, real)
+    trace.guard(GuardKind.IS, obj.source, real)
     return real
 
 
@@ -612,7 +612,7 @@ class WeakRef(Value):
 
 def weakref_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     return WeakRef(real, source)
 
 

@@ -38,7 +38,7 @@ from pliant.capture.values.containers import Sequence, plain_list
 from pliant.capture.values.conversion import FROM_REAL, from_real
 from pliant.capture.values.objects import ExceptionValue
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import Gives
 from pliant.guards.source import Fixed
 
@@ -137,7 +137,7 @@ def _in_context(real: Any) -> Callable[..., Value]:
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         same = Gives((), decimal_context())
-        trace.guard(Kind.PREDICATE, Fixed(decimal_context, "decimal_context"), same)
+        trace.guard(GuardKind.PREDICATE, Fixed(decimal_context, "decimal_context"), same)
         return run(trace, *args, **kwargs)
 
     return handler
@@ -269,7 +269,9 @@ def type_subclasses(trace: Trace, cls: Value) -> Value:
     found = subclasses(real)
     if any(id(each) in trace.stand_ins for each in (real, *found)):
         raise Break("unsupported-method", "type.__subclasses__ of a class made here")
-    trace.guard(Kind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), found))
+    trace.guard(
+        GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), found)
+    )
     return plain_list([Const(each) for each in found])
 
 

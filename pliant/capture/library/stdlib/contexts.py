@@ -14,7 +14,7 @@ from pliant.capture.model import SET
 from pliant.capture.native import METHODS, function, method
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Token(Value):
 
 def variable_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     return ContextVariable(real, source, [], {})
 
 

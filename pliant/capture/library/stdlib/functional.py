@@ -54,7 +54,7 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.functions import BoundMethod, Function, Partial
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Getter(Value):
 def getter_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     """The value of a real getter: it is immutable and tells how it was made."""
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     make: Any
     make, args = real.__reduce__()
     first: tuple[Any, ...] = ()

@@ -26,7 +26,7 @@ from pliant.capture.values.functions import BuiltinMethod
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.program_classes import MadeObject
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import GivesSame, LacksAttribute
 from pliant.guards.source import Attr, Fixed, Source
 
@@ -65,7 +65,7 @@ DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, da
 
 def same_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     return Const(real, source)
 
 
@@ -212,7 +212,7 @@ def context_variable_get(trace: Trace, variable: Value, *default: Value) -> Valu
     if type(found) not in PLAIN:
         raise Break("opaque-object", f"an object in the context variable {real.name}")
     holds = GivesSame(args, {}, found)
-    trace.guard(Kind.PREDICATE, Fixed(real.get, f"{real.name}.get"), holds)
+    trace.guard(GuardKind.PREDICATE, Fixed(real.get, f"{real.name}.get"), holds)
     return Const(found)
 
 
@@ -250,14 +250,14 @@ class ThreadLocal(Opaque):
         if name in self.written:
             return self.written[name]
         if not hasattr(self.real, name):
-            trace.guard(Kind.PREDICATE, self.source, LacksAttribute(name))
+            trace.guard(GuardKind.PREDICATE, self.source, LacksAttribute(name))
             return None
         return Unread(getattr(self.real, name), Attr(self.source, name))
 
 
 def thread_local_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.TYPE, source, type(real))
+        trace.guard(GuardKind.TYPE, source, type(real))
     return ThreadLocal(real, source)
 
 

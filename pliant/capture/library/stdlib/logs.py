@@ -21,7 +21,7 @@ from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import ExceptionValue, Instance
 from pliant.capture.values.tensors import TensorValue
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import Gives
 from pliant.guards.source import Attr, Fixed
 
@@ -155,7 +155,7 @@ def _ask(trace: Trace, logger: Value, question: str, args: tuple[Any, ...], what
     if any(isinstance(real, SETTINGS) for real in written_objects(trace)):
         raise Break("logging", what)
     answer = getattr(logger.real, question)(*args)
-    trace.guard(Kind.PREDICATE, Attr(logger.source, question), Gives(args, answer))
+    trace.guard(GuardKind.PREDICATE, Attr(logger.source, question), Gives(args, answer))
     return answer
 
 

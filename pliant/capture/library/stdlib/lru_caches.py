@@ -32,7 +32,7 @@ from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.program_classes import STAND_INS, stand_in
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import Remembers, is_empty_cell
 from pliant.guards.source import Attr, Fixed, Source
 
@@ -153,7 +153,7 @@ def _recall(
         except Exception as error:
             raise Break("operation-raises", f"{cached.__qualname__}()") from error
         made[call_key] += 1
-    trace.guard(Kind.PREDICATE, target.source, Remembers(cached, key, found))
+    trace.guard(GuardKind.PREDICATE, target.source, Remembers(cached, key, found))
     replayed[call_key] += 1
     again = Recall(cached, replayed[call_key] <= made[call_key])
     call_later(trace, again, list(args), dict(kwargs))
@@ -263,7 +263,7 @@ GET[CachedFunction] = lambda trace, obj, name: (
 
 def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.TYPE, source, CACHED)
+        trace.guard(GuardKind.TYPE, source, CACHED)
     if "__wrapped__" not in vars(real):
         return Opaque(real, source)
     made = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])

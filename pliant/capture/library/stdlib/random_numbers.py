@@ -20,7 +20,7 @@ from pliant.capture.values.containers import Sequence
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.number import Number
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import Kind, Load
+from pliant.guards.guard import GuardKind, Load
 from pliant.guards.source import Fixed, Source
 
 try:
@@ -59,7 +59,7 @@ class Generator(Value):
 
 def generator_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.TYPE, source, random.Random)
+        trace.guard(GuardKind.TYPE, source, random.Random)
     return Generator(real, source)
 
 
@@ -195,7 +195,7 @@ def _numpy_seed(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
 
 def _numpy_function(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     return Const(real, source)
 
 

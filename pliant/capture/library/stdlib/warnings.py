@@ -21,7 +21,7 @@ from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.objects import ExceptionValue
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import Gives
 from pliant.guards.source import Fixed
 
@@ -50,7 +50,7 @@ def warn_later(
     line = 0 if place is None else place.position().line
     about = (text, kind, module, line)
     fails = is_error(*about)
-    trace.guard(Kind.PREDICATE, Fixed(is_error, "is_error"), Gives(about, fails))
+    trace.guard(GuardKind.PREDICATE, Fixed(is_error, "is_error"), Gives(about, fails))
     if fails:
         raise Raised(_instance(trace, known, kind))
     if place is None:

@@ -33,7 +33,7 @@ from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake.whole import made_by_rule
 from pliant.fake.world import GOES_BACK
-from pliant.guards.guard import Kind
+from pliant.guards.guard import GuardKind
 from pliant.guards.source import Attr
 
 NAME = "Tensor.backward"
@@ -80,7 +80,7 @@ def assume_leaves(trace: Trace, leaves: list[TensorValue]) -> None:
     """The history of these begins with them on later calls too."""
     for leaf in leaves:
         if leaf.source is not None:
-            trace.guard(Kind.EQUALS, Attr(leaf.source, "is_leaf"), True)
+            trace.guard(GuardKind.EQUALS, Attr(leaf.source, "is_leaf"), True)
 
 
 def _assume_no_hooks(trace: Trace, leaves: list[TensorValue]) -> None:
@@ -90,7 +90,7 @@ def _assume_no_hooks(trace: Trace, leaves: list[TensorValue]) -> None:
         for name in HOOKS:
             if getattr(leaf.real, name) is not None:
                 raise Break("tensor-method", f"{NAME} with hooks on a tensor from outside")
-            trace.guard(Kind.IS, Attr(leaf.source, name), None)
+            trace.guard(GuardKind.IS, Attr(leaf.source, name), None)
 
 
 # ---- backward

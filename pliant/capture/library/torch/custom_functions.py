@@ -29,7 +29,7 @@ from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, Function, named
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Fixed
 
 # ---- calls that stay what they are
@@ -83,7 +83,7 @@ def _identified(trace: Trace, value: Value) -> Any:
     if real is None or value.source is None:
         raise Break("operation-argument", f"{named(value)} made in the program")
     if isinstance(value, Instance | Function | Opaque) and not isinstance(value.source, Fixed):
-        trace.guard(Kind.IS, value.source, real)
+        trace.guard(GuardKind.IS, value.source, real)
     return real
 
 

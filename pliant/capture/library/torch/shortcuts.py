@@ -15,7 +15,7 @@ from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.functions import CompiledFunction
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import MISSING, Kind
+from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Attr, Fixed, Source
 
 TABLES = ("_parameters", "_buffers", "_modules")
@@ -100,7 +100,7 @@ class Scripted(CompiledFunction):
 
 def scripted_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
-        trace.guard(Kind.IS, source, real)
+        trace.guard(GuardKind.IS, source, real)
     function = getattr(real, SCRIPTED, None)
     if function is None:  # loaded from a file
         return Opaque(real, source)

@@ -5,7 +5,7 @@ from pliant.base import events
 from pliant.base.logs import set_logs
 from pliant.base.position import Position
 from pliant.dynamic.choose import Choice
-from pliant.dynamic.telling import listener
+from pliant.dynamic.shape_log import ShapeLog
 from pliant.sym.cond import TRUE, eq, le, lt
 from pliant.sym.env import ShapeEnv
 from pliant.sym.records import Question, Reason
@@ -15,33 +15,35 @@ LINE = Position("demo.py", 7, "f")
 SIZE = "L['x'].size()[0]"
 
 
-def kept(program, policy="recompile"):
-    """What happens to sizes in `program`, as noted."""
-    notes = listener()
-    program(ShapeEnv(policy, listener=notes, where=lambda: LINE), notes)
-    return notes
+def logged(program, policy="recompile"):
+    """The shape log of `program`."""
+    log = ShapeLog()
+    program(ShapeEnv(policy, listener=log, where=lambda: LINE), log)
+    return log
 
 
-def told(notes):
-    found = []
-    with events.listening(found.append):
-        notes.tell("f", AT, 1)
-    return found
+def events_of(log):
+    emitted = []
+    with events.listening(emitted.append):
+        log.emit("f", AT, 1)
+    return emitted
 
 
-def everything(env, notes):
+def everything(env, log):
     s0 = env.add_input(SIZE, 10, why="dynamic=True")
     env.evaluate(le(s0, 30), "if")
     env.evaluate(eq(s0, 10), "range")
     u0 = env.add_unbacked("item()", size_like=True)
     env.check(lt(u0, 100), "too many")
     env.size_oblivious(eq(u0, 1), "squeeze")
-    notes.constant("L['x'].size()[1]", 20, Choice("static", False, None, None, "dynamic=False"))
+    log.constant("L['x'].size()[1]", 20, Choice("static", False, None, None, "dynamic=False"))
 
 
 def test_each_record_is_an_event():
-    found = [event for event in told(kept(everything)) if type(event) is not events.SizeAsked]
-    assert [type(event).__name__ for event in found] == [
+    emitted = [
+        event for event in events_of(logged(everything)) if type(event) is not events.SizeAsked
+    ]
+    assert [type(event).__name__ for event in emitted] == [
         "SymbolMade",
         "SizeGuarded",
         "SymbolSpecialised",
@@ -51,8 +53,8 @@ def test_each_record_is_an_event():
         "SizeAssumed",
         "StayedConstant",
     ]
-    assert all((event.function, event.position, event.index) == ("f", AT, 1) for event in found)
-    made, guarded, special, _, unknown, asserted, assumed, constant = found
+    assert all((event.function, event.position, event.index) == ("f", AT, 1) for event in emitted)
+    made, guarded, special, _, unknown, asserted, assumed, constant = emitted
     assert (made.name, made.hint, made.range, made.why) == ("s0", 10, "[0, inf]", "dynamic=True")
     assert events.render(made.source) == events.render(special.source) == SIZE
     assert events.render(guarded.condition) == "s0 <= 30" and guarded.line == LINE
@@ -64,7 +66,7 @@ def test_each_record_is_an_event():
 
 
 def test_each_question_is_told():
-    asked = [event for event in told(kept(everything)) if type(event) is events.SizeAsked]
+    asked = [event for event in events_of(logged(everything)) if type(event) is events.SizeAsked]
     assert [(event.asker, event.answer) for event in asked] == [
         ("if", True),
         ("range", True),
@@ -74,12 +76,12 @@ def test_each_question_is_told():
 
 
 def test_the_log(capsys):
-    notes = kept(everything)
+    log = logged(everything)
     set_logs(dynamic=True)
-    notes.tell("f", AT, 1)
+    log.emit("f", AT, 1)
     plain = capsys.readouterr().err
     set_logs(dynamic=logging.DEBUG)
-    notes.tell("f", AT, 1)
+    log.emit("f", AT, 1)
     detailed = capsys.readouterr().err
     head = "[pliant dynamic] f (demo.py:5), compilation 1: "
     assert f"{head}s0 is {SIZE}, now 10, in [0, inf]: dynamic=True\n" in plain
@@ -91,27 +93,27 @@ def test_the_log(capsys):
 
 
 def test_nothing_is_told_or_printed_before_it_is_asked_for(capsys):
-    found = []
-    with events.listening(found.append):
-        notes = kept(everything)
-    assert not found and len(notes) > 0
-    notes.tell("f")
+    emitted = []
+    with events.listening(emitted.append):
+        log = logged(everything)
+    assert not emitted and len(log) > 0
+    log.emit("f")
     assert capsys.readouterr() == ("", "")
 
 
 def test_what_is_taken_back_is_not_told():
-    notes = listener()
-    env = ShapeEnv(listener=notes)
+    log = ShapeLog()
+    env = ShapeEnv(listener=log)
     s0 = env.add_input(SIZE, 10)
-    state, length = env.snapshot(), len(notes)
+    state, length = env.snapshot(), len(log)
     env.evaluate(eq(s0, 10), "range")
     env.restore(state)
-    notes.back_to(length)
-    assert [type(event) for event in told(notes)] == [events.SymbolMade]
+    log.back_to(length)
+    assert [type(event) for event in events_of(log)] == [events.SymbolMade]
 
 
 def test_every_reason_has_words():
     for reason in get_args(Reason):
-        notes = listener()
-        notes(Question("if", TRUE, None, reason))
-        assert type(told(notes)[0].reason) is str
+        log = ShapeLog()
+        log(Question("if", TRUE, None, reason))
+        assert type(events_of(log)[0].reason) is str

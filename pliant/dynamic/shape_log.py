@@ -1,8 +1,8 @@
-"""Tells what happened to the sizes of a compilation: records of the ShapeEnv become events.
+"""The shape log of a capture: records of its ShapeEnv, which become events when it is over.
 
-The one idea: a capture only takes notes (`listener()` is what a ShapeEnv takes as its listener);
-they are told when it is over, like everything else about it. So an attempt that is given up tells
-nothing, and texts are made when somebody looks.
+The one idea: records are only collected during capture (a `ShapeLog` is the listener of a
+ShapeEnv), and emitted with the other events of the compilation. An attempt that is given up emits
+nothing, and texts are made when somebody reads them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pliant.base.values import dataclass
 from pliant.dynamic.choose import Choice
 from pliant.sym.records import (
     Assumption,
-    Guard,
     Question,
     RuntimeAssert,
+    SizeGuard,
     Specialised,
     SymbolInfo,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantInput:
     """An input that is a constant from the start, and why."""
 
     source: object
@@ -35,43 +35,38 @@ class Constant:
     position: Position | None = None
 
 
-Record = SymbolInfo | Question | Specialised | Guard | Constant
+LogRecord = SymbolInfo | Question | Specialised | SizeGuard | ConstantInput
 
 
 @dataclass(slots=True)
-class Teller:
-    """The notes of one capture. It is called with each record; `len` and `back_to` take back what
-    was noted since, as `ShapeEnv.restore` does; `tell` tells it all."""
+class ShapeLog:
+    """The records of one capture. A ShapeEnv calls it with each. `len` and `back_to` roll back to
+    an earlier moment, as `ShapeEnv.restore` does."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[LogRecord] = field(default_factory=list)
 
-    def __call__(self, record: Record) -> None:
+    def __call__(self, record: LogRecord) -> None:
         self.records.append(record)
 
     def __len__(self) -> int:
         return len(self.records)
 
     def back_to(self, length: int) -> None:
-        """Forget all but the first `length` records."""
+        """Drop all but the first `length` records."""
         del self.records[length:]
 
     def constant(
         self, source: object, value: int | float, choice: Choice, position: Position | None = None
     ) -> None:
-        """Note an input that is a constant, which the ShapeEnv doesn't hear of."""
-        self.records.append(Constant(source, value, choice.why, position))
+        """Add an input that is a constant: the ShapeEnv has no symbol for it."""
+        self.records.append(ConstantInput(source, value, choice.why, position))
 
-    def tell(self, function: str, position: Position | None = None, index: int = 0) -> None:
+    def emit(self, function: str, position: Position | None = None, index: int = 0) -> None:
         """Emit an event for each record: compilation `index` of `function`, defined at
         `position`."""
         about = _About(function, position, index)
         for record in self.records:
-            _TOLD[type(record)](about, record)
-
-
-def listener() -> Teller:
-    """What a ShapeEnv takes as `listener`."""
-    return Teller()
+            _EMITTERS[type(record)](about, record)
 
 
 class _About:
@@ -86,7 +81,7 @@ def _text(thing: object) -> events.Text:
     return thing if isinstance(thing, str) else lambda: str(thing)
 
 
-def _constant(about: _About, constant: Constant) -> None:
+def _constant(about: _About, constant: ConstantInput) -> None:
     events.emit(
         events.StayedConstant(
             source=_text(constant.source),
@@ -138,7 +133,7 @@ def _question(about: _About, question: Question) -> None:
         )
     )
     if question.effect is not None:
-        _TOLD[type(question.effect)](about, question.effect)
+        _EMITTERS[type(question.effect)](about, question.effect)
 
 
 _REASONS: Final[dict[str, str]] = {
@@ -152,7 +147,7 @@ _REASONS: Final[dict[str, str]] = {
 }
 
 
-def _guard(about: _About, guard: Guard) -> None:
+def _guard(about: _About, guard: SizeGuard) -> None:
     events.emit(
         events.SizeGuarded(
             condition=_text(guard.condition),
@@ -186,12 +181,12 @@ def _assertion(about: _About, assertion: RuntimeAssert) -> None:
     )
 
 
-_TOLD: Final[dict[type, Callable[[_About, Any], None]]] = {
+_EMITTERS: Final[dict[type, Callable[[_About, Any], None]]] = {
     SymbolInfo: _symbol,
     Specialised: _specialised,
     Question: _question,
-    Guard: _guard,
+    SizeGuard: _guard,
     Assumption: _assumption,
     RuntimeAssert: _assertion,
-    Constant: _constant,
+    ConstantInput: _constant,
 }
