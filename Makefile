@@ -16,8 +16,8 @@ STAMPS := $(VENV)/.stamps
 WORKERS ?= 2
 MINUTES ?= 10
 # Tests that compare programs with eager PyTorch: they are run once more, through generated code.
-PROGRAMS := tests/capture tests/dynamic $(addprefix tests/test_,dynamic_shapes.py module.py seeds.py \
-    soundness.py random_programs.py threads.py) tests/driver/test_limits.py
+PROGRAMS := tests/capture tests/dynamic $(addprefix tests/test_,dynamic_shapes.py module.py \
+    introductory_programs.py soundness.py random_programs.py threads.py) tests/driver/test_limits.py
 
 hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
 TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))

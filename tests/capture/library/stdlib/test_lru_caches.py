@@ -4,15 +4,18 @@ forget, as in eager."""
 import copy
 import functools
 import gc
+import os
 
 import pytest
 import torch
 
 import pliant
 from pliant.base import caches
+from tests.support.against_eager import check
 
 X = torch.arange(4.0)
 Y = torch.ones(4)
+THREE = torch.arange(3.0)
 
 
 class Cached:
@@ -271,3 +274,128 @@ def test_nothing_is_kept_alive():
     gc.collect()
     assert len(caches._parts) < count
     assert copy.copy(functools.cache(len)).cache_info().misses == 0
+
+
+def graphs_and_breaks() -> tuple[int, int]:
+    return pliant.counters["graphs"], pliant.counters["graph_breaks"]
+
+
+@pytest.fixture
+def cached():
+    """A cached function, and the arguments with which its body ran."""
+    calls = []
+
+    @functools.lru_cache(maxsize=None)
+    def double(n, plus=0):
+        calls.append(n)
+        return 2 * n + plus
+
+    return double, calls
+
+
+def test_body_of_a_cached_function_runs_once(cached):
+    double, calls = cached
+    compiled = pliant.compile(lambda x: x * double(3, plus=1), fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(THREE), THREE * 7)
+    assert calls == [3]
+    assert double(3, plus=1) == 7 and calls == [3]
+
+
+def test_cleared_cache_is_asked_again(cached):
+    double, calls = cached
+    compiled = pliant.compile(lambda x: x * double(3))
+    compiled(THREE)
+    double.cache_clear()
+    compiled(THREE)
+    assert calls == [3, 3]
+
+
+def test_cached_object_is_the_same_one():
+    @functools.cache
+    def mask(n):
+        return torch.ones(n)
+
+    compiled = pliant.compile(lambda x: (x + mask(3), mask(3)), fullgraph=True)
+    assert compiled(THREE)[1] is compiled(THREE)[1] is mask(3)
+
+
+def test_cached_function_that_cannot_be_followed():
+    @functools.cache
+    def depth():
+        return os.getcwd().count(os.sep)
+
+    compiled = pliant.compile(lambda x: x * depth(), fullgraph=True)
+    assert torch.equal(compiled(THREE), THREE * depth())
+
+
+def test_cached_function_sees_earlier_writes():
+    table = {}
+
+    @functools.cache
+    def entry(name):
+        return table[name]
+
+    def program(x, value):
+        table["a"] = value
+        return x * entry("a")
+
+    compiled = pliant.compile(program)
+    assert torch.equal(compiled(THREE, 4), THREE * 4)
+    assert torch.equal(compiled(THREE, 5), THREE * 4)
+    entry.cache_clear()
+    assert torch.equal(compiled(THREE, 5), THREE * 5)
+
+
+def test_cached_function_of_sizes_stays_dynamic():
+    @functools.cache
+    def half(n):
+        return n // 2
+
+    compiled = pliant.compile(lambda x: x * half(x.shape[0]), dynamic=True)
+    for size in (4, 6, 10):
+        assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * (size // 2))
+    assert pliant.counters["compilations"] == 1
+
+
+def test_warning_once():
+    class Log:
+        def __init__(self):
+            self.lines = []
+
+        @functools.cache  # noqa: B019
+        def once(self, message):
+            self.lines.append(message)
+
+    log = Log()
+    compiled = pliant.compile(lambda x: (log.once("careful"), x + 1)[1], fullgraph=True)
+    for _ in range(3):
+        compiled(THREE)
+    assert log.lines == ["careful"]
+
+
+def info_of_a_cache(x):
+    @functools.lru_cache(maxsize=None)
+    def f(n):
+        return n * 2
+
+    f(1)
+    f(1)
+    f(2)
+    i = f.cache_info()
+    f.cache_clear()
+    return x + i.hits + i.misses + i.currsize, f.cache_info(), i.maxsize
+
+
+def wrapped_by_a_cache(x):
+    @functools.lru_cache
+    def f(n):
+        return n * 2
+
+    return x, f.__wrapped__(3), f.__name__, f.cache_parameters()
+
+
+@pytest.mark.parametrize("program", [info_of_a_cache, wrapped_by_a_cache])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_attributes_of_a_cached_function(program, dynamic):
+    check(program, X, dynamic=dynamic)

@@ -1,10 +1,7 @@
-"""What real objects remember or hide from view: caches, proxies, signatures, levels of loggers,
-dictionaries whose class says something else than they hold."""
+"""Look-ups that a class or a proxy redirects: signatures, properties, dictionaries whose
+class gives something else than they hold, numbers that a class keeps."""
 
-import functools
 import inspect
-import logging
-import os
 import types
 from collections import OrderedDict
 
@@ -18,103 +15,6 @@ X = torch.arange(3.0)
 
 def graphs_and_breaks() -> tuple[int, int]:
     return pliant.counters["graphs"], pliant.counters["graph_breaks"]
-
-
-# ---- lru_cache
-
-
-@pytest.fixture
-def cached():
-    """A cached function, and the arguments with which its body ran."""
-    calls = []
-
-    @functools.lru_cache(maxsize=None)
-    def double(n, plus=0):
-        calls.append(n)
-        return 2 * n + plus
-
-    return double, calls
-
-
-def test_body_of_a_cached_function_runs_once(cached):
-    double, calls = cached
-    compiled = pliant.compile(lambda x: x * double(3, plus=1), fullgraph=True)
-    for _ in range(3):
-        assert torch.equal(compiled(X), X * 7)
-    assert calls == [3]
-    assert double(3, plus=1) == 7 and calls == [3]
-
-
-def test_cleared_cache_is_asked_again(cached):
-    double, calls = cached
-    compiled = pliant.compile(lambda x: x * double(3))
-    compiled(X)
-    double.cache_clear()
-    compiled(X)
-    assert calls == [3, 3]
-
-
-def test_cached_object_is_the_same_one():
-    @functools.cache
-    def mask(n):
-        return torch.ones(n)
-
-    compiled = pliant.compile(lambda x: (x + mask(3), mask(3)), fullgraph=True)
-    assert compiled(X)[1] is compiled(X)[1] is mask(3)
-
-
-def test_cached_function_that_cannot_be_followed():
-    @functools.cache
-    def depth():
-        return os.getcwd().count(os.sep)
-
-    compiled = pliant.compile(lambda x: x * depth(), fullgraph=True)
-    assert torch.equal(compiled(X), X * depth())
-
-
-def test_cached_function_sees_earlier_writes():
-    table = {}
-
-    @functools.cache
-    def entry(name):
-        return table[name]
-
-    def program(x, value):
-        table["a"] = value
-        return x * entry("a")
-
-    compiled = pliant.compile(program)
-    assert torch.equal(compiled(X, 4), X * 4)
-    assert torch.equal(compiled(X, 5), X * 4)
-    entry.cache_clear()
-    assert torch.equal(compiled(X, 5), X * 5)
-
-
-def test_cached_function_of_sizes_stays_dynamic():
-    @functools.cache
-    def half(n):
-        return n // 2
-
-    compiled = pliant.compile(lambda x: x * half(x.shape[0]), dynamic=True)
-    for size in (4, 6, 10):
-        assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * (size // 2))
-    assert pliant.counters["compilations"] == 1
-
-
-def test_warning_once():
-    class Log:
-        def __init__(self):
-            self.lines = []
-
-        @functools.cache  # noqa: B019
-        def once(self, message):
-            self.lines.append(message)
-
-    log = Log()
-    compiled = pliant.compile(lambda x: (log.once("careful"), x + 1)[1], fullgraph=True)
-    for _ in range(3):
-        compiled(X)
-    assert log.lines == ["careful"]
 
 
 # ---- signatures and proxies
@@ -277,43 +177,6 @@ class Stack(torch.nn.Module):
 def test_slice_of_a_module_list():
     model = Stack()
     assert torch.equal(pliant.compile(model, fullgraph=True)(X), model(X))
-
-
-# ---- logs
-
-
-@pytest.fixture
-def logger():
-    logger = logging.getLogger(f"{__name__}.silent")
-    logger.setLevel(logging.WARNING)
-    return logger
-
-
-def test_log_call_below_the_level_is_nothing(logger):
-    adapter = logging.LoggerAdapter(logger, {})
-
-    def program(x):
-        logger.debug("x is %s", x)
-        logger.log(5, "fine")
-        adapter.info("adapted")
-        return x + 1
-
-    compiled = pliant.compile(program)
-    assert torch.equal(compiled(X), X + 1)
-    assert graphs_and_breaks() == (1, 0)
-
-
-def test_level_of_a_logger_is_guarded(logger, caplog):
-    def program(x):
-        logger.info("now %d", len(x))
-        return x + 1
-
-    compiled = pliant.compile(program)
-    compiled(X)
-    assert caplog.messages == []
-    logger.setLevel(logging.INFO)
-    compiled(X)
-    assert caplog.messages == ["now 3"]
 
 
 # ---- numbers of classes

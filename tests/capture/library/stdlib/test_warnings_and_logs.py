@@ -285,3 +285,93 @@ def test_the_filters_of_a_plain_interpreter(program: Any) -> None:
         return [(str(w.message), w.category, w.lineno) for w in caught]
 
     assert shown(pliant.compile(program, fullgraph=True)) == shown(program)
+
+
+# ---- where warnings and log records come from
+
+LINES = logging.getLogger(__name__)
+
+
+def warns(x):
+    y = x + 1
+    warnings.warn("one", stacklevel=1)
+    return y * 2
+
+
+def warns_for_callers(x):
+    warnings.warn("of the caller", DeprecationWarning, stacklevel=2)
+    warnings.warn("of the test", stacklevel=3)
+    return x + 1
+
+
+def calls_helper(x):
+    return warns_for_callers(x * 2) + 1
+
+
+@pytest.mark.parametrize("function", [warns, calls_helper])
+def test_warnings_point_at_the_users_lines(function):
+    places = []
+    for version in (function, pliant.compile(function)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            version(*ARGS)
+        places.append([(str(w.message), w.category, w.filename, w.lineno) for w in seen])
+    assert places[0] == places[1]
+
+
+def test_warnings_as_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(warns, *ARGS, breaks=None)
+
+
+def logs(x):
+    def inner(y):
+        LINES.warning("rows: %d", y.shape[0])
+        return y + 1
+
+    return inner(x)
+
+
+def test_log_records_point_at_the_users_lines(caplog):
+    logs(*ARGS)
+    pliant.compile(logs)(*ARGS)
+    expected, actual = [(r.funcName, r.lineno, r.pathname, r.message) for r in caplog.records]
+    assert actual == expected
+
+
+# ---- levels of loggers
+
+
+@pytest.fixture
+def logger():
+    logger = logging.getLogger(f"{__name__}.silent")
+    logger.setLevel(logging.WARNING)
+    return logger
+
+
+def test_log_call_below_the_level_is_nothing(logger):
+    adapter = logging.LoggerAdapter(logger, {})
+
+    def program(x):
+        logger.debug("x is %s", x)
+        logger.log(5, "fine")
+        adapter.info("adapted")
+        return x + 1
+
+    compiled = pliant.compile(program)
+    assert torch.equal(compiled(*ARGS), ARGS[0] + 1)
+    assert (pliant.counters["graphs"], pliant.counters["graph_breaks"]) == (1, 0)
+
+
+def test_level_of_a_logger_is_guarded(logger, caplog):
+    def program(x):
+        logger.info("now %d", len(x))
+        return x + 1
+
+    compiled = pliant.compile(program)
+    compiled(*ARGS)
+    assert caplog.messages == []
+    logger.setLevel(logging.INFO)
+    compiled(*ARGS)
+    assert caplog.messages == ["now 3"]

@@ -186,3 +186,53 @@ def test_a_parameter_replaced_in_forward_is_a_parameter():
         assert torch.equal(compiled(X), X * factor)
         assert type(model.weight) is torch.nn.Parameter and model.weight.is_leaf
     assert [name for name, _ in model.named_parameters()] == ["weight"]
+
+
+# ---- PyTorch's state after a failure of the graph
+
+
+def state():
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    cpu = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    return torch.is_grad_enabled(), *cpu, torch.is_autocast_cache_enabled(), depth
+
+
+def under_no_grad(x, index):
+    with torch.no_grad():
+        return x[index]
+
+
+def under_autocast(x, index):
+    with torch.autocast("cpu", dtype=torch.float16, cache_enabled=False):
+        y = x @ x.t()
+        return y[index]
+
+
+def under_autocast_after_a_write(x, index):
+    x.add_(1)
+    with torch.autocast("cpu", dtype=torch.float16), torch.no_grad():
+        return x[index]
+
+
+@pytest.mark.parametrize("function", [under_no_grad, under_autocast, under_autocast_after_a_write])
+def test_state_after_a_failure(function):
+    before = state()
+    compiled = pliant.compile(function, fullgraph=True)
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            compiled(torch.ones(2, 3), torch.tensor([7]))
+        assert state() == before
+
+
+def draws_and_fails(x, index):
+    y = torch.nn.functional.dropout(x, 0.5)
+    try:
+        y = y[index]
+    except IndexError:
+        y = y + torch.rand(3)
+    return y
+
+
+def test_random_numbers_after_a_failure():
+    check(draws_and_fails, torch.ones(2, 3), torch.tensor([7]))
