@@ -23,19 +23,19 @@ from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import config
 from pliant.base.values import dataclass
-from pliant.emit.host import Operator, Sequencer, View, as_seen, symbols_of
 from pliant.fake.trial import REFUSED
-from pliant.graph.extern import Extern, Place
-from pliant.graph.ir import Function, Node, Window
+from pliant.graph.cse import eliminate_common_subexpressions
+from pliant.graph.extern import ExternOperator, TensorArgument
+from pliant.graph.functionalize import NotFunctionalized, functionalize
+from pliant.graph.ir import Function, Node, OutputView
 from pliant.graph.lower import Lowered, lower
-from pliant.graph.masks import with_added_masks
+from pliant.graph.masks import materialize_masks
+from pliant.graph.opaque_calls import draws
 from pliant.graph.raising import may_raise
-from pliant.graph.record import NotRecorded, record
-from pliant.graph.share import share
-from pliant.graph.whole import draws
-from pliant.loop.fuse import Call, Group, owner, schedule, written_after_reading
+from pliant.launch.sequence import OperatorCall, Sequencer, TensorView, as_seen, symbols_of
+from pliant.loop.buffer_reuse import Lifetimes
+from pliant.loop.fuse import ExternCall, FusionGroup, owner, schedule, written_after_reading
 from pliant.loop.ir import Kernel
-from pliant.loop.memory import Lifetimes
 from pliant.ops.lowering import NotLowered
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
@@ -63,7 +63,7 @@ def llvm(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
     name = type(gm).__name__
     try:
         program = build(gm, example_inputs)
-    except NotRecorded as reason:
+    except NotFunctionalized as reason:
         events.emit(events.NotGenerated(function=name, reason=str(reason)))
         return gm.forward
     except FATAL:
@@ -92,14 +92,14 @@ def build(
     """The program of a graph. `ones`: sizes that are 1 whenever it is called."""
     shapes = shapes_of(gm.meta)
     if shapes is None:
-        raise NotRecorded("a graph that pliant did not capture")
+        raise NotFunctionalized("a graph that pliant did not capture")
     if any(REFUSED in node.meta for node in gm.graph.nodes):
-        raise NotRecorded("PyTorch refuses one of its operations")
+        raise NotFunctionalized("PyTorch refuses one of its operations")
     env = FrozenEnv(shapes, ones)
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
-        function = record(gm, shapes, example_inputs, ones)
-    with_added_masks(function)
-    share(function)
+        function = functionalize(gm, shapes, example_inputs, ones)
+    materialize_masks(function)
+    eliminate_common_subexpressions(function)
     refused: dict[Node, str] = {}
     late: set[int] = set()
     try:
@@ -109,12 +109,12 @@ def build(
                 return assemble(gm, function, lowered, env)
             except WrittenTooEarly as early:
                 late |= early.inputs
-            except KernelFailed as failure:
+            except KernelError as failure:
                 refused |= _without_kernel(type(gm).__name__, lowered, failure, len(refused))
     except NotLowered as error:  # a tensor whose dtype loops can't copy
-        raise NotRecorded(str(error)) from error
+        raise NotFunctionalized(str(error)) from error
     except NotImplementedError as error:  # floats among the numbers of the program
-        raise NotRecorded(str(error)) from error
+        raise NotFunctionalized(str(error)) from error
 
 
 class WrittenTooEarly(Exception):
@@ -125,17 +125,17 @@ class WrittenTooEarly(Exception):
         self.inputs = inputs
 
 
-class KernelFailed(Exception):
+class KernelError(Exception):
     """What was to share a kernel has to run without one, because of the `error`."""
 
-    def __init__(self, group: Group, error: Exception) -> None:
+    def __init__(self, group: FusionGroup, error: Exception) -> None:
         super().__init__(group, error)
         self.group = group
         self.error = error
 
 
 def _without_kernel(
-    function: str, lowered: Lowered, failure: KernelFailed, already: int
+    function: str, lowered: Lowered, failure: KernelError, already: int
 ) -> dict[Node, str]:
     """The operators that PyTorch runs from now on, and why."""
     error, nodes = failure.error, lowered.computed_by(failure.group.members)
@@ -173,14 +173,14 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
     lifetimes = Lifetimes(plan, kept)
     first_draw = _first_draw(plan)
     for at, item in enumerate(plan):
-        if isinstance(item, Group):
+        if isinstance(item, FusionGroup):
             try:
                 made.save(once.saved.get(at, ()))
                 made.run(item, lifetimes.stored(at, item), lifetimes.ending(at), at in once.final)
             except (NotLowered, NotImplementedError, *FATAL):
                 raise
             except Exception as error:
-                raise KernelFailed(item, error) from error
+                raise KernelError(item, error) from error
         else:
             node = item.what.node
             dtypes = [tensor.dtype for tensor in node.results]
@@ -204,13 +204,13 @@ def assemble(gm: fx.GraphModule, function: Function, lowered: Lowered, env: Froz
     return Program(launcher, tuple(made.kernels), lowered.lowered, lowered.called, variant)
 
 
-def _first_draw(plan: Sequence[Group | Call]) -> Node | None:
+def _first_draw(plan: Sequence[FusionGroup | ExternCall]) -> Node | None:
     """The first call that draws random numbers, if something may fail from there on: a kernel that
     looks at the data, or any operator of PyTorch's (which may refuse a dtype, or find no
     memory)."""
     found: Node | None = None
     for item in plan:
-        if isinstance(item, Group):
+        if isinstance(item, FusionGroup):
             fails = any(reads.faults for reads in item.reads.values())
         else:
             node = item.what.node
@@ -224,7 +224,7 @@ def _first_draw(plan: Sequence[Group | Call]) -> Node | None:
 def _strides(made: Sequencer, item: Any, out: tuple[Any, ...]) -> tuple[Expr, ...] | None:
     """Of an output; None if it is no tensor, or PyTorch has laid it out."""
     window = item[0] if isinstance(item, tuple) else item
-    if not isinstance(window, Window) or (item is window and window.whole) or not window.sizes:
+    if not isinstance(window, OutputView) or (item is window and window.whole) or not window.sizes:
         return None
     if item is not window and item[1].of in made.foreign and out[1] == made.slots[item[1].of]:
         return None
@@ -256,19 +256,19 @@ def _watch_sizes(
     made.computes.append(("sizes", first, limits))
 
 
-def _constant(real: torch.Tensor, returned: bool) -> Operator:
+def _constant(real: torch.Tensor, returned: bool) -> OperatorCall:
     """A tensor of the program's; who gets it as a result may write to it."""
     if returned:
-        return Operator("aten::clone", "", (real, None))
-    return Operator("constant", "", (), lambda: real)
+        return OperatorCall("aten::clone", "", (real, None))
+    return OperatorCall("constant", "", (), lambda: real)
 
 
-def _operator(call: Call) -> Operator:
+def _operator(call: ExternCall) -> OperatorCall:
     """The call with its arguments in the order of the schema."""
-    extern: Extern = call.what
+    extern: ExternOperator = call.what
     if not isinstance(extern.node.func, torch._ops.OpOverload):
         given = tuple(map(_argument, (*extern.args, *extern.kwargs.values())))
-        return Operator(extern.node.name, "", given, extern.func or extern.node.func)
+        return OperatorCall(extern.node.name, "", given, extern.func or extern.node.func)
     schema = extern.node.func._schema
     args: list[Any] = []
     python = None  # only Python's way of calling makes tensors of numbers
@@ -282,7 +282,7 @@ def _operator(call: Call) -> Operator:
         args.append(_argument(value))
         if str(argument.type) == "Tensor" and isinstance(args[-1], _NUMBERS):
             python = partial(_without_grad, extern.node.func, schema)
-    return Operator(schema.name, schema.overload_name, tuple(args), python)
+    return OperatorCall(schema.name, schema.overload_name, tuple(args), python)
 
 
 _NUMBERS: Final = (int, float, complex, Expr, FloatExpr, Cond)
@@ -295,10 +295,10 @@ def _without_grad(func: Any, schema: Any, *args: Any) -> Any:
 
 
 def _argument(value: Any) -> Any:
-    if isinstance(value, Place):
+    if isinstance(value, TensorArgument):
         memory = value.memory
         layout = (value.sizes, memory.strides, memory.offset)
-        return View(memory.of, *layout, value.dtype, value.written)
+        return TensorView(memory.of, *layout, value.dtype, value.written)
     if isinstance(value, (list, tuple)):
         return type(value)(map(_argument, value))
     return value
@@ -308,15 +308,15 @@ def _output(made: Sequencer, item: Any, lowered: Lowered) -> tuple[Any, ...]:
     if isinstance(item, tuple):
         window, memory = item
         offset = window.offset + memory.offset
-        view = View(memory.of, window.sizes, window.strides, offset, window.dtype)
+        view = TensorView(memory.of, window.sizes, window.strides, offset, window.dtype)
         return ("slot", made.slot(view, window.tensor))
-    if isinstance(item, Window):
+    if isinstance(item, OutputView):
         assert item.input is not None
         given = lowered.inputs[item.input]
         assert given is not None
         if item.whole:
             return ("slot", item.input)
-        view = View(given, item.sizes, item.strides, item.offset, item.dtype)
+        view = TensorView(given, item.sizes, item.strides, item.offset, item.dtype)
         made.returned.setdefault(item.input, given)
         return ("slot", made.slot(view, item.tensor))
     if isinstance(item, Expr):

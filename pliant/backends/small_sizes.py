@@ -18,14 +18,14 @@ from pliant.base import events
 from pliant.base.forks import lock
 from pliant.base.options import config
 from pliant.base.values import dataclass
-from pliant.graph.values import NotRecorded
+from pliant.graph.aliases import NotFunctionalized
 from pliant.sym.expr import Expr, evaluate
 
 MOST_PATTERNS: Final = 64
 MOST_VARIANTS: Final = 8
 
 Strides = tuple[Expr, ...]
-Place = tuple[int, str, int]  # where a symbol is read from
+SymbolSource = tuple[int, str, int]  # where a symbol is read from
 
 _compiling = lock()
 
@@ -38,7 +38,7 @@ class SmallSizes:
     function: str
     forward: Callable[..., Any]
     variant: Callable[[Sequence[Any], frozenset[Expr]], Variant]
-    symbols: Mapping[Any, Place]
+    symbols: Mapping[Any, SymbolSource]
     sizes: Mapping[int, Expr]
     outputs: Sequence[Strides | None]
     patterns: int = 0
@@ -64,7 +64,7 @@ class SmallSizes:
         self.variants += 1
         try:
             variant: Variant = isolated(_compiling, [], self.variant, args, ones)
-        except NotRecorded:
+        except NotFunctionalized:
             return self.forward
         except Exception as error:
             if config.raise_on_fallback:
@@ -80,13 +80,13 @@ class Variant:
     """A graph compiled for some sizes."""
 
     launcher: Callable[..., Any]
-    symbols: Mapping[Any, Place]
+    symbols: Mapping[Any, SymbolSource]
     outputs: Sequence[Strides | None]
 
 
 def are_laid_out(
     outputs: Sequence[Strides | None],
-    symbols: Mapping[Any, Place],
+    symbols: Mapping[Any, SymbolSource],
     args: Sequence[Any],
     result: Sequence[Any],
 ) -> bool:
@@ -102,7 +102,7 @@ def are_laid_out(
     return True
 
 
-def _read(args: Sequence[Any], place: Place) -> Any:
+def _read(args: Sequence[Any], place: SymbolSource) -> Any:
     index, what, dim = place
     value = args[index]
     return getattr(value, what)(dim) if what in ("size", "stride") else value

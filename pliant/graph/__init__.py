@@ -1,2 +1,2 @@
 """From the captured graph to a functional one: operators of ATen on values that never change
-(`record`), and from there to definitions and calls (`lower`)."""
+(`functionalize`), and from there to definitions and calls (`lower`)."""

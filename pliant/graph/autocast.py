@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.graph.values import NotRecorded
+from pliant.graph.aliases import NotFunctionalized
 
 DEVICES: Final = ("cpu", "cuda")
 SWITCHES: Final = (
@@ -57,5 +57,5 @@ class undone:
 
 def switch(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if args and isinstance(args[0], str) and args[0] not in DEVICES:
-        raise NotRecorded(f"autocast on {args[0]}")
+        raise NotFunctionalized(f"autocast on {args[0]}")
     target(*args, **kwargs)

@@ -8,22 +8,22 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.graph.ir import Node
-from pliant.ops.lazy import Memory
+from pliant.ops.indexed_tensor import MemoryLayout
 from pliant.sym.expr import Expr
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class TensorArgument:
     """A tensor in memory, as an argument of an operator that PyTorch runs."""
 
-    memory: Memory
+    memory: MemoryLayout
     sizes: tuple[Expr, ...]
     dtype: torch.dtype
     written: bool = False  # by the operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Extern:
+class ExternOperator:
     """What a `Call` calls: the operator with places for tensors and expressions for numbers. If
     the operator takes `out`, that is memory of what the call makes."""
 

@@ -15,14 +15,14 @@ from typing import Any, Final
 import torch
 
 from pliant.base.values import dataclass
-from pliant.graph.extern import Extern, Place
-from pliant.graph.ir import Function, Node, Put, Tensor, is_uninitialised, tensors_in
-from pliant.graph.memories import Memories, is_overwritten, is_view_of, written
-from pliant.graph.whole import OnlyNew, item_at
+from pliant.graph.extern import ExternOperator, TensorArgument
+from pliant.graph.ir import Function, MemoryWrite, Node, Tensor, is_uninitialised, tensors_in
+from pliant.graph.opaque_calls import CopyingFunction, item_at
+from pliant.graph.pending_reads import PendingReads, is_overwritten, is_view_of, written
 from pliant.loop.define import Definition
-from pliant.loop.fuse import Call, Step, owner
+from pliant.loop.fuse import ExternCall, Step, owner
 from pliant.loop.types import BY_DTYPE, Type
-from pliant.ops.lazy import Lazy, Memory, in_memory
+from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
 from pliant.ops.scattering import IN_PLACE
 from pliant.sym.expr import ZERO, Expr
@@ -44,7 +44,7 @@ class Lowered:
     lowered: Counter[str] = field(default_factory=Counter)
     called: Counter[str] = field(default_factory=Counter)  # with why
     made_for: dict[Definition, Node | None] = field(default_factory=dict)
-    lazies: dict[Tensor, Lazy] = field(default_factory=dict)
+    indexed_tensors: dict[Tensor, IndexedTensor] = field(default_factory=dict)
     numbers: dict[FloatExpr, FloatExpr] = field(default_factory=dict)  # with their symbols
 
     def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
@@ -57,9 +57,9 @@ class Lowered:
                 continue
             found.add(node)
             for tensor in tensors_in((node.args, node.kwargs)):
-                if self.lazies[tensor].memory is None:
+                if self.indexed_tensors[tensor].memory is None:
                     waiting.append(tensor.node)
-        called = {step.what.node for step in self.steps if isinstance(step, Call)}
+        called = {step.what.node for step in self.steps if isinstance(step, ExternCall)}
         return {node for node in found - called if not node.view and node.func is not None}
 
 
@@ -75,13 +75,13 @@ class InPlace:
         self.low = low
         self.late = late
         self.uses = Counter(t for node in nodes for t in tensors_in((node.args, node.kwargs)))
-        self.memories = Memories(function, nodes)
+        self.pending_reads = PendingReads(function, nodes)
         self.fresh: set[Definition] = set()  # results of operators in memory of their own
         self.shared: set[Definition] = set()  # memory that has several names
         self.scattered: dict[Tensor, Definition] = {}  # results that are where they belong
         self.written_lazily: Counter[object] = Counter()  # writes to memory that isn't there
         self.done = Lowered()
-        self.lazies = self.done.lazies
+        self.indexed_tensors = self.done.indexed_tensors
         self.steps: list[Step] = []
         self._taken = 0  # definitions that are among the steps
 
@@ -95,36 +95,36 @@ class InPlace:
         self.done.made_for.update(dict.fromkeys(new, node))
         self._taken = len(self.low.definitions)
 
-    def _set(self, tensor: Tensor, lazy: Lazy, made_of: Iterable[Tensor] = ()) -> None:
-        self.lazies[tensor] = lazy
-        self.memories.note(tensor, lazy, made_of)
+    def _set(self, tensor: Tensor, indexed: IndexedTensor, made_of: Iterable[Tensor] = ()) -> None:
+        self.indexed_tensors[tensor] = indexed
+        self.pending_reads.note(tensor, indexed, made_of)
 
-    def _input(self, put: Put) -> Definition | None:
+    def _input(self, put: MemoryWrite) -> Definition | None:
         """The input that a write goes to, if that may be done before the end."""
         if put.input is None or put.input in self.late:
             return None
         memory = self.done.inputs[put.input]
         return None if memory in self.shared else memory
 
-    def _written(self, memory: Definition, lazy: Lazy, where: Any) -> Lazy:
+    def _written(self, memory: Definition, indexed: IndexedTensor, where: Any) -> IndexedTensor:
         """All of the memory once a part of it got a value; `where` has the layout of the part."""
         self._store_lookers(memory)
         layout = (where.sizes, where.strides, where.offset)
-        made = written(self.low, memory, lazy, *layout)
+        made = written(self.low, memory, indexed, *layout)
         return in_memory(made, memory.sizes, memory.strides)
 
     def _store_lookers(self, memory: Definition, after: int = 1) -> None:
         """Before the memory is written to: what is needed of it by later nodes is stored."""
-        for tensor in self.memories.needed(memory, after):
-            self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+        for tensor in self.pending_reads.needed(memory, after):
+            self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
             self._take(tensor.node)
 
-    def _home(self, put: Put) -> Definition | None:
+    def _home(self, put: MemoryWrite) -> Definition | None:
         """Memory that has the value before the write and may be overwritten; None if the value is
         not in memory and better is not."""
         old = put.old
-        lazy, target = self.lazies[old], self._input(put)
-        memory = owner(lazy.memory.of) if laid_out_so(lazy, old) and lazy.memory else None
+        indexed, target = self.indexed_tensors[old], self._input(put)
+        memory = owner(indexed.memory.of) if laid_out_so(indexed, old) and indexed.memory else None
         if target is not None:
             if memory is not target:
                 self._settle_in(target, old)
@@ -133,7 +133,7 @@ class InPlace:
         if own and memory not in self.shared:
             return memory
         self.written_lazily[put.memory] += 1
-        blank = is_uninitialised(old.node) and lazy.memory is None
+        blank = is_uninitialised(old.node) and indexed.memory is None
         few = self.written_lazily[put.memory] <= FEW
         # With symbolic sizes each element asks where it is; blank memory costs nothing to have.
         if put.otherwise is not None and few and not (blank and put.window.symbols):
@@ -143,7 +143,7 @@ class InPlace:
             made = in_memory(place.memory.of)
             self.fresh.add(place.memory.of)
         else:
-            made = self.low.realize(lazy, old.strides)
+            made = self.low.realize(indexed, old.strides)
             self._take(old.node)
         self._set(old, made)
         assert made.memory is not None
@@ -151,14 +151,14 @@ class InPlace:
 
     def _settle_in(self, target: Definition, old: Tensor) -> None:
         """Write the value of an input, which is computed otherwise so far, to its memory."""
-        needed = self.memories.needed(target, 0)
+        needed = self.pending_reads.needed(target, 0)
         views = [t for t in needed if t is not old and is_view_of(t, old)]
         for tensor in needed:
             if tensor is not old and tensor not in views:
-                self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+                self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
                 self._take(tensor.node)
         layout = (target.sizes, target.strides)
-        made = written(self.low, target, self.lazies[old], *layout)
+        made = written(self.low, target, self.indexed_tensors[old], *layout)
         self._set(old, in_memory(made))
         self._take(old.node)
         self._see_again(views)
@@ -169,10 +169,10 @@ class InPlace:
             assert tensor.node is not None
             self._view(tensor.node)
 
-    def _target(self, node: Node) -> Memory | None:
+    def _target(self, node: Node) -> MemoryLayout | None:
         """Where the operator's first argument is in memory, if its result is written there and
         nobody else needs it."""
-        after = self.memories.position + 1
+        after = self.pending_reads.position + 1
         if node.name not in IN_PLACE or after == len(self.nodes) or self.uses[node.results[0]] != 1:
             return None
         write = self.nodes[after]
@@ -183,17 +183,17 @@ class InPlace:
         if memory is None:
             return None
         for tensor in tensors_in((node.args[1:], node.kwargs)):
-            if self.memories.looks_at(tensor, memory):  # it is read before anything is written
-                self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+            if self.pending_reads.looks_at(tensor, memory):  # it is read before anything is written
+                self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
                 self._take(tensor.node)
         self._store_lookers(memory, 2)  # what only the write itself needs is no longer there
         window = write.put.window
-        return Memory(memory, window.strides, window.offset)
+        return MemoryLayout(memory, window.strides, window.offset)
 
     def _called_in_place(self, node: Node) -> dict[int, Definition]:
         """Of the tensors that a call writes to, by number, those that it may write where they are,
         as what they are afterwards."""
-        func: OnlyNew = node.func
+        func: CopyingFunction = node.func
         args = (*node.args, *node.kwargs.values())
         copies = node.results[len(node.results) - len(func.places) :]
         found: dict[int, Definition] = {}
@@ -208,47 +208,49 @@ class InPlace:
                 targets[memory] = target
         for memory, target in targets.items():
             for tensor in tensors_in(args):
-                if tensor is not target and self.memories.looks_at(tensor, memory):
-                    self._set(tensor, self.low.realize(self.lazies[tensor], tensor.strides))
+                if tensor is not target and self.pending_reads.looks_at(tensor, memory):
+                    self._set(
+                        tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides)
+                    )
                     self._take(tensor.node)
             self._store_lookers(memory, len(copies) + 1)
         return found
 
     def _written_by_call(self, target: Tensor, copy: Tensor) -> Definition | None:
-        write = self.memories.stores.get(copy)
+        write = self.pending_reads.stores.get(copy)
         if write is None or write.put is None or self.uses[copy] != 1:
             return None
         ours = write.put.input is None or self._input(write.put) is not None
         if not ours or target.dtype not in BY_DTYPE or not is_overwritten(target, write.put):
             return None
-        memory, held = self._home(write.put), self.lazies[target].memory
+        memory, held = self._home(write.put), self.indexed_tensors[target].memory
         if memory is None or held is None or owner(held.of) is not memory:
             return None
         return memory if held.strides == target.strides else None
 
     def _offset_of(self, tensor: Tensor) -> Expr:
-        memory = self.lazies[tensor].memory
+        memory = self.indexed_tensors[tensor].memory
         assert memory is not None
         return memory.offset
 
-    def _blank(self, tensor: Tensor) -> Place:
+    def _blank(self, tensor: Tensor) -> TensorArgument:
         """Memory laid out like the tensor, whatever is in it."""
-        lazy = self.lazies[tensor]
-        if lazy.memory is not None and lazy.memory.strides == tensor.strides:
-            return Place(lazy.memory, tensor.sizes, tensor.dtype)
+        indexed = self.indexed_tensors[tensor]
+        if indexed.memory is not None and indexed.memory.strides == tensor.strides:
+            return TensorArgument(indexed.memory, tensor.sizes, tensor.dtype)
         args = (tensor.sizes, tensor.strides)
         kwargs = {"dtype": tensor.dtype, "device": torch.device("cpu")}
         func = torch.ops.aten.empty_strided.default
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
         made = Definition(f"e{len(self.steps)}", tensor.sizes, tensor.strides, type)
         node = Node("aten.empty_strided.default", func, args, kwargs, (tensor,))
-        self.steps.append(Call((), (made,), Extern(node, args, kwargs), (), False))
-        return Place(Memory(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)
+        self.steps.append(ExternCall((), (made,), ExternOperator(node, args, kwargs), (), False))
+        return TensorArgument(MemoryLayout(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)
 
 
-def laid_out_so(lazy: Lazy, tensor: Tensor) -> bool:
+def laid_out_so(indexed: IndexedTensor, tensor: Tensor) -> bool:
     """Whether it is the whole of its memory, laid out as eager's."""
-    memory = lazy.memory
+    memory = indexed.memory
     if memory is None or memory.offset is not ZERO or memory.strides != tensor.strides:
         return False
     whole = owner(memory.of)

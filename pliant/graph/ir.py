@@ -40,7 +40,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class UnbackedSymbol:
     """A number that is in the data: the symbol (of a float, its bits), and what tells it: the size
     or stride of a result, or the result itself ("int", "float", "bool")."""
 
@@ -65,7 +65,7 @@ class Strided:
 
 
 @dataclass(slots=True, eq=False)
-class Put:
+class MemoryWrite:
     """A write to memory of the program: which one (`memory`, the input with this number if it is
     one), its value before, and where: `window` counts from the first element. `otherwise` computes
     `made`, the value of all of the memory, from the value before, without writing to it; None: that
@@ -91,8 +91,8 @@ class Node:
     results: tuple[Tensor, ...] = ()
     view: bool = False
     effect: bool = False  # it has to be called even if nobody needs the result
-    defines: tuple[Found, ...] = ()
-    put: Put | None = None  # of a write: the value of some memory afterwards
+    defines: tuple[UnbackedSymbol, ...] = ()
+    put: MemoryWrite | None = None  # of a write: the value of some memory afterwards
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +103,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class OutputView:
     """What is returned: a part of the memory of a value (None: of an input)."""
 
     of: Tensor | None
@@ -116,11 +116,11 @@ class Window:
     tensor: object  # which tensor of the program it is: two are two, even if they look the same
 
 
-Returned = Window | Expr | FloatExpr | Cond
+Returned = OutputView | Expr | FloatExpr | Cond
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class NoOverlap:
     """A condition for the graph to run: the two have no element in common (if `elementwise`, other
     than each with the one at the same index); alone, one has no two elements in one place."""
 
@@ -145,7 +145,7 @@ class Function:
     writes: dict[int, Tensor] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
-    apart: list[Apart] = field(default_factory=list)
+    apart: list[NoOverlap] = field(default_factory=list)
 
 
 def is_uninitialised(node: Node | None) -> bool:

@@ -1,8 +1,9 @@
 """The functional graph as definitions and calls.
 
-The one idea: a value is a `Lazy` until somebody needs it in memory: an operator that PyTorch runs,
-the caller, or several users for whom it would be dear to compute it again. Which values PyTorch
-needs is only known when a rule gives up; then everything is lowered once more, knowing it.
+The one idea: a value is an `IndexedTensor` until somebody needs it in memory: an operator that
+PyTorch runs, the caller, or several users for whom recomputing it costs more than
+`RECOMPUTE_LIMIT`. Which values PyTorch needs is only known when a rule gives up; then everything is
+lowered once more, knowing it.
 """
 
 from __future__ import annotations
@@ -14,34 +15,34 @@ from typing import Any, Final
 
 import torch
 
-from pliant.graph.extern import Extern, Place
+from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.in_place import InPlace, Lowered, laid_out_so
 from pliant.graph.ir import (
     Function,
+    MemoryWrite,
     Node,
-    Put,
+    OutputView,
     Scalar,
     Tensor,
-    Window,
     tensors_in,
 )
-from pliant.graph.memories import write_last
-from pliant.graph.products import Products
+from pliant.graph.matmul import MatmulLowering
+from pliant.graph.opaque_calls import WRITES_IN_PLACE, CopyingFunction, item_at, with_item
+from pliant.graph.pending_reads import write_last
 from pliant.graph.raising import alive, may_raise, read_whole
-from pliant.graph.whole import WRITES_IN_PLACE, OnlyNew, item_at, with_item
-from pliant.loop.define import Body, Computed, Definition, Index, contiguous
-from pliant.loop.fuse import Call, owner, probe, sized, variables
-from pliant.loop.ir import Value
-from pliant.loop.memory import FRESH
+from pliant.loop.buffer_reuse import FRESH
+from pliant.loop.define import Computed, Definition, Index, LoopBody, contiguous
+from pliant.loop.fuse import ExternCall, owner, probe, sized, variables
+from pliant.loop.ir import LoopValue
 from pliant.loop.types import BY_DTYPE, Type
-from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.indexed_tensor import IndexedTensor, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
 from pliant.sym.floats import FloatExpr, float_symbol
 from pliant.sym.frozen import FrozenEnv
 
-DEAR: Final = 3
+RECOMPUTE_LIMIT: Final = 3
 """An element that takes more operations than this is computed once and kept, if there are several
 users."""
 
@@ -92,7 +93,7 @@ class _Lowerer(InPlace):
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.read_whole = read_whole(function, self.nodes)
         self.raising: set[Tensor] = set()  # not in memory, and to compute an element may raise
-        kept = [w.of for w in function.outputs if isinstance(w, Window) and w.of]
+        kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of]
         self.uses.update(kept)
         self.kept = frozenset(kept)
         self.readers = Counter(self.uses)  # those that read it through views of it, too
@@ -103,7 +104,7 @@ class _Lowerer(InPlace):
         self.given: frozenset[Definition | None] = frozenset()  # of inputs
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
         tools = (self._needed, self._take)
-        self.products = Products(self.low, self.lazies, self.kept, *tools)
+        self.matmuls = MatmulLowering(self.low, self.indexed_tensors, self.kept, *tools)
 
     def run(self) -> Lowered:
         done = self.done
@@ -113,7 +114,7 @@ class _Lowerer(InPlace):
         for tensor, real in self.function.constants.items():
             done.constants.append((self._given(tensor, f"c{len(done.constants)}"), real))
         for position, node in enumerate(self.nodes):
-            self.memories.position = position
+            self.pending_reads.position = position
             self._node(node)
         done.outputs = [self._output(out) for out in self.function.outputs]
         self._write_all()
@@ -128,11 +129,11 @@ class _Lowerer(InPlace):
         self.returned[made] = tensor
         return made
 
-    def _held(self, made: Definition, tensor: Tensor) -> Lazy:
+    def _held(self, made: Definition, tensor: Tensor) -> IndexedTensor:
         found = in_memory(made, tensor.sizes, tensor.strides)
         if tensor.dtype in BY_DTYPE:
             return found
-        return Lazy(found.sizes, found.type, _unreadable, 0, 1, found.memory)
+        return IndexedTensor(found.sizes, found.type, _unreadable, 0, 1, found.memory)
 
     # ---- nodes
 
@@ -154,13 +155,13 @@ class _Lowerer(InPlace):
             made = self._by_rule(node)
         except NotLowered as reason:
             del self.low.definitions[max(mark, self._taken) :]
-            if not self._product(node):
+            if not self._matmul(node):
                 self._call(node, str(reason))
             return
         depth = self._depth(node) + max(self.low.layers - layers, 1)
-        for tensor, lazy in zip(node.results, made, strict=True):
+        for tensor, indexed in zip(node.results, made, strict=True):
             self.depths[tensor] = depth
-            self._set(tensor, self._settled(tensor, lazy), tensors_in((node.args, node.kwargs)))
+            self._set(tensor, self._settled(tensor, indexed), tensors_in((node.args, node.kwargs)))
             self._compute_faults(node, tensor)
         self.done.lowered[node.name] += 1
         self._take(node)
@@ -168,30 +169,32 @@ class _Lowerer(InPlace):
     def _depth(self, node: Node) -> int:
         """How many layers its operands have."""
         operands = tensors_in((node.args, node.kwargs))
-        lazy = [self.depths.get(t, 0) for t in operands if self.lazies[t].memory is None]
-        return max(lazy, default=0)
+        indexed = [
+            self.depths.get(t, 0) for t in operands if self.indexed_tensors[t].memory is None
+        ]
+        return max(indexed, default=0)
 
     # ---- writes
 
-    def _stored(self, node: Node) -> Lazy:
+    def _stored(self, node: Node) -> IndexedTensor:
         """The value of some memory after a write."""
         put, result = node.put, node.results[0]
         if put is not None and len(node.args) == 2:
             return self._put(node, put)
-        source = self._plain(self.lazies[node.args[0]], result)
+        source = self._plain(self.indexed_tensors[node.args[0]], result)
         self.depths[result] = self._depth(node)
         target = None if put is None else self._input(put)
         if target is not None and self._is_stored(result, source):
             return self._written(target, source, target)
         return self._settled(result, source)
 
-    def _plain(self, lazy: Lazy, tensor: Tensor) -> Lazy:
+    def _plain(self, indexed: IndexedTensor, tensor: Tensor) -> IndexedTensor:
         """Not in memory unless it is as the tensor is."""
-        if lazy.memory is None or lazy.memory.strides == tensor.strides:
-            return lazy
-        return Lazy(lazy.sizes, lazy.type, lazy.at, lazy.cost, lazy.reads)
+        if indexed.memory is None or indexed.memory.strides == tensor.strides:
+            return indexed
+        return IndexedTensor(indexed.sizes, indexed.type, indexed.at, indexed.cost, indexed.reads)
 
-    def _put(self, node: Node, put: Put) -> Lazy:
+    def _put(self, node: Node, put: MemoryWrite) -> IndexedTensor:
         """A write to a part."""
         old, new = node.args
         memory = self._home(put)
@@ -202,20 +205,20 @@ class _Lowerer(InPlace):
                 self._node(step)
             self._ensure([put.made])
             self.depths[node.results[0]] = self.depths.get(put.made, 0)
-            return self._settled(node.results[0], self._plain(self.lazies[put.made], old))
-        source = self.lazies[new].memory
+            return self._settled(node.results[0], self._plain(self.indexed_tensors[put.made], old))
+        source = self.indexed_tensors[new].memory
         if source is not None and source.of.into is memory and source.of is self.scattered.get(new):
             return in_memory(source.of, memory.sizes, memory.strides)
-        return self._written(memory, self.lazies[new], put.window)
+        return self._written(memory, self.indexed_tensors[new], put.window)
 
     def _ensure(self, tensors: Iterable[Tensor]) -> None:
         """Views that nobody else needs are lowered for a write."""
         for tensor in tensors:
-            if tensor not in self.lazies and tensor.node is not None:
+            if tensor not in self.indexed_tensors and tensor.node is not None:
                 self._ensure(tensors_in((tensor.node.args, tensor.node.kwargs)))
                 self._node(tensor.node)
 
-    def _by_rule(self, node: Node) -> list[Lazy]:
+    def _by_rule(self, node: Node) -> list[IndexedTensor]:
         rule = RULES.get(node.name)
         if rule is None:
             raise NotLowered("no rule")
@@ -229,26 +232,26 @@ class _Lowerer(InPlace):
         low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
         low.target = self._target(node)
         mark = len(low.definitions)
-        kwargs = {name: self._lazy(value) for name, value in node.kwargs.items()}
-        made = rule(low, *map(self._lazy, node.args), **kwargs)
+        kwargs = {name: self._indexed(value) for name, value in node.kwargs.items()}
+        made = rule(low, *map(self._indexed, node.args), **kwargs)
         found = list(made) if isinstance(made, (list, tuple)) else [made]
-        for lazy, meta in zip(found, low.results, strict=True):
-            if lazy.type is not meta.type or len(lazy.sizes) != len(meta.sizes):
-                raise AssertionError(f"the rule for {node.name} gives {lazy}, not {meta}")
+        for indexed, meta in zip(found, low.results, strict=True):
+            if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
+                raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
         memory = found[0].memory
         if low.target is not None and memory is not None and memory.of in low.definitions[mark:]:
             self.scattered[node.results[0]] = memory.of
         return found
 
-    def _lazy(self, value: Any) -> Any:
+    def _indexed(self, value: Any) -> Any:
         if isinstance(value, Tensor):
-            return self.lazies[value]
+            return self.indexed_tensors[value]
         if isinstance(value, Scalar):
             return value.number
         if isinstance(value, FloatExpr) and not computable(value):
             return self._number(value)
         if isinstance(value, (list, tuple)):
-            return type(value)(map(self._lazy, value))
+            return type(value)(map(self._indexed, value))
         return value
 
     def _number(self, value: FloatExpr) -> FloatExpr:
@@ -257,82 +260,88 @@ class _Lowerer(InPlace):
             self.done.numbers[value] = float_symbol(f"pliant_{len(self.done.numbers)}")
         return self.done.numbers[value]
 
-    def _settled(self, tensor: Tensor, lazy: Lazy) -> Lazy:
+    def _settled(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
         """In memory if it has to be, or if that is better."""
-        return self._in_memory(tensor, lazy) if self._is_stored(tensor, lazy) else lazy
+        return self._in_memory(tensor, indexed) if self._is_stored(tensor, indexed) else indexed
 
-    def _is_stored(self, tensor: Tensor, lazy: Lazy) -> bool:
+    def _is_stored(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
         if tensor in self.wanted:
-            return not laid_out_so(lazy, tensor)
-        dear = self.readers[tensor] > 1 and (lazy.cost > DEAR or self._joins_memory(lazy))
-        deep = lazy.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
-        return lazy.memory is None and (dear or deep)
+            return not laid_out_so(indexed, tensor)
+        dear = self.readers[tensor] > 1 and (
+            indexed.cost > RECOMPUTE_LIMIT or self._joins_memory(indexed)
+        )
+        deep = indexed.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
+        return indexed.memory is None and (dear or deep)
 
-    def _joins_memory(self, lazy: Lazy) -> bool:
+    def _joins_memory(self, indexed: IndexedTensor) -> bool:
         """Whether an element is made of several that are stored, and not for others: what they are
         in can be freed, or overwritten, once the result is stored."""
-        rank = len(sized(lazy.sizes))
-        if lazy.memory is not None or lazy.reads < 2 or rank == 0:
+        rank = len(sized(indexed.sizes))
+        if indexed.memory is not None or indexed.reads < 2 or rank == 0:
             return False
-        whole = Definition("", lazy.sizes, contiguous(lazy.sizes), lazy.type, Computed(lazy.at))
+        whole = Definition(
+            "", indexed.sizes, contiguous(indexed.sizes), indexed.type, Computed(indexed.at)
+        )
         places = probe(whole).places
         read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
         return len(read) > 1 and any(owner(of) not in self.given for of in read)
 
     def _compute_faults(self, node: Node, tensor: Tensor) -> None:
         """What may find that it has to raise is computed in full, by who reads it or here."""
-        lazy = self.lazies[tensor]
-        if lazy.memory is not None:
+        indexed = self.indexed_tensors[tensor]
+        if indexed.memory is not None:
             return
         inherited = not self.raising.isdisjoint(tensors_in((node.args, node.kwargs)))
         if not inherited:
             if not may_raise(node):
                 return
-            whole = Definition("", lazy.sizes, contiguous(lazy.sizes), lazy.type, Computed(lazy.at))
+            whole = Definition(
+                "", indexed.sizes, contiguous(indexed.sizes), indexed.type, Computed(indexed.at)
+            )
             if not probe(whole).faults:
                 return
         if tensor in self.read_whole:
             self.raising.add(tensor)
         else:
-            self._set(tensor, self.low.realize(lazy, tensor.strides))
+            self._set(tensor, self.low.realize(indexed, tensor.strides))
 
-    def _in_memory(self, tensor: Tensor, lazy: Lazy) -> Lazy:
+    def _in_memory(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
         """A definition with the layout that the tensor has in eager PyTorch."""
-        if lazy.memory is not None and laid_out_so(lazy, tensor):
-            return lazy
-        return self.low.realize(lazy, tensor.strides)
+        if indexed.memory is not None and laid_out_so(indexed, tensor):
+            return indexed
+        return self.low.realize(indexed, tensor.strides)
 
     def _view(self, node: Node) -> None:
         (result,) = node.results
         source: Tensor = node.args[0]
-        lazy = self.lazies[source]
-        memory = lazy.memory
+        indexed = self.indexed_tensors[source]
+        memory = indexed.memory
         if memory is not None and memory.strides == source.strides:
             same = source.dtype is result.dtype
             if same:
                 offset = memory.offset + result.offset - source.offset
                 made = in_memory(memory.of, result.sizes, result.strides, offset)
                 if result.dtype not in BY_DTYPE:
-                    made = Lazy(made.sizes, made.type, _unreadable, 0, 1, made.memory)
+                    made = IndexedTensor(made.sizes, made.type, _unreadable, 0, 1, made.memory)
                 self._set(result, made)
                 return
         self.depths[result] = self._depth(node) + 1
         if self.depths[result] > LAYERS:
-            lazy = self.low.realize(lazy, contiguous(lazy.sizes))
-            self._set(source, lazy)
+            indexed = self.low.realize(indexed, contiguous(indexed.sizes))
+            self._set(source, indexed)
             self._take(source.node)
         try:
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
             args = tuple(node.args[1:])
-            made = view_of(node.name, lazy, result.sizes, *args, **node.kwargs)
+            made = view_of(node.name, indexed, result.sizes, *args, **node.kwargs)
             self._set(result, made, (source,))
             if source in self.raising and result in self.read_whole:
                 self.raising.add(result)
         except NotLowered:
             if memory is None or memory.strides != source.strides:
                 # In memory it is a matter of strides.
-                self._set(source, self._in_memory(source, lazy))
+                self._set(source, self._in_memory(source, indexed))
                 self._take(source.node)
                 if result.dtype is source.dtype:
                     self._view(node)
@@ -363,7 +372,9 @@ class _Lowerer(InPlace):
         finds = (*[found.symbol for found in node.defines], *settled)
         # Behind what may raise, inputs are left as they were until it has run.
         raises = node.effect or (may_raise(node) and node.name not in WRITES_IN_PLACE)
-        self.steps.append(Call(reads, makes, Extern(node, args, kwargs, func), finds, raises))
+        self.steps.append(
+            ExternCall(reads, makes, ExternOperator(node, args, kwargs, func), finds, raises)
+        )
         for number, made in in_place.items():
             copy = node.results[copies + number]
             self._set(copy, in_memory(made, made.sizes, made.strides, made.offset))
@@ -375,9 +386,9 @@ class _Lowerer(InPlace):
             self.fresh.update(makes)
         self.done.called[f"{node.name}: {why}"] += 1
 
-    def _product(self, node: Node) -> bool:
+    def _matmul(self, node: Node) -> bool:
         """PyTorch runs it, in other words, if it is a product of matrices."""
-        found = None if node in self.refused else self.products.find(node)
+        found = None if node in self.refused else self.matmuls.find(node)
         if found is None:
             return False
         self.steps.append(found.call)
@@ -400,44 +411,44 @@ class _Lowerer(InPlace):
             return type(value)(map(self._place, value))
         return value
 
-    def _needed(self, tensor: Tensor) -> Place:
+    def _needed(self, tensor: Tensor) -> TensorArgument:
         """The tensor in memory, as an operator of PyTorch expects it."""
-        lazy = self.lazies[tensor]
-        if lazy.memory is None or lazy.memory.strides != tensor.strides:
+        indexed = self.indexed_tensors[tensor]
+        if indexed.memory is None or indexed.memory.strides != tensor.strides:
             self.missed.update(_roots(tensor))
-            lazy = self.low.realize(lazy, tensor.strides)
-            self._set(tensor, lazy)
+            indexed = self.low.realize(indexed, tensor.strides)
+            self._set(tensor, indexed)
             self._take(tensor.node)
-        memory = lazy.memory
+        memory = indexed.memory
         assert memory is not None
-        return Place(memory, tensor.sizes, tensor.dtype)
+        return TensorArgument(memory, tensor.sizes, tensor.dtype)
 
     # ---- results
 
     def _output(self, out: Any) -> Any:
-        if not isinstance(out, Window) or out.of is None:
+        if not isinstance(out, OutputView) or out.of is None:
             return out
-        lazy = self._in_memory(out.of, self.lazies[out.of])
-        assert lazy.memory is not None
-        if self.returned.setdefault(owner(lazy.memory.of), out.of) is not out.of:
+        indexed = self._in_memory(out.of, self.indexed_tensors[out.of])
+        assert indexed.memory is not None
+        if self.returned.setdefault(owner(indexed.memory.of), out.of) is not out.of:
             # Memory of the caller's, or of another output: here is a tensor of its own.
-            lazy = self.low.realize(lazy, out.of.strides)
-            assert lazy.memory is not None
-            self.returned[lazy.memory.of] = out.of
-        self._set(out.of, lazy)
+            indexed = self.low.realize(indexed, out.of.strides)
+            assert indexed.memory is not None
+            self.returned[indexed.memory.of] = out.of
+        self._set(out.of, indexed)
         self._take(out.of.node)
-        return (out, lazy.memory)
+        return (out, indexed.memory)
 
     def _write_all(self) -> None:
         """The memory of inputs gets its last value, if it doesn't have it."""
-        values: dict[Definition, Lazy] = {}
+        values: dict[Definition, IndexedTensor] = {}
         nodes: dict[Definition, Node | None] = {}  # that made them
         for index, value in self.function.writes.items():
-            target, lazy = self.done.inputs[index], self.lazies[value]
+            target, indexed = self.done.inputs[index], self.indexed_tensors[value]
             assert target is not None
-            memory = lazy.memory
-            if memory is None or owner(memory.of) is not target or not laid_out_so(lazy, value):
-                values[target], nodes[target] = lazy, value.node
+            memory = indexed.memory
+            if memory is None or owner(memory.of) is not target or not laid_out_so(indexed, value):
+                values[target], nodes[target] = indexed, value.node
         write_last(self.low, values, lambda target: self._take(nodes[target]))
 
 
@@ -455,7 +466,9 @@ def _can_be_given(x: Any) -> bool:
     return isinstance(x, FloatExpr) or computable(x)
 
 
-def _marked(func: OnlyNew, written: Iterable[int], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _marked(
+    func: CopyingFunction, written: Iterable[int], args: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """The arguments, with those marked that are written to."""
     for path in [path for number in written for path in func.places[number]]:
         args = with_item(args, path, replace(item_at(args, path), written=True))
@@ -466,7 +479,7 @@ def _is(given: Any) -> bool:
     return isinstance(given, Tensor)
 
 
-def _unreadable(b: Body, index: Index) -> Value:
+def _unreadable(b: LoopBody, index: Index) -> LoopValue:
     raise NotLowered("a dtype that loops don't compute with")
 
 
@@ -480,7 +493,7 @@ def _roots(tensor: Tensor) -> set[Tensor]:
 
 
 def _definitions(value: Any) -> list[Definition]:
-    if isinstance(value, Place):
+    if isinstance(value, TensorArgument):
         return [value.memory.of]
     if isinstance(value, (list, tuple)):
         return [d for item in value for d in _definitions(item)]

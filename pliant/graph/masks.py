@@ -18,7 +18,7 @@ ATTENTION: Final = "aten.scaled_dot_product_attention.default"
 PLACE: Final = 3
 
 
-def with_added_masks(function: Function) -> None:
+def materialize_masks(function: Function) -> None:
     """Attention with masks of floats instead of bools."""
     made: dict[Tensor, Tensor] = {}
     nodes: list[Node] = []

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.graph.ir import Apart, Strided, Tensor
-from pliant.graph.values import Alias, NotRecorded, Values
+from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized
+from pliant.graph.ir import NoOverlap, Strided, Tensor
 from pliant.loop.define import contiguous
 from pliant.sym.cond import lt
 from pliant.sym.expr import ONE, Expr, integer, mul, sum_of
@@ -29,7 +29,9 @@ INJECTIVE: Final = frozenset(
 )
 
 
-def keep_apart(values: Values, name: str, one: Tensor, other: Tensor, elementwise: bool) -> None:
+def keep_apart(
+    values: AliasWorld, name: str, one: Tensor, other: Tensor, elementwise: bool
+) -> None:
     """Have no element of the two in the same memory, or give up. `elementwise`: each may have the
     place of the other's at the same index."""
     a, b = strided(one), strided(other)
@@ -37,24 +39,24 @@ def keep_apart(values: Values, name: str, one: Tensor, other: Tensor, elementwis
         a, b, elementwise = _in_bytes(a, one.dtype), _in_bytes(b, other.dtype), False
     seen, also_seen = _hinted(values, a), _hinted(values, b)
     if seen is not None and also_seen is not None and overlap(seen, also_seen, elementwise):
-        raise NotRecorded(f"{name} reads what it writes")
+        raise NotFunctionalized(f"{name} reads what it writes")
     if not (a.symbols or b.symbols) or (elementwise and a == b):
         return
     known = values.env.known
     if known(lt(_end(a), b.offset)) or known(lt(_end(b), a.offset)):
         return
-    _demand(values, name, Apart(a, b, elementwise))
+    _demand(values, name, NoOverlap(a, b, elementwise))
 
 
-def keep_injective(values: Values, name: str, alias: Alias, target: Tensor) -> None:
+def keep_injective(values: AliasWorld, name: str, alias: Alias, target: Tensor) -> None:
     """Have no two elements of a tensor in one place, or give up."""
     layout = strided(target)
     hinted = _hinted(values, layout)
     if hinted is not None and overlaps_itself(hinted[0], hinted[1]):
-        raise NotRecorded(f"{name} writes to one place several times")
+        raise NotFunctionalized(f"{name} writes to one place several times")
     if not layout.symbols or _surely_injective(alias):
         return
-    _demand(values, name, Apart(layout))
+    _demand(values, name, NoOverlap(layout))
 
 
 def _surely_injective(alias: Alias) -> bool:
@@ -67,9 +69,9 @@ def _surely_injective(alias: Alias) -> bool:
     return alias.base.input is not None or base.strides == contiguous(base.sizes)
 
 
-def _demand(values: Values, name: str, condition: Apart) -> None:
+def _demand(values: AliasWorld, name: str, condition: NoOverlap) -> None:
     if not values.inputs_know(condition.symbols):
-        raise NotRecorded(f"{name} writes to places that depend on data")
+        raise NotFunctionalized(f"{name} writes to places that depend on data")
     if condition not in values.function.apart:
         values.function.apart.append(condition)
 
@@ -93,7 +95,7 @@ def _end(layout: Strided) -> Expr:
 Hinted = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
-def _hinted(values: Values, layout: Strided) -> Hinted | None:
+def _hinted(values: AliasWorld, layout: Strided) -> Hinted | None:
     """The layout at the sizes that were seen."""
     numbers = [values.env.hint(n) for n in (*layout.sizes, *layout.strides, layout.offset)]
     if None in numbers:

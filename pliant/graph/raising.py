@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from pliant.fake.overload import describe
-from pliant.graph.ir import Function, Node, Tensor, Window, tensors_in
+from pliant.graph.ir import Function, Node, OutputView, Tensor, tensors_in
 
 _READ_WHOLE: Final = frozenset(
     "aten." + name
@@ -56,7 +56,7 @@ def keep_one(nodes: Sequence[Node]) -> None:
 
 def alive(function: Function) -> list[Node]:
     """The nodes that somebody needs, or that may raise, in order."""
-    needed = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
+    needed = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
     needed |= set(function.writes.values())
     found: list[Node] = []
     for node in reversed(function.nodes):
@@ -68,7 +68,7 @@ def alive(function: Function) -> list[Node]:
 
 def read_whole(function: Function, nodes: Sequence[Node]) -> set[Tensor]:
     """The tensors each element of which somebody reads to compute a result of his own."""
-    found = {w.of for w in function.outputs if isinstance(w, Window) and w.of is not None}
+    found = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
     found |= set(function.writes.values())
     for node in reversed(nodes):
         if node.func is None and len(node.args) == 2:  # a write to a part

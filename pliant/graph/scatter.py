@@ -22,17 +22,17 @@ from pliant.sym.node import to_torch
 aten = torch.ops.aten
 
 
-def written_back(recorder: Any, alias: Any, parent: Any, new: Any) -> Any:
+def written_back(functionalizer: Any, alias: Any, parent: Any, new: Any) -> Any:
     """The fake of `parent` with `new` in the place that the view `alias` shows."""
     name = alias.op.name
     back = _BACK.get(name)
-    args = tuple([_number(recorder, arg) for arg in alias.args[1:]])
-    kwargs = {k: _number(recorder, v) for k, v in (alias.kwargs or {}).items()}
+    args = tuple([_number(functionalizer, arg) for arg in alias.args[1:]])
+    kwargs = {k: _number(functionalizer, v) for k, v in (alias.kwargs or {}).items()}
     if name in _PARTS:
-        return _PARTS[name](recorder, parent, new, alias.position, *args, **kwargs)
+        return _PARTS[name](functionalizer, parent, new, alias.position, *args, **kwargs)
     if back is not None:
-        return back(recorder, parent, new, *args, **kwargs)
-    return _by_strides(recorder, alias, parent, new)
+        return back(functionalizer, parent, new, *args, **kwargs)
+    return _by_strides(functionalizer, alias, parent, new)
 
 
 def window_of(target: Tensor, memory: Tensor) -> Strided:
@@ -59,21 +59,21 @@ def can_be_put_back(alias: Any) -> bool:
     return True
 
 
-def _number(recorder: Any, value: Any) -> Any:
+def _number(functionalizer: Any, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return type(value)([_number(recorder, v) for v in value])
-    return to_torch(value, recorder.env) if hasattr(value, "symbols") else value
+        return type(value)([_number(functionalizer, v) for v in value])
+    return to_torch(value, functionalizer.env) if hasattr(value, "symbols") else value
 
 
-def memory_of(recorder: Any, alias: Any, view: Any) -> Any:
+def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
     """What `as_strided` makes a view of: all the memory, whatever tensor it was called on."""
     while alias.parent is not None:
         alias = alias.parent
-    base, window = alias.base.value, recorder.tensor(view)
+    base, window = alias.base.value, functionalizer.tensor(view)
     if base.dtype is not window.dtype:
         raise Undecided("as_strided, of another dtype")
     first = window.offset - base.offset
-    known = recorder.env.known
+    known = functionalizer.env.known
     inside = [ge(first, 0), le(first + _reach(window), _reach(base))]
     inside += [ge(size, 1) for size in base.sizes]  # nothing reaches anywhere in an empty one
     if not all(map(known, inside)):

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from pliant.loop.build import Builder
-from pliant.loop.define import Body, Definition, Index
-from pliant.loop.given import given
+from pliant.loop.define import Definition, Index, LoopBody
 from pliant.loop.ir import (
     INDEXED,
     REDUCTIONS,
@@ -22,37 +21,38 @@ from pliant.loop.ir import (
     Access,
     Buffer,
     Kernel,
-    Kind,
+    LoopKind,
+    LoopValue,
     Op,
-    Value,
     loops,
     values,
 )
+from pliant.loop.kernel_arguments import kernel_arguments
 from pliant.loop.types import Type
 from pliant.sym.expr import ZERO, Expr, symbol
 
 FLAG: Final = Definition("fault", (), (), Type.I64)
 """One number for each run of a program: not 0 if an operator has to raise."""
 
-Forward = Callable[[Definition, Expr], Value | None]
+Forward = Callable[[Definition, Expr], LoopValue | None]
 
 
 class KernelBody(Builder):
     """A kernel in the making. `forward` gives an element that this kernel computes, or None;
-    `homes` says whose memory something is stored in, if not its own."""
+    `reuse` says whose memory something is stored in, if not its own."""
 
     def __init__(
         self,
         name: str,
         access: Mapping[Definition, Access],
         forward: Forward,
-        homes: Mapping[Definition, Definition],
+        reuse: Mapping[Definition, Definition],
     ) -> None:
         super().__init__(name)
         self.memory: dict[Definition, Buffer] = {}  # by who owns the memory, in order
         self._access = access
         self._forward = forward
-        self._homes = homes
+        self._reuse = reuse
         self._known: list[dict[Any, Any]] = [{}]
         self._depths: dict[Any, int] = {}  # of values and of symbols: in how many loops they are
         self.floor = 0  # nothing is moved out of so many loops
@@ -60,7 +60,7 @@ class KernelBody(Builder):
 
     # ---- sharing
 
-    def add(self, value: Value) -> Value:
+    def add(self, value: LoopValue) -> LoopValue:
         if value.op in STATEMENTS:
             return super().add(value)
         if value.op is Op.SELECT and _is_masked(*value.args):
@@ -72,7 +72,7 @@ class KernelBody(Builder):
         )
         return self._shared(key, lambda: self._make(value))
 
-    def _make(self, value: Value) -> Value:
+    def _make(self, value: LoopValue) -> LoopValue:
         """Put the value where all it needs is there."""
         here = len(self._open) - 1
         if value.op in REDUCTIONS:
@@ -88,13 +88,13 @@ class KernelBody(Builder):
         self._open[depth].append(value)
         return value
 
-    def carried(self, start: Value) -> Value:
+    def carried(self, start: LoopValue) -> LoopValue:
         """What the innermost loop carries: new each time, and always in that loop."""
-        made = super().add(Value(Op.CARRIED, start.type, (start,)))
+        made = super().add(LoopValue(Op.CARRIED, start.type, (start,)))
         self._depths[made] = len(self._open) - 1
         return made
 
-    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
         """What `make` gives, made once for a key and an index."""
         return self._shared((key, index), make)
 
@@ -106,13 +106,13 @@ class KernelBody(Builder):
                 return known[key]
         made = make()
         depth = self._depths.get(made, len(self._known) - 1)
-        if isinstance(made, Value) and made.op in REDUCTIONS:
+        if isinstance(made, LoopValue) and made.op in REDUCTIONS:
             depth = len(self._known) - 1
         self._known[min(depth, len(self._known) - 1)][key] = made
         return made
 
     @contextmanager
-    def loop(self, extent: Expr | int, kind: Kind = Kind.PARALLEL) -> Iterator[Expr]:
+    def loop(self, extent: Expr | int, kind: LoopKind = LoopKind.PARALLEL) -> Iterator[Expr]:
         self._known.append({})
         with super().loop(extent, kind) as var:
             here = self._depths[var] = len(self._open) - 1
@@ -122,63 +122,63 @@ class KernelBody(Builder):
         self._unsure.pop()
         self._known.pop()
 
-    def as_index(self, value: Value) -> Expr:
+    def as_index(self, value: LoopValue) -> Expr:
         if value.op is Op.IOTA:
             assert value.index is not None
             return value.index
         var = symbol(f"j{self._variables}")
-        known: Value = self._shared(("as_index", value), lambda: self._index_value(value, var))
+        known: LoopValue = self._shared(("as_index", value), lambda: self._index_value(value, var))
         assert known.index is not None
         return known.index
 
-    def _index_value(self, value: Value, var: Expr) -> Value:
+    def _index_value(self, value: LoopValue, var: Expr) -> LoopValue:
         self._variables += 1
-        made = self._make(Value(Op.AS_INDEX, Type.I64, (value,), var))
+        made = self._make(LoopValue(Op.AS_INDEX, Type.I64, (value,), var))
         self._depths[var] = self._depths[made]
         return made
 
     # ---- memory
 
-    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
         """The element at a place of a definition."""
         found = self._forward(of, place)  # whatever the mask: it is there
         if found is not None:
             return found
         return self.load(self.buffer_of(of), place, mask)
 
-    def write(self, to: Definition, place: Expr, value: Value) -> None:
+    def write(self, to: Definition, place: Expr, value: LoopValue) -> None:
         self.store(self.buffer_of(to), place, value)
 
     def update(
         self,
         to: Definition,
         place: Expr,
-        new: Value,
-        when: Value | None,
-        combine: Callable[[Body, Value, Value], Value] | None,
+        new: LoopValue,
+        when: LoopValue | None,
+        combine: Callable[[LoopBody, LoopValue, LoopValue], LoopValue] | None,
     ) -> None:
         """Overwrite an element; if it depends on the old one, that is loaded here and now."""
         memory = self.buffer_of(to)
         if combine is not None:
             args = () if when is None else (when,)
-            old = super().add(Value(Op.LOAD, memory.type, args, place, memory))
+            old = super().add(LoopValue(Op.LOAD, memory.type, args, place, memory))
             self._depths[old] = len(self._open) - 1
             new = combine(self, old, new)
         self.store(memory, place, new, when)
 
-    def fault(self, when: Value) -> None:
+    def fault(self, when: LoopValue) -> None:
         """Somebody has to raise if this holds."""
         if when.op is Op.CONSTANT and not when.constant:
             return
 
-        def make() -> Value:
+        def make() -> LoopValue:
             self.store(self.buffer_of(FLAG), ZERO, self.constant(1, Type.I64), when)
             return when
 
         self._shared(("fault", when), make)
 
     def buffer_of(self, definition: Definition) -> Buffer:
-        owner = self._homes.get(definition) or definition.into or definition
+        owner = self._reuse.get(definition) or definition.into or definition
         if owner not in self.memory:
             access = Access.WRITE if owner is FLAG else self._access[owner]
             self.memory[owner] = self.buffer(f"b{len(self.memory)}", owner.type, access)
@@ -190,7 +190,7 @@ class KernelBody(Builder):
         return Kernel(made.name, free_symbols(made), made.buffers, made.body)
 
 
-def _is_masked(mask: Value, a: Value, b: Value) -> bool:
+def _is_masked(mask: LoopValue, a: LoopValue, b: LoopValue) -> bool:
     """A choice between a load and 0 that the mask of the load has made."""
     return a.op is Op.LOAD and a.args == (mask,) and repr(b.constant) in ("0", "0.0", "False")
 
@@ -201,10 +201,10 @@ def free_symbols(kernel: Kernel) -> tuple[Expr, ...]:
     used: set[Any] = set()
     for loop in loops(kernel.body):
         bound.add(loop.var)
-        used |= given(loop.extent)
+        used |= kernel_arguments(loop.extent)
     for value in values(kernel.body):
         if value.op is Op.AS_INDEX:
             bound.add(value.index)
         elif value.op in INDEXED and value.index is not None:
-            used |= given(value.index)
+            used |= kernel_arguments(value.index)
     return tuple(sorted(used - bound, key=lambda s: s.order))

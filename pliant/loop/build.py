@@ -23,11 +23,11 @@ from pliant.loop.ir import (
     Access,
     Buffer,
     Kernel,
-    Kind,
     Loop,
+    LoopKind,
+    LoopValue,
     Op,
     Statement,
-    Value,
 )
 from pliant.loop.types import Type
 from pliant.sym.expr import ZERO, Expr, as_expr, symbol
@@ -58,7 +58,7 @@ class Builder:
         return new
 
     @contextmanager
-    def loop(self, extent: Expr | int, kind: Kind = Kind.PARALLEL) -> Iterator[Expr]:
+    def loop(self, extent: Expr | int, kind: LoopKind = LoopKind.PARALLEL) -> Iterator[Expr]:
         """What is added inside is the body; gives the variable."""
         var = symbol(f"i{self._variables}")
         self._variables += 1
@@ -67,7 +67,7 @@ class Builder:
         body = tuple(self._open.pop())
         self._open[-1].append(Loop(var, as_expr(extent), kind, body))
 
-    def __call__(self, op: Op, *args: Value) -> Value:
+    def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
         """An operation whose type follows from its arguments."""
         signature = SIGNATURES[op]
         result = signature.result
@@ -76,41 +76,41 @@ class Builder:
         if result == SAME:
             result = next(a.type for a, slot in zip(args, signature.args) if slot == SAME)
         assert isinstance(result, Type)
-        return self.add(Value(op, result, args))
+        return self.add(LoopValue(op, result, args))
 
-    def add(self, value: Value) -> Value:
+    def add(self, value: LoopValue) -> LoopValue:
         self._open[-1].append(value)
         return value
 
-    def load(self, buffer: Buffer, index: Expr | int, mask: Value | None = None) -> Value:
+    def load(self, buffer: Buffer, index: Expr | int, mask: LoopValue | None = None) -> LoopValue:
         args = () if mask is None else (mask,)
-        return self.add(Value(Op.LOAD, buffer.type, args, as_expr(index), buffer))
+        return self.add(LoopValue(Op.LOAD, buffer.type, args, as_expr(index), buffer))
 
     def store(
-        self, buffer: Buffer, index: Expr | int, value: Value, mask: Value | None = None
+        self, buffer: Buffer, index: Expr | int, value: LoopValue, mask: LoopValue | None = None
     ) -> None:
         args = (value,) if mask is None else (value, mask)
-        self.add(Value(Op.STORE, buffer.type, args, as_expr(index), buffer))
+        self.add(LoopValue(Op.STORE, buffer.type, args, as_expr(index), buffer))
 
-    def constant(self, number: int | float | bool, type: Type) -> Value:
-        return self.add(Value(Op.CONSTANT, type, constant=number))
+    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
+        return self.add(LoopValue(Op.CONSTANT, type, constant=number))
 
-    def cast(self, value: Value, type: Type) -> Value:
+    def cast(self, value: LoopValue, type: Type) -> LoopValue:
         """The value itself if it has the type."""
-        return value if value.type is type else self.add(Value(Op.CAST, type, (value,)))
+        return value if value.type is type else self.add(LoopValue(Op.CAST, type, (value,)))
 
-    def bitcast(self, value: Value, type: Type) -> Value:
-        return self.add(Value(Op.BITCAST, type, (value,)))
+    def bitcast(self, value: LoopValue, type: Type) -> LoopValue:
+        return self.add(LoopValue(Op.BITCAST, type, (value,)))
 
-    def iota(self, index: Expr | int) -> Value:
+    def iota(self, index: Expr | int) -> LoopValue:
         """The expression as an i64."""
-        return self.add(Value(Op.IOTA, Type.I64, index=as_expr(index)))
+        return self.add(LoopValue(Op.IOTA, Type.I64, index=as_expr(index)))
 
-    def as_index(self, value: Value) -> Expr:
+    def as_index(self, value: LoopValue) -> Expr:
         """The i64 as a symbol, for indices."""
         var = symbol(f"j{self._variables}")
         self._variables += 1
-        self.add(Value(Op.AS_INDEX, Type.I64, (value,), var))
+        self.add(LoopValue(Op.AS_INDEX, Type.I64, (value,), var))
         return var
 
     def kernel(self) -> Kernel:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pliant.loop.given import given as given_in
 from pliant.loop.ir import (
     INDEXED,
     MEMORY,
@@ -18,12 +17,13 @@ from pliant.loop.ir import (
     STATEMENTS,
     Access,
     Kernel,
-    Kind,
     Loop,
+    LoopKind,
+    LoopValue,
     Op,
     Statement,
-    Value,
 )
+from pliant.loop.kernel_arguments import kernel_arguments as given_in
 from pliant.loop.show import line
 from pliant.loop.types import INTEGER, Type, largest, smallest
 from pliant.sym.expr import Expr
@@ -44,7 +44,7 @@ def check(kernel: Kernel) -> Kernel:
 class _Checker:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.names: dict[Value, str] = {}
+        self.names: dict[LoopValue, str] = {}
         self.all_symbols: set[Expr] = set(kernel.sizes)
 
     def problems(self) -> Iterator[str]:
@@ -60,17 +60,21 @@ class _Checker:
         yield from found
 
     def _block(
-        self, body: tuple[Statement, ...], scope: set[Value], symbols: set[Expr], kind: Kind | None
-    ) -> tuple[set[Value], list[str]]:
+        self,
+        body: tuple[Statement, ...],
+        scope: set[LoopValue],
+        symbols: set[Expr],
+        kind: LoopKind | None,
+    ) -> tuple[set[LoopValue], list[str]]:
         """The reductions of the block that haven't ended in it, and the problems."""
         scope, symbols = set(scope), set(symbols)
-        pending: set[Value] = set()
+        pending: set[LoopValue] = set()
         found: list[str] = []
         for item in body:
             if isinstance(item, Loop):
                 ended, problems = self._loop(item, scope, symbols)
                 found += problems
-                if kind is Kind.REDUCTION and item.kind is Kind.REDUCTION:
+                if kind is LoopKind.REDUCTION and item.kind is LoopKind.REDUCTION:
                     pending |= ended  # they go on in the loop around
                 else:
                     scope |= ended
@@ -86,8 +90,8 @@ class _Checker:
         return pending, found
 
     def _loop(
-        self, loop: Loop, scope: set[Value], symbols: set[Expr]
-    ) -> tuple[set[Value], list[str]]:
+        self, loop: Loop, scope: set[LoopValue], symbols: set[Expr]
+    ) -> tuple[set[LoopValue], list[str]]:
         found = list(self._expression(loop.extent, symbols, f"extent of {loop.var}"))
         found += self._new_symbol(loop.var)
         pending, problems = self._block(loop.body, scope, symbols | {loop.var}, loop.kind)
@@ -105,7 +109,7 @@ class _Checker:
             yield f"{what} uses {', '.join(unknown)}, not in scope"
 
     def _value(
-        self, value: Value, scope: set[Value], symbols: set[Expr], kind: Kind | None
+        self, value: LoopValue, scope: set[LoopValue], symbols: set[Expr], kind: LoopKind | None
     ) -> Iterator[str]:
         for arg in value.args:
             if arg not in scope:
@@ -118,16 +122,16 @@ class _Checker:
             yield from self._expression(value.index, symbols, "the index")
         if value.op in MEMORY:
             yield from self._memory(value)
-        if value.op in REDUCTIONS and kind is not Kind.REDUCTION:
+        if value.op in REDUCTIONS and kind is not LoopKind.REDUCTION:
             yield "a reduction outside of a reduction loop"
-        if value.op in (Op.CARRIED, Op.CARRY) and kind is not Kind.SERIAL:
+        if value.op in (Op.CARRIED, Op.CARRY) and kind is not LoopKind.SERIAL:
             yield "carried outside of a serial loop"
         if value.op is Op.CARRY and value.args[0].op is not Op.CARRIED:
             yield "its first argument has to be carried"
         if value.op is Op.WELFORD_M2 and value.args[0].op is not Op.WELFORD:
             yield "its argument has to be a welford"
 
-    def _types(self, value: Value) -> Iterator[str]:
+    def _types(self, value: LoopValue) -> Iterator[str]:
         signature = SIGNATURES[value.op]
         slots = list(signature.args)
         if signature.masked and len(value.args) == len(slots) + 1:
@@ -147,7 +151,7 @@ class _Checker:
         if result is not None and value.type is not result:
             yield f"has type {value.type}, not {result}"
 
-    def _fields(self, value: Value) -> Iterator[str]:
+    def _fields(self, value: LoopValue) -> Iterator[str]:
         for name, given, needed in (
             ("index", value.index, value.op in INDEXED),
             ("buffer", value.buffer, value.op in MEMORY),
@@ -167,7 +171,7 @@ class _Checker:
         elif t in INTEGER and not smallest(t) <= number <= largest(t):
             yield "the constant is out of range"
 
-    def _memory(self, value: Value) -> Iterator[str]:
+    def _memory(self, value: LoopValue) -> Iterator[str]:
         buffer = value.buffer
         if buffer is None:
             return

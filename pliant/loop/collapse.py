@@ -6,10 +6,8 @@ every index grows with i by n times as much as with j: then it depends on i*n + 
 
 from __future__ import annotations
 
-from typing import Final
-
 from pliant.loop.body import free_symbols
-from pliant.loop.ir import INDEXED, Kernel, Kind, Loop, Op, Statement, Value, loops, values
+from pliant.loop.ir import INDEXED, Kernel, Loop, LoopKind, LoopValue, Op, Statement, loops, values
 from pliant.sym.expr import ZERO, Expr, substitute
 
 
@@ -60,7 +58,7 @@ class _Plan:
             return False
         dropped = {loop.var: ZERO for loop in self.gone}
         for value in values(inner.body):
-            if value.op is Op.CARRIED and inner.kind is Kind.SERIAL:
+            if value.op is Op.CARRIED and inner.kind is LoopKind.SERIAL:
                 return False
             if value.op not in INDEXED or value.op is Op.AS_INDEX or value.index is None:
                 continue
@@ -73,7 +71,7 @@ class _Plan:
         return True
 
     def block(
-        self, items: tuple[Statement, ...], made: dict[Value, Value]
+        self, items: tuple[Statement, ...], made: dict[LoopValue, LoopValue]
     ) -> tuple[Statement, ...]:
         """The statements without the loops that are gone."""
         dropped = {loop.var: ZERO for loop in self.gone}
@@ -89,12 +87,14 @@ class _Plan:
         return tuple(found)
 
 
-def _with_index(old: Value, dropped: dict[Expr, Expr], made: dict[Value, Value]) -> Value:
+def _with_index(
+    old: LoopValue, dropped: dict[Expr, Expr], made: dict[LoopValue, LoopValue]
+) -> LoopValue:
     args = tuple([made[arg] for arg in old.args])
     index = old.index
     if index is not None and old.op is not Op.AS_INDEX:
         index = substitute(index, dropped)
-    new = made[old] = Value(old.op, old.type, args, index, old.buffer, old.constant)
+    new = made[old] = LoopValue(old.op, old.type, args, index, old.buffer, old.constant)
     return new
 
 
@@ -104,25 +104,3 @@ def stride(index: Expr, var: Expr) -> Expr | None:
         return ZERO
     found: Expr = substitute(index, {var: var + 1}) - index
     return None if var in found.symbols else found
-
-
-SHORT: Final = 8
-
-
-def lengthen(kernel: Kernel) -> Kernel:
-    """The kernel with its last two loops exchanged, if the inner one is too short for lanes and the
-    outer one is not: steps of a few elements cost less than loops of a few iterations."""
-    grid = kernel.grid
-    if len(grid) < 2 or any(isinstance(item, Loop) for item in grid[-1].body):
-        return kernel
-    outer, inner = grid[-2:]
-    if not _is_short(inner) or _is_short(outer) or outer.var in inner.extent.symbols:
-        return kernel
-    body: tuple[Statement, ...] = inner.body
-    for loop in (outer, inner, *reversed(grid[:-2])):
-        body = (Loop(loop.var, loop.extent, loop.kind, body),)
-    return Kernel(kernel.name, kernel.sizes, kernel.buffers, body)
-
-
-def _is_short(loop: Loop) -> bool:
-    return loop.extent.value is not None and loop.extent.value <= SHORT

@@ -13,32 +13,32 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pliant.base.values import dataclass
-from pliant.loop.ir import Op, Value
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr
 
 Index = tuple[Expr, ...]
 
 
-class Body(Protocol):
+class LoopBody(Protocol):
     """A loop body under construction: operations are added by calling it."""
 
-    def __call__(self, op: Op, *args: Value) -> Value: ...
-    def constant(self, number: int | float | bool, type: Type) -> Value: ...
-    def cast(self, value: Value, type: Type) -> Value: ...
-    def bitcast(self, value: Value, type: Type) -> Value: ...
-    def iota(self, index: Expr | int) -> Value: ...
-    def as_index(self, value: Value) -> Expr: ...
-    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value: ...
-    def fault(self, when: Value) -> None: ...
-    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value: ...
+    def __call__(self, op: Op, *args: LoopValue) -> LoopValue: ...
+    def constant(self, number: int | float | bool, type: Type) -> LoopValue: ...
+    def cast(self, value: LoopValue, type: Type) -> LoopValue: ...
+    def bitcast(self, value: LoopValue, type: Type) -> LoopValue: ...
+    def iota(self, index: Expr | int) -> LoopValue: ...
+    def as_index(self, value: LoopValue) -> Expr: ...
+    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue: ...
+    def fault(self, when: LoopValue) -> None: ...
+    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
     """Each element on its own."""
 
-    at: Callable[[Body, Index], Value]
+    at: Callable[[LoopBody, Index], LoopValue]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +48,8 @@ class Reduced:
 
     over: tuple[Expr, ...]
     op: Op
-    at: Callable[[Body, Index, Index], tuple[Value, ...]]
-    then: Callable[[Body, Value, Index], Value]
+    at: Callable[[LoopBody, Index, Index], tuple[LoopValue, ...]]
+    then: Callable[[LoopBody, LoopValue, Index], LoopValue]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +57,8 @@ class Scan:
     """What goes along a dimension: values that begin as `start` and become `step(body, state,
     index)` with each element."""
 
-    start: Callable[[Body], tuple[Value, ...]]
-    step: Callable[[Body, tuple[Value, ...], Index], tuple[Value, ...]]
+    start: Callable[[LoopBody], tuple[LoopValue, ...]]
+    step: Callable[[LoopBody, tuple[LoopValue, ...], Index], tuple[LoopValue, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class Scanned:
 
     dim: int
     scan: Scan
-    then: Callable[[Body, tuple[Value, ...], Index], Value]
+    then: Callable[[LoopBody, tuple[LoopValue, ...], Index], LoopValue]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,8 +76,8 @@ class Update:
     """A new element: its place in the tensor, and the condition for it to be written."""
 
     index: Index
-    value: Value
-    when: Value | None = None
+    value: LoopValue
+    when: LoopValue | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,8 +90,8 @@ class Scattered:
 
     rows: tuple[Expr, ...]
     over: tuple[Expr, ...]
-    at: Callable[[Body, Index, Index], Update]
-    combine: Callable[[Body, Value, Value], Value] | None = None
+    at: Callable[[LoopBody, Index, Index], Update]
+    combine: Callable[[LoopBody, LoopValue, LoopValue], LoopValue] | None = None
     inner: int = 0
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 from pliant.base.values import dataclass
 from pliant.loop.build import Builder
 from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
-from pliant.loop.ir import WEIGHT, Op, Value
+from pliant.loop.ir import WEIGHT, LoopValue, Op
 from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, symbol
 from pliant.sym.floats import held_as
@@ -40,7 +40,7 @@ SERIAL_COST: Final = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class ExternCall:
     """Something between kernels that is not ours: what it reads and makes, and who knows it."""
 
     reads: tuple[Definition, ...]
@@ -50,7 +50,7 @@ class Call:
     raises: bool = True  # it may, depending on data
 
 
-Step = Definition | Call
+Step = Definition | ExternCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def owner(definition: Definition) -> Definition:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class FusionGroup:
     """Definitions that share a kernel. `rows` and `columns` are the sizes of its loops, without
     those that are 1; columns is None as long as nothing is reduced."""
 
@@ -153,7 +153,7 @@ def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
 
 def schedule(
     steps: Sequence[Step], numbers: Mapping[Any, Any] = MappingProxyType({})
-) -> list[Group | Call]:
+) -> list[FusionGroup | ExternCall]:
     """Groups and calls in an order in which they can run. `numbers`: what symbols stand for."""
     return _Scheduler(numbers).run(steps)
 
@@ -161,7 +161,7 @@ def schedule(
 class _Scheduler:
     def __init__(self, numbers: Mapping[Any, Any]) -> None:
         self.numbers = numbers
-        self.plan: list[Group | Call] = []
+        self.plan: list[FusionGroup | ExternCall] = []
         self.made_at: dict[Definition, int] = {}
         self.read_at: dict[Definition, int] = {}  # the last to read its memory
         self.written_at: dict[Definition, int] = {}
@@ -170,9 +170,9 @@ class _Scheduler:
         # Groups by what they touch and the sizes of a member that they could take.
         self.touching: dict[tuple[Definition, tuple[Expr, ...]], deque[int]] = {}
 
-    def run(self, steps: Sequence[Step]) -> list[Group | Call]:
+    def run(self, steps: Sequence[Step]) -> list[FusionGroup | ExternCall]:
         for step in steps:
-            if isinstance(step, Call):
+            if isinstance(step, ExternCall):
                 self._note(len(self.plan), step.makes, {owner(d) for d in step.reads})
                 self.found_at.update(dict.fromkeys(step.finds, len(self.plan)))
                 self.last_fault = len(self.plan) if step.raises else self.last_fault
@@ -208,7 +208,7 @@ class _Scheduler:
         first = max(needed, default=-1)
         for at in self._candidates(alone, max(first, 0)):
             group = self.plan[at]
-            if isinstance(group, Group) and joins(group, new, reads):
+            if isinstance(group, FusionGroup) and joins(group, new, reads):
                 break
         else:
             at, group = len(self.plan), alone
@@ -218,14 +218,14 @@ class _Scheduler:
         if reads.faults:
             self.last_fault = max(self.last_fault, at)
 
-    def _candidates(self, alone: Group, first: int) -> list[int]:
+    def _candidates(self, alone: FusionGroup, first: int) -> list[int]:
         """The groups of these sizes that touch what the new one does, the last one first."""
         near: set[int] = set()
         for definition in alone.touched:
             near.update(self.touching.get((definition, alone.space), ()))
         return sorted([at for at in near if at >= first], reverse=True)
 
-    def _index(self, at: int, group: Group, touched: set[Definition]) -> None:
+    def _index(self, at: int, group: FusionGroup, touched: set[Definition]) -> None:
         for sizes in {group.space, group.rows}:
             for definition in touched:
                 groups = self.touching.setdefault((definition, sizes), deque(maxlen=MOST_TRIED))
@@ -233,9 +233,9 @@ class _Scheduler:
                     groups.append(at)
 
 
-def group_of(new: Definition) -> Group:
+def group_of(new: Definition) -> FusionGroup:
     """The group of one definition alone."""
-    group = Group(*_own_split(new))
+    group = FusionGroup(*_own_split(new))
     group.add(new, probe(new))
     return group
 
@@ -250,7 +250,7 @@ def _own_split(new: Definition) -> Split:
     return sizes, None
 
 
-def joins(group: Group, new: Definition, reads: Reads) -> bool:
+def joins(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     """Take the definition into the group, if it fits."""
     split = _split_with(group, new)
     if split is None or not group.has_room(reads):
@@ -271,7 +271,7 @@ def joins(group: Group, new: Definition, reads: Reads) -> bool:
 Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
 
 
-def _split_with(group: Group, new: Definition) -> Split | None:
+def _split_with(group: FusionGroup, new: Definition) -> Split | None:
     """Rows and columns of the group with the new one in it; None if it doesn't fit."""
     if isinstance(new.body, Scattered) or isinstance(group.members[0].body, Scattered):
         return None
@@ -292,7 +292,7 @@ def own_place(member: Definition) -> Expr:
     return member.place(index_of(member, variables(len(sized(member.sizes)))))
 
 
-def _aligned(group: Group, new: Definition, reads: Reads) -> bool:
+def _aligned(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     """Whether the new one reads of the members only what belongs to the same iteration."""
     for of, place in reads.places:
         if of in group.reads:
@@ -303,12 +303,12 @@ def _aligned(group: Group, new: Definition, reads: Reads) -> bool:
     return True
 
 
-def _in_order(group: Group, new: Definition, reads: Reads) -> bool:
+def _in_order(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     """Whether scans are read in their loops, and memory that is overwritten is read in the same
     iteration or before."""
     if not (group.scans or group.writers or new.into or isinstance(new.body, Scanned)):
         return True
-    wider = Group(group.rows, group.columns)
+    wider = FusionGroup(group.rows, group.columns)
     for member in group.members:
         wider.add(member, group.reads[member])
     wider.add(new, reads)
@@ -320,7 +320,7 @@ def _in_order(group: Group, new: Definition, reads: Reads) -> bool:
     return all(m.into is None or overwrites_last(wider, m, m.into) for m in wider.writers)
 
 
-def _in_one_loop(group: Group, scan: Definition) -> bool:
+def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:
     """Whether all who read the scan do so in its loop, and that isn't too much for one element at a
     time."""
     phase, last = phases_of(group)[scan], last_uses(group)
@@ -333,7 +333,7 @@ def _in_one_loop(group: Group, scan: Definition) -> bool:
     return sum([group.reads[m].cost for m in shared if m is not scan]) <= SERIAL_COST
 
 
-def overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
+def overwrites_last(group: FusionGroup, new: Definition, memory: Definition) -> bool:
     """Whether nobody in the group needs an element of the memory once the new one is stored in its
     place."""
     last = last_uses(group)
@@ -345,7 +345,7 @@ def overwrites_last(group: Group, new: Definition, memory: Definition) -> bool:
     return group.columns is None or group.level(new) == "column"
 
 
-def last_uses(group: Group) -> dict[Definition, int]:
+def last_uses(group: FusionGroup) -> dict[Definition, int]:
     """The last loop in which a member reads: elements are computed again where they are used. There
     it is stored, too."""
     last = phases_of(group)
@@ -356,7 +356,7 @@ def last_uses(group: Group) -> dict[Definition, int]:
     return last
 
 
-def phases_of(group: Group) -> dict[Definition, int]:
+def phases_of(group: FusionGroup) -> dict[Definition, int]:
     """In which loop over columns a member is computed; of a member for each row, before which."""
     loop: dict[Definition, int] = {}
     ready: dict[Definition, int] = {}  # the first loop that can use it
@@ -377,32 +377,34 @@ class _Probe(Builder):
     def __init__(self) -> None:
         super().__init__("probe")
         self.places: list[tuple[Definition, Expr]] = []
-        self._shared: dict[Any, Value] = {}
+        self._shared: dict[Any, LoopValue] = {}
         self.cost = 0
         self.faults = False
         self.symbols: set[Any] = set()
 
-    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
         self.symbols |= place.symbols
         if (of, place) not in self.places:
             self.places.append((of, place))
-        return self.once(("read", of), (place,), lambda: Value(Op.CONSTANT, of.type, constant=0))
+        return self.once(
+            ("read", of), (place,), lambda: LoopValue(Op.CONSTANT, of.type, constant=0)
+        )
 
-    def fault(self, when: Value) -> None:
+    def fault(self, when: LoopValue) -> None:
         self.faults = True
 
-    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
         known = (key, index)
         if known not in self._shared:
             self._shared[known] = make()
         return self._shared[known]
 
-    def as_index(self, value: Value) -> Expr:
+    def as_index(self, value: LoopValue) -> Expr:
         if value.op is Op.IOTA and value.index is not None:
             return value.index
         return super().as_index(value)
 
-    def add(self, value: Value) -> Value:
+    def add(self, value: LoopValue) -> LoopValue:
         self.cost += 20 if value.op in SLOW else value.op is not Op.CONSTANT
         if value.index is not None:
             self.symbols |= value.index.symbols
@@ -419,11 +421,11 @@ def probe(of: Definition) -> Reads:
     elif isinstance(of.body, Reduced):
         columns = variables(len(sized(of.body.over)), len(rows))
         args = of.body.at(body, index, placed(of.body.over, columns))
-        of.body.then(body, Value(of.body.op, reduced_type(of.body.op, args), args), index)
+        of.body.then(body, LoopValue(of.body.op, reduced_type(of.body.op, args), args), index)
     elif isinstance(of.body, Scanned):
         index = index_of(of, variables(len(rows)))
         start = of.body.scan.start(body)
-        state = tuple([Value(Op.CARRIED, one.type, (one,)) for one in start])
+        state = tuple([LoopValue(Op.CARRIED, one.type, (one,)) for one in start])
         of.body.then(body, of.body.scan.step(body, state, index), index)
     elif isinstance(of.body, Scattered):
         _probe_updates(of, of.body, body)
@@ -439,15 +441,15 @@ def _probe_updates(of: Definition, scattered: Scattered, body: _Probe) -> None:
     new = scattered.at(body, rows, over)
     if scattered.combine is not None:
         body.read(of.into, ZERO)
-        scattered.combine(body, Value(Op.CONSTANT, of.type, constant=0), new.value)
+        scattered.combine(body, LoopValue(Op.CONSTANT, of.type, constant=0), new.value)
 
 
-def reduced_type(op: Op, args: tuple[Value, ...]) -> Type:
+def reduced_type(op: Op, args: tuple[LoopValue, ...]) -> Type:
     return Type.I64 if op in (Op.ARG_MAX, Op.ARG_MIN) else args[0].type
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class InputWrites:
     """Where a plan overwrites what it has read of memory from outside, so that it can't be run from
     the start again: places where a failure is `final`; parts to be `saved` before, so that they can
     be put back; and memory that is written to `too_early`, with a copy of all of it to be made."""
@@ -457,12 +459,14 @@ class Once:
     too_early: set[Definition] = field(default_factory=set)
 
 
-def written_after_reading(plan: Sequence[Group | Call], inputs: Set[Definition]) -> Once:
+def written_after_reading(
+    plan: Sequence[FusionGroup | ExternCall], inputs: Set[Definition]
+) -> InputWrites:
     last = max([at for at, item in enumerate(plan) if _may_fail(item)], default=-1)
     read: set[Definition] = set()
-    once = Once()
+    once = InputWrites()
     for at, item in enumerate(plan):
-        if isinstance(item, Call):
+        if isinstance(item, ExternCall):
             read |= {owner(of) for of in item.reads}
             written = {owner(made) for made in item.makes} & inputs
             once.too_early.update(written if last > at else ())
@@ -484,13 +488,13 @@ def written_after_reading(plan: Sequence[Group | Call], inputs: Set[Definition])
     return once
 
 
-def _may_fail(item: Group | Call) -> bool:
-    if isinstance(item, Call):
+def _may_fail(item: FusionGroup | ExternCall) -> bool:
+    if isinstance(item, ExternCall):
         return item.raises
     return any(reads.faults for reads in item.reads.values())
 
 
-def users(plan: Sequence[Group | Call]) -> dict[Definition, set[int]]:
+def users(plan: Sequence[FusionGroup | ExternCall]) -> dict[Definition, set[int]]:
     """Who reads each definition: positions in the plan."""
     found: dict[Definition, set[int]] = {}
     for at, item in enumerate(plan):
@@ -499,8 +503,8 @@ def users(plan: Sequence[Group | Call]) -> dict[Definition, set[int]]:
     return found
 
 
-def _read_by(item: Group | Call) -> Iterator[Definition]:
-    if isinstance(item, Call):
+def _read_by(item: FusionGroup | ExternCall) -> Iterator[Definition]:
+    if isinstance(item, ExternCall):
         yield from item.reads
     else:
         for member, reads in item.reads.items():

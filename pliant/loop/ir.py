@@ -260,18 +260,18 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class LoopValue:
     """One operation. What it doesn't use of the last three is None."""
 
     op: Op
     type: Type  # of a store: of what is stored
-    args: tuple[Value, ...] = ()
+    args: tuple[LoopValue, ...] = ()
     index: Expr | None = None
     buffer: Buffer | None = None
     constant: int | float | bool | None = None
 
 
-class Kind(Enum):
+class LoopKind(Enum):
     """What the iterations of a loop may assume of each other."""
 
     PARALLEL = "parallel"
@@ -285,11 +285,11 @@ class Loop:
 
     var: Expr
     extent: Expr
-    kind: Kind
-    body: tuple[Value | Loop, ...]
+    kind: LoopKind
+    body: tuple[LoopValue | Loop, ...]
 
 
-Statement = Value | Loop
+Statement = LoopValue | Loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,7 +309,7 @@ class Kernel:
         Counted together, the last one fastest, they are what threads share."""
         found: list[Loop] = []
         body = self.body
-        while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is Kind.PARALLEL:
+        while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is LoopKind.PARALLEL:
             found.append(body[0])
             body = body[0].body
         return tuple(found)
@@ -322,7 +322,7 @@ TEXT: Final[list[Callable[[Kernel], str]]] = [lambda kernel: kernel.name]
 """How a kernel is shown; `show` puts its own here."""
 
 
-def values(body: tuple[Statement, ...]) -> Iterator[Value]:
+def values(body: tuple[Statement, ...]) -> Iterator[LoopValue]:
     """All values in it, those of inner loops included, in order."""
     for item in body:
         if isinstance(item, Loop):

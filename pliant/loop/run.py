@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.loop.ir import REDUCTIONS, Kernel, Kind, Loop, Op, Statement, Value
+from pliant.loop.ir import REDUCTIONS, Kernel, Loop, LoopKind, LoopValue, Op, Statement
 from pliant.loop.types import FLOAT, INTEGER, Type, largest, smallest, wrapped
 from pliant.sym.expr import Expr, evaluate
 
@@ -49,16 +49,16 @@ class _Machine:
         self, kernel: Kernel, buffers: Sequence[torch.Tensor], sizes: Mapping[Expr, int]
     ) -> None:
         self.symbols: dict[Any, int] = dict(sizes)
-        self.values: dict[Value, Number] = {}
-        self.seen: dict[Value, list[tuple[Number, ...]]] = {}  # what a reduction is of
-        self.carried: dict[Value, Number] = {}  # to the next iteration
+        self.values: dict[LoopValue, Number] = {}
+        self.seen: dict[LoopValue, list[tuple[Number, ...]]] = {}  # what a reduction is of
+        self.carried: dict[LoopValue, Number] = {}  # to the next iteration
         self.memory = dict(zip(kernel.buffers, buffers, strict=True))
         for buffer in kernel.own:
             assert buffer.size is not None
             size = max(0, evaluate(buffer.size, self.symbols))
             self.memory[buffer] = torch.zeros(size, dtype=buffer.type.dtype)
 
-    def block(self, body: tuple[Statement, ...], kind: Kind | None = None) -> None:
+    def block(self, body: tuple[Statement, ...], kind: LoopKind | None = None) -> None:
         for item in body:
             if isinstance(item, Loop):
                 self.loop(item, kind)
@@ -67,13 +67,13 @@ class _Machine:
             else:
                 self.values[item] = _RUN.get(item.op, _compute)(self, item)
 
-    def loop(self, loop: Loop, around: Kind | None) -> None:
-        outermost = loop.kind is Kind.REDUCTION and around is not Kind.REDUCTION
+    def loop(self, loop: Loop, around: LoopKind | None) -> None:
+        outermost = loop.kind is LoopKind.REDUCTION and around is not LoopKind.REDUCTION
         reductions = _reductions(loop) if outermost else []
         for value in reductions:
             self.seen[value] = []
         for item in loop.body:
-            if isinstance(item, Value) and item.op is Op.CARRIED:
+            if isinstance(item, LoopValue) and item.op is Op.CARRIED:
                 self.carried[item] = self.values[item.args[0]]
         for at in range(evaluate(loop.extent, self.symbols)):
             self.symbols[loop.var] = at
@@ -81,10 +81,10 @@ class _Machine:
         for value in reductions:
             self.values[value] = _REDUCE[value.op](self.seen[value], value)
 
-    def args(self, value: Value) -> tuple[Number, ...]:
+    def args(self, value: LoopValue) -> tuple[Number, ...]:
         return tuple([self.values[arg] for arg in value.args])
 
-    def place(self, value: Value) -> tuple[torch.Tensor, int]:
+    def place(self, value: LoopValue) -> tuple[torch.Tensor, int]:
         """Where the value lies. A negative index is one before the memory, not from its end."""
         assert value.buffer is not None and value.index is not None
         at = evaluate(value.buffer.base, self.symbols) + evaluate(value.index, self.symbols)
@@ -94,11 +94,11 @@ class _Machine:
         return memory, at
 
 
-def _reductions(loop: Loop) -> list[Value]:
-    found: list[Value] = []
+def _reductions(loop: Loop) -> list[LoopValue]:
+    found: list[LoopValue] = []
     for item in loop.body:
         if isinstance(item, Loop):
-            found += _reductions(item) if item.kind is Kind.REDUCTION else []
+            found += _reductions(item) if item.kind is LoopKind.REDUCTION else []
         elif item.op in REDUCTIONS:
             found.append(item)
     return found
@@ -111,36 +111,36 @@ def made(number: Any, t: Type) -> Number:
     return bool(number) if t is Type.BOOL else torch.tensor(number, dtype=t.dtype)
 
 
-def _load(machine: _Machine, value: Value) -> Number:
+def _load(machine: _Machine, value: LoopValue) -> Number:
     if not all(machine.args(value)):
         return made(0, value.type)
     memory, at = machine.place(value)
     return memory[at].clone() if value.type.kind == "float" else memory[at].item()
 
 
-def _store(machine: _Machine, value: Value) -> None:
+def _store(machine: _Machine, value: LoopValue) -> None:
     stored, *mask = machine.args(value)
     if all(mask):
         memory, at = machine.place(value)
         memory[at] = torch.as_tensor(stored, dtype=memory.dtype)
 
 
-def _carry(machine: _Machine, value: Value) -> None:
+def _carry(machine: _Machine, value: LoopValue) -> None:
     machine.carried[value.args[0]] = machine.values[value.args[1]]
 
 
-def _as_index(machine: _Machine, value: Value) -> Number:
+def _as_index(machine: _Machine, value: LoopValue) -> Number:
     (number,) = machine.args(value)
     machine.symbols[value.index] = number
     return number
 
 
-def _iota(machine: _Machine, value: Value) -> Number:
+def _iota(machine: _Machine, value: LoopValue) -> Number:
     assert value.index is not None
     return wrapped(evaluate(value.index, machine.symbols), Type.I64)
 
 
-def _cast(machine: _Machine, value: Value) -> Number:
+def _cast(machine: _Machine, value: LoopValue) -> Number:
     (number,) = machine.args(value)
     if isinstance(number, torch.Tensor) and value.type.kind == "float":
         return number.to(value.type.dtype)
@@ -153,18 +153,18 @@ def _truncated(number: float) -> int:
     return int(number) if math.isfinite(number) else 0
 
 
-def _bitcast(machine: _Machine, value: Value) -> Number:
+def _bitcast(machine: _Machine, value: LoopValue) -> Number:
     (number,) = machine.args(value)
     tensor = torch.tensor(number, dtype=value.args[0].type.dtype)
     result = tensor.view(value.type.dtype)
     return result if value.type.kind == "float" else result.item()
 
 
-def _second_moment(machine: _Machine, value: Value) -> Number:
+def _second_moment(machine: _Machine, value: LoopValue) -> Number:
     return _welford(machine.seen[value.args[0]], value)[1]
 
 
-def _compute(machine: _Machine, value: Value) -> Number:
+def _compute(machine: _Machine, value: LoopValue) -> Number:
     """An operation whose result depends on its arguments alone."""
     args = machine.args(value)
     if args[-1:] and isinstance(args[-1], torch.Tensor):
@@ -175,7 +175,7 @@ def _compute(machine: _Machine, value: Value) -> Number:
     return made(INTEGERS[value.op](*args), value.type)
 
 
-_RUN: Final[dict[Op, Callable[[_Machine, Value], Any]]] = {
+_RUN: Final[dict[Op, Callable[[_Machine, LoopValue], Any]]] = {
     Op.LOAD: _load,
     Op.STORE: _store,
     Op.CONSTANT: lambda machine, value: made(value.constant, value.type),
@@ -267,7 +267,7 @@ FLOATS: Final[dict[Op, Callable[..., torch.Tensor]]] = {
 Seen = list[tuple[Any, ...]]
 
 
-def _exact(seen: Seen, value: Value, on_ints: Callable[[Any], Any], on_floats: Any) -> Number:
+def _exact(seen: Seen, value: LoopValue, on_ints: Callable[[Any], Any], on_floats: Any) -> Number:
     """A reduction that is rounded once: emitters are compared with what it should be."""
     numbers = [args[0] for args in seen]
     if value.type not in FLOAT:
@@ -275,7 +275,7 @@ def _exact(seen: Seen, value: Value, on_ints: Callable[[Any], Any], on_floats: A
     return on_floats(torch.tensor(numbers, dtype=torch.float64)).to(value.type.dtype)
 
 
-def _best(seen: Seen, value: Value, sign: int) -> Number:
+def _best(seen: Seen, value: LoopValue, sign: int) -> Number:
     """The largest (or smallest) of the numbers; of none, what loses against all others."""
     t = value.args[0].type
     if t in FLOAT:
@@ -286,20 +286,20 @@ def _best(seen: Seen, value: Value, sign: int) -> Number:
     return (max if sign > 0 else min)([none, *[args[0] for args in seen]])
 
 
-def _position(seen: Seen, value: Value, sign: int) -> Number:
+def _position(seen: Seen, value: LoopValue, sign: int) -> Number:
     best = _best(seen, value, sign)
     found = [at for x, at in seen if x != x] or [at for x, at in seen if x == best]
     return min(found, default=0)
 
 
-def _welford(seen: Seen, value: Value) -> tuple[torch.Tensor, torch.Tensor]:
+def _welford(seen: Seen, value: LoopValue) -> tuple[torch.Tensor, torch.Tensor]:
     numbers = torch.tensor([args[0] for args in seen], dtype=torch.float64)
     mean = numbers.mean() if len(numbers) else torch.zeros((), dtype=torch.float64)
     dtype = value.type.dtype
     return mean.to(dtype), ((numbers - mean) ** 2).sum().to(dtype)
 
 
-_REDUCE: Final[dict[Op, Callable[[Seen, Value], Number]]] = {
+_REDUCE: Final[dict[Op, Callable[[Seen, LoopValue], Number]]] = {
     Op.SUM: lambda seen, value: _exact(seen, value, sum, torch.sum),
     Op.PROD: lambda seen, value: _exact(seen, value, math.prod, torch.prod),
     Op.MAX: lambda seen, value: _best(seen, value, 1),

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pliant.loop.ir import TEXT, Kernel, Loop, Op, Statement, Value
+from pliant.loop.ir import TEXT, Kernel, Loop, LoopValue, Op, Statement
 
-Names = dict[Value, str]
+Names = dict[LoopValue, str]
 
 
 def show(kernel: Kernel) -> str:
@@ -37,7 +37,7 @@ def _lines(body: tuple[Statement, ...], names: Names, indent: str) -> Iterator[s
             yield indent + line(item, names)
 
 
-def line(value: Value, names: Names) -> str:
+def line(value: LoopValue, names: Names) -> str:
     """One statement; names the value."""
     if value.op is Op.STORE:
         return _store(value, names)
@@ -46,25 +46,25 @@ def line(value: Value, names: Names) -> str:
     return f"{names[value]} = {text}"
 
 
-def _store(value: Value, names: Names) -> str:
+def _store(value: LoopValue, names: Names) -> str:
     stored, *mask = [names.get(arg, "?") for arg in value.args]
     condition = f" if {mask[0]}" if mask else ""
     return f"store {_place(value)} = {stored}{condition}"
 
 
-def _place(value: Value) -> str:
+def _place(value: LoopValue) -> str:
     return f"{value.buffer.name if value.buffer else '?'}[{value.index}]"
 
 
-def _plain(value: Value, args: list[str]) -> str:
+def _plain(value: LoopValue, args: list[str]) -> str:
     return f"{value.op.text} {', '.join(args)}"
 
 
-def _load(value: Value, args: list[str]) -> str:
+def _load(value: LoopValue, args: list[str]) -> str:
     return f"load {_place(value)}" + (f" if {args[0]}" if args else "")
 
 
-def _constant(value: Value, args: list[str]) -> str:
+def _constant(value: LoopValue, args: list[str]) -> str:
     number = value.constant
     if number != number:  # nans that differ in their bits are different constants
         bits = struct.unpack("<Q", struct.pack("<d", number))[0]
@@ -72,7 +72,7 @@ def _constant(value: Value, args: list[str]) -> str:
     return f"{value.type} {number!r}"
 
 
-_SPECIAL: Final[dict[Op, Callable[[Value, list[str]], str]]] = {
+_SPECIAL: Final[dict[Op, Callable[[LoopValue, list[str]], str]]] = {
     Op.LOAD: _load,
     Op.CONSTANT: _constant,
     Op.IOTA: lambda value, args: f"iota {value.index}",

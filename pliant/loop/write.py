@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from pliant.base.values import dataclass
 from pliant.loop.body import KernelBody
-from pliant.loop.collapse import collapse, lengthen, stride
+from pliant.loop.collapse import collapse, stride
 from pliant.loop.define import Computed, Definition, Index, Reduced, Scanned, Scattered
 from pliant.loop.fuse import (
-    Group,
+    FusionGroup,
     index_of,
     last_uses,
     own_place,
@@ -27,42 +27,47 @@ from pliant.loop.fuse import (
     reduced_type,
     variables,
 )
-from pliant.loop.ir import Access, Kernel, Kind, Op, Value
-from pliant.loop.keep import keep
-from pliant.loop.tile import tile
+from pliant.loop.ir import Access, Kernel, LoopKind, LoopValue, Op
 from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum
 
 Hint = Callable[[Expr], int]
+Arrange = Callable[[Kernel, Hint], Kernel]
+"""How a target orders and blocks the loops of a kernel."""
+
+
+def as_written(kernel: Kernel, hint: Hint) -> Kernel:
+    return kernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Written:
+class WrittenKernel:
     """A kernel and the definitions whose memory its buffers are, in order."""
 
     kernel: Kernel
     memory: tuple[Definition, ...]
 
 
-def write(
-    group: Group,
+def write_kernel(
+    group: FusionGroup,
     stored: Collection[Definition],
     name: str,
     hint: Hint,
-    homes: Mapping[Definition, Definition] = MappingProxyType({}),
-) -> Written:
-    """The kernel that computes the members of a group and stores some of them; `homes` says which
+    reuse: Mapping[Definition, Definition] = MappingProxyType({}),
+    arrange: Arrange = as_written,
+) -> WrittenKernel:
+    """The kernel that computes the members of a group and stores some of them; `reuse` says which
     in the memory of another definition, as `loop.memory` chooses."""
-    return _Writer(group, stored, name, hint, homes).written()
+    return _Writer(group, stored, name, hint, reuse).written(arrange)
 
 
 class _Writer:
     def __init__(
         self,
-        group: Group,
+        group: FusionGroup,
         stored: Collection[Definition],
         name: str,
         hint: Hint,
-        homes: Mapping[Definition, Definition],
+        reuse: Mapping[Definition, Definition],
     ) -> None:
         self.group = group
         self.stored = [member for member in group.members if member in stored]
@@ -70,20 +75,22 @@ class _Writer:
         tested = only_for_faults(group, stored)
         self.computed = [m for m in group.members if m in stored or m in tested]
         self.hint = hint
-        self.homes = homes
-        self.body = KernelBody(name, self._access(), self._element, homes)
+        self.reuse = reuse
+        self.body = KernelBody(name, self._access(), self._element, reuse)
         self.rows: tuple[Expr, ...] = ()
         self.columns: tuple[Expr, ...] | None = None  # None between loops over columns
-        self.results: dict[Definition, Value] = {}  # of reductions and rows, once they are there
+        self.results: dict[
+            Definition, LoopValue
+        ] = {}  # of reductions and rows, once they are there
 
-    def written(self) -> Written:
+    def written(self, arrange: Arrange) -> WrittenKernel:
         group = self.group
         (first, *_) = group.members
         if isinstance(first.body, Scattered):
             scatter(self.body, first, first.body)
-            return Written(collapse(self.body.kernel()), tuple(self.body.memory))
+            return WrittenKernel(collapse(self.body.kernel()), tuple(self.body.memory))
         with ExitStack() as stack:
-            self.rows = self._open(stack, group.rows, 0, Kind.PARALLEL)
+            self.rows = self._open(stack, group.rows, 0, LoopKind.PARALLEL)
             self.body.floor = len(self.rows)
             if group.columns is None:
                 self.columns = ()
@@ -91,8 +98,8 @@ class _Writer:
                 self._store_columns(self.computed)
             else:
                 self._rounds()
-        kernel = keep(tile(lengthen(collapse(self.body.kernel()))), self.hint)
-        return Written(kernel, tuple(self.body.memory))
+        kernel = arrange(collapse(self.body.kernel()), self.hint)
+        return WrittenKernel(kernel, tuple(self.body.memory))
 
     def _access(self) -> dict[Definition, Access]:
         """A member that is stored is never read back, unless it overwrites something."""
@@ -100,7 +107,7 @@ class _Writer:
         for reads in self.group.reads.values():
             found.update(dict.fromkeys(reads.definitions, Access.READ))
         for member in self.stored:
-            memory = self.homes.get(member) or owner(member)
+            memory = self.reuse.get(member) or owner(member)
             both = memory is not member and memory in found
             found[memory] = Access.READ_WRITE if both else Access.WRITE
         return found
@@ -120,9 +127,9 @@ class _Writer:
             columns = [m for m in columns if last_use[m] == phase]
             if reductions and any(m in group.scans for m in here):
                 self._round(reductions, [])
-                self._round([], columns, Kind.SERIAL)
+                self._round([], columns, LoopKind.SERIAL)
             elif any(m in group.scans for m in here):
-                self._round([], columns, Kind.SERIAL)
+                self._round([], columns, LoopKind.SERIAL)
             elif reductions or columns:
                 self._round(reductions, columns)
             for member in reductions:
@@ -132,9 +139,9 @@ class _Writer:
         self,
         reductions: list[Definition],
         columns: list[Definition],
-        kind: Kind = Kind.PARALLEL,
+        kind: LoopKind = LoopKind.PARALLEL,
     ) -> None:
-        kind = Kind.REDUCTION if reductions else kind
+        kind = LoopKind.REDUCTION if reductions else kind
         sizes = self.group.columns or ()
         with ExitStack() as stack:
             if not sizes and reductions:  # of one element: still a loop
@@ -147,7 +154,7 @@ class _Writer:
         self.columns = None
 
     def _open(
-        self, stack: ExitStack, sizes: Sequence[Expr], first: int, kind: Kind
+        self, stack: ExitStack, sizes: Sequence[Expr], first: int, kind: LoopKind
     ) -> tuple[Expr, ...]:
         """Loops, the one that goes through memory in the largest steps outside."""
         places = variables(len(sizes), first)
@@ -190,7 +197,7 @@ class _Writer:
         vars = self.rows + (self.columns or ()) if level == "column" else self.rows
         return index_of(member, vars)
 
-    def _element(self, of: Definition, place: Expr) -> Value | None:
+    def _element(self, of: Definition, place: Expr) -> LoopValue | None:
         """The element of a member at this iteration."""
         if of not in self.group.reads:
             return None
@@ -204,10 +211,10 @@ class _Writer:
         at = of.body.at
         return self.body.once(of, index, lambda: at(self.body, index))
 
-    def _scanned(self, of: Definition, by: Scanned, index: Index) -> Value:
+    def _scanned(self, of: Definition, by: Scanned, index: Index) -> LoopValue:
         body = self.body
 
-        def state() -> tuple[Value, ...]:
+        def state() -> tuple[LoopValue, ...]:
             old = tuple([body.carried(one) for one in by.scan.start(body)])
             new = by.scan.step(body, old, index)
             for before, after in zip(old, new, strict=True):
@@ -246,7 +253,7 @@ class _Writer:
         over = member.body
         inner = placed(over.over, self.columns)
         args = over.at(self.body, self._index(member), inner)
-        value = Value(over.op, reduced_type(over.op, args), args)
+        value = LoopValue(over.op, reduced_type(over.op, args), args)
         self.results[member] = self.body.add(value)
 
     def _finish(self, member: Definition) -> None:
@@ -254,13 +261,13 @@ class _Writer:
         raw = self.results[member]
         self._keep(member, member.body.then(self.body, raw, self._index(member)))
 
-    def _keep(self, member: Definition, value: Value) -> None:
+    def _keep(self, member: Definition, value: LoopValue) -> None:
         self.results[member] = value
         if member in self.stored:
             self.body.write(member, member.place(self._index(member)), value)
 
 
-def only_for_faults(group: Group, stored: Collection[Definition]) -> set[Definition]:
+def only_for_faults(group: FusionGroup, stored: Collection[Definition]) -> set[Definition]:
     """Members that nobody reads, and that are computed because they may have to raise."""
     needed = set(stored)
     tested: set[Definition] = set()
@@ -289,7 +296,7 @@ def scatter(body: KernelBody, of: Definition, by: Scattered) -> None:
             first = stack.enter_context(body.loop(ceildiv(size, CHUNK))) * CHUNK
             inner = (minimum(size - first, CHUNK), *others)
         body.floor = len(outer)
-        over = [stack.enter_context(body.loop(size, Kind.SERIAL)) for size in by.over]
+        over = [stack.enter_context(body.loop(size, LoopKind.SERIAL)) for size in by.over]
         close = [stack.enter_context(body.loop(size)) for size in inner]
         if close:
             close[0] = close[0] + first

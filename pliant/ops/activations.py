@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
 from pliant.ops.elementwise import (
     FLOATS,
@@ -21,7 +21,7 @@ from pliant.ops.elementwise import (
     like,
     op,
 )
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
@@ -30,47 +30,47 @@ from pliant.sym.floats import FloatExpr
 # Piecewise linear
 
 
-def _relu(b: Body, x: Value) -> Value:
+def _relu(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.MAXIMUM, like(b, 0, x), x)
 
 
-def _between(b: Body, x: Value, lower: Value, upper: Value) -> Value:
+def _between(b: LoopBody, x: LoopValue, lower: LoopValue, upper: LoopValue) -> LoopValue:
     return b(Op.MINIMUM, upper, b(Op.MAXIMUM, lower, x))
 
 
-def _relu6(b: Body, x: Value) -> Value:
+def _relu6(b: LoopBody, x: LoopValue) -> LoopValue:
     return _between(b, x, like(b, 0, x), like(b, 6, x))
 
 
-def _leaky_relu(b: Body, x: Value, slope: Value) -> Value:
+def _leaky_relu(b: LoopBody, x: LoopValue, slope: LoopValue) -> LoopValue:
     return b(Op.SELECT, b(Op.GT, x, like(b, 0, x)), x, b(Op.MUL, x, slope))
 
 
-def _threshold(b: Body, x: Value, threshold: Value, value: Value) -> Value:
+def _threshold(b: LoopBody, x: LoopValue, threshold: LoopValue, value: LoopValue) -> LoopValue:
     return b(Op.SELECT, b(Op.LE, x, threshold), value, x)
 
 
-def _hardshrink(b: Body, x: Value, lambd: Value) -> Value:
+def _hardshrink(b: LoopBody, x: LoopValue, lambd: LoopValue) -> LoopValue:
     inside = b(Op.AND, b(Op.GE, x, b(Op.NEG, lambd)), b(Op.LE, x, lambd))
     return b(Op.SELECT, inside, like(b, 0, x), x)
 
 
-def _softshrink(b: Body, x: Value, lambd: Value) -> Value:
+def _softshrink(b: LoopBody, x: LoopValue, lambd: LoopValue) -> LoopValue:
     """Inside it is 0; a nan stays one."""
     inside = b(Op.SELECT, b(Op.ISNAN, x), x, like(b, 0, x))
     below = b(Op.SELECT, b(Op.LT, x, b(Op.NEG, lambd)), b(Op.ADD, x, lambd), inside)
     return b(Op.SELECT, b(Op.GT, x, lambd), b(Op.SUB, x, lambd), below)
 
 
-def _zero_to_six(b: Body, x: Value) -> Value:
+def _zero_to_six(b: LoopBody, x: LoopValue) -> LoopValue:
     return _relu6(b, b(Op.ADD, x, like(b, 3, x)))
 
 
-def _hardsigmoid(b: Body, x: Value) -> Value:
+def _hardsigmoid(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.DIV, _zero_to_six(b, x), like(b, 6, x))
 
 
-def _hardswish(b: Body, x: Value) -> Value:
+def _hardswish(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.DIV, b(Op.MUL, x, _zero_to_six(b, x)), like(b, 6, x))
 
 
@@ -78,19 +78,21 @@ def _hardswish(b: Body, x: Value) -> Value:
 # With exponentials
 
 
-def _elu(b: Body, x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
+def _elu(
+    b: LoopBody, x: LoopValue, alpha: LoopValue, scale: LoopValue, input_scale: LoopValue
+) -> LoopValue:
     negative = b(Op.EXPM1, b(Op.MUL, x, input_scale))
     negative = b(Op.MUL, negative, b(Op.MUL, alpha, scale))
     return b(Op.SELECT, b(Op.LT, x, like(b, 0, x)), negative, b(Op.MUL, x, scale))
 
 
-def _softplus(b: Body, x: Value, beta: Value, threshold: Value) -> Value:
+def _softplus(b: LoopBody, x: LoopValue, beta: LoopValue, threshold: LoopValue) -> LoopValue:
     scaled = b(Op.MUL, x, beta)
     curve = b(Op.DIV, b(Op.LOG1P, b(Op.EXP, scaled)), beta)
     return b(Op.SELECT, b(Op.GT, scaled, threshold), x, curve)
 
 
-def _mish(b: Body, x: Value) -> Value:
+def _mish(b: LoopBody, x: LoopValue) -> LoopValue:
     """x * tanh(log(1 + e)) for e = exp(x): the hyperbolic tangent of a logarithm is a fraction."""
     e = b(Op.EXP, x)
     n = b(Op.MUL, e, b(Op.ADD, e, like(b, 2, x)))
@@ -98,17 +100,17 @@ def _mish(b: Body, x: Value) -> Value:
     return b(Op.SELECT, b(Op.GT, x, like(b, 20, x)), x, curve)
 
 
-def _log_sigmoid(b: Body, x: Value) -> Value:
+def _log_sigmoid(b: LoopBody, x: LoopValue) -> LoopValue:
     far = b(Op.LOG1P, b(Op.EXP, b(Op.NEG, b(Op.ABS, x))))
     return b(Op.SUB, b(Op.MINIMUM, x, like(b, 0, x)), far)
 
 
-def _gelu(b: Body, x: Value) -> Value:
+def _gelu(b: LoopBody, x: LoopValue) -> LoopValue:
     shape = b(Op.ERF, b(Op.MUL, x, like(b, math.sqrt(0.5), x)))
     return b(Op.MUL, b(Op.MUL, x, like(b, 0.5, x)), b(Op.ADD, like(b, 1, x), shape))
 
 
-def _gelu_tanh(b: Body, x: Value) -> Value:
+def _gelu_tanh(b: LoopBody, x: LoopValue) -> LoopValue:
     cube = b(Op.MUL, b(Op.MUL, x, x), x)
     inner = b(Op.ADD, x, b(Op.MUL, like(b, 0.044715, x), cube))
     shape = b(Op.TANH, b(Op.MUL, like(b, math.sqrt(2 / math.pi), x), inner))
@@ -119,24 +121,24 @@ _GELU: Final = {"none": _gelu, "tanh": _gelu_tanh}
 
 
 @lowers("aten.gelu.default")
-def gelu(low: Lowering, self: Lazy, *, approximate: str = "none") -> Lazy:
+def gelu(low: Lowering, self: IndexedTensor, *, approximate: str = "none") -> IndexedTensor:
     if approximate not in _GELU:
         raise NotLowered("PyTorch refuses it")
     return elementwise(low, _GELU[approximate], [self], on=FLOATS, cost=30)
 
 
-def _log_odds(b: Body, x: Value) -> Value:
+def _log_odds(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.LOG, b(Op.DIV, x, b(Op.SUB, like(b, 1, x), x)))
 
 
-def _log_odds_inside(b: Body, x: Value, eps: Value) -> Value:
+def _log_odds_inside(b: LoopBody, x: LoopValue, eps: LoopValue) -> LoopValue:
     upper = b(Op.SUB, like(b, 1, x), eps)
     x = b(Op.SELECT, b(Op.LT, x, eps), eps, b(Op.SELECT, b(Op.GT, x, upper), upper, x))
     return _log_odds(b, x)
 
 
 @lowers("aten.logit.default")
-def logit(low: Lowering, self: Lazy, eps: Number | None = None) -> Lazy:
+def logit(low: Lowering, self: IndexedTensor, eps: Number | None = None) -> IndexedTensor:
     """Eager rounds halves after each step. An epsilon below 0 is none."""
     steps = frozenset({Type.BF16, Type.F16})
     how: dict[str, Any] = {"on": FLOATS, "promotion": Promotion.FLOAT, "cost": 25, "steps": steps}
@@ -154,12 +156,12 @@ def logit(low: Lowering, self: Lazy, eps: Number | None = None) -> Lazy:
 
 
 @lowers("aten.selu.default")
-def selu(low: Lowering, self: Lazy) -> Lazy:
+def selu(low: Lowering, self: IndexedTensor) -> IndexedTensor:
     return ELU(low, self, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
 
 
 @lowers("aten.celu.default")
-def celu(low: Lowering, self: Lazy, alpha: Number = 1.0) -> Lazy:
+def celu(low: Lowering, self: IndexedTensor, alpha: Number = 1.0) -> IndexedTensor:
     """The inverse is taken in double, as eager does."""
     if isinstance(alpha, Expr | FloatExpr) or alpha == 0:
         raise NotLowered("celu with this alpha")
@@ -170,12 +172,12 @@ def celu(low: Lowering, self: Lazy, alpha: Number = 1.0) -> Lazy:
 @lowers("aten.rrelu.default")
 def rrelu(
     low: Lowering,
-    self: Lazy,
+    self: IndexedTensor,
     lower: Number = 0.125,
     upper: Number = 1 / 3,
     training: bool = False,
     generator: Any = None,
-) -> Lazy:
+) -> IndexedTensor:
     """Without training, a fixed slope: the mean of the two."""
     if training or not isinstance(lower, int | float) or not isinstance(upper, int | float):
         raise NotLowered("a random slope")
@@ -183,16 +185,16 @@ def rrelu(
 
 
 @lowers("aten.glu.default")
-def glu(low: Lowering, self: Lazy, dim: int = -1) -> Lazy:
+def glu(low: Lowering, self: IndexedTensor, dim: int = -1) -> IndexedTensor:
     """The first half of a dimension times the sigmoid of the second."""
     sizes = low.result.sizes
     dim = dim % len(sizes)
 
-    def shifted(b: Body, index: Index) -> Value:
+    def shifted(b: LoopBody, index: Index) -> LoopValue:
         return self.at(b, (*index[:dim], index[dim] + sizes[dim], *index[dim + 1 :]))
 
     halves = [
-        Lazy(sizes, self.type, at, self.cost, self.reads) for at in (self.at, shifted)
+        IndexedTensor(sizes, self.type, at, self.cost, self.reads) for at in (self.at, shifted)
     ]  # of the same type: nothing is promoted
     return elementwise(
         low, lambda b, x, y: b(Op.MUL, x, b(Op.SIGMOID, y)), halves, on=FLOATS, cost=20

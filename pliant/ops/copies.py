@@ -12,30 +12,30 @@ from typing import Any, Final
 
 import torch
 
-from pliant.loop.define import Body
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import INTEGER, Type, largest, smallest
 from pliant.ops.elementwise import COMPUTABLE, Promotion, check_fits, working_type
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number, constant, lowers
 
 
-def copied(low: Lowering, x: Lazy) -> Lazy:
+def copied(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     """The values, of the type of the result, without the memory that they are in."""
     target = low.result.type
     if target is Type.U64 and x.type.kind == "float":
         raise NotLowered("floats below 0 as u64")
     x = low.cast(x, target)
-    return Lazy(x.sizes, x.type, x.at, x.cost, x.reads)
+    return IndexedTensor(x.sizes, x.type, x.at, x.cost, x.reads)
 
 
 @lowers("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
-def same(low: Lowering, self: Lazy) -> Lazy:
+def same(low: Lowering, self: IndexedTensor) -> IndexedTensor:
     return self
 
 
 @lowers("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default")
-def clone(low: Lowering, self: Lazy, *, memory_format: Any = None) -> Lazy:
+def clone(low: Lowering, self: IndexedTensor, *, memory_format: Any = None) -> IndexedTensor:
     return copied(low, self)
 
 
@@ -47,7 +47,7 @@ def clone(low: Lowering, self: Lazy, *, memory_format: Any = None) -> Lazy:
     "aten.to.other",
     "aten.type_as.default",
 )
-def to(low: Lowering, self: Lazy, *how: Any, **more: Any) -> Lazy:
+def to(low: Lowering, self: IndexedTensor, *how: Any, **more: Any) -> IndexedTensor:
     """The dtype is that of the result."""
     check_usual(*how, **more)
     return copied(low, self)
@@ -65,7 +65,9 @@ def check_usual(*how: Any, **more: Any) -> None:
 
 
 @lowers("aten.copy.default")
-def copy(low: Lowering, self: Lazy, src: Lazy, non_blocking: bool = False) -> Lazy:
+def copy(
+    low: Lowering, self: IndexedTensor, src: IndexedTensor, non_blocking: bool = False
+) -> IndexedTensor:
     return filled(low, src)
 
 
@@ -73,20 +75,20 @@ def copy(low: Lowering, self: Lazy, src: Lazy, non_blocking: bool = False) -> La
 # Constants
 
 
-def filled(low: Lowering, value: Lazy | Number) -> Lazy:
+def filled(low: Lowering, value: IndexedTensor | Number) -> IndexedTensor:
     """The value everywhere."""
     sizes, t = low.result.sizes, low.result.type
-    if not isinstance(value, Lazy):
+    if not isinstance(value, IndexedTensor):
         check_fits(value, t)
-    one = low.lazy(value, t)
-    blank = Lazy(sizes, t, lambda b, index: constant(b, 0, t), 0)
+    one = low.indexed(value, t)
+    blank = IndexedTensor(sizes, t, lambda b, index: constant(b, 0, t), 0)
     found = low.map(lambda b, _, v: v, t, blank, one, cost=0)
-    return Lazy(sizes, t, found.at, one.cost, one.reads)
+    return IndexedTensor(sizes, t, found.at, one.cost, one.reads)
 
 
 @lowers("aten.fill.Scalar", "aten.fill.Tensor")
-def fill(low: Lowering, self: Lazy, value: Lazy | Number) -> Lazy:
-    if isinstance(value, Lazy) and value.sizes:
+def fill(low: Lowering, self: IndexedTensor, value: IndexedTensor | Number) -> IndexedTensor:
+    if isinstance(value, IndexedTensor) and value.sizes:
         raise NotLowered("a value of several elements, which is an error")
     return filled(low, value)
 
@@ -101,22 +103,27 @@ _ALWAYS_FITS: Final = frozenset(
 """Types, and kinds of types whose numbers are all in their range."""
 
 
-def _chosen(b: Body, condition: Value, x: Value, y: Value) -> Value:
+def _chosen(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> LoopValue:
     return b(Op.SELECT, condition, x, y)
 
 
 @lowers("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
-def where(low: Lowering, condition: Lazy, self: Lazy | Number, other: Lazy | Number) -> Lazy:
+def where(
+    low: Lowering,
+    condition: IndexedTensor,
+    self: IndexedTensor | Number,
+    other: IndexedTensor | Number,
+) -> IndexedTensor:
     if condition.type is not Type.BOOL:
         raise NotLowered(f"a condition of {condition.type}")
     common = working_type(low, [self, other], Promotion.COMMON)
     if common not in COMPUTABLE and not _eager_selects(common.dtype):
         raise NotLowered(f"a choice between {common}")
     for x in (self, other):
-        if not isinstance(x, Lazy):
+        if not isinstance(x, IndexedTensor):
             check_fits(x, common)
-    lazies = [low.lazy(x, common) for x in (self, other)]
-    result = low.map(_chosen, common, condition, *lazies)
+    indexed_tensors = [low.indexed(x, common) for x in (self, other)]
+    result = low.map(_chosen, common, condition, *indexed_tensors)
     return low.cast(result, low.result.type)
 
 
@@ -133,22 +140,24 @@ def _eager_selects(dtype: torch.dtype) -> bool:
 
 
 @lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(low: Lowering, self: Lazy, mask: Lazy, value: Lazy | Number) -> Lazy:
+def masked_fill(
+    low: Lowering, self: IndexedTensor, mask: IndexedTensor, value: IndexedTensor | Number
+) -> IndexedTensor:
     if mask.type is not Type.BOOL or self.type not in COMPUTABLE:
         raise NotLowered(f"{self.type} with a mask of {mask.type}")
-    if isinstance(value, Lazy):
+    if isinstance(value, IndexedTensor):
         value = _fitting(low, value, self.type)
     else:
         check_fits(value, self.type)
-    return low.map(_chosen, self.type, mask, low.lazy(value, self.type), self)
+    return low.map(_chosen, self.type, mask, low.indexed(value, self.type), self)
 
 
-def _fitting(low: Lowering, x: Lazy, t: Type) -> Lazy:
+def _fitting(low: Lowering, x: IndexedTensor, t: Type) -> IndexedTensor:
     """As this type; what `check_fits` says of known numbers is found out when it runs."""
     if t is Type.BOOL or x.type is t or x.type is Type.BOOL or (t, x.type.kind) in _ALWAYS_FITS:
         return low.cast(x, t)
 
-    def compute(b: Body, value: Value) -> Value:
+    def compute(b: LoopBody, value: LoopValue) -> LoopValue:
         wide = b.cast(value, Type.F64)
         if t in INTEGER:
             above = b(Op.GE, wide, b.constant(float(smallest(t)), Type.F64))

@@ -16,10 +16,10 @@ from typing import Any, Final
 import torch
 
 from pliant.base.values import dataclass
-from pliant.loop.define import Body, Definition, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Definition, Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Combine, Lowering, NotLowered, Number, computed_in, type_of
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ONE, Expr
@@ -59,7 +59,7 @@ class Pointwise:
     wide: bool = False  # a number as second argument isn't rounded to the type either
     alike: bool = False  # all arguments must have one type
 
-    def __call__(self, low: Lowering, /, *args: Any, **kwargs: Any) -> Lazy:
+    def __call__(self, low: Lowering, /, *args: Any, **kwargs: Any) -> IndexedTensor:
         names = [*self.args, *[name for name, _ in self.options]]
         given = dict(self.options) | dict(zip(names, args)) | kwargs
         if self.alike and len({given[name].type for name in self.args}) > 1:
@@ -81,7 +81,7 @@ class Pointwise:
 def elementwise(
     low: Lowering,
     compute: Combine,
-    args: Sequence[Lazy | Number],
+    args: Sequence[IndexedTensor | Number],
     options: Sequence[Number] = (),
     *,
     on: frozenset[Type] = NUMBERS,
@@ -90,37 +90,41 @@ def elementwise(
     steps: frozenset[Type] = frozenset(),
     rounded: bool = False,
     wide: bool = False,
-) -> Lazy:
+) -> IndexedTensor:
     """The operator on these arguments; see `Pointwise` for what is said of it."""
     common = working_type(low, args, promotion)
     if common not in on:
         raise NotLowered(f"of {common}")
     working = computed_in(common)
-    lazies = [low.lazy(low.lazy(arg, common), working) for arg in args]
+    indexed_tensors = [low.indexed(low.indexed(arg, common), working) for arg in args]
     if wide and common in HALF and is_number(args[1]):
-        lazies[1] = low.lazy(args[1], working)
+        indexed_tensors[1] = low.indexed(args[1], working)
     for number in options:
         check_fits(number, common)
-        lazies.append(low.lazy(low.lazy(number, common if rounded else working), working))
+        indexed_tensors.append(
+            low.indexed(low.indexed(number, common if rounded else working), working)
+        )
     result = low.result.type
     stepwise = common if common in HALF and common in steps else None
 
-    def combine(b: Body, *values: Value) -> Value:
+    def combine(b: LoopBody, *values: LoopValue) -> LoopValue:
         body = b if stepwise is None else RoundingBody(b, stepwise)
         return b.cast(compute(body, *values), result)
 
-    return low.map(combine, result, *lazies, cost=cost)
+    return low.map(combine, result, *indexed_tensors, cost=cost)
 
 
-def is_number(x: Lazy | Number) -> bool:
+def is_number(x: IndexedTensor | Number) -> bool:
     """Whether it is one number for all elements, of whatever rank."""
-    return not isinstance(x, Lazy) or all(size is ONE for size in x.sizes)
+    return not isinstance(x, IndexedTensor) or all(size is ONE for size in x.sizes)
 
 
-def working_type(low: Lowering, args: Sequence[Lazy | Number], promotion: Promotion) -> Type:
+def working_type(
+    low: Lowering, args: Sequence[IndexedTensor | Number], promotion: Promotion
+) -> Type:
     """The type that the arguments are brought to."""
     if promotion is Promotion.FIRST:
-        assert isinstance(args[0], Lazy)
+        assert isinstance(args[0], IndexedTensor)
         return args[0].type
     dtype = common_dtype(args, low.default_dtype)
     if promotion is Promotion.FLOAT and not dtype.is_floating_point:
@@ -128,13 +132,13 @@ def working_type(low: Lowering, args: Sequence[Lazy | Number], promotion: Promot
     return type_of(dtype)
 
 
-def common_dtype(args: Sequence[Lazy | Number], default: torch.dtype) -> torch.dtype:
+def common_dtype(args: Sequence[IndexedTensor | Number], default: torch.dtype) -> torch.dtype:
     """What the arguments promote to: `torch.result_type` of any number of them. Tensors with
     dimensions come first, then those without, then numbers; a later group counts only if it is of
     a higher category (bool, integer, float) than all before."""
     ranked: tuple[list[torch.dtype], list[torch.dtype], list[torch.dtype]] = ([], [], [])
     for arg in args:
-        if isinstance(arg, Lazy):
+        if isinstance(arg, IndexedTensor):
             ranked[0 if arg.sizes else 1].append(arg.type.dtype)
         else:
             ranked[2].append(_dtype_of_number(arg, default))
@@ -198,40 +202,40 @@ class RoundingBody:
 
     __slots__ = ("body", "half")
 
-    def __init__(self, body: Body, half: Type) -> None:
+    def __init__(self, body: LoopBody, half: Type) -> None:
         self.body = body
         self.half = half
 
-    def __call__(self, op: Op, *args: Value) -> Value:
+    def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
         return self._rounded(self.body(op, *args))
 
-    def _rounded(self, value: Value) -> Value:
+    def _rounded(self, value: LoopValue) -> LoopValue:
         if value.type is not Type.F32:
             return value
         return self.body.cast(self.body.cast(value, self.half), Type.F32)
 
-    def constant(self, number: int | float | bool, type: Type) -> Value:
+    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
         return self._rounded(self.body.constant(number, type))
 
-    def cast(self, value: Value, type: Type) -> Value:
+    def cast(self, value: LoopValue, type: Type) -> LoopValue:
         return self.body.cast(value, type)
 
-    def bitcast(self, value: Value, type: Type) -> Value:
+    def bitcast(self, value: LoopValue, type: Type) -> LoopValue:
         return self.body.bitcast(value, type)
 
-    def iota(self, index: Expr | int) -> Value:
+    def iota(self, index: Expr | int) -> LoopValue:
         return self.body.iota(index)
 
-    def as_index(self, value: Value) -> Expr:
+    def as_index(self, value: LoopValue) -> Expr:
         return self.body.as_index(value)
 
-    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
         return self.body.read(of, place, mask)
 
-    def fault(self, when: Value) -> None:
+    def fault(self, when: LoopValue) -> None:
         self.body.fault(when)
 
-    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
         return self.body.once(key, index, make)
 
 
@@ -244,7 +248,7 @@ def op(op: Op) -> Combine:
     return lambda b, *values: b(op, *values)
 
 
-def like(b: Body, number: int | float | bool, value: Value) -> Value:
+def like(b: LoopBody, number: int | float | bool, value: LoopValue) -> LoopValue:
     """A constant of the type of a value."""
     t = value.type
     if t is Type.BOOL:
@@ -252,9 +256,9 @@ def like(b: Body, number: int | float | bool, value: Value) -> Value:
     return b.constant(int(number) if t in INTEGER else float(number), t)
 
 
-def is_float(value: Value) -> bool:
+def is_float(value: LoopValue) -> bool:
     return value.type.kind == "float"
 
 
-def unchanged(b: Body, x: Value) -> Value:
+def unchanged(b: LoopBody, x: LoopValue) -> LoopValue:
     return x

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.ops.places import (
     all_of,
@@ -39,10 +39,12 @@ from pliant.sym.expr import ONE, ZERO, Expr, as_expr, if_else, maximum, minimum,
 # Lookups
 
 
-def looked_up(low: Lowering, b: Body, x: Lazy, at: Sequence[Expr | Value], wraps: bool) -> Value:
+def looked_up(
+    low: Lowering, b: LoopBody, x: IndexedTensor, at: Sequence[Expr | LoopValue], wraps: bool
+) -> LoopValue:
     """The element of x at an index some of which are values."""
     places: list[Expr] = []
-    conditions: list[Value] = []
+    conditions: list[LoopValue] = []
     for one, size in zip(at, x.sizes, strict=True):
         if isinstance(one, Expr):
             places.append(one)
@@ -58,21 +60,23 @@ def _replaced(index: Sequence[Any], dim: int, by: Any) -> list[Any]:
     return [*index[:dim], by, *index[dim + 1 :]]
 
 
-def _with_dims(x: Lazy) -> Lazy:
+def _with_dims(x: IndexedTensor) -> IndexedTensor:
     """A tensor without dimensions as one with a dimension of size 1."""
     if x.sizes:
         return x
-    return Lazy((ONE,), x.type, lambda b, index: x.at(b, ()), x.cost, x.reads)
+    return IndexedTensor((ONE,), x.type, lambda b, index: x.at(b, ()), x.cost, x.reads)
 
 
 @lowers("aten.gather.default")
-def gather(low: Lowering, x: Lazy, dim: int, index: Lazy, sparse_grad: bool = False) -> Lazy:
+def gather(
+    low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, sparse_grad: bool = False
+) -> IndexedTensor:
     index_tensor(index)
     same_rank(x, index)
     dim = normal_dim(dim, len(x.sizes))
     source, chosen, flat = _with_dims(stored(low, x, 2)), _with_dims(index), not index.sizes
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         place = (ZERO,) if flat else place
         return looked_up(low, b, source, _replaced(place, dim, chosen.at(b, place)), wraps=False)
 
@@ -80,7 +84,9 @@ def gather(low: Lowering, x: Lazy, dim: int, index: Lazy, sparse_grad: bool = Fa
 
 
 @lowers("aten.take_along_dim.default")
-def take_along_dim(low: Lowering, x: Lazy, indices: Lazy, dim: int | None = None) -> Lazy:
+def take_along_dim(
+    low: Lowering, x: IndexedTensor, indices: IndexedTensor, dim: int | None = None
+) -> IndexedTensor:
     index_tensor(indices)
     if dim is None or not x.sizes or len(x.sizes) != len(indices.sizes):
         raise NotLowered("indices into all elements")
@@ -88,7 +94,7 @@ def take_along_dim(low: Lowering, x: Lazy, indices: Lazy, dim: int | None = None
     surely_spread(low, indices.sizes, low.result.sizes)
     surely_spread(low, (*x.sizes[:dim], ONE, *x.sizes[dim + 1 :]), low.result.sizes)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         chosen = indices.at(b, spread_index(low, indices.sizes, place))
         mine = spread_index(low, source.sizes, place)
         return looked_up(low, b, source, _replaced(mine, dim, chosen), wraps=False)
@@ -97,7 +103,7 @@ def take_along_dim(low: Lowering, x: Lazy, indices: Lazy, dim: int | None = None
 
 
 @lowers("aten.index_select.default")
-def index_select(low: Lowering, x: Lazy, dim: int, index: Lazy) -> Lazy:
+def index_select(low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor) -> IndexedTensor:
     index_tensor(index)
     if len(index.sizes) > 1 or (not x.sizes and any(size is not ONE for size in index.sizes)):
         raise NotLowered("other than a vector of indices, or one index")  # its kernel refuses
@@ -105,7 +111,7 @@ def index_select(low: Lowering, x: Lazy, dim: int, index: Lazy) -> Lazy:
     rank, source, chosen = len(x.sizes), _with_dims(stored(low, x, 2)), _with_dims(index)
     dim = normal_dim(dim, rank)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         place = place or (ZERO,)
         found = chosen.at(b, (place[dim],))
         return looked_up(low, b, source, _replaced(place, dim, found), wraps=False)
@@ -116,17 +122,17 @@ def index_select(low: Lowering, x: Lazy, dim: int, index: Lazy) -> Lazy:
 @lowers("aten.embedding.default")
 def embedding(
     low: Lowering,
-    weight: Lazy,
-    indices: Lazy,
+    weight: IndexedTensor,
+    indices: IndexedTensor,
     padding_idx: Number = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Lazy:
+) -> IndexedTensor:
     index_tensor(indices)
     looks_at_each(low.result.sizes, indices)
     rank, source = len(indices.sizes), stored(low, weight, 2)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         row = indices.at(b, place[:rank])
         return looked_up(low, b, source, [row, *place[rank:]], wraps=False)
 
@@ -134,17 +140,17 @@ def embedding(
 
 
 @lowers("aten.take.default")
-def take(low: Lowering, x: Lazy, index: Lazy) -> Lazy:
+def take(low: Lowering, x: IndexedTensor, index: IndexedTensor) -> IndexedTensor:
     if index.type is not Type.I64:
         raise NotLowered(f"indices of type {index.type}")
     source = stored(low, x, 2)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         total = product_of(source.sizes)
         flat, inside = position(low, b, index.at(b, place), total, wraps=True)
         return read_where(b, source, unflattened(flat, source.sizes), inside, lambda: none(b))
 
-    def none(b: Body) -> Value:
+    def none(b: LoopBody) -> LoopValue:
         return zero(b, x.type)
 
     return reading(low, low.result.sizes, x.type, at, x, index)
@@ -160,12 +166,14 @@ def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
 
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def index(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Lazy:
+def index(
+    low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]
+) -> IndexedTensor:
     found = picked(low, x, indices)
     looks_at_each(low.result.sizes, *found.tensors.values())
     chosen, source = found.tensors, stored(low, x, 2)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         mixed = found.mixed(low, place, lambda d, here: chosen[d].at(b, here))
         return looked_up(low, b, source, mixed, wraps=True)
 
@@ -177,11 +185,13 @@ def index(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Lazy:
 
 
 @lowers("aten.select_scatter.default")
-def select_scatter(low: Lowering, x: Lazy, src: Lazy, dim: int, index: Number) -> Lazy:
+def select_scatter(
+    low: Lowering, x: IndexedTensor, src: IndexedTensor, dim: int, index: Number
+) -> IndexedTensor:
     dim, source = normal_dim(dim, len(x.sizes)), low.cast(src, x.type)
     place = _wrapped(as_index(index), x.sizes[dim])
 
-    def at(b: Body, at: Index) -> Value:
+    def at(b: LoopBody, at: Index) -> LoopValue:
         here = compared(b, Op.EQ, at[dim], place)
         new = (*at[:dim], *at[dim + 1 :])
         return read_where(b, source, new, here, lambda: x.at(b, at))
@@ -192,19 +202,19 @@ def select_scatter(low: Lowering, x: Lazy, src: Lazy, dim: int, index: Number) -
 @lowers("aten.slice_scatter.default")
 def slice_scatter(
     low: Lowering,
-    x: Lazy,
-    src: Lazy,
+    x: IndexedTensor,
+    src: IndexedTensor,
     dim: int = 0,
     start: Number | None = None,
     end: Number | None = None,
     step: Number = 1,
-) -> Lazy:
+) -> IndexedTensor:
     dim, by = normal_dim(dim, len(x.sizes)), as_index(step)
     source, size = low.cast(src, x.type), x.sizes[dim]
     first = ZERO if start is None else _bounded(low, as_index(start), size)
     stop = size if end is None else _bounded(low, as_index(end), size)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         i = place[dim] - first
         conditions = [] if first is ZERO else [compared(b, Op.GE, i, 0)]
         conditions += [] if stop is size else [compared(b, Op.LT, place[dim], stop)]
@@ -217,13 +227,18 @@ def slice_scatter(
 
 @lowers("aten.diagonal_scatter.default")
 def diagonal_scatter(
-    low: Lowering, x: Lazy, src: Lazy, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    src: IndexedTensor,
+    offset: int = 0,
+    dim1: int = 0,
+    dim2: int = 1,
+) -> IndexedTensor:
     rank, source = len(x.sizes), low.cast(src, x.type)
     row, column = normal_dim(dim1, rank), normal_dim(dim2, rank)
     others = [d for d in range(rank) if d not in (row, column)]
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         here = compared(b, Op.EQ, place[column] - place[row], offset)
         along = place[row] if offset >= 0 else place[column]
         new = (*[place[d] for d in others], along)

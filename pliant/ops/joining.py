@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.indexing import as_index, unflattened
-from pliant.ops.lazy import Lazy
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers, number
 from pliant.ops.places import (
     all_of,
@@ -38,7 +38,7 @@ MOST_PIECES: Final = 8
 
 
 @lowers("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
-def cat(low: Lowering, tensors: Sequence[Lazy], dim: int = 0) -> Lazy:
+def cat(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> IndexedTensor:
     rank = len(low.result.sizes)
     # An empty tensor of one dimension goes with everything, and adds nothing.
     pieces = [x for x in tensors if len(x.sizes) == rank]
@@ -48,12 +48,14 @@ def cat(low: Lowering, tensors: Sequence[Lazy], dim: int = 0) -> Lazy:
 
 
 @lowers("aten.stack.default")
-def stack(low: Lowering, tensors: Sequence[Lazy], dim: int = 0) -> Lazy:
+def stack(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> IndexedTensor:
     dim = normal_dim(dim, len(low.result.sizes))
     return _one_after_the_other(low, tensors, dim, keeps=False)
 
 
-def _one_after_the_other(low: Lowering, tensors: Sequence[Lazy], dim: int, keeps: bool) -> Lazy:
+def _one_after_the_other(
+    low: Lowering, tensors: Sequence[IndexedTensor], dim: int, keeps: bool
+) -> IndexedTensor:
     """The pieces along a dimension, which they have themselves if `keeps`; else each takes 1."""
     if not 0 < len(tensors) <= MOST_PIECES:
         raise NotLowered(f"{len(tensors)} pieces")
@@ -63,7 +65,7 @@ def _one_after_the_other(low: Lowering, tensors: Sequence[Lazy], dim: int, keeps
     for x in tensors:
         starts.append(starts[-1] + (x.sizes[dim] if keeps else ONE))
 
-    def piece(b: Body, place: Index, k: int) -> Value:
+    def piece(b: LoopBody, place: Index, k: int) -> LoopValue:
         """The element, if it is not in a piece before the k-th."""
         i = place[dim]
         mine = (i - starts[k],) if keeps else ()
@@ -91,11 +93,13 @@ def _sides(pad: Sequence[Number], rank: int) -> list[tuple[Expr, Expr]]:
 
 
 @lowers("aten.constant_pad_nd.default")
-def constant_pad(low: Lowering, x: Lazy, pad: Sequence[Number], value: Number = 0) -> Lazy:
+def constant_pad(
+    low: Lowering, x: IndexedTensor, pad: Sequence[Number], value: Number = 0
+) -> IndexedTensor:
     sides, t = _sides(pad, len(x.sizes)), x.type
     value = fitting(value, t)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         index, conditions = [], []
         for i, (before, after), size in zip(place, sides, x.sizes, strict=True):
             index.append(i - before)
@@ -112,7 +116,7 @@ def constant_pad(low: Lowering, x: Lazy, pad: Sequence[Number], value: Number = 
 Edge = Callable[[Expr, Expr], Expr]
 
 
-def _padded(low: Lowering, x: Lazy, pad: Sequence[Number], edge: Edge) -> Lazy:
+def _padded(low: Lowering, x: IndexedTensor, pad: Sequence[Number], edge: Edge) -> IndexedTensor:
     """`edge(i, size)` is the index that stands for i, which may be outside."""
     sides = _sides(pad, len(x.sizes))
     if sides and any(side is not ZERO for side in sides[-1]):
@@ -120,7 +124,7 @@ def _padded(low: Lowering, x: Lazy, pad: Sequence[Number], edge: Edge) -> Lazy:
     if x.type is Type.BOOL and edge is not _around:
         raise NotLowered("padding with bools")
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         index = []
         for i, (before, after), size in zip(place, sides, x.sizes, strict=True):
             plain = before is ZERO and after is ZERO
@@ -130,7 +134,7 @@ def _padded(low: Lowering, x: Lazy, pad: Sequence[Number], edge: Edge) -> Lazy:
     return reading(low, low.result.sizes, x.type, at, x)
 
 
-def _wide_enough(low: Lowering, x: Lazy, pad: Sequence[Number], more: int) -> None:
+def _wide_enough(low: Lowering, x: IndexedTensor, pad: Sequence[Number], more: int) -> None:
     """Each padded dimension has at least 1 element, and `more` than it is extended by if that is
     not None: nothing may be read outside."""
     for (before, after), size in zip(_sides(pad, len(x.sizes)), x.sizes, strict=True):
@@ -144,13 +148,13 @@ def _wide_enough(low: Lowering, x: Lazy, pad: Sequence[Number], more: int) -> No
 
 
 @lowers(*[f"aten.reflection_pad{n}d.default" for n in (1, 2, 3)])
-def reflection_pad(low: Lowering, x: Lazy, padding: Sequence[Number]) -> Lazy:
+def reflection_pad(low: Lowering, x: IndexedTensor, padding: Sequence[Number]) -> IndexedTensor:
     _wide_enough(low, x, padding, 1)
     return _padded(low, x, padding, lambda i, size: size - 1 - absolute(size - 1 - absolute(i)))
 
 
 @lowers(*[f"aten.replication_pad{n}d.default" for n in (1, 2, 3)])
-def replication_pad(low: Lowering, x: Lazy, padding: Sequence[Number]) -> Lazy:
+def replication_pad(low: Lowering, x: IndexedTensor, padding: Sequence[Number]) -> IndexedTensor:
     _wide_enough(low, x, padding, -1)
     return _padded(low, x, padding, lambda i, size: maximum(minimum(i, size - 1), ZERO))
 
@@ -160,7 +164,7 @@ def _around(i: Expr, size: Expr) -> Expr:
 
 
 @lowers("aten._pad_circular.default")
-def circular_pad(low: Lowering, x: Lazy, pad: Sequence[Number]) -> Lazy:
+def circular_pad(low: Lowering, x: IndexedTensor, pad: Sequence[Number]) -> IndexedTensor:
     if not all(low.known(ge(as_index(n), 0)) for n in pad):
         raise NotLowered("circular padding that cuts off")
     _wide_enough(low, x, pad, 0)
@@ -170,18 +174,18 @@ def circular_pad(low: Lowering, x: Lazy, pad: Sequence[Number]) -> Lazy:
 @lowers("aten.pad.default")
 def pad(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     pad: Sequence[Number],
     mode: str = "constant",
     value: Number | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     if mode == "constant":
         return constant_pad(low, x, pad, 0.0 if value is None else value)
     rank = len(x.sizes)
     if len(pad) not in (2 * rank - 2, 2 * rank - 4) or value not in (None, 0, 0.0):
         raise NotLowered(f"padding {rank} dimensions")
     modes = {"reflect": reflection_pad, "replicate": replication_pad, "circular": circular_pad}
-    found: Lazy = modes[mode](low, x, pad)
+    found: IndexedTensor = modes[mode](low, x, pad)
     return found
 
 
@@ -190,10 +194,10 @@ def pad(
 
 
 @lowers("aten.flip.default")
-def flip(low: Lowering, x: Lazy, dims: Sequence[int]) -> Lazy:
+def flip(low: Lowering, x: IndexedTensor, dims: Sequence[int]) -> IndexedTensor:
     turned = {normal_dim(d, len(x.sizes)) for d in dims}
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         index = [x.sizes[d] - 1 - i if d in turned else i for d, i in enumerate(place)]
         return x.at(b, tuple(index))
 
@@ -201,7 +205,9 @@ def flip(low: Lowering, x: Lazy, dims: Sequence[int]) -> Lazy:
 
 
 @lowers("aten.rot90.default")
-def rot90(low: Lowering, x: Lazy, k: int = 1, dims: Sequence[int] = (0, 1)) -> Lazy:
+def rot90(
+    low: Lowering, x: IndexedTensor, k: int = 1, dims: Sequence[int] = (0, 1)
+) -> IndexedTensor:
     first, second = [normal_dim(d, len(x.sizes)) for d in dims]
     m, n = x.sizes[first] - 1, x.sizes[second] - 1
     turns: list[Callable[[Expr, Expr], tuple[Expr, Expr]]] = [
@@ -211,7 +217,7 @@ def rot90(low: Lowering, x: Lazy, k: int = 1, dims: Sequence[int] = (0, 1)) -> L
         lambda i, j: (m - j, i),
     ]
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         index = list(place)
         index[first], index[second] = turns[k % 4](place[first], place[second])
         return x.at(b, tuple(index))
@@ -220,7 +226,9 @@ def rot90(low: Lowering, x: Lazy, k: int = 1, dims: Sequence[int] = (0, 1)) -> L
 
 
 @lowers("aten.roll.default")
-def roll(low: Lowering, x: Lazy, shifts: Sequence[Number], dims: Sequence[int] = ()) -> Lazy:
+def roll(
+    low: Lowering, x: IndexedTensor, shifts: Sequence[Number], dims: Sequence[int] = ()
+) -> IndexedTensor:
     given = [as_index(n) for n in shifts]
     if len(given) != len(dims) or not x.sizes:
         raise NotLowered("rolling all elements as one row")
@@ -231,7 +239,7 @@ def roll(low: Lowering, x: Lazy, shifts: Sequence[Number], dims: Sequence[int] =
     by = {d: shift % divisor(x.sizes[d]) for d, shift in by.items()}
     last = len(x.sizes) - 1
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         index = list(place)
         for d, shift in by.items():
             back = index[d] - shift
@@ -258,7 +266,7 @@ def roll(low: Lowering, x: Lazy, shifts: Sequence[Number], dims: Sequence[int] =
 
 
 @lowers("aten.repeat.default", "aten.tile.default")
-def repeat(low: Lowering, x: Lazy, repeats: Sequence[Number]) -> Lazy:
+def repeat(low: Lowering, x: IndexedTensor, repeats: Sequence[Number]) -> IndexedTensor:
     rank = max(len(repeats), len(x.sizes))
     times = [ONE] * (rank - len(repeats)) + [as_index(n) for n in repeats]
     first = rank - len(x.sizes)
@@ -269,7 +277,7 @@ def repeat(low: Lowering, x: Lazy, repeats: Sequence[Number]) -> Lazy:
         if x.sizes[-1].value is None:  # a division by a number that isn't known, for each element
             raise NotLowered("repeating rows of any length")
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         index = []
         for i, size, whole, one in zip(place[first:], x.sizes, same, fixed, strict=True):
             index.append(ZERO if one else i if whole else i % divisor(size))
@@ -281,18 +289,18 @@ def repeat(low: Lowering, x: Lazy, repeats: Sequence[Number]) -> Lazy:
 @lowers("aten.repeat_interleave.self_int")
 def repeat_interleave(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     repeats: Number,
     dim: int | None = None,
     *,
     output_size: Number | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     times = as_index(repeats)
     if not low.known(ge(times, 1)):
         raise NotLowered("repeating maybe 0 times")
     along = None if dim is None else normal_dim(dim, len(x.sizes))
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         if along is None:
             return x.at(b, unflattened(place[0] // times, x.sizes))
         index = (*place[:along], place[along] // times, *place[along + 1 :])
@@ -305,11 +313,11 @@ def repeat_interleave(
 # Triangles and diagonals
 
 
-def _triangle(op: Op) -> Callable[..., Lazy]:
-    def rule(low: Lowering, x: Lazy, diagonal: Number = 0) -> Lazy:
+def _triangle(op: Op) -> Callable[..., IndexedTensor]:
+    def rule(low: Lowering, x: IndexedTensor, diagonal: Number = 0) -> IndexedTensor:
         k = as_index(diagonal)
 
-        def at(b: Body, place: Index) -> Value:
+        def at(b: LoopBody, place: Index) -> LoopValue:
             kept = compared(b, op, place[-1] - place[-2], k)
             return b(Op.SELECT, kept, x.at(b, place), zero(b, x.type))
 
@@ -323,12 +331,14 @@ lowers("aten.triu.default")(_triangle(Op.GE))
 
 
 @lowers("aten.diag_embed.default")
-def diag_embed(low: Lowering, x: Lazy, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Lazy:
+def diag_embed(
+    low: Lowering, x: IndexedTensor, offset: int = 0, dim1: int = -2, dim2: int = -1
+) -> IndexedTensor:
     rank = len(x.sizes) + 1
     row, column = normal_dim(dim1, rank), normal_dim(dim2, rank)
     others = [d for d in range(rank) if d not in (row, column)]
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         here = compared(b, Op.EQ, place[column] - place[row], offset)
         along = place[row] if offset >= 0 else place[column]
         index = (*[place[d] for d in others], along)
@@ -342,10 +352,10 @@ def diag_embed(low: Lowering, x: Lazy, offset: int = 0, dim1: int = -2, dim2: in
 
 
 @lowers("aten.pixel_shuffle.default")
-def pixel_shuffle(low: Lowering, x: Lazy, upscale_factor: int) -> Lazy:
+def pixel_shuffle(low: Lowering, x: IndexedTensor, upscale_factor: int) -> IndexedTensor:
     r = upscale_factor
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         *rest, c, i, j = place
         return x.at(b, (*rest, (c * r + i % r) * r + j % r, i // r, j // r))
 
@@ -353,10 +363,10 @@ def pixel_shuffle(low: Lowering, x: Lazy, upscale_factor: int) -> Lazy:
 
 
 @lowers("aten.pixel_unshuffle.default")
-def pixel_unshuffle(low: Lowering, x: Lazy, downscale_factor: int) -> Lazy:
+def pixel_unshuffle(low: Lowering, x: IndexedTensor, downscale_factor: int) -> IndexedTensor:
     r = downscale_factor
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         *rest, c, i, j = place
         return x.at(b, (*rest, c // (r * r), i * r + c // r % r, j * r + c % r))
 
@@ -364,10 +374,10 @@ def pixel_unshuffle(low: Lowering, x: Lazy, downscale_factor: int) -> Lazy:
 
 
 @lowers("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
-def channel_shuffle(low: Lowering, x: Lazy, groups: Number) -> Lazy:
+def channel_shuffle(low: Lowering, x: IndexedTensor, groups: Number) -> IndexedTensor:
     count = as_index(groups)
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         batch, c, *rest = place
         each = x.sizes[1] // count
         return x.at(b, (batch, c % count * each + c // count, *rest))

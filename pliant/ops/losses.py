@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, Type
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import (
     Combine,
     Lowering,
@@ -35,7 +35,9 @@ COST: Final = 8
 # Of distances
 
 
-def _of_distances(low: Lowering, x: Lazy, y: Lazy, reduction: int, each: Combine) -> Lazy:
+def _of_distances(
+    low: Lowering, x: IndexedTensor, y: IndexedTensor, reduction: int, each: Combine
+) -> IndexedTensor:
     """`each` of the distances, their sum or their mean."""
     type = low.result.type
     if type not in FLOAT:  # eager rounds halves several times
@@ -45,34 +47,40 @@ def _of_distances(low: Lowering, x: Lazy, y: Lazy, reduction: int, each: Combine
     return found if reduction == NONE else _summed_up(low, found, reduction)
 
 
-def _summed_up(low: Lowering, found: Lazy, reduction: int) -> Lazy:
+def _summed_up(low: Lowering, found: IndexedTensor, reduction: int) -> IndexedTensor:
     """The sum or the mean."""
     type = found.type
     dims = low.dims(found, None)
     many = count(found, dims)
 
-    def then(b: Body, total: Value) -> Value:
+    def then(b: LoopBody, total: LoopValue) -> LoopValue:
         return b(Op.DIV, total, number(b, many, type)) if reduction == MEAN else total
 
     return reduced(low, Op.SUM, found, dims, then=then)
 
 
-def _half_square(b: Body, v: Value) -> Value:
+def _half_square(b: LoopBody, v: LoopValue) -> LoopValue:
     return b(Op.MUL, b(Op.MUL, constant(b, 0.5, v.type), v), v)
 
 
 @lowers("aten.mse_loss.default")
-def mse_loss(low: Lowering, x: Lazy, target: Lazy, reduction: int = MEAN) -> Lazy:
+def mse_loss(
+    low: Lowering, x: IndexedTensor, target: IndexedTensor, reduction: int = MEAN
+) -> IndexedTensor:
     return _of_distances(low, x, target, reduction, lambda b, v: b(Op.MUL, v, v))
 
 
 @lowers("aten.smooth_l1_loss.default")
 def smooth_l1_loss(
-    low: Lowering, x: Lazy, target: Lazy, reduction: int = MEAN, beta: Number = 1.0
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    target: IndexedTensor,
+    reduction: int = MEAN,
+    beta: Number = 1.0,
+) -> IndexedTensor:
     """d**2 / 2 / beta where |d| < beta, else |d| - beta / 2."""
 
-    def each(b: Body, v: Value) -> Value:
+    def each(b: LoopBody, v: LoopValue) -> LoopValue:
         far, bound = b(Op.ABS, v), number(b, beta, v.type)
         near = b(Op.DIV, _half_square(b, far), bound)
         shifted = b(Op.SUB, far, b(Op.MUL, constant(b, 0.5, v.type), bound))
@@ -83,11 +91,15 @@ def smooth_l1_loss(
 
 @lowers("aten.huber_loss.default")
 def huber_loss(
-    low: Lowering, x: Lazy, target: Lazy, reduction: int = MEAN, delta: Number = 1.0
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    target: IndexedTensor,
+    reduction: int = MEAN,
+    delta: Number = 1.0,
+) -> IndexedTensor:
     """d**2 / 2 where |d| is at most delta, else delta * (|d| - delta / 2)."""
 
-    def each(b: Body, v: Value) -> Value:
+    def each(b: LoopBody, v: LoopValue) -> LoopValue:
         far, bound = b(Op.ABS, v), number(b, delta, v.type)
         shifted = b(Op.SUB, far, b(Op.MUL, constant(b, 0.5, v.type), bound))
         linear = b(Op.MUL, bound, shifted)
@@ -98,8 +110,12 @@ def huber_loss(
 
 @lowers("aten.binary_cross_entropy.default")
 def binary_cross_entropy(
-    low: Lowering, x: Lazy, target: Lazy, weight: Lazy | None = None, reduction: int = MEAN
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    target: IndexedTensor,
+    weight: IndexedTensor | None = None,
+    reduction: int = MEAN,
+) -> IndexedTensor:
     """(t - 1) * log(1 - x) - t * log(x), the logarithms at least -100. An x that is no probability
     is an error, and so is a target."""
     type = low.result.type
@@ -107,7 +123,7 @@ def binary_cross_entropy(
     if type not in FLOAT or any(t.type is not type for t in given):
         raise NotLowered(f"a loss of {type}")
 
-    def each(b: Body, v: Value, t: Value, *weights: Value) -> Value:
+    def each(b: LoopBody, v: LoopValue, t: LoopValue, *weights: LoopValue) -> LoopValue:
         zero, one, least = (constant(b, n, type) for n in (0, 1, -100))
         for share in (v, t):
             b.fault(b(Op.NOT, b(Op.AND, b(Op.GE, share, zero), b(Op.LE, share, one))))
@@ -127,9 +143,9 @@ def binary_cross_entropy(
 @lowers("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss_forward(
     low: Lowering,
-    x: Lazy,
-    target: Lazy,
-    weight: Lazy | None,
+    x: IndexedTensor,
+    target: IndexedTensor,
+    weight: IndexedTensor | None,
     reduction: int,
     ignore_index: Number,
 ) -> Any:
@@ -142,7 +158,7 @@ def nll_loss_forward(
     chosen = _Chosen(low, x, target, weight, ignore_index)
     if reduction == NONE and not alone:
         each = low.generate(target.sizes, chosen.type, chosen.loss, x.cost + COST)
-        return low.cast(each, result), low.lazy(0, result)
+        return low.cast(each, result), low.indexed(0, result)
     dims = range(len(target.sizes))
     cost = x.cost + COST
     loss = low.reduce(Op.SUM, low.generate(target.sizes, chosen.type, chosen.loss, cost), dims)
@@ -157,7 +173,12 @@ class _Chosen:
     """What the target chooses at an index."""
 
     def __init__(
-        self, low: Lowering, x: Lazy, target: Lazy, weight: Lazy | None, ignored: Number
+        self,
+        low: Lowering,
+        x: IndexedTensor,
+        target: IndexedTensor,
+        weight: IndexedTensor | None,
+        ignored: Number,
     ) -> None:
         self.type = computed_in(x.type)
         classes = x.sizes[1]
@@ -169,7 +190,7 @@ class _Chosen:
         self.classes: Expr = classes
         self.ignored = ignored
 
-    def place(self, b: Body, index: Index) -> tuple[Expr, Value]:
+    def place(self, b: LoopBody, index: Index) -> tuple[Expr, LoopValue]:
         """The class, and whether it is ignored. Any other that isn't there is an error."""
         target = self.target.at(b, index)
         zero = constant(b, 0, Type.I64)
@@ -178,14 +199,14 @@ class _Chosen:
         b.fault(b(Op.AND, outside, b(Op.NOT, ignored)))
         return b.as_index(b(Op.SELECT, b(Op.OR, outside, ignored), zero, target)), ignored
 
-    def loss(self, b: Body, index: Index) -> Value:
+    def loss(self, b: LoopBody, index: Index) -> LoopValue:
         place, ignored = self.place(b, index)
         found = b(Op.NEG, self.x.at(b, (index[0], place, *index[1:])))
         if self.weights is not None:
             found = b(Op.MUL, found, self.weights.at(b, (place,)))
         return b(Op.SELECT, ignored, constant(b, 0, self.type), found)
 
-    def weight(self, b: Body, index: Index) -> Value:
+    def weight(self, b: LoopBody, index: Index) -> LoopValue:
         place, ignored = self.place(b, index)
         one = constant(b, 1, self.type)
         found = one if self.weights is None else self.weights.at(b, (place,))

@@ -1,7 +1,7 @@
 """The table of rules, and what a rule may use.
 
-A rule is given the arguments of the ATen call, with a `Lazy` for each tensor, and returns a `Lazy`
-for each result:
+A rule is given the arguments of the ATen call, with an `IndexedTensor` for each tensor, and returns
+an `IndexedTensor` for each result:
 
     @lowers("aten.relu.default")
     def relu(low, x):
@@ -22,25 +22,25 @@ import torch
 
 from pliant.base.values import dataclass
 from pliant.loop.define import (
-    Body,
     Computed,
     Definition,
     Index,
+    LoopBody,
     Reduced,
     Scanned,
     Scattered,
     contiguous,
 )
-from pliant.loop.ir import Op, Value
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import BY_DTYPE, HALF, INTEGER, Type, wrapped
-from pliant.ops.lazy import At, Lazy, Memory, in_memory
+from pliant.ops.indexed_tensor import At, IndexedTensor, MemoryLayout, in_memory
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ONE, ZERO, Expr, if_else
 from pliant.sym.floats import FloatExpr, float_bits
 
 Number = int | float | bool | Expr | FloatExpr | Cond
 Rule = Callable[..., Any]
-Combine = Callable[..., Value]  # (body, *values) -> value
+Combine = Callable[..., LoopValue]  # (body, *values) -> value
 
 RULES: Final[dict[str, Rule]] = {}
 """By name of the operator with its overload, as `aten.add.Tensor`."""
@@ -100,7 +100,7 @@ class Lowering:
     hint: Callable[[Expr], int] = lambda expr: expr.value or 64  # a size to expect
     default_dtype: torch.dtype = torch.float32
     # Where the first argument is in memory that gets the result in its place: to be written to.
-    target: Memory | None = None
+    target: MemoryLayout | None = None
     layers: int = 0  # how many functions of an index were made of others so far
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -111,63 +111,63 @@ class Lowering:
 
     # ---- values
 
-    def lazy(self, x: Lazy | Number, type: Type) -> Lazy:
+    def indexed(self, x: IndexedTensor | Number, type: Type) -> IndexedTensor:
         """As a tensor of this type; numbers are tensors without dimensions."""
-        if isinstance(x, Lazy):
+        if isinstance(x, IndexedTensor):
             return self.cast(x, type)
-        return Lazy((), type, lambda b, index: number(b, x, type), 0)
+        return IndexedTensor((), type, lambda b, index: number(b, x, type), 0)
 
-    def cast(self, x: Lazy, type: Type) -> Lazy:
+    def cast(self, x: IndexedTensor, type: Type) -> IndexedTensor:
         """`Tensor.to` another type."""
         if x.type is type:
             return x
         return self.map(lambda b, v: b.cast(v, type), type, x)
 
-    def map(self, combine: Combine, type: Type, *xs: Lazy, cost: int = 1) -> Lazy:
+    def map(self, combine: Combine, type: Type, *xs: IndexedTensor, cost: int = 1) -> IndexedTensor:
         """Elementwise, with broadcasting; `combine(body, *values)` gives a value of `type`."""
         sizes = self.broadcast([x.sizes for x in xs])
         ats = [self._spread(x, sizes) for x in xs]
 
-        def at(b: Body, index: Index) -> Value:
+        def at(b: LoopBody, index: Index) -> LoopValue:
             return b.once(at, index, lambda: combine(b, *[one(b, index) for one in ats]))
 
         self.layers += 1
         total = cost + sum([x.cost for x in xs])
-        return Lazy(sizes, type, at, total, sum([x.reads for x in xs]))
+        return IndexedTensor(sizes, type, at, total, sum([x.reads for x in xs]))
 
-    def generate(self, sizes: Sequence[Expr], type: Type, at: At, cost: int = 1) -> Lazy:
+    def generate(self, sizes: Sequence[Expr], type: Type, at: At, cost: int = 1) -> IndexedTensor:
         """Each element from its index: arange, tril, and everything that reads elsewhere. For the
         latter say the `cost` of what is read."""
 
-        def shared(b: Body, index: Index) -> Value:
+        def shared(b: LoopBody, index: Index) -> LoopValue:
             return b.once(shared, index, lambda: at(b, index))
 
         self.layers += 1
-        return Lazy(tuple(sizes), type, shared, cost, 0)
+        return IndexedTensor(tuple(sizes), type, shared, cost, 0)
 
     def reduce(
         self,
         op: Op,
-        x: Lazy,
+        x: IndexedTensor,
         dims: Sequence[int],
         keepdim: bool = False,
-        then: Callable[[Body, Value], Value] | None = None,
+        then: Callable[[LoopBody, LoopValue], LoopValue] | None = None,
         type: Type | None = None,
-        args: Callable[[Body, Value, Index], tuple[Value, ...]] | None = None,
-    ) -> Lazy:
+        args: Callable[[LoopBody, LoopValue, Index], tuple[LoopValue, ...]] | None = None,
+    ) -> IndexedTensor:
         """Over `dims` of x (not negative). `then` finishes each result, which has `type` (that of x
         unless said otherwise). `args` are the arguments of the reduction, from the value and the
         whole index of an element; by default the value alone."""
         outer = [d for d in range(len(x.sizes)) if d not in dims]
         inner = sorted(dims)
 
-        def at(b: Body, row: Index, place: Index) -> tuple[Value, ...]:
+        def at(b: LoopBody, row: Index, place: Index) -> tuple[LoopValue, ...]:
             where = dict(zip(outer, row)) | dict(zip(inner, place))
             index = tuple([where[d] for d in range(len(x.sizes))])
             value = x.at(b, index)
             return (value,) if args is None else args(b, value, index)
 
-        def finish(b: Body, value: Value, row: Index) -> Value:
+        def finish(b: LoopBody, value: LoopValue, row: Index) -> LoopValue:
             return value if then is None else then(b, value)
 
         body = Reduced(tuple([x.sizes[d] for d in inner]), op, at, finish)
@@ -175,7 +175,7 @@ class Lowering:
         kept = tuple([ONE if d in dims else x.sizes[d] for d in range(len(x.sizes))])
         return unsqueezed(in_memory(found), kept) if keepdim else in_memory(found)
 
-    def realize(self, x: Lazy, strides: Sequence[Expr] | None = None) -> Lazy:
+    def realize(self, x: IndexedTensor, strides: Sequence[Expr] | None = None) -> IndexedTensor:
         """The same tensor, in memory of its own (or where it is, if `strides` don't matter)."""
         if x.memory is not None and strides is None:
             return x
@@ -211,7 +211,7 @@ class Lowering:
             raise NotLowered(f"broadcasting {', '.join(map(str, distinct))}")
         return distinct.pop() if distinct else ONE
 
-    def _spread(self, x: Lazy, sizes: tuple[Expr, ...]) -> At:
+    def _spread(self, x: IndexedTensor, sizes: tuple[Expr, ...]) -> At:
         """Read x at an index of a tensor that x is broadcast to. Simplified, as in `_common`: what
         is known to be 1 by now may have another name in `x.sizes`."""
         if x.sizes == sizes:
@@ -219,12 +219,12 @@ class Lowering:
         first = len(sizes) - len(x.sizes)
         fixed = [self.simplify(size) is ONE for size in x.sizes]
 
-        def at(b: Body, index: Index) -> Value:
+        def at(b: LoopBody, index: Index) -> LoopValue:
             return x.at(b, tuple([ZERO if one else i for one, i in zip(fixed, index[first:])]))
 
         return at
 
-    def dims(self, x: Lazy, dims: Any) -> list[int]:
+    def dims(self, x: IndexedTensor, dims: Any) -> list[int]:
         """Dimensions as a list without negative ones; None or an empty list is all of them."""
         rank = len(x.sizes)
         if dims is None or (isinstance(dims, (list, tuple)) and not dims):
@@ -233,14 +233,14 @@ class Lowering:
         return [d % max(rank, 1) for d in given] if rank else []
 
 
-def unsqueezed(x: Lazy, sizes: tuple[Expr, ...]) -> Lazy:
+def unsqueezed(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
     """With dimensions of size 1 added, so that the sizes are these."""
     mine = [d for d, size in enumerate(sizes) if size is not ONE]
     theirs = [d for d, size in enumerate(x.sizes) if size is not ONE]
     assert len(mine) == len(theirs), (x.sizes, sizes)
     where = dict(zip(theirs, mine))
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         mine = [index[where[d]] if d in where else ZERO for d in range(len(x.sizes))]
         return x.at(b, tuple(mine))
 
@@ -248,11 +248,11 @@ def unsqueezed(x: Lazy, sizes: tuple[Expr, ...]) -> Lazy:
     if memory is not None:  # it stands where it stood
         steps = dict(zip(mine, [memory.strides[d] for d in theirs]))
         strides = tuple([steps.get(d, ONE) for d in range(len(sizes))])
-        memory = Memory(memory.of, strides, memory.offset)
-    return Lazy(sizes, x.type, at, x.cost, x.reads, memory)
+        memory = MemoryLayout(memory.of, strides, memory.offset)
+    return IndexedTensor(sizes, x.type, at, x.cost, x.reads, memory)
 
 
-def number(b: Body, x: Number, t: Type) -> Value:
+def number(b: LoopBody, x: Number, t: Type) -> LoopValue:
     """A number of the program as a value of this type, as `Tensor.fill_` converts it."""
     if isinstance(x, Cond):
         x = if_else(x, 1, 0)
@@ -267,7 +267,7 @@ def number(b: Body, x: Number, t: Type) -> Value:
     return constant(b, x, t)
 
 
-def constant(b: Body, x: int | float | bool, t: Type) -> Value:
+def constant(b: LoopBody, x: int | float | bool, t: Type) -> LoopValue:
     """A constant, converted to this type."""
     if t is Type.BOOL:
         return b.constant(bool(x), t)
@@ -287,7 +287,7 @@ def computable(x: Any) -> bool:
     return not isinstance(x, FloatExpr) or x.op in ("fsymbol", "float")
 
 
-def float_value(b: Body, x: Any) -> Value:
+def float_value(b: LoopBody, x: Any) -> LoopValue:
     """A symbolic float as f64. The value of a symbol is passed among the sizes, as its bits."""
     if isinstance(x, Expr):
         return b.cast(b.iota(x), Type.F64)

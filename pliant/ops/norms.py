@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, Type
 from pliant.ops.elementwise import like
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import (
     Combine,
     Lowering,
@@ -39,11 +39,13 @@ from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv
 EXP_COST = 20
 
 
-def _exp_of_distance(b: Body, v: Value, top: Value) -> Value:
+def _exp_of_distance(b: LoopBody, v: LoopValue, top: LoopValue) -> LoopValue:
     return b(Op.EXP, b(Op.SUB, v, top))
 
 
-def _exponentials(low: Lowering, x: Lazy, dim: int, then: Then) -> tuple[Lazy, Lazy, Lazy, Lazy]:
+def _exponentials(
+    low: Lowering, x: IndexedTensor, dim: int, then: Then
+) -> tuple[IndexedTensor, IndexedTensor, IndexedTensor, IndexedTensor]:
     """x as it is computed with, its largest element along `dim`, the exponentials of the distances
     to it, and what `then` makes of their sum; all of them broadcast with x."""
     result = low.result.type
@@ -60,40 +62,46 @@ def _exponentials(low: Lowering, x: Lazy, dim: int, then: Then) -> tuple[Lazy, L
     return x, top, powers, total
 
 
-def _finished(low: Lowering, combine: Combine, *xs: Lazy) -> Lazy:
+def _finished(low: Lowering, combine: Combine, *xs: IndexedTensor) -> IndexedTensor:
     """Elementwise, rounded to what the call returns."""
     wanted = low.results[0]
     found = low.map(lambda b, *values: b.cast(combine(b, *values), wanted.type), wanted.type, *xs)
     return found if wanted.sizes else scalar(found)
 
 
-def scalar(x: Lazy) -> Lazy:
+def scalar(x: IndexedTensor) -> IndexedTensor:
     """A tensor of one element as one without dimensions."""
-    return Lazy((), x.type, lambda b, index: x.at(b, (ZERO,) * len(x.sizes)), x.cost, x.reads)
+    return IndexedTensor(
+        (), x.type, lambda b, index: x.at(b, (ZERO,) * len(x.sizes)), x.cost, x.reads
+    )
 
 
-def _reciprocal(b: Body, v: Value) -> Value:
+def _reciprocal(b: LoopBody, v: LoopValue) -> LoopValue:
     """Of a sum of at least 1, or nan: nothing overflows."""
     return b(Op.DIV, b.constant(1.0, v.type), v)
 
 
 @lowers("aten.softmax.int", "aten.special_softmax.default")
-def softmax(low: Lowering, x: Lazy, dim: int, dtype: torch.dtype | None = None) -> Lazy:
+def softmax(
+    low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
+) -> IndexedTensor:
     _, _, powers, inverse = _exponentials(low, x, dim, _reciprocal)
     return _finished(low, lambda b, v, i: b(Op.MUL, v, i), powers, inverse)
 
 
 @lowers("aten._softmax.default")
-def softmax_as_is(low: Lowering, x: Lazy, dim: int, half_to_float: bool) -> Lazy:
+def softmax_as_is(low: Lowering, x: IndexedTensor, dim: int, half_to_float: bool) -> IndexedTensor:
     return softmax(low, x, dim)
 
 
 @lowers("aten._safe_softmax.default")
-def safe_softmax(low: Lowering, x: Lazy, dim: int, dtype: torch.dtype | None = None) -> Lazy:
+def safe_softmax(
+    low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
+) -> IndexedTensor:
     """Softmax, but 0 where all elements are -inf."""
     _, top, powers, inverse = _exponentials(low, x, dim, _reciprocal)
 
-    def combine(b: Body, v: Value, i: Value, m: Value) -> Value:
+    def combine(b: LoopBody, v: LoopValue, i: LoopValue, m: LoopValue) -> LoopValue:
         nothing = b(Op.EQ, m, b.constant(-math.inf, m.type))
         return b(Op.SELECT, nothing, b.constant(0.0, v.type), b(Op.MUL, v, i))
 
@@ -101,10 +109,12 @@ def safe_softmax(low: Lowering, x: Lazy, dim: int, dtype: torch.dtype | None = N
 
 
 @lowers("aten.log_softmax.int", "aten.special_log_softmax.default")
-def log_softmax(low: Lowering, x: Lazy, dim: int, dtype: torch.dtype | None = None) -> Lazy:
+def log_softmax(
+    low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
+) -> IndexedTensor:
     x, top, _, log = _exponentials(low, x, dim, lambda b, v: b(Op.LOG, v))
 
-    def combine(b: Body, v: Value, m: Value, shift: Value) -> Value:
+    def combine(b: LoopBody, v: LoopValue, m: LoopValue, shift: LoopValue) -> LoopValue:
         # In this order: the sum of both may lose what the difference of the first two keeps.
         return b(Op.SUB, b(Op.SUB, v, m), shift)
 
@@ -112,7 +122,9 @@ def log_softmax(low: Lowering, x: Lazy, dim: int, dtype: torch.dtype | None = No
 
 
 @lowers("aten._log_softmax.default")
-def log_softmax_as_is(low: Lowering, x: Lazy, dim: int, half_to_float: bool) -> Lazy:
+def log_softmax_as_is(
+    low: Lowering, x: IndexedTensor, dim: int, half_to_float: bool
+) -> IndexedTensor:
     return log_softmax(low, x, dim)
 
 
@@ -123,7 +135,7 @@ def log_softmax_as_is(low: Lowering, x: Lazy, dim: int, half_to_float: bool) -> 
 def _inverse_deviation(many: Expr, eps: Number, type: Type) -> Then:
     """From the sum of squares: 1 / sqrt(variance + eps), as a number of `type`."""
 
-    def then(b: Body, squares: Value) -> Value:
+    def then(b: LoopBody, squares: LoopValue) -> LoopValue:
         variance = b(Op.DIV, squares, number(b, many, squares.type))
         inside = b(Op.ADD, variance, number(b, eps, squares.type))
         root = b(Op.SQRT, inside)
@@ -133,8 +145,8 @@ def _inverse_deviation(many: Expr, eps: Number, type: Type) -> Then:
 
 
 def _statistics(
-    low: Lowering, x: Lazy, dims: Sequence[int], eps: Number, type: Type
-) -> tuple[Lazy, Lazy]:
+    low: Lowering, x: IndexedTensor, dims: Sequence[int], eps: Number, type: Type
+) -> tuple[IndexedTensor, IndexedTensor]:
     """Mean and inverse deviation in the type of x, without the dimensions."""
     if x.type not in FLOAT or ZERO in [x.sizes[d] for d in dims]:
         raise NotLowered(f"a normalisation of {x.type} or of nothing")
@@ -143,13 +155,20 @@ def _statistics(
 
 
 def _scaled(
-    low: Lowering, x: Lazy, center: Lazy, inverse: Lazy, weight: Lazy | None, bias: Lazy | None
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    center: IndexedTensor,
+    inverse: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+) -> IndexedTensor:
     """(x - center) * inverse * weight + bias; all broadcast with x and are computed in its type.
     Without a bias 0 is added, as eager does: the result is never -0.0."""
     parts = [low.cast(part, x.type) for part in (weight, bias) if part is not None]
 
-    def combine(b: Body, v: Value, m: Value, i: Value, *more: Value) -> Value:
+    def combine(
+        b: LoopBody, v: LoopValue, m: LoopValue, i: LoopValue, *more: LoopValue
+    ) -> LoopValue:
         normal = b(Op.MUL, b(Op.SUB, v, m), i)
         if weight is None:
             return b(Op.ADD, normal, *more) if more else normal
@@ -158,7 +177,7 @@ def _scaled(
     return _finished(low, combine, x, center, inverse, *parts)
 
 
-def _others(low: Lowering, *statistics: Lazy) -> list[Lazy]:
+def _others(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
     """The statistics as the results that they are, if the call returns them."""
     wanted = low.results[1:]
     return [low.cast(x, meta.type) for x, meta in zip(statistics, wanted, strict=True)]
@@ -167,10 +186,10 @@ def _others(low: Lowering, *statistics: Lazy) -> list[Lazy]:
 @lowers("aten.native_layer_norm.default")
 def native_layer_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     normalized_shape: Sequence[Number],
-    weight: Lazy | None,
-    bias: Lazy | None,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
     eps: Number,
 ) -> Any:
     x = low.cast(x, computed_in(x.type))
@@ -184,13 +203,13 @@ def native_layer_norm(
 @lowers("aten.layer_norm.default")
 def layer_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     normalized_shape: Sequence[Number],
-    weight: Lazy | None = None,
-    bias: Lazy | None = None,
+    weight: IndexedTensor | None = None,
+    bias: IndexedTensor | None = None,
     eps: Number = 1e-5,
     cudnn_enable: bool = True,
-) -> Lazy:
+) -> IndexedTensor:
     x = low.cast(x, computed_in(x.type))
     dims = range(len(x.sizes) - len(normalized_shape), len(x.sizes))
     found = _statistics(low, x, dims, eps, x.type)
@@ -198,38 +217,43 @@ def layer_norm(
     return _scaled(low, x, center, inverse, weight, bias)
 
 
-def _in_groups(low: Lowering, x: Lazy, groups: int) -> tuple[Lazy, Expr]:
+def _in_groups(low: Lowering, x: IndexedTensor, groups: int) -> tuple[IndexedTensor, Expr]:
     """(N, C, ...) as (N, groups, C // groups, ...), and C // groups."""
     each = low.simplify(floordiv(x.sizes[1], groups))
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         n, group, within, *rest = index
         return x.at(b, (n, group * each + within, *rest))
 
     sizes = (x.sizes[0], as_expr(groups), each, *x.sizes[2:])
-    return Lazy(sizes, x.type, at, x.cost, x.reads), each
+    return IndexedTensor(sizes, x.type, at, x.cost, x.reads), each
 
 
-def _of_group(low: Lowering, x: Lazy, each: Expr, sizes: Sequence[Expr]) -> Lazy:
+def _of_group(low: Lowering, x: IndexedTensor, each: Expr, sizes: Sequence[Expr]) -> IndexedTensor:
     """(N, groups) as a number for each channel of a tensor of these sizes."""
     alone = x.sizes[1] is ONE
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         channel = index[1]
         group = ZERO if alone else channel if each is ONE else floordiv(channel, each)
         return x.at(b, (index[0], group))
 
-    return Lazy((*sizes[:2], *[ONE] * (len(sizes) - 2)), x.type, at, x.cost, x.reads)
+    return IndexedTensor((*sizes[:2], *[ONE] * (len(sizes) - 2)), x.type, at, x.cost, x.reads)
 
 
-def _of_channel(x: Lazy | None, rank: int) -> Lazy | None:
+def _of_channel(x: IndexedTensor | None, rank: int) -> IndexedTensor | None:
     """(C,) so that it broadcasts with (N, C, ...)."""
     return None if x is None else unsqueezed(x, (*x.sizes, *[ONE] * (rank - 2)))
 
 
 def _group_norm(
-    low: Lowering, x: Lazy, groups: int, weight: Lazy | None, bias: Lazy | None, eps: Number
-) -> tuple[Lazy, Lazy, Lazy]:
+    low: Lowering,
+    x: IndexedTensor,
+    groups: int,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    eps: Number,
+) -> tuple[IndexedTensor, IndexedTensor, IndexedTensor]:
     if not isinstance(groups, int) or len(x.sizes) < 2:
         raise NotLowered("a group norm of an unusual form")
     x = again(low, low.cast(x, computed_in(x.type)))
@@ -244,9 +268,9 @@ def _group_norm(
 @lowers("aten.native_group_norm.default")
 def native_group_norm(
     low: Lowering,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
     N: Number,
     C: Number,
     HxW: Number,
@@ -262,33 +286,33 @@ def native_group_norm(
 @lowers("aten.group_norm.default")
 def group_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     num_groups: int,
-    weight: Lazy | None = None,
-    bias: Lazy | None = None,
+    weight: IndexedTensor | None = None,
+    bias: IndexedTensor | None = None,
     eps: Number = 1e-5,
     cudnn_enabled: bool = True,
-) -> Lazy:
+) -> IndexedTensor:
     return _group_norm(low, x, num_groups, weight, bias, eps)[0]
 
 
 @lowers("aten.rms_norm.default")
 def rms_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     normalized_shape: Sequence[Number],
-    weight: Lazy | None = None,
+    weight: IndexedTensor | None = None,
     eps: Number | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     return _rms_norm(low, x, normalized_shape, weight, eps)[0]
 
 
 @lowers("aten._fused_rms_norm.default")
 def fused_rms_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     normalized_shape: Sequence[Number],
-    weight: Lazy | None,
+    weight: IndexedTensor | None,
     eps: Number | None,
 ) -> Any:
     out, inverse = _rms_norm(low, x, normalized_shape, weight, eps)
@@ -297,11 +321,11 @@ def fused_rms_norm(
 
 def _rms_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     normalized_shape: Sequence[Number],
-    weight: Lazy | None,
+    weight: IndexedTensor | None,
     eps: Number | None,
-) -> tuple[Lazy, Lazy]:
+) -> tuple[IndexedTensor, IndexedTensor]:
     """x * weight / sqrt(mean of x**2 + eps); eps is that of the type unless it is said."""
     x = again(low, low.cast(x, computed_in(x.type)))
     if x.type not in FLOAT:
@@ -313,7 +337,7 @@ def _rms_norm(
     inverse = with_ones(low.reduce(Op.SUM, squares, dims, False, then), x.sizes, dims)
     weights = [] if weight is None else [low.cast(weight, x.type)]
 
-    def combine(b: Body, v: Value, i: Value, *more: Value) -> Value:
+    def combine(b: LoopBody, v: LoopValue, i: LoopValue, *more: LoopValue) -> LoopValue:
         normal = b(Op.MUL, v, i)
         return b(Op.MUL, normal, *more) if more else normal
 
@@ -326,13 +350,13 @@ def _rms_norm(
 
 def _by_channel(
     low: Lowering,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    mean: Lazy | None,
-    var: Lazy | None,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    mean: IndexedTensor | None,
+    var: IndexedTensor | None,
     eps: Number,
-) -> Lazy:
+) -> IndexedTensor:
     """x * scale + shift with a scale and a shift for each channel, which are computed once."""
     if mean is None or var is None or x.type.kind != "float" or len(x.sizes) < 2:
         raise NotLowered("a batch norm without running statistics")
@@ -340,14 +364,14 @@ def _by_channel(
     inside = low.cast(var, working)
     ones = [low.cast(part, working) for part in (weight,) if part is not None]
 
-    def scaled(b: Body, variance: Value, *more: Value) -> Value:
+    def scaled(b: LoopBody, variance: LoopValue, *more: LoopValue) -> LoopValue:
         root = b(Op.SQRT, b(Op.ADD, variance, number(b, eps, working)))
         inverse = b(Op.DIV, b.constant(1.0, working), root)
         return b(Op.MUL, inverse, *more) if more else inverse
 
     scale = low.realize(low.map(scaled, working, inside, *ones))
 
-    def shifted(b: Body, center: Value, factor: Value, *more: Value) -> Value:
+    def shifted(b: LoopBody, center: LoopValue, factor: LoopValue, *more: LoopValue) -> LoopValue:
         start = more[0] if more else constant(b, 0, working)
         return b(Op.SUB, start, b(Op.MUL, center, factor))
 
@@ -364,12 +388,12 @@ def _by_channel(
 
 def _by_own_statistics(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dims: Sequence[int],
-    weight: Lazy | None,
-    bias: Lazy | None,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
     eps: Number,
-) -> Lazy:
+) -> IndexedTensor:
     """Normalised over `dims`; as in eager PyTorch, the statistics of f32 are computed in f64."""
     if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
         raise NotLowered(f"a normalisation of {x.type} by its own statistics")
@@ -382,16 +406,16 @@ def _by_own_statistics(
 @lowers("aten.batch_norm.default")
 def batch_norm(
     low: Lowering,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    running_mean: Lazy | None,
-    running_var: Lazy | None,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    running_mean: IndexedTensor | None,
+    running_var: IndexedTensor | None,
     training: bool,
     momentum: Number,
     eps: Number,
     cudnn_enabled: bool,
-) -> Lazy:
+) -> IndexedTensor:
     if not training:
         return _by_channel(low, x, weight, bias, running_mean, running_var, eps)
     if running_mean is not None or running_var is not None:
@@ -403,16 +427,16 @@ def batch_norm(
 @lowers("aten.instance_norm.default")
 def instance_norm(
     low: Lowering,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    running_mean: Lazy | None,
-    running_var: Lazy | None,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    running_mean: IndexedTensor | None,
+    running_var: IndexedTensor | None,
     use_input_stats: bool,
     momentum: Number,
     eps: Number,
     cudnn_enabled: bool,
-) -> Lazy:
+) -> IndexedTensor:
     if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
         raise NotLowered(f"an instance norm of {x.type}")
     if not use_input_stats:
@@ -425,11 +449,11 @@ def instance_norm(
 @lowers("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_no_training(
     low: Lowering,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    running_mean: Lazy,
-    running_var: Lazy,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    running_mean: IndexedTensor,
+    running_var: IndexedTensor,
     momentum: Number,
     eps: Number,
 ) -> Any:
@@ -439,11 +463,11 @@ def batch_norm_no_training(
 @lowers("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default")
 def native_batch_norm(
     low: Lowering,
-    x: Lazy,
-    weight: Lazy | None,
-    bias: Lazy | None,
-    running_mean: Lazy | None,
-    running_var: Lazy | None,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    running_mean: IndexedTensor | None,
+    running_var: IndexedTensor | None,
     training: bool,
     momentum: Number,
     eps: Number,
@@ -453,13 +477,13 @@ def native_batch_norm(
     return _with_nothing_saved(low, x, weight, bias, running_mean, running_var, eps)
 
 
-def _with_nothing_saved(low: Lowering, x: Lazy, *args: Any) -> Any:
+def _with_nothing_saved(low: Lowering, x: IndexedTensor, *args: Any) -> Any:
     """Without training, the statistics that are returned for the derivative are empty."""
     out = _by_channel(low, x, *args)
     return out, *[_empty(meta) for meta in low.results[1:]]
 
 
-def _empty(meta: Meta) -> Lazy:
+def _empty(meta: Meta) -> IndexedTensor:
     if ZERO not in meta.sizes:
         raise NotLowered("statistics that are returned")
-    return Lazy(meta.sizes, meta.type, lambda b, index: constant(b, 0, meta.type), 0)
+    return IndexedTensor(meta.sizes, meta.type, lambda b, index: constant(b, 0, meta.type), 0)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pliant.base.values import dataclass
-from pliant.loop.define import Body, Definition, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Definition, Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import INTEGER, Type
 from pliant.ops.elementwise import check_fits
-from pliant.ops.lazy import At, Lazy
+from pliant.ops.indexed_tensor import At, IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number
 from pliant.sym.cond import ge
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr
@@ -29,39 +29,39 @@ INDEX_TYPES = frozenset({Type.I64, Type.I32})
 class Masked:
     """A body whose loads and faults happen only where `mask` is true."""
 
-    body: Body
-    mask: Value
+    body: LoopBody
+    mask: LoopValue
 
-    def __call__(self, op: Op, *args: Value) -> Value:
+    def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
         return self.body(op, *args)
 
-    def constant(self, number: int | float | bool, type: Type) -> Value:
+    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
         return self.body.constant(number, type)
 
-    def cast(self, value: Value, type: Type) -> Value:
+    def cast(self, value: LoopValue, type: Type) -> LoopValue:
         return self.body.cast(value, type)
 
-    def bitcast(self, value: Value, type: Type) -> Value:
+    def bitcast(self, value: LoopValue, type: Type) -> LoopValue:
         return self.body.bitcast(value, type)
 
-    def iota(self, index: Expr | int) -> Value:
+    def iota(self, index: Expr | int) -> LoopValue:
         return self.body.iota(index)
 
-    def as_index(self, value: Value) -> Expr:
+    def as_index(self, value: LoopValue) -> Expr:
         return self.body.as_index(value)
 
-    def read(self, of: Definition, place: Expr, mask: Value | None = None) -> Value:
+    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
         both = self.mask if mask is None else self.body(Op.AND, self.mask, mask)
         return self.body.read(of, place, both)
 
-    def fault(self, when: Value) -> None:
+    def fault(self, when: LoopValue) -> None:
         self.body.fault(self.body(Op.AND, self.mask, when))
 
-    def once(self, key: object, index: Index, make: Callable[[], Value]) -> Value:
+    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
         return self.body.once((key, self.mask), index, make)
 
 
-def masked(b: Body, mask: Value) -> Masked:
+def masked(b: LoopBody, mask: LoopValue) -> Masked:
     """Never one around another: reads behind many conditions would go through all of them."""
     if isinstance(b, Masked):
         return Masked(b.body, b.body(Op.AND, b.mask, mask))
@@ -76,43 +76,47 @@ def usual(t: Type) -> Type:
 
 
 def reading(
-    low: Lowering, sizes: Sequence[Expr], t: Type, at: At, *xs: Lazy, times: int = 1
-) -> Lazy:
+    low: Lowering, sizes: Sequence[Expr], t: Type, at: At, *xs: IndexedTensor, times: int = 1
+) -> IndexedTensor:
     """A tensor each of whose elements needs `times` elements of each of `xs`."""
     usual(t)
     cost = 2 + times * sum([x.cost for x in xs])
     return replace(low.generate(sizes, t, at, cost), reads=times * sum([x.reads for x in xs]))
 
 
-def compared(b: Body, op: Op, i: Expr | int, j: Expr | int) -> Value:
+def compared(b: LoopBody, op: Op, i: Expr | int, j: Expr | int) -> LoopValue:
     """A comparison of two indices."""
     return b(op, b.iota(i), b.iota(j))
 
 
-def all_of(b: Body, conditions: Sequence[Value]) -> Value | None:
+def all_of(b: LoopBody, conditions: Sequence[LoopValue]) -> LoopValue | None:
     """Their conjunction; None if there are none, so that it always holds."""
-    found: Value | None = None
+    found: LoopValue | None = None
     for condition in conditions:
         found = condition if found is None else b(Op.AND, found, condition)
     return found
 
 
 def read_where(
-    b: Body, x: Lazy, index: Index, inside: Value | None, otherwise: Callable[[], Value]
-) -> Value:
+    b: LoopBody,
+    x: IndexedTensor,
+    index: Index,
+    inside: LoopValue | None,
+    otherwise: Callable[[], LoopValue],
+) -> LoopValue:
     """The element where the condition holds, which is where the index has to be valid."""
     if inside is None:
         return x.at(b, index)
     return b(Op.SELECT, inside, x.at(masked(b, inside), index), otherwise())
 
 
-def zero(b: Body, t: Type) -> Value:
+def zero(b: LoopBody, t: Type) -> LoopValue:
     return b.constant({"bool": False, "float": 0.0}.get(t.kind, 0), t)
 
 
 def position(
-    low: Lowering, b: Body, value: Value, size: Expr, wraps: bool
-) -> tuple[Expr, Value | None]:
+    low: Lowering, b: LoopBody, value: LoopValue, size: Expr, wraps: bool
+) -> tuple[Expr, LoopValue | None]:
     """The index that an element of an index tensor stands for, and the condition for reading there
     (None: always). Out of range is a fault; then the index is some valid one, if there is any."""
     chosen, n = b.cast(value, Type.I64), b.iota(size)
@@ -127,34 +131,34 @@ def position(
     return b.as_index(chosen), b(Op.NOT, outside)
 
 
-def index_tensor(x: Lazy) -> Lazy:
+def index_tensor(x: IndexedTensor) -> IndexedTensor:
     """The tensor, if its elements are indices."""
     if x.type not in INDEX_TYPES:
         raise NotLowered(f"indices of type {x.type}")
     return x
 
 
-def looks_at_each(sizes: Sequence[Expr], *indices: Lazy) -> None:
+def looks_at_each(sizes: Sequence[Expr], *indices: IndexedTensor) -> None:
     """Where nothing is read or written, because of the size of some other dimension, PyTorch checks
     the indices all the same."""
     if any(size is ZERO for size in sizes) and not any(ZERO in index.sizes for index in indices):
         raise NotLowered("indices of nothing")
 
 
-def same_rank(x: Lazy, index: Lazy) -> None:
+def same_rank(x: IndexedTensor, index: IndexedTensor) -> None:
     """Indices without elements may have any number of dimensions: PyTorch doesn't look at them."""
     if max(len(x.sizes), 1) != max(len(index.sizes), 1):
         raise NotLowered("indices of another rank")
 
 
-def worth_it(low: Lowering, x: Lazy) -> None:
+def worth_it(low: Lowering, x: IndexedTensor) -> None:
     """For a result whose neighbours are not neighbours in memory: gathering them costs more than
     PyTorch's copy, unless x is computed on the way."""
     if x.memory is not None and x.memory.strides and x.memory.strides[-1] is ONE:
         raise NotLowered("a copy that PyTorch makes faster")
 
 
-def stored(low: Lowering, x: Lazy, times: int) -> Lazy:
+def stored(low: Lowering, x: IndexedTensor, times: int) -> IndexedTensor:
     """The tensor in memory, if each element is read so often that computing it would cost more."""
     if x.memory is not None or times <= 1 or x.cost <= 2:
         return x
@@ -191,18 +195,18 @@ class Picked:
     """What index tensors for some dimensions pick: their dimensions, broadcast, stand where the
     first of them was if they are next to each other, else in front: from `first` to `last`."""
 
-    indices: tuple[Lazy | None, ...]  # for each dimension
+    indices: tuple[IndexedTensor | None, ...]  # for each dimension
     common: tuple[Expr, ...]
     first: int
     last: int
 
     @property
-    def tensors(self) -> dict[int, Lazy]:
+    def tensors(self) -> dict[int, IndexedTensor]:
         return {d: one for d, one in enumerate(self.indices) if one is not None}
 
     def mixed(
-        self, low: Lowering, place: Index, chosen: Callable[[int, Index], Expr | Value]
-    ) -> list[Expr | Value]:
+        self, low: Lowering, place: Index, chosen: Callable[[int, Index], Expr | LoopValue]
+    ) -> list[Expr | LoopValue]:
         """The index that an index of what is picked stands for; `chosen` gives the element of the
         index tensor of a dimension."""
         mine, rest = (
@@ -215,7 +219,7 @@ class Picked:
         ]
 
 
-def picked(low: Lowering, x: Lazy, indices: Sequence[Lazy | None]) -> Picked:
+def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]) -> Picked:
     given = (*indices, *[None] * (len(x.sizes) - len(indices)))
     where = [d for d, one in enumerate(given) if one is not None]
     chosen = [index_tensor(one) for one in given if one is not None]

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from pliant.loop.define import Body
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import INTEGER, SIGNED, Type
 from pliant.ops import activations, copies, powers
 from pliant.ops.elementwise import (
@@ -35,7 +35,7 @@ from pliant.ops.elementwise import (
     unchanged,
     working_type,
 )
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import RULES, Combine, Lowering, NotLowered, Number, lowers
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
@@ -47,26 +47,26 @@ BINARY: Final = ("self", "other")
 # Arithmetic
 
 
-def _add(b: Body, x: Value, y: Value) -> Value:
+def _add(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     return b(Op.OR, x, y) if x.type is Type.BOOL else b(Op.ADD, x, y)
 
 
-def _mul(b: Body, x: Value, y: Value) -> Value:
+def _mul(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     return b(Op.AND, x, y) if x.type is Type.BOOL else b(Op.MUL, x, y)
 
 
-def _add_scaled(b: Body, x: Value, y: Value, alpha: Value) -> Value:
+def _add_scaled(b: LoopBody, x: LoopValue, y: LoopValue, alpha: LoopValue) -> LoopValue:
     """x + alpha * y, which eager PyTorch rounds once."""
     if is_float(x):
         return b(Op.FMA, y, alpha, x)
     return b(Op.ADD, x, b(Op.MUL, y, alpha))
 
 
-def _sub_scaled(b: Body, x: Value, y: Value, alpha: Value) -> Value:
+def _sub_scaled(b: LoopBody, x: LoopValue, y: LoopValue, alpha: LoopValue) -> LoopValue:
     return _add_scaled(b, x, y, b(Op.NEG, alpha))
 
 
-def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Lazy:
+def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> IndexedTensor:
     """x + alpha * y, or x - alpha * y. Bools can't be subtracted, whatever from."""
     if minus and any(_is_bool(arg) for arg in (x, y)):
         raise NotLowered("of bool")
@@ -80,8 +80,8 @@ def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Lazy:
     return elementwise(low, scaled, [x, y], [alpha], rounded=True)
 
 
-def _is_bool(x: Lazy | Number) -> bool:
-    return x.type is Type.BOOL if isinstance(x, Lazy) else isinstance(x, bool | Cond)
+def _is_bool(x: IndexedTensor | Number) -> bool:
+    return x.type is Type.BOOL if isinstance(x, IndexedTensor) else isinstance(x, bool | Cond)
 
 
 def is_one(x: Number) -> bool:
@@ -91,38 +91,51 @@ def is_one(x: Number) -> bool:
 
 
 @lowers("aten.add.Tensor", "aten.add.Scalar")
-def add(low: Lowering, self: Lazy, other: Lazy | Number, alpha: Number = 1) -> Lazy:
+def add(
+    low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, alpha: Number = 1
+) -> IndexedTensor:
     return _summed(low, self, other, alpha, minus=False)
 
 
 @lowers("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(low: Lowering, self: Lazy, other: Lazy | Number, alpha: Number = 1) -> Lazy:
+def sub(
+    low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, alpha: Number = 1
+) -> IndexedTensor:
     return _summed(low, self, other, alpha, minus=True)
 
 
 @lowers("aten.rsub.Tensor", "aten.rsub.Scalar")
-def rsub(low: Lowering, self: Lazy, other: Lazy | Number, alpha: Number = 1) -> Lazy:
+def rsub(
+    low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, alpha: Number = 1
+) -> IndexedTensor:
     return _summed(low, other, self, alpha, minus=True)
 
 
-def _addcmul(b: Body, x: Value, y: Value, z: Value, value: Value) -> Value:
+def _addcmul(b: LoopBody, x: LoopValue, y: LoopValue, z: LoopValue, value: LoopValue) -> LoopValue:
     if is_float(x):
         return b(Op.FMA, b(Op.MUL, value, y), z, x)
     return b(Op.ADD, x, b(Op.MUL, b(Op.MUL, value, y), z))
 
 
-def _addcdiv(b: Body, x: Value, y: Value, z: Value, value: Value) -> Value:
+def _addcdiv(b: LoopBody, x: LoopValue, y: LoopValue, z: LoopValue, value: LoopValue) -> LoopValue:
     return b(Op.ADD, x, b(Op.DIV, b(Op.MUL, value, y), z))
 
 
 @lowers("aten.addcdiv.default")
-def addcdiv(low: Lowering, self: Lazy, tensor1: Lazy, tensor2: Lazy, *, value: Number = 1) -> Lazy:
+def addcdiv(
+    low: Lowering,
+    self: IndexedTensor,
+    tensor1: IndexedTensor,
+    tensor2: IndexedTensor,
+    *,
+    value: Number = 1,
+) -> IndexedTensor:
     if not {tensor1.type, tensor2.type} & FLOATS:
         raise NotLowered("division of integers")
     return elementwise(low, _addcdiv, [self, tensor1, tensor2], [value], on=FLOATS, cost=5)
 
 
-def _lerp(b: Body, start: Value, end: Value, weight: Value) -> Value:
+def _lerp(b: LoopBody, start: LoopValue, end: LoopValue, weight: LoopValue) -> LoopValue:
     """From the end that is nearer, so that both ends are exact."""
     distance = b(Op.SUB, end, start)
     one = like(b, 1, start)
@@ -137,7 +150,7 @@ def _lerp(b: Body, start: Value, end: Value, weight: Value) -> Value:
 
 
 def _checked(division: Op) -> Combine:
-    def compute(b: Body, x: Value, y: Value) -> Value:
+    def compute(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
         if y.type in INTEGER and not (y.op is Op.CONSTANT and y.constant):
             b.fault(b(Op.EQ, y, like(b, 0, y)))
         return b(division, x, y)
@@ -145,11 +158,11 @@ def _checked(division: Op) -> Combine:
     return compute
 
 
-def _trunc_div_in_steps(b: Body, x: Value, y: Value) -> Value:
+def _trunc_div_in_steps(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     return b(Op.TRUNC, b(Op.DIV, x, y))
 
 
-def _floor_div_in_steps(b: Body, x: Value, y: Value) -> Value:
+def _floor_div_in_steps(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     """What FLOOR_DIV does, so that each step can be rounded."""
     zero, one = like(b, 0, x), like(b, 1, x)
     rest = b(Op.FMOD, x, y)
@@ -177,20 +190,26 @@ _IN_STEPS: Final = {
 """How halves are divided by halves; by a number they are divided in f32."""
 
 
-def _divided(low: Lowering, rule: Pointwise, x: Lazy | Number, y: Lazy | Number) -> Lazy:
+def _divided(
+    low: Lowering, rule: Pointwise, x: IndexedTensor | Number, y: IndexedTensor | Number
+) -> IndexedTensor:
     halves = working_type(low, [x, y], rule.promotion) in _HALF_STEPS
     return rule(low, x, y) if not halves or is_number(y) else _IN_STEPS[rule](low, x, y)
 
 
 @lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode")
-def div_mode(low: Lowering, self: Lazy, other: Lazy | Number, rounding_mode: str | None) -> Lazy:
+def div_mode(
+    low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, rounding_mode: str | None
+) -> IndexedTensor:
     if rounding_mode is None:
         return TRUE_DIV(low, self, other)
     return _divided(low, _FLOOR_DIV if rounding_mode == "floor" else _TRUNC_DIV, self, other)
 
 
 @lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")
-def floor_divide(low: Lowering, self: Lazy, other: Lazy | Number) -> Lazy:
+def floor_divide(
+    low: Lowering, self: IndexedTensor, other: IndexedTensor | Number
+) -> IndexedTensor:
     return _divided(low, _FLOOR_DIV, self, other)
 
 
@@ -202,7 +221,9 @@ def _best(number: Op, on_bool: Op) -> Combine:
     return lambda b, x, y: b(on_bool if x.type is Type.BOOL else number, x, y)
 
 
-def _skipping_nan(low: Lowering, best: Combine, x: Lazy, y: Lazy) -> Lazy:
+def _skipping_nan(
+    low: Lowering, best: Combine, x: IndexedTensor, y: IndexedTensor
+) -> IndexedTensor:
     """Of 0.0 and -0.0, which are equal, eager takes the first; of bfloat16, the second."""
     if working_type(low, [x, y], Promotion.COMMON) is Type.BF16:
         x, y = y, x
@@ -210,24 +231,27 @@ def _skipping_nan(low: Lowering, best: Combine, x: Lazy, y: Lazy) -> Lazy:
 
 
 @lowers("aten.fmin.default")
-def fmin(low: Lowering, self: Lazy, other: Lazy) -> Lazy:
+def fmin(low: Lowering, self: IndexedTensor, other: IndexedTensor) -> IndexedTensor:
     return _skipping_nan(low, _best(Op.FMIN, Op.AND), self, other)
 
 
 @lowers("aten.fmax.default")
-def fmax(low: Lowering, self: Lazy, other: Lazy) -> Lazy:
+def fmax(low: Lowering, self: IndexedTensor, other: IndexedTensor) -> IndexedTensor:
     return _skipping_nan(low, _best(Op.FMAX, Op.OR), self, other)
 
 
 @lowers("aten.clamp.default", "aten.clamp.Tensor")
 def clamp(
-    low: Lowering, self: Lazy, min: Lazy | Number | None = None, max: Lazy | Number | None = None
-) -> Lazy:
+    low: Lowering,
+    self: IndexedTensor,
+    min: IndexedTensor | Number | None = None,
+    max: IndexedTensor | Number | None = None,
+) -> IndexedTensor:
     """min(max(x, lower), upper), where a nan stays one. Of -0.0 and 0.0, which are equal, MAXIMUM
     gives its second argument: the element if bounds are numbers, else the bound."""
-    tensors = isinstance(min, Lazy) or isinstance(max, Lazy)
+    tensors = isinstance(min, IndexedTensor) or isinstance(max, IndexedTensor)
 
-    def compute(b: Body, x: Value, *bounds: Value) -> Value:
+    def compute(b: LoopBody, x: LoopValue, *bounds: LoopValue) -> LoopValue:
         for which, bound in zip(given, bounds):
             x = b(which, x, bound) if tensors else b(which, bound, x)
         return x
@@ -238,20 +262,20 @@ def clamp(
     return elementwise(low, compute, [self, *bounds])
 
 
-def check_bounds(low: Lowering, args: list[Lazy | Number]) -> None:
+def check_bounds(low: Lowering, args: list[IndexedTensor | Number]) -> None:
     common = working_type(low, args, Promotion.COMMON)
     for bound in args[1:]:
-        if not isinstance(bound, Lazy):
+        if not isinstance(bound, IndexedTensor):
             check_fits(bound, common)
 
 
 @lowers("aten.clamp_min.default", "aten.clamp_min.Tensor")
-def clamp_min(low: Lowering, self: Lazy, min: Lazy | Number) -> Lazy:
+def clamp_min(low: Lowering, self: IndexedTensor, min: IndexedTensor | Number) -> IndexedTensor:
     return clamp(low, self, min, None)
 
 
 @lowers("aten.clamp_max.default", "aten.clamp_max.Tensor")
-def clamp_max(low: Lowering, self: Lazy, max: Lazy | Number) -> Lazy:
+def clamp_max(low: Lowering, self: IndexedTensor, max: IndexedTensor | Number) -> IndexedTensor:
     return clamp(low, self, None, max)
 
 
@@ -259,7 +283,7 @@ def clamp_max(low: Lowering, self: Lazy, max: Lazy | Number) -> Lazy:
 # Questions
 
 
-def _truth(b: Body, x: Value) -> Value:
+def _truth(b: LoopBody, x: LoopValue) -> LoopValue:
     return b.cast(x, Type.BOOL)
 
 
@@ -270,17 +294,17 @@ def _logical(of: Op) -> Combine:
 def _on_floats(ask: Combine, otherwise: bool = False) -> Combine:
     """A question whose answer is known for what isn't a float."""
 
-    def compute(b: Body, x: Value) -> Value:
+    def compute(b: LoopBody, x: LoopValue) -> LoopValue:
         return ask(b, x) if is_float(x) else b.constant(otherwise, Type.BOOL)
 
     return compute
 
 
-def _isfinite(b: Body, x: Value) -> Value:
+def _isfinite(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.LT, b(Op.ABS, x), like(b, math.inf, x))
 
 
-def _signbit(b: Body, x: Value) -> Value:
+def _signbit(b: LoopBody, x: LoopValue) -> LoopValue:
     if is_float(x):
         x = b.bitcast(x, Type.I32 if x.type is Type.F32 else Type.I64)
     return b(Op.LT, x, like(b, 0, x)) if x.type in SIGNED else b.constant(False, Type.BOOL)
@@ -290,7 +314,7 @@ def _signbit(b: Body, x: Value) -> Value:
 # Signs and rounding
 
 
-def _sign(b: Body, x: Value) -> Value:
+def _sign(b: LoopBody, x: LoopValue) -> LoopValue:
     return x if x.type is Type.BOOL else b(Op.SIGN, x)
 
 
@@ -299,26 +323,26 @@ def _rounding(of: Op) -> Combine:
     return lambda b, x: b(of, x) if is_float(x) else x
 
 
-def _frac(b: Body, x: Value) -> Value:
+def _frac(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.SUB, x, b(Op.TRUNC, x))
 
 
 @lowers("aten.round.decimals")
-def round_decimals(low: Lowering, self: Lazy, decimals: int = 0) -> Lazy:
+def round_decimals(low: Lowering, self: IndexedTensor, decimals: int = 0) -> IndexedTensor:
     """Scaled by a power of ten, rounded, and scaled back."""
     if not isinstance(decimals, int):
         raise NotLowered("a number of decimals that is not known")
     scale = 10.0 ** abs(decimals)
     before, after = (Op.MUL, Op.DIV) if decimals > 0 else (Op.DIV, Op.MUL)
 
-    def compute(b: Body, x: Value) -> Value:
+    def compute(b: LoopBody, x: LoopValue) -> LoopValue:
         factor = like(b, scale, x)
         return b(after, b(Op.ROUND, b(before, x, factor)), factor)
 
     return elementwise(low, compute if decimals else op(Op.ROUND), [self], on=FLOATS)
 
 
-def _heaviside(b: Body, x: Value, y: Value) -> Value:
+def _heaviside(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     zero = like(b, 0, x)
     return b(Op.SELECT, b(Op.EQ, x, zero), y, b.cast(b(Op.GT, x, zero), x.type))
 
@@ -326,18 +350,20 @@ def _heaviside(b: Body, x: Value, y: Value) -> Value:
 @lowers("aten.nan_to_num.default")
 def nan_to_num(
     low: Lowering,
-    self: Lazy,
+    self: IndexedTensor,
     nan: Number | None = None,
     posinf: Number | None = None,
     neginf: Number | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     if self.type not in FLOATS:
         return elementwise(low, unchanged, [self], on=COMPUTABLE)
     largest = torch.finfo(self.type.dtype).max
     given = (nan, posinf, neginf)
     numbers = [n if n is not None else d for n, d in zip(given, (0.0, largest, -largest))]
 
-    def compute(b: Body, x: Value, if_nan: Value, if_inf: Value, if_minus_inf: Value) -> Value:
+    def compute(
+        b: LoopBody, x: LoopValue, if_nan: LoopValue, if_inf: LoopValue, if_minus_inf: LoopValue
+    ) -> LoopValue:
         inf, minus_inf = like(b, math.inf, x), like(b, -math.inf, x)
         found = b(Op.SELECT, b(Op.EQ, x, minus_inf), if_minus_inf, x)
         found = b(Op.SELECT, b(Op.EQ, x, inf), if_inf, found)
@@ -350,7 +376,7 @@ def nan_to_num(
 # Functions of floats
 
 
-def _reciprocal(b: Body, x: Value) -> Value:
+def _reciprocal(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.DIV, like(b, 1, x), x)
 
 
@@ -358,7 +384,7 @@ def _scaled(factor: float) -> Combine:
     return lambda b, x: b(Op.MUL, x, like(b, factor, x))
 
 
-def _sinc(b: Body, x: Value) -> Value:
+def _sinc(b: LoopBody, x: LoopValue) -> LoopValue:
     turned = b(Op.MUL, x, like(b, math.pi, x))
     there = b(Op.DIV, b(Op.SIN, turned), turned)
     return b(Op.SELECT, b(Op.EQ, x, like(b, 0, x)), like(b, 1, x), there)
@@ -367,7 +393,7 @@ def _sinc(b: Body, x: Value) -> Value:
 def _x_times(function: Op) -> Combine:
     """x * f(y), where 0 times anything but a nan is 0."""
 
-    def compute(b: Body, x: Value, y: Value) -> Value:
+    def compute(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
         zero = like(b, 0, x)
         found = b(Op.MUL, x, b(function, y))
         found = b(Op.SELECT, b(Op.EQ, x, zero), zero, found)
@@ -379,7 +405,7 @@ def _x_times(function: Op) -> Combine:
 def _log_add(exponential: Op, factor: float) -> Combine:
     """The logarithm of the sum of two powers, from the larger one."""
 
-    def compute(b: Body, x: Value, y: Value) -> Value:
+    def compute(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
         distance = b(Op.ABS, b(Op.SUB, x, y))
         rest = b(Op.LOG1P, b(exponential, b(Op.NEG, distance)))
         if factor != 1:
@@ -391,7 +417,7 @@ def _log_add(exponential: Op, factor: float) -> Combine:
     return compute
 
 
-def _square(b: Body, x: Value) -> Value:
+def _square(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.MUL, x, x)
 
 

@@ -13,10 +13,10 @@ from math import prod
 from typing import Any, Final
 
 from pliant.base.values import dataclass
-from pliant.loop.define import Body, Index, Reduced
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody, Reduced
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, NUMBER, Type, smallest
-from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.indexed_tensor import IndexedTensor, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, computed_in, lowers
 from pliant.ops.places import all_of, compared, read_where, reading, stored, zero
 from pliant.sym.expr import ZERO, Expr, as_expr, maximum, minimum, product_of
@@ -31,7 +31,7 @@ def _most(t: Type) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PoolingWindow:
     """How windows lie along one dimension of a size."""
 
     length: int
@@ -45,7 +45,7 @@ class Window:
         """Where the i-th begins, maybe below 0."""
         return i * self.step - self.pad
 
-    def outside(self, b: Body, i: Expr, k: int) -> list[Value]:
+    def outside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
         """The conditions under which the k-th element of the i-th is an element."""
         place, reach = self.first(i) + k * self.apart, k * self.apart
         found = [compared(b, Op.GE, place, 0)] if reach < self.pad else []
@@ -55,14 +55,16 @@ class Window:
 
 
 def _windows(
-    x: Lazy, count: int, length: Any, step: Any, pad: Any, apart: Any, beyond: bool
-) -> list[Window]:
+    x: IndexedTensor, count: int, length: Any, step: Any, pad: Any, apart: Any, beyond: bool
+) -> list[PoolingWindow]:
     lengths = _each(length, count)
     steps = _each(step, count) if step not in (None, [], ()) else lengths
     rest = (_each(pad, count), _each(apart, count), x.sizes[-count:])
     if len(x.sizes) not in (count + 1, count + 2):
         raise NotLowered(f"windows over {len(x.sizes)} dimensions")
-    return [Window(n, s, p, a, beyond, size) for n, s, p, a, size in zip(lengths, steps, *rest)]
+    return [
+        PoolingWindow(n, s, p, a, beyond, size) for n, s, p, a, size in zip(lengths, steps, *rest)
+    ]
 
 
 def _each(given: Any, count: int) -> list[int]:
@@ -72,19 +74,19 @@ def _each(given: Any, count: int) -> list[int]:
     return numbers * count if len(numbers) == 1 else numbers
 
 
-def _offsets(windows: Sequence[Window]) -> Iterator[tuple[int, ...]]:
+def _offsets(windows: Sequence[PoolingWindow]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*[range(window.length) for window in windows])
 
 
-def _place(windows: Sequence[Window], index: Index, offset: Sequence[int]) -> Index:
+def _place(windows: Sequence[PoolingWindow], index: Index, offset: Sequence[int]) -> Index:
     outer = index[: len(index) - len(windows)]
     along = zip(windows, index[len(outer) :], offset, strict=True)
     return (*outer, *[w.first(i) + k * w.apart for w, i, k in along])
 
 
 def _inside(
-    b: Body, windows: Sequence[Window], index: Index, offset: Sequence[int]
-) -> Value | None:
+    b: LoopBody, windows: Sequence[PoolingWindow], index: Index, offset: Sequence[int]
+) -> LoopValue | None:
     along = zip(windows, index[len(index) - len(windows) :], offset, strict=True)
     return all_of(b, [cond for w, i, k in along for cond in w.outside(b, i, k)])
 
@@ -93,17 +95,17 @@ def _inside(
 # Average
 
 
-def _average(count: int) -> Callable[..., Lazy]:
+def _average(count: int) -> Callable[..., IndexedTensor]:
     def rule(
         low: Lowering,
-        x: Lazy,
+        x: IndexedTensor,
         kernel_size: Any,
         stride: Any = (),
         padding: Any = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Lazy:
+    ) -> IndexedTensor:
         windows = _windows(x, count, kernel_size, stride, padding, 1, ceil_mode)
         if divisor_override == 0 or (count == 3 and x.type in HALF):
             raise NotLowered("what eager refuses")
@@ -119,7 +121,7 @@ def _average(count: int) -> Callable[..., Lazy]:
     return rule
 
 
-def _counted(window: Window, i: Expr, with_padding: bool) -> Expr:
+def _counted(window: PoolingWindow, i: Expr, with_padding: bool) -> Expr:
     """How many elements of the i-th window count."""
     pad = window.pad if with_padding else 0
     if not window.beyond and pad == window.pad:
@@ -132,10 +134,10 @@ def _counted(window: Window, i: Expr, with_padding: bool) -> Expr:
 
 def _sum_over(
     low: Lowering,
-    x: Lazy,
-    windows: Sequence[Window],
+    x: IndexedTensor,
+    windows: Sequence[PoolingWindow],
     divisors: Callable[[Index], list[Expr]],
-) -> Lazy:
+) -> IndexedTensor:
     t = x.type
     working = computed_in(t)
     if working not in FLOAT:
@@ -143,17 +145,17 @@ def _sum_over(
     times = prod([window.length for window in windows])
     source = stored(low, x, times)
 
-    def element(b: Body, index: Index, offset: Sequence[int]) -> Value:
+    def element(b: LoopBody, index: Index, offset: Sequence[int]) -> LoopValue:
         inside = _inside(b, windows, index, offset)
         place = _place(windows, index, offset)
         return b.cast(read_where(b, source, place, inside, lambda: zero(b, t)), working)
 
-    def divided(b: Body, total: Value, index: Index) -> Value:
+    def divided(b: LoopBody, total: LoopValue, index: Index) -> LoopValue:
         for number in divisors(index):
             total = b(Op.DIV, total, b.cast(b.iota(number), working))
         return b.cast(total, t)
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         total = b.constant(0.0, working)
         for offset in _offsets(windows):
             total = b(Op.ADD, total, element(b, index, offset))
@@ -167,16 +169,16 @@ def _sum_over(
 
 def _looped(
     low: Lowering,
-    source: Lazy,
-    windows: Sequence[Window],
-    divided: Callable[[Body, Value, Index], Value],
-) -> Lazy:
+    source: IndexedTensor,
+    windows: Sequence[PoolingWindow],
+    divided: Callable[[LoopBody, LoopValue, Index], LoopValue],
+) -> IndexedTensor:
     """A large window as a reduction."""
     if any(w.pad or w.beyond or isinstance(w, Uneven) for w in windows):
         raise NotLowered("large windows that reach outside")
     t = source.type
 
-    def at(b: Body, index: Index, inner: Index) -> tuple[Value, ...]:
+    def at(b: LoopBody, index: Index, inner: Index) -> tuple[LoopValue, ...]:
         outer = index[: len(index) - len(windows)]
         along = zip(windows, index[len(outer) :], inner, strict=True)
         place = (*outer, *[w.first(i) + k for w, i, k in along])
@@ -192,7 +194,7 @@ lowers("aten.avg_pool3d.default")(_average(3))
 
 
 @dataclass(frozen=True, slots=True)
-class Uneven(Window):
+class Uneven(PoolingWindow):
     """Windows that share a size out to `count`, where that doesn't divide it: they overlap, and
     `length` is that of the longest."""
 
@@ -204,22 +206,22 @@ class Uneven(Window):
     def end(self, i: Expr) -> Expr:
         return ((i + 1) * self.size + (self.count - 1)) // self.count
 
-    def outside(self, b: Body, i: Expr, k: int) -> list[Value]:
+    def outside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
         return [compared(b, Op.LT, self.first(i) + k, self.end(i))] if k else []
 
 
-def _shared_out(low: Lowering, size: Expr, wanted: Expr) -> Window:
+def _shared_out(low: Lowering, size: Expr, wanted: Expr) -> PoolingWindow:
     n, m = low.simplify(size).value, low.simplify(wanted).value
     if not n or not m:
         raise NotLowered("windows that differ in length")
     if n % m == 0:
-        return Window(n // m, n // m, 0, 1, False, as_expr(n))
+        return PoolingWindow(n // m, n // m, 0, 1, False, as_expr(n))
     longest = max([-(-(i + 1) * n // m) - i * n // m for i in range(m)])
     return Uneven(longest, 1, 0, 1, False, as_expr(n), m)
 
 
-def _adaptive(count: int) -> Callable[..., Lazy]:
-    def rule(low: Lowering, x: Lazy, output_size: Any) -> Lazy:
+def _adaptive(count: int) -> Callable[..., IndexedTensor]:
+    def rule(low: Lowering, x: IndexedTensor, output_size: Any) -> IndexedTensor:
         pairs = zip(x.sizes[-count:], low.result.sizes[-count:], strict=True)
         windows = [_shared_out(low, size, wanted) for size, wanted in pairs]
 
@@ -249,10 +251,10 @@ class _Largest:
     """The largest element of each window, the first of several; a nan is larger than all."""
 
     low: Lowering
-    x: Lazy
-    windows: list[Window]
+    x: IndexedTensor
+    windows: list[PoolingWindow]
 
-    def at(self, b: Body, index: Index, position: bool) -> Value:
+    def at(self, b: LoopBody, index: Index, position: bool) -> LoopValue:
         t = computed_in(self.x.type)
         best = b.constant(float("-inf") if t in FLOAT else smallest(t), t)
         where = self._first(b, index) if position else None
@@ -278,7 +280,7 @@ class _Largest:
             number = number * window.size + i
         return number
 
-    def _first(self, b: Body, index: Index) -> Value:
+    def _first(self, b: LoopBody, index: Index) -> LoopValue:
         """The position of the first element of the window that is inside."""
         firsts = []
         outer = len(index) - len(self.windows)
@@ -292,7 +294,7 @@ class _Largest:
 def _largest(count: int, positions: bool) -> Callable[..., Any]:
     def rule(
         low: Lowering,
-        x: Lazy,
+        x: IndexedTensor,
         kernel_size: Any,
         stride: Any = (),
         padding: Any = 0,
@@ -308,14 +310,14 @@ def _largest(count: int, positions: bool) -> Callable[..., Any]:
         found = _Largest(low, source, windows)
         sizes = low.results[0].sizes
 
-        def values(b: Body, index: Index) -> Value:
+        def values(b: LoopBody, index: Index) -> LoopValue:
             return found.at(b, index, position=False)
 
         best = reading(low, sizes, x.type, values, source, times=times)
         if not positions:
             return best
 
-        def places(b: Body, index: Index) -> Value:
+        def places(b: LoopBody, index: Index) -> LoopValue:
             return found.at(b, index, position=True)
 
         return best, reading(low, sizes, Type.I64, places, source, times=times)

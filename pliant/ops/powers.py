@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pliant.loop.define import Body
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
 from pliant.ops.elementwise import (
     FLOATS,
@@ -24,22 +24,22 @@ from pliant.ops.elementwise import (
     unchanged,
     working_type,
 )
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 
 
-def _cube(b: Body, x: Value) -> Value:
+def _cube(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.MUL, b(Op.MUL, x, x), x)
 
 
-def _inverse_square(b: Body, x: Value) -> Value:
+def _inverse_square(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.DIV, like(b, 1, x), b(Op.MUL, x, x))
 
 
-SPECIAL: Final[dict[float, Callable[[Body, Value], Value]]] = {
+SPECIAL: Final[dict[float, Callable[[LoopBody, LoopValue], LoopValue]]] = {
     0.0: lambda b, x: like(b, 1, x),
     1.0: unchanged,
     2.0: lambda b, x: b(Op.MUL, x, x),
@@ -61,7 +61,7 @@ def known(x: Number) -> int | float | bool | None:
 
 
 @lowers("aten.pow.Tensor_Scalar")
-def pow_scalar(low: Lowering, self: Lazy, exponent: Number) -> Lazy:
+def pow_scalar(low: Lowering, self: IndexedTensor, exponent: Number) -> IndexedTensor:
     common = working_type(low, [self, exponent], Promotion.COMMON)
     value = known(exponent)
     if common in INTS:
@@ -74,13 +74,15 @@ def pow_scalar(low: Lowering, self: Lazy, exponent: Number) -> Lazy:
     return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
 
 
-def _integer_power(low: Lowering, x: Lazy, exponent: Number, value: int | float | None) -> Lazy:
+def _integer_power(
+    low: Lowering, x: IndexedTensor, exponent: Number, value: int | float | None
+) -> IndexedTensor:
     if not isinstance(value, int) or not 0 <= value < 1 << 16:
         raise NotLowered("an integer to this power")
     common = working_type(low, [x, exponent], Promotion.COMMON)
     check_fits(value, common)
 
-    def compute(b: Body, base: Value) -> Value:
+    def compute(b: LoopBody, base: LoopValue) -> LoopValue:
         result, left = like(b, 1, base), value
         while left:
             result = b(Op.MUL, result, base) if left & 1 else result
@@ -92,12 +94,12 @@ def _integer_power(low: Lowering, x: Lazy, exponent: Number, value: int | float 
 
 
 @lowers("aten.pow.Tensor_Tensor")
-def pow_tensor(low: Lowering, self: Lazy, exponent: Lazy) -> Lazy:
+def pow_tensor(low: Lowering, self: IndexedTensor, exponent: IndexedTensor) -> IndexedTensor:
     return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
 
 
 @lowers("aten.pow.Scalar")
-def pow_of_number(low: Lowering, self: Number, exponent: Lazy) -> Lazy:
+def pow_of_number(low: Lowering, self: Number, exponent: IndexedTensor) -> IndexedTensor:
     value = known(self)
     args = [self, exponent]
     if value == 1:

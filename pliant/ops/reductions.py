@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import torch
 
-from pliant.loop.define import Body, Index, address
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody, address
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import HALF, INTEGER, Type
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import (
     Lowering,
     NotLowered,
@@ -33,7 +33,7 @@ from pliant.ops.lowering import (
 from pliant.sym.cond import ne0
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv, product_of
 
-Then = Callable[[Body, Value], Value]
+Then = Callable[[LoopBody, LoopValue], LoopValue]
 
 COMPUTE_AGAIN_UP_TO: Final = 16
 """What costs more operations is kept in memory where all of it is needed several times."""
@@ -59,13 +59,13 @@ def accumulated_in(t: Type) -> Type:
 def reduced(
     low: Lowering,
     op: Op,
-    x: Lazy,
+    x: IndexedTensor,
     dims: Sequence[int],
     keepdim: bool = False,
     then: Then | None = None,
     type: Type | None = None,
-    args: Callable[[Body, Value, Index], tuple[Value, ...]] | None = None,
-) -> Lazy:
+    args: Callable[[LoopBody, LoopValue, Index], tuple[LoopValue, ...]] | None = None,
+) -> IndexedTensor:
     """`low.reduce`, where a tensor without dimensions is one with one element."""
     if x.type in NOT_REDUCED:
         raise NotLowered(f"a reduction of {x.type}")
@@ -81,11 +81,11 @@ def reduced(
     return low.reduce(op, x, dims, keepdim, then, type, args)
 
 
-def _is_total(x: Lazy, dims: Sequence[int]) -> bool:
+def _is_total(x: IndexedTensor, dims: Sequence[int]) -> bool:
     return all(d in dims or size is ONE for d, size in enumerate(x.sizes))
 
 
-def _in_parts(low: Lowering, x: Lazy) -> tuple[Lazy, list[int]]:
+def _in_parts(low: Lowering, x: IndexedTensor) -> tuple[IndexedTensor, list[int]]:
     """The tensor, and the dimensions whose elements can be reduced each for itself, by a thread of
     its own, before what comes out is: none if the others are too small. One long row is several
     shorter ones if its size is known."""
@@ -100,40 +100,40 @@ def _in_parts(low: Lowering, x: Lazy) -> tuple[Lazy, list[int]]:
     return x, []
 
 
-def _in_rows(x: Lazy, dim: int) -> Lazy:
+def _in_rows(x: IndexedTensor, dim: int) -> IndexedTensor:
     """One dimension as two."""
     size = x.sizes[dim].value or 0
     rows = next((n for n in range(PARTS, 4 * PARTS) if size and size % n == 0), 1)
     width = floordiv(x.sizes[dim], rows)
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         place = [ZERO] * len(x.sizes)
         place[dim] = index[0] * width + index[1]
         return x.at(b, tuple(place))
 
-    return Lazy((as_expr(rows), width), x.type, at, x.cost, x.reads)
+    return IndexedTensor((as_expr(rows), width), x.type, at, x.cost, x.reads)
 
 
 def rounded(type: Type) -> Then:
     return lambda b, v: b.cast(v, type)
 
 
-def again(low: Lowering, x: Lazy) -> Lazy:
+def again(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     """A tensor that is read several times: in memory if it is costly to compute."""
     return low.realize(x) if x.cost > COMPUTE_AGAIN_UP_TO else x
 
 
-def count(x: Lazy, dims: Sequence[int]) -> Expr:
+def count(x: IndexedTensor, dims: Sequence[int]) -> Expr:
     """How many elements each result is of."""
     return product_of([x.sizes[d] for d in dims])
 
 
-def with_ones(x: Lazy, sizes: Sequence[Expr], dims: Sequence[int]) -> Lazy:
+def with_ones(x: IndexedTensor, sizes: Sequence[Expr], dims: Sequence[int]) -> IndexedTensor:
     """What was reduced over `dims` of a tensor of these sizes, so that it broadcasts with it."""
     return unsqueezed(x, tuple([ONE if d in dims else size for d, size in enumerate(sizes)]))
 
 
-def need_elements(low: Lowering, x: Lazy, dims: Sequence[int]) -> None:
+def need_elements(low: Lowering, x: IndexedTensor, dims: Sequence[int]) -> None:
     """There is no largest element of nothing: eager raises."""
     for d in dims:
         if low.known(ne0(x.sizes[d])) is not True:
@@ -145,18 +145,18 @@ def need_elements(low: Lowering, x: Lazy, dims: Sequence[int]) -> None:
 
 
 def _accumulate(
-    low: Lowering, op: Op, x: Lazy, dim: Any, keepdim: bool, then: Then | None = None
-) -> Lazy:
+    low: Lowering, op: Op, x: IndexedTensor, dim: Any, keepdim: bool, then: Then | None = None
+) -> IndexedTensor:
     """Of elements that are in the type in which they are accumulated."""
     result = low.result.type
 
-    def finish(b: Body, v: Value) -> Value:
+    def finish(b: LoopBody, v: LoopValue) -> LoopValue:
         return b.cast(v if then is None else then(b, v), result)
 
     return reduced(low, op, x, low.dims(x, dim), keepdim, finish, result)
 
 
-def _as_result(low: Lowering, x: Lazy) -> Lazy:
+def _as_result(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     """Elements as the type of the result, to be accumulated."""
     result = low.result.type
     if result is Type.BOOL:
@@ -167,30 +167,30 @@ def _as_result(low: Lowering, x: Lazy) -> Lazy:
 @lowers("aten.sum.default", "aten.sum.dim_IntList")
 def sum_(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: Any = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     return _accumulate(low, Op.SUM, _as_result(low, x), dim, keepdim)
 
 
 @lowers("aten.nansum.default")
 def nansum(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: Any = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     if x.type.kind == "float":
         x = low.map(_zero_if_nan, x.type, x)
     return _accumulate(low, Op.SUM, _as_result(low, x), dim, keepdim)
 
 
-def _zero_if_nan(b: Body, v: Value) -> Value:
+def _zero_if_nan(b: LoopBody, v: LoopValue) -> LoopValue:
     unknown = b(Op.ISNAN, b.cast(v, computed_in(v.type)))
     return b(Op.SELECT, unknown, b.constant(0.0, v.type), v)
 
@@ -198,15 +198,15 @@ def _zero_if_nan(b: Body, v: Value) -> Value:
 @lowers("aten.mean.default", "aten.mean.dim")
 def mean(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: Any = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     many = count(x, low.dims(x, dim))
 
-    def then(b: Body, total: Value) -> Value:
+    def then(b: LoopBody, total: LoopValue) -> LoopValue:
         return b(Op.DIV, total, number(b, many, total.type))
 
     # If the result is of halves, elements are f32 whatever they were: they aren't rounded before.
@@ -217,12 +217,12 @@ def mean(
 @lowers("aten.prod.default", "aten.prod.dim_int")
 def prod(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: int | None = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     if low.result.type in HALF:  # eager rounds the product after every factor
         raise NotLowered(f"a product of {low.result.type}")
     return _accumulate(low, Op.PROD, _as_result(low, x), dim, keepdim)
@@ -231,21 +231,21 @@ def prod(
 WIDE_UNSIGNED: Final = (Type.U16, Type.U32, Type.U64)
 
 
-def _refuse(x: Lazy, types: Sequence[Type]) -> None:
+def _refuse(x: IndexedTensor, types: Sequence[Type]) -> None:
     """PyTorch has no kernel for these: it is asked, so that the error is its own."""
     if x.type in types:
         raise NotLowered(f"PyTorch does not compute it of {x.type.name}")
 
 
 @lowers("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
-def count_nonzero(low: Lowering, x: Lazy, dim: Any = None) -> Lazy:
+def count_nonzero(low: Lowering, x: IndexedTensor, dim: Any = None) -> IndexedTensor:
     _refuse(x, WIDE_UNSIGNED)
     ones = low.cast(low.cast(x, Type.BOOL), Type.I64)
     return reduced(low, Op.SUM, ones, low.dims(x, dim))
 
 
 @lowers("aten.trace.default")
-def trace(low: Lowering, x: Lazy) -> Lazy:
+def trace(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     if x.sizes[0] is not x.sizes[1]:
         raise NotLowered("the trace of what may not be square")
     _refuse(x, (Type.BOOL, *WIDE_UNSIGNED))
@@ -258,16 +258,16 @@ def trace(low: Lowering, x: Lazy) -> Lazy:
 
 
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
-def any_(low: Lowering, x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
+def any_(low: Lowering, x: IndexedTensor, dim: Any = None, keepdim: bool = False) -> IndexedTensor:
     return _truth(low, Op.ANY, x, dim, keepdim)
 
 
 @lowers("aten.all.default", "aten.all.dim", "aten.all.dims")
-def all_(low: Lowering, x: Lazy, dim: Any = None, keepdim: bool = False) -> Lazy:
+def all_(low: Lowering, x: IndexedTensor, dim: Any = None, keepdim: bool = False) -> IndexedTensor:
     return _truth(low, Op.ALL, x, dim, keepdim)
 
 
-def _truth(low: Lowering, op: Op, x: Lazy, dim: Any, keepdim: bool) -> Lazy:
+def _truth(low: Lowering, op: Op, x: IndexedTensor, dim: Any, keepdim: bool) -> IndexedTensor:
     result = low.result.type  # bool, but uint8 for uint8
     truths = low.cast(x, Type.BOOL)
     if isinstance(dim, list | tuple) and not dim:  # here no dimensions are none of them
@@ -281,7 +281,9 @@ def _truth(low: Lowering, op: Op, x: Lazy, dim: Any, keepdim: bool) -> Lazy:
 _EXTREME: Final = {True: (Op.MAX, Op.ANY, Op.ARG_MAX), False: (Op.MIN, Op.ALL, Op.ARG_MIN)}
 
 
-def extreme(low: Lowering, largest: bool, x: Lazy, dims: Sequence[int], keepdim: bool) -> Lazy:
+def extreme(
+    low: Lowering, largest: bool, x: IndexedTensor, dims: Sequence[int], keepdim: bool
+) -> IndexedTensor:
     """The largest or smallest element, as what the elements are."""
     need_elements(low, x, dims)
     op, of_bools, _ = _EXTREME[largest]
@@ -290,14 +292,16 @@ def extreme(low: Lowering, largest: bool, x: Lazy, dims: Sequence[int], keepdim:
     return reduced(low, chosen, working, dims, keepdim, rounded(x.type), x.type)
 
 
-def position(low: Lowering, largest: bool, x: Lazy, dim: int | None, keepdim: bool) -> Lazy:
+def position(
+    low: Lowering, largest: bool, x: IndexedTensor, dim: int | None, keepdim: bool
+) -> IndexedTensor:
     """Where the extreme is, the first of them: along `dim`, or counting all elements."""
     dims = low.dims(x, dim)
     need_elements(low, x, dims)
     working = low.cast(x, Type.U8 if x.type is Type.BOOL else computed_in(x.type))
     strides = contiguous(working.sizes or (ONE,))
 
-    def args(b: Body, v: Value, index: Index) -> tuple[Value, ...]:
+    def args(b: LoopBody, v: LoopValue, index: Index) -> tuple[LoopValue, ...]:
         at = address(index, strides) if dim is None else index[dims[0] if dims else 0]
         return v, b.iota(at)
 
@@ -305,58 +309,68 @@ def position(low: Lowering, largest: bool, x: Lazy, dim: int | None, keepdim: bo
 
 
 @lowers("aten.amax.default")
-def amax(low: Lowering, x: Lazy, dim: Any = (), keepdim: bool = False) -> Lazy:
+def amax(low: Lowering, x: IndexedTensor, dim: Any = (), keepdim: bool = False) -> IndexedTensor:
     return extreme(low, True, x, low.dims(x, dim), keepdim)
 
 
 @lowers("aten.amin.default")
-def amin(low: Lowering, x: Lazy, dim: Any = (), keepdim: bool = False) -> Lazy:
+def amin(low: Lowering, x: IndexedTensor, dim: Any = (), keepdim: bool = False) -> IndexedTensor:
     return extreme(low, False, x, low.dims(x, dim), keepdim)
 
 
 @lowers("aten.aminmax.default", "aten._aminmax.default", "aten._aminmax.dim")
 def aminmax(
-    low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False
-) -> tuple[Lazy, Lazy]:
+    low: Lowering, x: IndexedTensor, dim: int | None = None, keepdim: bool = False
+) -> tuple[IndexedTensor, IndexedTensor]:
     dims = low.dims(x, dim)
     x = again(low, x)
     return extreme(low, False, x, dims, keepdim), extreme(low, True, x, dims, keepdim)
 
 
 @lowers("aten.max.default")
-def max_of_all(low: Lowering, x: Lazy) -> Lazy:
+def max_of_all(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     return extreme(low, True, x, low.dims(x, None), False)
 
 
 @lowers("aten.min.default")
-def min_of_all(low: Lowering, x: Lazy) -> Lazy:
+def min_of_all(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     return extreme(low, False, x, low.dims(x, None), False)
 
 
 @lowers("aten.max.dim")
-def max_along(low: Lowering, x: Lazy, dim: int, keepdim: bool = False) -> tuple[Lazy, Lazy]:
+def max_along(
+    low: Lowering, x: IndexedTensor, dim: int, keepdim: bool = False
+) -> tuple[IndexedTensor, IndexedTensor]:
     return _along(low, True, x, dim, keepdim)
 
 
 @lowers("aten.min.dim")
-def min_along(low: Lowering, x: Lazy, dim: int, keepdim: bool = False) -> tuple[Lazy, Lazy]:
+def min_along(
+    low: Lowering, x: IndexedTensor, dim: int, keepdim: bool = False
+) -> tuple[IndexedTensor, IndexedTensor]:
     return _along(low, False, x, dim, keepdim)
 
 
-def _along(low: Lowering, largest: bool, x: Lazy, dim: int, keepdim: bool) -> tuple[Lazy, Lazy]:
+def _along(
+    low: Lowering, largest: bool, x: IndexedTensor, dim: int, keepdim: bool
+) -> tuple[IndexedTensor, IndexedTensor]:
     x = again(low, x)
     values = extreme(low, largest, x, low.dims(x, dim), keepdim)
     return values, position(low, largest, x, dim, keepdim)
 
 
 @lowers("aten.argmax.default")
-def argmax(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False) -> Lazy:
+def argmax(
+    low: Lowering, x: IndexedTensor, dim: int | None = None, keepdim: bool = False
+) -> IndexedTensor:
     _refuse(x, (Type.BOOL,))
     return position(low, True, x, dim, keepdim)
 
 
 @lowers("aten.argmin.default")
-def argmin(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False) -> Lazy:
+def argmin(
+    low: Lowering, x: IndexedTensor, dim: int | None = None, keepdim: bool = False
+) -> IndexedTensor:
     _refuse(x, (Type.BOOL,))
     return position(low, False, x, dim, keepdim)
 
@@ -366,13 +380,17 @@ def argmin(low: Lowering, x: Lazy, dim: int | None = None, keepdim: bool = False
 
 
 def moments(
-    low: Lowering, x: Lazy, dims: Sequence[int], then: Then | None = None, type: Type | None = None
-) -> tuple[Lazy, Lazy]:
+    low: Lowering,
+    x: IndexedTensor,
+    dims: Sequence[int],
+    then: Then | None = None,
+    type: Type | None = None,
+) -> tuple[IndexedTensor, IndexedTensor]:
     """The mean, and the sum of the squares of the distances to it, in the type of x, which is a
     float that is computed with. `then` finishes the latter, giving a value of `type`."""
     many = count(x, dims)
 
-    def divided(b: Body, total: Value) -> Value:
+    def divided(b: LoopBody, total: LoopValue) -> LoopValue:
         return b(Op.DIV, total, number(b, many, total.type))
 
     x = again(low, x)
@@ -381,14 +399,19 @@ def moments(
     return center, reduced(low, Op.SUM, squares, dims, False, then, type)
 
 
-def _squared_distance(b: Body, v: Value, center: Value) -> Value:
+def _squared_distance(b: LoopBody, v: LoopValue, center: LoopValue) -> LoopValue:
     distance = b(Op.SUB, v, center)
     return b(Op.MUL, distance, distance)
 
 
 def _spread(
-    low: Lowering, x: Lazy, dim: Any, correction: Number | None, keepdim: bool, root: bool = False
-) -> tuple[Lazy, Lazy]:
+    low: Lowering,
+    x: IndexedTensor,
+    dim: Any,
+    correction: Number | None,
+    keepdim: bool,
+    root: bool = False,
+) -> tuple[IndexedTensor, IndexedTensor]:
     """The variance, or its square root, and the mean. As in eager PyTorch, everything is computed
     in f64: the squares of numbers in the range of f32 may be out of it."""
     if x.type.kind != "float":
@@ -400,7 +423,7 @@ def _spread(
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
     degrees = _degrees_of_freedom(count(x, dims), 1 if correction is None else correction)
 
-    def then(b: Body, squares: Value) -> Value:
+    def then(b: LoopBody, squares: LoopValue) -> LoopValue:
         variance = b(Op.DIV, squares, b.cast(degrees(b), squares.type))
         return b.cast(b(Op.SQRT, variance) if root else variance, result)
 
@@ -414,7 +437,13 @@ def _spread(
     return spread, center
 
 
-def _running_mean(low: Lowering, x: Lazy, dims: Sequence[int], center: Lazy, spread: Lazy) -> Lazy:
+def _running_mean(
+    low: Lowering,
+    x: IndexedTensor,
+    dims: Sequence[int],
+    center: IndexedTensor,
+    spread: IndexedTensor,
+) -> IndexedTensor:
     """The mean as eager PyTorch updates it, element by element: after an infinite one, whatever
     follows makes it nan. Many elements are shared by threads, each of which has its own end."""
     if _is_total(x, dims) and low.hint(count(x, dims)) >= SHARED_FROM:
@@ -422,7 +451,7 @@ def _running_mean(low: Lowering, x: Lazy, dims: Sequence[int], center: Lazy, spr
     strides = contiguous([x.sizes[d] for d in dims])
     last = count(x, dims) - 1
 
-    def args(b: Body, v: Value, index: Index) -> tuple[Value, ...]:
+    def args(b: LoopBody, v: LoopValue, index: Index) -> tuple[LoopValue, ...]:
         place = address([index[d] for d in dims], strides)
         at_end = b(Op.EQ, b.iota(place), b.iota(last))
         return (b(Op.SELECT, at_end, b.constant(0.0, v.type), v),)
@@ -431,48 +460,48 @@ def _running_mean(low: Lowering, x: Lazy, dims: Sequence[int], center: Lazy, spr
     return low.map(_nan_where_not_finite, center.type, center, others)
 
 
-def _nan_where_nan(b: Body, v: Value, other: Value) -> Value:
+def _nan_where_nan(b: LoopBody, v: LoopValue, other: LoopValue) -> LoopValue:
     return b(Op.SELECT, b(Op.ISNAN, other), b.constant(math.nan, v.type), v)
 
 
-def _nan_where_not_finite(b: Body, v: Value, other: Value) -> Value:
+def _nan_where_not_finite(b: LoopBody, v: LoopValue, other: LoopValue) -> LoopValue:
     finite = b(Op.LT, b(Op.ABS, other), b.constant(math.inf, other.type))
     return b(Op.SELECT, finite, v, b.constant(math.nan, v.type))
 
 
-def _degrees_of_freedom(many: Expr, correction: Number) -> Callable[[Body], Value]:
+def _degrees_of_freedom(many: Expr, correction: Number) -> Callable[[LoopBody], LoopValue]:
     """What the sum of squares is divided by, in f64: not less than 0."""
     if many.value is not None and isinstance(correction, int | float):
         known = max(float(many.value) - float(correction), 0.0)
         return lambda b: b.constant(known, Type.F64)
 
-    def computed(b: Body) -> Value:
+    def computed(b: LoopBody) -> LoopValue:
         left = b(Op.SUB, number(b, many, Type.F64), number(b, correction, Type.F64))
         return b(Op.MAXIMUM, left, b.constant(0.0, Type.F64))
 
     return computed
 
 
-Variances = Callable[[Lowering, Lazy, Any, Number | None, bool], Any]
+Variances = Callable[[Lowering, IndexedTensor, Any, Number | None, bool], Any]
 
 
 def _enter_variances(name: str, rule: Variances) -> None:
     """The overloads of var, std, var_mean and std_mean differ in how the correction is said."""
 
     @lowers(f"aten.{name}.default")
-    def default(low: Lowering, x: Lazy, unbiased: bool = True) -> Any:
+    def default(low: Lowering, x: IndexedTensor, unbiased: bool = True) -> Any:
         return rule(low, x, None, int(unbiased), False)
 
     @lowers(f"aten.{name}.dim")
     def along(
-        low: Lowering, x: Lazy, dim: Any, unbiased: bool = True, keepdim: bool = False
+        low: Lowering, x: IndexedTensor, dim: Any, unbiased: bool = True, keepdim: bool = False
     ) -> Any:
         return rule(low, x, dim, int(unbiased), keepdim)
 
     @lowers(f"aten.{name}.correction")
     def corrected(
         low: Lowering,
-        x: Lazy,
+        x: IndexedTensor,
         dim: Any = None,
         *,
         correction: Number | None = None,
@@ -496,7 +525,7 @@ _enter_variances("std_mean", partial(_spread, root=True))
 
 
 @lowers("aten.logsumexp.default", "aten.special_logsumexp.default")
-def logsumexp(low: Lowering, x: Lazy, dim: Any, keepdim: bool = False) -> Lazy:
+def logsumexp(low: Lowering, x: IndexedTensor, dim: Any, keepdim: bool = False) -> IndexedTensor:
     """Distances to the largest element, so that exp doesn't overflow; an infinite one is no use."""
     result = low.result.type
     x = again(low, low.cast(x, computed_in(result)))
@@ -510,11 +539,11 @@ def logsumexp(low: Lowering, x: Lazy, dim: Any, keepdim: bool = False) -> Lazy:
     return with_ones(found, x.sizes, dims) if keepdim else found
 
 
-def _zero_if_infinite(b: Body, v: Value) -> Value:
+def _zero_if_infinite(b: LoopBody, v: LoopValue) -> LoopValue:
     return b(Op.SELECT, b(Op.ISINF, v), b.constant(0.0, v.type), v)
 
 
-def _exp_of_distance(b: Body, v: Value, top: Value) -> Value:
+def _exp_of_distance(b: LoopBody, v: LoopValue, top: LoopValue) -> LoopValue:
     return b(Op.EXP, b(Op.SUB, v, top))
 
 
@@ -525,13 +554,13 @@ def _exp_of_distance(b: Body, v: Value, top: Value) -> Value:
 @lowers("aten.linalg_vector_norm.default")
 def vector_norm(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     ord: Number = 2,
     dim: Any = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     """(sum of |x|**ord) ** (1/ord), and what that tends to: the largest and smallest |x|, and how
     many aren't 0."""
     if not isinstance(ord, int | float) or math.isnan(ord):
@@ -551,18 +580,18 @@ def vector_norm(
     return reduced(low, op, terms, dims, keepdim, lambda b, v: b.cast(then(b, v), result), result)
 
 
-Each = Callable[[Body, Value], Value]
+Each = Callable[[LoopBody, LoopValue], LoopValue]
 
 
-def _same(b: Body, v: Value) -> Value:
+def _same(b: LoopBody, v: LoopValue) -> LoopValue:
     return v
 
 
-def _absolute(b: Body, v: Value) -> Value:
+def _absolute(b: LoopBody, v: LoopValue) -> LoopValue:
     return b(Op.ABS, v)
 
 
-def _not_zero(b: Body, v: Value) -> Value:
+def _not_zero(b: LoopBody, v: LoopValue) -> LoopValue:
     return b.cast(b(Op.NE, v, b.constant(0.0, v.type)), v.type)
 
 
@@ -584,18 +613,20 @@ def _power_norm(degree: float) -> tuple[Op, Each, Each]:
 
 
 @lowers("aten.norm.Scalar", "aten.norm.ScalarOpt_dtype")
-def norm(low: Lowering, x: Lazy, p: Number | None = 2, *, dtype: torch.dtype | None = None) -> Lazy:
+def norm(
+    low: Lowering, x: IndexedTensor, p: Number | None = 2, *, dtype: torch.dtype | None = None
+) -> IndexedTensor:
     return vector_norm(low, x, 2 if p is None else p, None, False, dtype=dtype)
 
 
 @lowers("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
 def norm_along(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     p: Number | None,
     dim: Any,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     return vector_norm(low, x, 2 if p is None else p, dim, keepdim, dtype=dtype)

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pliant.base.values import dataclass
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, Type
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.ops.places import compared, reading, stored
 from pliant.sym.cond import eq, ge
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
 
-Tap = tuple[Expr, Value]
+Tap = tuple[Expr, LoopValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,9 @@ class Axis:
     factor: float | None
 
 
-def _axes(low: Lowering, x: Lazy, count: int, factors: Sequence[Number | None]) -> list[Axis]:
+def _axes(
+    low: Lowering, x: IndexedTensor, count: int, factors: Sequence[Number | None]
+) -> list[Axis]:
     first = len(x.sizes) - count
     if first != 2:
         raise NotLowered(f"resampling {len(x.sizes)} dimensions")
@@ -53,7 +55,7 @@ def _axes(low: Lowering, x: Lazy, count: int, factors: Sequence[Number | None]) 
     return found
 
 
-def _ratio(b: Body, axis: Axis, t: Type) -> Value:
+def _ratio(b: LoopBody, axis: Axis, t: Type) -> LoopValue:
     """Input elements per element of the result."""
     if axis.factor is not None:
         return b.cast(b.constant(1.0 / axis.factor, Type.F64), t)
@@ -63,7 +65,7 @@ def _ratio(b: Body, axis: Axis, t: Type) -> Value:
 # --------------------------------------------------------------------------------------------------
 # Nearest
 
-Place = Callable[[Body, Expr], Expr]
+Place = Callable[[LoopBody, Expr], Expr]
 
 
 def _whole_ratio(axis: Axis, exact: bool) -> Place | None:
@@ -88,7 +90,7 @@ def _nearest_place(low: Lowering, axis: Axis, t: Type, exact: bool) -> Place:
     if axis.factor is not None and not _one_way(low, axis):
         raise NotLowered("sizes and a factor that differ")
 
-    def place(b: Body, i: Expr) -> Expr:
+    def place(b: LoopBody, i: Expr) -> Expr:
         scaled = b(Op.MUL, b.cast(b.iota(i), Type.F32), _ratio(b, axis, Type.F32))
         below = b.cast(b(Op.FLOOR, scaled), Type.I64)
         return b.as_index(b(Op.MINIMUM, below, b.iota(axis.before - 1)))
@@ -102,15 +104,17 @@ def _one_way(low: Lowering, axis: Axis) -> bool:
     return all(low.known(cond) is False for cond in same)
 
 
-def _nearest(count: int, exact: bool) -> Callable[..., Lazy]:
-    def rule(low: Lowering, x: Lazy, output_size: Sequence[Number], *scales: Number | None) -> Lazy:
+def _nearest(count: int, exact: bool) -> Callable[..., IndexedTensor]:
+    def rule(
+        low: Lowering, x: IndexedTensor, output_size: Sequence[Number], *scales: Number | None
+    ) -> IndexedTensor:
         if x.type not in FLOAT | HALF | {Type.U8}:
             raise NotLowered(f"resampling {x.type}")
         factors = (*scales, *[None] * (count - len(scales)))
         axes = _axes(low, x, count, factors)
         places = [_nearest_place(low, axis, x.type, exact) for axis in axes]
 
-        def at(b: Body, index: Index) -> Value:
+        def at(b: LoopBody, index: Index) -> LoopValue:
             inner = [place(b, i) for place, i in zip(places, index[2:], strict=True)]
             return x.at(b, (*index[:2], *inner))
 
@@ -123,7 +127,7 @@ def _nearest(count: int, exact: bool) -> Callable[..., Lazy]:
 # Linear and cubic: sums of neighbours times weights
 
 
-def _source(b: Body, axis: Axis, i: Expr, t: Type, align_corners: bool) -> Value:
+def _source(b: LoopBody, axis: Axis, i: Expr, t: Type, align_corners: bool) -> LoopValue:
     """Where the center of an element of the result is in the input."""
     here = b.cast(b.iota(i), t)
     if not align_corners:
@@ -136,7 +140,7 @@ def _source(b: Body, axis: Axis, i: Expr, t: Type, align_corners: bool) -> Value
     return b(Op.MUL, ratio, here)
 
 
-def _split(b: Body, source: Value, axis: Axis) -> tuple[Value, Value]:
+def _split(b: LoopBody, source: LoopValue, axis: Axis) -> tuple[LoopValue, LoopValue]:
     """The element below (i64) and the way from there, between 0 and 1. Doubles are rounded to
     float before they are rounded down, as eager does."""
     t = source.type
@@ -147,7 +151,7 @@ def _split(b: Body, source: Value, axis: Axis) -> tuple[Value, Value]:
     return below, way
 
 
-def _linear(low: Lowering, b: Body, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
+def _linear(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
     nothing, all_of_it = b.constant(0.0, t), b.constant(1.0, t)
     same = low.known(eq(axis.before, axis.after))
     if same:
@@ -169,7 +173,7 @@ def _linear(low: Lowering, b: Body, axis: Axis, i: Expr, t: Type, corners: bool)
 CUBIC = -0.75
 
 
-def _near(b: Body, x: Value) -> Value:
+def _near(b: LoopBody, x: LoopValue) -> LoopValue:
     """The weight of an element at a distance up to 1."""
     t = x.type
     inner = b(Op.MUL, b.constant(CUBIC + 2, t), x)
@@ -177,7 +181,7 @@ def _near(b: Body, x: Value) -> Value:
     return b(Op.ADD, b(Op.MUL, b(Op.MUL, inner, x), x), b.constant(1.0, t))
 
 
-def _far(b: Body, x: Value) -> Value:
+def _far(b: LoopBody, x: LoopValue) -> LoopValue:
     """The weight of an element at a distance from 1 to 2."""
     t = x.type
     inner = b(Op.SUB, b(Op.MUL, b.constant(CUBIC, t), x), b.constant(5 * CUBIC, t))
@@ -185,7 +189,7 @@ def _far(b: Body, x: Value) -> Value:
     return b(Op.SUB, b(Op.MUL, inner, x), b.constant(4 * CUBIC, t))
 
 
-def _cubic(low: Lowering, b: Body, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
+def _cubic(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
     below, way = _split(b, _source(b, axis, i, t, corners), axis)
     one = b.constant(1.0, t)
     rest = b(Op.SUB, one, way)
@@ -200,35 +204,35 @@ def _cubic(low: Lowering, b: Body, axis: Axis, i: Expr, t: Type, corners: bool) 
     return found
 
 
-Taps = Callable[[Lowering, Body, Axis, Expr, Type, bool], list[Tap]]
+Taps = Callable[[Lowering, LoopBody, Axis, Expr, Type, bool], list[Tap]]
 
 
-def _weighted(count: int, taps: Taps, each: int) -> Callable[..., Lazy]:
+def _weighted(count: int, taps: Taps, each: int) -> Callable[..., IndexedTensor]:
     def rule(
         low: Lowering,
-        x: Lazy,
+        x: IndexedTensor,
         output_size: Sequence[Number],
         align_corners: bool,
         *scales: Number | None,
-    ) -> Lazy:
+    ) -> IndexedTensor:
         factors = (*scales, *[None] * (count - len(scales)))
         axes, t = _axes(low, x, count, factors), x.type
         if t not in FLOAT:
             raise NotLowered(f"interpolation in {t}")
         source = stored(low, x, each**count)
 
-        def value(b: Body, index: Index, rest: Sequence[list[Tap]]) -> Value:
+        def value(b: LoopBody, index: Index, rest: Sequence[list[Tap]]) -> LoopValue:
             """The sum over the dimensions from the first of `rest` on."""
             if not rest:
                 return source.at(b, index)
-            total: Value | None = None
+            total: LoopValue | None = None
             for place, weight in rest[0]:
                 part = b(Op.MUL, value(b, (*index, place), rest[1:]), weight)
                 total = part if total is None else b(Op.ADD, total, part)
             assert total is not None
             return total
 
-        def at(b: Body, index: Index) -> Value:
+        def at(b: LoopBody, index: Index) -> LoopValue:
             inner = zip(axes, index[2:], strict=True)
             found = [taps(low, b, axis, i, t, align_corners) for axis, i in inner]
             return value(b, index[:2], found)
@@ -244,17 +248,25 @@ def _weighted(count: int, taps: Taps, each: int) -> Callable[..., Lazy]:
 SCALES = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}
 
 
-def _enter(name: str, count: int, rule: Callable[..., Lazy], corners: bool) -> None:
+def _enter(name: str, count: int, rule: Callable[..., IndexedTensor], corners: bool) -> None:
     def plain(
-        low: Lowering, x: Lazy, output_size: Sequence[Number], *more: object, **named: object
-    ) -> Lazy:
+        low: Lowering,
+        x: IndexedTensor,
+        output_size: Sequence[Number],
+        *more: object,
+        **named: object,
+    ) -> IndexedTensor:
         names = ("align_corners", *SCALES[count]) if corners else SCALES[count]
         given = {**dict(zip(names, more)), **named}
         return rule(low, x, output_size, *[given.get(n) for n in names])
 
     def listed(
-        low: Lowering, x: Lazy, output_size: Sequence[Number] | None, *more: object, **named: object
-    ) -> Lazy:
+        low: Lowering,
+        x: IndexedTensor,
+        output_size: Sequence[Number] | None,
+        *more: object,
+        **named: object,
+    ) -> IndexedTensor:
         names = ("align_corners", "scale_factors") if corners else ("scale_factors",)
         given = {**dict(zip(names, more)), **named}
         factors = given.pop("scale_factors", None) or [None] * count

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import torch
 
-from pliant.loop.define import Body, Index, Scan, Scanned
-from pliant.loop.ir import Op, Value
+from pliant.loop.define import Index, LoopBody, Scan, Scanned
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, INTEGER, Type, largest, smallest
-from pliant.ops.lazy import Lazy, in_memory
+from pliant.ops.indexed_tensor import IndexedTensor, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, computed_in, lowers
 from pliant.ops.places import normal_dim, usual
 from pliant.sym.expr import ONE
@@ -27,10 +27,10 @@ SERIAL_COST: Final = 6
 """What costs more operations is computed in lanes, and kept in memory, before it is scanned one
 element at a time."""
 
-State = tuple[Value, ...]
-Start = Callable[[Body], State]
-Step = Callable[[Body, State, Value, Index], State]
-Finish = Callable[[Body, State], Value]
+State = tuple[LoopValue, ...]
+Start = Callable[[LoopBody], State]
+Step = Callable[[LoopBody, State, LoopValue, Index], State]
+Finish = Callable[[LoopBody, State], LoopValue]
 
 
 def wide(t: Type) -> Type:
@@ -42,12 +42,12 @@ def wide(t: Type) -> Type:
 
 def scanned(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: int,
     start: Start,
     step: Step,
     *then: Finish,
-) -> list[Lazy]:
+) -> list[IndexedTensor]:
     """A result for each of `then`, which make elements of the states along the dimension."""
     if not x.sizes:
         return [low.map(lambda b, v: v, x.type, x, cost=0)]
@@ -55,29 +55,31 @@ def scanned(
         return [_first_step(low, x, start, step, finish) for finish in then]
     source = _ready(low, x, dim)
 
-    def go(b: Body, state: State, index: Index) -> State:
+    def go(b: LoopBody, state: State, index: Index) -> State:
         return step(b, state, source.at(b, index), index)
 
     scan = Scan(start, go)
-    found: list[Lazy] = []
+    found: list[IndexedTensor] = []
     for meta, finish in zip(low.results, then, strict=True):
         body = Scanned(dim, scan, _finished(finish))
         found.append(in_memory(low.define(meta.sizes, meta.type, body, meta.strides)))
     return found
 
 
-def _first_step(low: Lowering, x: Lazy, start: Start, step: Step, finish: Finish) -> Lazy:
-    def at(b: Body, index: Index) -> Value:
+def _first_step(
+    low: Lowering, x: IndexedTensor, start: Start, step: Step, finish: Finish
+) -> IndexedTensor:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         return finish(b, step(b, start(b), x.at(b, index), index))
 
     return replace(low.generate(x.sizes, low.result.type, at, x.cost + 2), reads=x.reads)
 
 
-def _finished(finish: Finish) -> Callable[[Body, State, Index], Value]:
+def _finished(finish: Finish) -> Callable[[LoopBody, State, Index], LoopValue]:
     return lambda b, state, index: finish(b, state)
 
 
-def _ready(low: Lowering, x: Lazy, dim: int) -> Lazy:
+def _ready(low: Lowering, x: IndexedTensor, dim: int) -> IndexedTensor:
     in_lanes = any(size is not ONE for size in x.sizes[dim + 1 :])
     return x if in_lanes or x.cost <= SERIAL_COST else low.realize(x)
 
@@ -86,28 +88,32 @@ def _ready(low: Lowering, x: Lazy, dim: int) -> Lazy:
 # Sums and products
 
 
-def _accumulated(low: Lowering, op: Op, x: Lazy, dim: int, first: int) -> Lazy:
+def _accumulated(low: Lowering, op: Op, x: IndexedTensor, dim: int, first: int) -> IndexedTensor:
     result = low.result.type
     if usual(result) is Type.BOOL:
         raise NotLowered("a running sum of bools")
     x, dim, state = low.cast(x, result), normal_dim(dim, len(x.sizes)), wide(result)
 
-    def start(b: Body) -> State:
+    def start(b: LoopBody) -> State:
         return (b.constant(first if state is Type.I64 else float(first), state),)
 
-    def step(b: Body, old: State, value: Value, index: Index) -> State:
+    def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
         return (b(op, old[0], b.cast(value, state)),)
 
     return scanned(low, x, dim, start, step, lambda b, new: b.cast(new[0], result))[0]
 
 
 @lowers("aten.cumsum.default")
-def cumsum(low: Lowering, x: Lazy, dim: int, *, dtype: torch.dtype | None = None) -> Lazy:
+def cumsum(
+    low: Lowering, x: IndexedTensor, dim: int, *, dtype: torch.dtype | None = None
+) -> IndexedTensor:
     return _accumulated(low, Op.ADD, x, dim, 0)
 
 
 @lowers("aten.cumprod.default")
-def cumprod(low: Lowering, x: Lazy, dim: int, *, dtype: torch.dtype | None = None) -> Lazy:
+def cumprod(
+    low: Lowering, x: IndexedTensor, dim: int, *, dtype: torch.dtype | None = None
+) -> IndexedTensor:
     return _accumulated(low, Op.MUL, x, dim, 1)
 
 
@@ -115,7 +121,7 @@ def cumprod(low: Lowering, x: Lazy, dim: int, *, dtype: torch.dtype | None = Non
 # Extremes
 
 
-def _extreme_so_far(low: Lowering, x: Lazy, dim: int, better: Op) -> list[Lazy]:
+def _extreme_so_far(low: Lowering, x: IndexedTensor, dim: int, better: Op) -> list[IndexedTensor]:
     """The last of those that are as good; a nan is better than all numbers."""
     usual(x.type)
     dim, t = normal_dim(dim, len(x.sizes)), x.type
@@ -124,28 +130,28 @@ def _extreme_so_far(low: Lowering, x: Lazy, dim: int, better: Op) -> list[Lazy]:
         # Its branches are rarely taken, and take less time than choices that are always made.
         raise NotLowered("extremes of floats along the last dimension: PyTorch is faster")
     if not x.sizes or x.sizes[dim] is ONE:
-        first = low.lazy(0, Type.I64)
+        first = low.indexed(0, Type.I64)
         positions = low.map(lambda b, v, i: i, Type.I64, x, first, cost=0)
         return [low.map(lambda b, v: v, t, x, cost=0), positions]
     start, step, finish = _extremes(working, better, dim)
     return scanned(low, x, dim, start, step, lambda b, state: finish(b, state, t), _where_extreme)
 
 
-def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[..., Value]]:
+def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[..., LoopValue]]:
     """The state: the best number, where it is, and of floats, where the last nan is (or -1). Each
     of them is one choice from element to element, and that is what the loop waits for."""
 
-    def start(b: Body) -> State:
+    def start(b: LoopBody) -> State:
         first = b.constant(_worst(t, better), t), b.constant(0, Type.I64)
         return (*first, b.constant(-1, Type.I64)) if t in FLOAT else first
 
-    def step(b: Body, old: State, value: Value, index: Index) -> State:
+    def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
         value, best, here = b.cast(value, t), old[0], b.iota(index[dim])
         stays = b(better, best, value)
         new = b(Op.SELECT, stays, best, value), b(Op.SELECT, stays, old[1], here)
         return (*new, b(Op.SELECT, b(Op.ISNAN, value), here, old[2])) if t in FLOAT else new
 
-    def finish(b: Body, state: State, result: Type) -> Value:
+    def finish(b: LoopBody, state: State, result: Type) -> LoopValue:
         if t not in FLOAT:
             return b.cast(state[0], result)
         bits = Type.I32 if t is Type.F32 else Type.I64
@@ -163,7 +169,7 @@ def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[...,
 _NAN: Final = {Type.I32: 0x7FC00000, Type.I64: 0x7FF8000000000000}
 
 
-def _where_extreme(b: Body, state: State) -> Value:
+def _where_extreme(b: LoopBody, state: State) -> LoopValue:
     if len(state) == 2:
         return state[1]
     return b(Op.SELECT, b(Op.LT, state[2], b.constant(0, Type.I64)), state[1], state[2])
@@ -176,12 +182,12 @@ def _worst(t: Type, better: Op) -> Any:
 
 
 @lowers("aten.cummax.default")
-def cummax(low: Lowering, x: Lazy, dim: int) -> list[Lazy]:
+def cummax(low: Lowering, x: IndexedTensor, dim: int) -> list[IndexedTensor]:
     return _extreme_so_far(low, x, dim, Op.GT)
 
 
 @lowers("aten.cummin.default")
-def cummin(low: Lowering, x: Lazy, dim: int) -> list[Lazy]:
+def cummin(low: Lowering, x: IndexedTensor, dim: int) -> list[IndexedTensor]:
     return _extreme_so_far(low, x, dim, Op.LT)
 
 
@@ -190,22 +196,22 @@ def cummin(low: Lowering, x: Lazy, dim: int) -> list[Lazy]:
 
 
 @lowers("aten.logcumsumexp.default", "aten._logcumsumexp.default")
-def logcumsumexp(low: Lowering, x: Lazy, dim: int) -> Lazy:
+def logcumsumexp(low: Lowering, x: IndexedTensor, dim: int) -> IndexedTensor:
     dim, t = normal_dim(dim, len(x.sizes)), x.type
     if t.kind != "float":
         raise NotLowered(f"of {t}")
     state = wide(t)
 
-    def start(b: Body) -> State:
+    def start(b: LoopBody) -> State:
         return (b.constant(-math.inf, state),)
 
-    def step(b: Body, old: State, value: Value, index: Index) -> State:
+    def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
         return (_log_of_sum(b, b.cast(value, state), old[0]),)
 
     return scanned(low, x, dim, start, step, lambda b, new: b.cast(new[0], t))[0]
 
 
-def _log_of_sum(b: Body, x: Value, y: Value) -> Value:
+def _log_of_sum(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     """log(exp(x) + exp(y)); of two infinities that are the same, that."""
     least, most = b(Op.MINIMUM, x, y), b(Op.MAXIMUM, x, y)
     rest = b(Op.LOG1P, b(Op.EXP, b(Op.SUB, least, most)))

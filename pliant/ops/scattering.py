@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pliant.loop.define import (
-    Body,
     Index,
+    LoopBody,
     Scan,
     Scanned,
     Scattered,
@@ -24,10 +24,10 @@ from pliant.loop.define import (
     contiguous,
 )
 from pliant.loop.fuse import owner, probe
-from pliant.loop.ir import Op, Value
+from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, INTEGER, SIGNED, Type, largest, smallest
 from pliant.ops.elementwise import check_fits
-from pliant.ops.lazy import Lazy, Memory, in_memory
+from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering, NotLowered, Number, computed_in, lowers
 from pliant.ops.places import (
     compared,
@@ -47,7 +47,7 @@ from pliant.ops.places import (
 from pliant.sym.cond import eq, ge
 from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
-Combine = Callable[[Body, Value, Value], Value]
+Combine = Callable[[LoopBody, LoopValue, LoopValue], LoopValue]
 
 _SCATTERS = """
 scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add.default scatter_reduce.two
@@ -63,13 +63,13 @@ IN_PLACE: Final = frozenset(f"aten.{name}" for name in _SCATTERS.split())
 
 def scattered(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     sizes: Sequence[Expr],
     rows: Sequence[int],
-    at: Callable[[Body, Index], Update],
+    at: Callable[[LoopBody, Index], Update],
     combine: Combine | None = None,
     type: Type | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     """x with updates `at` each index of a tensor of these sizes; those that differ along the
     dimensions `rows` never meet. The result is of `type`, if it isn't that of x."""
     in_place = low.target
@@ -86,19 +86,19 @@ def scattered(
 
 def updated(
     low: Lowering,
-    memory: Memory,
+    memory: MemoryLayout,
     shape: tuple[Expr, ...],
     sizes: Sequence[Expr],
     rows: Sequence[int],
-    at: Callable[[Body, Index], Update],
+    at: Callable[[LoopBody, Index], Update],
     combine: Combine | None = None,
-) -> Lazy:
+) -> IndexedTensor:
     """The same, for a tensor of this shape in memory that is only used here."""
     rows = [d for d in rows if sizes[d] is not ONE]
     over = [d for d in range(len(sizes)) if d not in rows and sizes[d] is not ONE]
     inner = [d for d in rows if d > max(over, default=-1)] if over else []
 
-    def make(b: Body, row: Index, place: Index) -> Update:
+    def make(b: LoopBody, row: Index, place: Index) -> Update:
         where = dict(zip(rows, row, strict=True)) | dict(zip(over, place, strict=True))
         return at(b, tuple([where.get(d, ZERO) for d in range(len(sizes))]))
 
@@ -111,37 +111,37 @@ def updated(
 
 
 def places_in(
-    low: Lowering, index: Lazy, size: Expr, wraps: bool, ahead: bool
-) -> Callable[[Body, Index], Expr | Value]:
+    low: Lowering, index: IndexedTensor, size: Expr, wraps: bool, ahead: bool
+) -> Callable[[LoopBody, Index], Expr | LoopValue]:
     """The elements of an index tensor; `ahead`, all of them are checked before any is used, if that
     is to write to memory which is there already."""
     if low.target is None or not ahead:
         return index.at
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         return b.iota(position(low, b, index.at(b, place), size, wraps)[0])
 
     checked = low.realize(low.generate(index.sizes, Type.I64, at, index.cost + 2))
     return lambda b, place: b.as_index(checked.at(b, place))
 
 
-def _copied(x: Lazy) -> Lazy:
-    return Lazy(x.sizes, x.type, x.at, x.cost, x.reads)
+def _copied(x: IndexedTensor) -> IndexedTensor:
+    return IndexedTensor(x.sizes, x.type, x.at, x.cost, x.reads)
 
 
-def _along(x: Lazy) -> Lazy:
+def _along(x: IndexedTensor) -> IndexedTensor:
     """A tensor without dimensions as one with a dimension of size 1."""
     if x.sizes:
         return x
-    return Lazy((ONE,), x.type, lambda b, index: x.at(b, ()), x.cost, x.reads)
+    return IndexedTensor((ONE,), x.type, lambda b, index: x.at(b, ()), x.cost, x.reads)
 
 
 def place_of(
-    low: Lowering, b: Body, x: Lazy, index: Sequence[Expr | Value], wraps: bool
-) -> tuple[Index, Value | None]:
+    low: Lowering, b: LoopBody, x: IndexedTensor, index: Sequence[Expr | LoopValue], wraps: bool
+) -> tuple[Index, LoopValue | None]:
     """An index into x some of which are values, and the condition for it to be one."""
     places: list[Expr] = []
-    inside: Value | None = None
+    inside: LoopValue | None = None
     for one, size in zip(index, x.sizes, strict=True):
         if isinstance(one, Expr):
             places.append(one)
@@ -153,7 +153,7 @@ def place_of(
     return tuple(places), inside
 
 
-def _plain(b: Body, op: Op, on_bools: Op, old: Value, new: Value) -> Value:
+def _plain(b: LoopBody, op: Op, on_bools: Op, old: LoopValue, new: LoopValue) -> LoopValue:
     """An operation on numbers of one type, computed as that type is; of bools, another one."""
     t = old.type
     if t is Type.BOOL:
@@ -162,18 +162,18 @@ def _plain(b: Body, op: Op, on_bools: Op, old: Value, new: Value) -> Value:
     return b.cast(b(op, b.cast(old, working), b.cast(new, working)), t)
 
 
-def added(b: Body, old: Value, new: Value) -> Value:
+def added(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
     return _plain(b, Op.ADD, Op.OR, old, new)
 
 
-def multiplied(b: Body, old: Value, new: Value) -> Value:
+def multiplied(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
     return _plain(b, Op.MUL, Op.AND, old, new)
 
 
 def _better(op: Op, on_bools: Op) -> Combine:
     """The new one if it is better or a nan; the old one if that is."""
 
-    def combine(b: Body, old: Value, new: Value) -> Value:
+    def combine(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         if old.type is Type.BOOL:
             return b(on_bools, old, new)
         take = b(op, new, old)
@@ -190,14 +190,14 @@ def _better(op: Op, on_bools: Op) -> Combine:
 
 def _scatter(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: int,
-    index: Lazy,
-    src: Lazy,
+    index: IndexedTensor,
+    src: IndexedTensor,
     combine: Combine | None = None,
     type: Type | None = None,
-    into: Memory | None = None,
-) -> Lazy:
+    into: MemoryLayout | None = None,
+) -> IndexedTensor:
     """`into` is memory with the elements of x, if they are somewhere already."""
     index_tensor(index)
     same_rank(x, index)
@@ -209,7 +209,7 @@ def _scatter(
     whole = all(size is ONE for size in source.sizes) and not src.sizes
     which = places_in(low, chosen, target.sizes[dim], False, (type or x.type) is x.type)
 
-    def at(b: Body, place: Index) -> Update:
+    def at(b: LoopBody, place: Index) -> Update:
         found, inside = place_of(
             low, b, target, [*place[:dim], which(b, place), *place[dim + 1 :]], wraps=False
         )
@@ -222,43 +222,47 @@ def _scatter(
     return scattered(low, x, chosen.sizes, rows, at, combine, type)
 
 
-def _number(low: Lowering, value: Number, t: Type) -> Lazy:
+def _number(low: Lowering, value: Number, t: Type) -> IndexedTensor:
     check_fits(value, t)
-    return low.lazy(value, t)
+    return low.indexed(value, t)
 
 
 _REDUCED: Final[dict[str, Combine]] = {"add": added, "multiply": multiplied}
 
 
 @lowers("aten.scatter.src", "aten.scatter.value")
-def scatter(low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy | Number) -> Lazy:
-    if isinstance(src, Lazy):
+def scatter(
+    low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, src: IndexedTensor | Number
+) -> IndexedTensor:
+    if isinstance(src, IndexedTensor):
         return _scatter(low, x, dim, index, low.cast(src, x.type))
     return _scatter(low, x, dim, index, _number(low, src, x.type))
 
 
 @lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
 def scatter_and_reduce(
-    low: Lowering, x: Lazy, dim: int, index: Lazy, src: Any, *, reduce: str
-) -> Lazy:
-    source = src if isinstance(src, Lazy) else _number(low, src, x.type)
+    low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, src: Any, *, reduce: str
+) -> IndexedTensor:
+    source = src if isinstance(src, IndexedTensor) else _number(low, src, x.type)
     return _accumulated(low, x, dim, index, source, _REDUCED[reduce])
 
 
 @lowers("aten.scatter_add.default")
-def scatter_add(low: Lowering, x: Lazy, dim: int, index: Lazy, src: Lazy) -> Lazy:
+def scatter_add(
+    low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, src: IndexedTensor
+) -> IndexedTensor:
     return _accumulated(low, x, dim, index, src, added)
 
 
 def _accumulated(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: int,
-    index: Lazy,
-    src: Lazy,
+    index: IndexedTensor,
+    src: IndexedTensor,
     combine: Combine,
-    into: Memory | None = None,
-) -> Lazy:
+    into: MemoryLayout | None = None,
+) -> IndexedTensor:
     """Halves are added up in f32."""
     if src.type is not x.type:
         raise NotLowered("of several types")
@@ -287,14 +291,14 @@ def _extreme(t: Type, sign: int) -> Any:
 @lowers("aten.scatter_reduce.two")
 def scatter_reduce(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: int,
-    index: Lazy,
-    src: Lazy,
+    index: IndexedTensor,
+    src: IndexedTensor,
     reduce: str,
     *,
     include_self: bool = True,
-) -> Lazy:
+) -> IndexedTensor:
     """Without the tensor itself, places that are reduced to begin as if nothing was there."""
     combine, first = _REDUCTIONS[reduce]
     if reduce == "mean" and x.type is Type.BOOL:
@@ -305,7 +309,7 @@ def scatter_reduce(
     into = None
     if not include_self:
         working = computed_in(x.type)
-        blank = low.lazy(first(x.type), working)
+        blank = low.indexed(first(x.type), working)
         begun = _scatter(low, x, dim, index, blank, None, working).memory
         assert begun is not None
         into = begun
@@ -314,14 +318,20 @@ def scatter_reduce(
 
 
 def _mean(
-    low: Lowering, x: Lazy, total: Lazy, dim: int, index: Lazy, src: Lazy, include_self: bool
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    total: IndexedTensor,
+    dim: int,
+    index: IndexedTensor,
+    src: IndexedTensor,
+    include_self: bool,
+) -> IndexedTensor:
     """Divided by how many there were, counted as eager PyTorch does, in the type of the tensor."""
     t, working = x.type, computed_in(x.type)
     counts = _everywhere(low, x.sizes, int(include_self), working)
-    counts = low.cast(_scatter(low, counts, dim, index, low.lazy(1, working), added, working), t)
+    counts = low.cast(_scatter(low, counts, dim, index, low.indexed(1, working), added, working), t)
 
-    def divided(b: Body, sum: Value, many: Value) -> Value:
+    def divided(b: LoopBody, sum: LoopValue, many: LoopValue) -> LoopValue:
         many = b.cast(many, working)
         nothing = b(Op.EQ, many, b.cast(b.constant(0, Type.I64), working))
         many = b(Op.SELECT, nothing, b.cast(b.constant(1, Type.I64), working), many)
@@ -331,9 +341,9 @@ def _mean(
     return low.map(divided, t, total, counts)
 
 
-def _everywhere(low: Lowering, sizes: tuple[Expr, ...], number: int, t: Type) -> Lazy:
-    one = low.lazy(number, t)
-    return Lazy(sizes, t, lambda b, index: one.at(b, ()), 0)
+def _everywhere(low: Lowering, sizes: tuple[Expr, ...], number: int, t: Type) -> IndexedTensor:
+    one = low.indexed(number, t)
+    return IndexedTensor(sizes, t, lambda b, index: one.at(b, ()), 0)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -342,15 +352,15 @@ def _everywhere(low: Lowering, sizes: tuple[Expr, ...], number: int, t: Type) ->
 
 def _slices(
     low: Lowering,
-    x: Lazy,
+    x: IndexedTensor,
     dim: int,
-    index: Lazy,
-    source: Lazy | None,
-    value: Lazy,
+    index: IndexedTensor,
+    source: IndexedTensor | None,
+    value: IndexedTensor,
     combine: Combine | None = None,
     type: Type | None = None,
     wraps: bool = False,
-) -> Lazy:
+) -> IndexedTensor:
     """Slices of x along the dimension from those of the source, or all from one number."""
     usual(x.type)
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
@@ -358,7 +368,7 @@ def _slices(
     new = None if source is None else _along(source)
     which = places_in(low, chosen, target.sizes[dim], wraps, (type or x.type) is x.type)
 
-    def at(b: Body, place: Index) -> Update:
+    def at(b: LoopBody, place: Index) -> Update:
         mixed = [*place[:dim], which(b, (place[dim],)), *place[dim + 1 :]]
         found, inside = place_of(low, b, target, mixed, wraps)
         element = value.at(b, ()) if new is None else new.at(b, place)
@@ -373,8 +383,14 @@ def _slices(
 
 @lowers("aten.index_add.default")
 def index_add(
-    low: Lowering, x: Lazy, dim: int, index: Lazy, source: Lazy, *, alpha: Number = 1
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    dim: int,
+    index: IndexedTensor,
+    source: IndexedTensor,
+    *,
+    alpha: Number = 1,
+) -> IndexedTensor:
     """Eager PyTorch does it in one of three ways, which differ in where they round."""
     index_tensor(index)
     t, rank = x.type, len(x.sizes)
@@ -399,7 +415,7 @@ def index_add(
 
 
 def _multiple_added(alpha: int | float) -> Combine:
-    def combine(b: Body, old: Value, new: Value) -> Value:
+    def combine(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         factor = _constant(b, alpha, old.type)
         if old.type in FLOAT:
             return b(Op.FMA, new, factor, old)
@@ -408,22 +424,26 @@ def _multiple_added(alpha: int | float) -> Combine:
     return combine
 
 
-def _constant(b: Body, number: int | float, t: Type) -> Value:
+def _constant(b: LoopBody, number: int | float, t: Type) -> LoopValue:
     return b.constant(float(number) if t.kind == "float" else int(number), t)
 
 
 @lowers("aten.index_copy.default")
-def index_copy(low: Lowering, x: Lazy, dim: int, index: Lazy, source: Lazy) -> Lazy:
+def index_copy(
+    low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, source: IndexedTensor
+) -> IndexedTensor:
     if index.type is not Type.I64 or source.type is not x.type:
         raise NotLowered("of other types")
     return _slices(low, x, dim, index, source, source)
 
 
 @lowers("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(low: Lowering, x: Lazy, dim: int, index: Lazy, value: Lazy | Number) -> Lazy:
+def index_fill(
+    low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, value: IndexedTensor | Number
+) -> IndexedTensor:
     if index.type is not Type.I64:
         raise NotLowered(f"indices of type {index.type}")
-    if isinstance(value, Lazy):
+    if isinstance(value, IndexedTensor):
         if value.type is not x.type:
             raise NotLowered("a number of another type")
         number = value
@@ -439,12 +459,12 @@ def index_fill(low: Lowering, x: Lazy, dim: int, index: Lazy, value: Lazy | Numb
 @lowers("aten.index_put.default", "aten._unsafe_index_put.default")
 def index_put(
     low: Lowering,
-    x: Lazy,
-    indices: Sequence[Lazy | None],
-    values: Lazy,
+    x: IndexedTensor,
+    indices: Sequence[IndexedTensor | None],
+    values: IndexedTensor,
     accumulate: bool = False,
     unsafe: bool = False,
-) -> Lazy:
+) -> IndexedTensor:
     """The elements that `x[indices]` would give, replaced or added to."""
     usual(x.type)
     if values.type is not x.type:
@@ -460,7 +480,7 @@ def index_put(
     surely_spread(low, values.sizes, sizes)
     which = {d: places_in(low, one, x.sizes[d], True, True) for d, one in chosen.tensors.items()}
 
-    def at(b: Body, place: Index) -> Update:
+    def at(b: LoopBody, place: Index) -> Update:
         mixed = chosen.mixed(low, place, lambda d, here: which[d](b, here))
         found, inside = place_of(low, b, x, mixed, wraps=True)
         return Update(found, values.at(b, spread_index(low, values.sizes, place)), inside)
@@ -470,8 +490,12 @@ def index_put(
 
 
 def _where_true(
-    low: Lowering, x: Lazy, indices: Sequence[Lazy | None], values: Lazy, accumulate: bool
-) -> Lazy:
+    low: Lowering,
+    x: IndexedTensor,
+    indices: Sequence[IndexedTensor | None],
+    values: IndexedTensor,
+    accumulate: bool,
+) -> IndexedTensor:
     """One mask, and new elements that are the same wherever it is true."""
     (mask, *others), first = indices, 0
     while mask is None:
@@ -487,7 +511,7 @@ def _where_true(
         raise NotLowered("elements for a mask")
     surely_spread(low, values.sizes, (*x.sizes[:first], ONE, *x.sizes[first + many :]))
 
-    def at(b: Body, place: Index) -> Value:
+    def at(b: LoopBody, place: Index) -> LoopValue:
         old, here = x.at(b, place), mask.at(b, place[first : first + many])
         shape = (*place[:first], ZERO, *place[first + many :])
         new = values.at(b, spread_index(low, values.sizes, shape))
@@ -501,7 +525,9 @@ def _where_true(
 
 
 @lowers("aten.masked_scatter.default")
-def masked_scatter(low: Lowering, x: Lazy, mask: Lazy, source: Lazy) -> Lazy:
+def masked_scatter(
+    low: Lowering, x: IndexedTensor, mask: IndexedTensor, source: IndexedTensor
+) -> IndexedTensor:
     """The elements of the source in order, each to the next place where the mask is true: where
     that is the n-th such place, the n-th element."""
     if mask.type is not Type.BOOL or source.type is not usual(x.type):
@@ -512,10 +538,10 @@ def masked_scatter(low: Lowering, x: Lazy, mask: Lazy, source: Lazy) -> Lazy:
     flags, old = _in_line(low, mask, sizes), _in_line(low, x, sizes)
     new, total, last = _with_a_last(low, source)
 
-    def step(b: Body, state: tuple[Value, ...], index: Index) -> tuple[Value, ...]:
+    def step(b: LoopBody, state: tuple[LoopValue, ...], index: Index) -> tuple[LoopValue, ...]:
         return (b(Op.ADD, state[0], b.cast(flags(b, index[0]), Type.I64)),)
 
-    def then(b: Body, state: tuple[Value, ...], index: Index) -> Value:
+    def then(b: LoopBody, state: tuple[LoopValue, ...], index: Index) -> LoopValue:
         here = flags(b, index[0])
         number = b(Op.SUB, state[0], b.cast(here, Type.I64))
         b.fault(b(Op.GT, state[0], b.iota(total)))
@@ -527,21 +553,23 @@ def masked_scatter(low: Lowering, x: Lazy, mask: Lazy, source: Lazy) -> Lazy:
     return in_memory(made, sizes, contiguous(sizes))
 
 
-def _with_a_last(low: Lowering, x: Lazy) -> tuple[Callable[[Body, Expr], Value], Expr, Expr]:
+def _with_a_last(
+    low: Lowering, x: IndexedTensor
+) -> tuple[Callable[[LoopBody, Expr], LoopValue], Expr, Expr]:
     """x as one line, how many elements it has, and where the last one is: if there may be none, one
     is put behind them. Then there is always something to load, which is faster than to look."""
     line, total = _in_line(low, x, x.sizes), product_of(x.sizes)
     if all(low.known(ge(size, 1)) for size in x.sizes):
         return line, total, total - 1
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         return line(b, index[0], compared(b, Op.LT, index[0], total))
 
     padded = low.realize(low.generate((total + 1,), x.type, at))
     return _in_line(low, padded, padded.sizes), total, total
 
 
-def _as_bits(b: Body, condition: Value, x: Value, y: Value) -> Value:
+def _as_bits(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> LoopValue:
     """A choice, made among integers, for which it is one instruction."""
     if x.type is Type.BOOL:
         return b(Op.SELECT, condition, x, y)
@@ -550,12 +578,12 @@ def _as_bits(b: Body, condition: Value, x: Value, y: Value) -> Value:
     return b.bitcast(found, x.type)
 
 
-def _in_line(low: Lowering, x: Lazy, sizes: tuple[Expr, ...]) -> Callable[..., Value]:
+def _in_line(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> Callable[..., LoopValue]:
     """x, broadcast to these sizes, as one line of elements."""
     memory = x.memory
     if memory is None or x.sizes != sizes or memory.strides != contiguous(sizes):
         surely_spread(low, x.sizes, sizes)
-        spread = Lazy(sizes, x.type, lambda b, at: x.at(b, spread_index(low, x.sizes, at)))
+        spread = IndexedTensor(sizes, x.type, lambda b, at: x.at(b, spread_index(low, x.sizes, at)))
         memory = low.realize(spread, contiguous(sizes)).memory
         assert memory is not None
     of, offset = memory.of, memory.offset

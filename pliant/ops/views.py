@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pliant.loop.define import Body, Index
-from pliant.loop.ir import Value
-from pliant.ops.lazy import Lazy
+from pliant.loop.define import Index, LoopBody
+from pliant.loop.ir import LoopValue
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import NotLowered
 from pliant.ops.places import divisor
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv, mod, product_of
@@ -20,7 +20,9 @@ Map = Callable[[Index], Index]
 Rule = Callable[..., Map]
 
 
-def view_of(name: str, x: Lazy, sizes: tuple[Expr, ...], *args: Any, **kwargs: Any) -> Lazy:
+def view_of(
+    name: str, x: IndexedTensor, sizes: tuple[Expr, ...], *args: Any, **kwargs: Any
+) -> IndexedTensor:
     """The view with these sizes. `op[2]` is the third of those that `op` returns."""
     name, _, position = name.removesuffix("]").partition("[")
     rule = VIEWS.get(name)
@@ -31,30 +33,30 @@ def view_of(name: str, x: Lazy, sizes: tuple[Expr, ...], *args: Any, **kwargs: A
     else:
         where = rule(x, sizes, *args, **kwargs)
 
-    def at(b: Body, index: Index) -> Value:
+    def at(b: LoopBody, index: Index) -> LoopValue:
         return x.at(b, where(index))
 
-    return Lazy(sizes, x.type, at, x.cost, x.reads)
+    return IndexedTensor(sizes, x.type, at, x.cost, x.reads)
 
 
-def _permute(x: Lazy, sizes: tuple[Expr, ...], dims: Sequence[int]) -> Map:
+def _permute(x: IndexedTensor, sizes: tuple[Expr, ...], dims: Sequence[int]) -> Map:
     rank = len(sizes)
     place = {d % rank: i for i, d in enumerate(dims)}
     return lambda index: tuple([index[place[d]] for d in range(rank)])
 
 
-def _transpose(x: Lazy, sizes: tuple[Expr, ...], a: int, b: int) -> Map:
+def _transpose(x: IndexedTensor, sizes: tuple[Expr, ...], a: int, b: int) -> Map:
     dims = list(range(len(sizes)))
     if dims:
         dims[a], dims[b] = dims[b], dims[a]
     return _permute(x, sizes, dims) if dims else lambda index: index
 
 
-def _t(x: Lazy, sizes: tuple[Expr, ...]) -> Map:
+def _t(x: IndexedTensor, sizes: tuple[Expr, ...]) -> Map:
     return lambda index: index[::-1]
 
 
-def _expand(x: Lazy, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = False) -> Map:
+def _expand(x: IndexedTensor, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = False) -> Map:
     """A size that may or may not be 1 is a matter of strides, which tensors in memory have."""
     first = len(sizes) - len(x.sizes)
     if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
@@ -63,12 +65,12 @@ def _expand(x: Lazy, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = Fals
     return lambda index: tuple([ZERO if one else index[first + d] for d, one in enumerate(fixed)])
 
 
-def _unsqueeze(x: Lazy, sizes: tuple[Expr, ...], dim: int) -> Map:
+def _unsqueeze(x: IndexedTensor, sizes: tuple[Expr, ...], dim: int) -> Map:
     dim %= len(sizes)
     return lambda index: index[:dim] + index[dim + 1 :]
 
 
-def _squeeze(x: Lazy, sizes: tuple[Expr, ...], *dims: Any) -> Map:
+def _squeeze(x: IndexedTensor, sizes: tuple[Expr, ...], *dims: Any) -> Map:
     """Dimensions of size 1 are gone; which ones, the sizes tell."""
     rank = len(x.sizes)
     given = dims[0] if dims else range(rank)
@@ -84,7 +86,7 @@ def _squeeze(x: Lazy, sizes: tuple[Expr, ...], *dims: Any) -> Map:
     return where
 
 
-def _select(x: Lazy, sizes: tuple[Expr, ...], dim: int, at: Any) -> Map:
+def _select(x: IndexedTensor, sizes: tuple[Expr, ...], dim: int, at: Any) -> Map:
     rank = len(x.sizes)
     dim %= rank
     place = as_expr(at)
@@ -96,7 +98,7 @@ def _select(x: Lazy, sizes: tuple[Expr, ...], dim: int, at: Any) -> Map:
 
 
 def _slice(
-    x: Lazy,
+    x: IndexedTensor,
     sizes: tuple[Expr, ...],
     dim: int = 0,
     start: Any = None,
@@ -113,19 +115,23 @@ def _slice(
     return lambda index: (*index[:dim], first + index[dim] * by, *index[dim + 1 :])
 
 
-def _unbind(position: int, x: Lazy, sizes: tuple[Expr, ...], dim: int = 0) -> Map:
+def _unbind(position: int, x: IndexedTensor, sizes: tuple[Expr, ...], dim: int = 0) -> Map:
     return _select(x, sizes, dim, position)
 
 
-def _split(position: int, x: Lazy, sizes: tuple[Expr, ...], size: Any, dim: int = 0) -> Map:
+def _split(
+    position: int, x: IndexedTensor, sizes: tuple[Expr, ...], size: Any, dim: int = 0
+) -> Map:
     return _slice(x, sizes, dim, as_expr(size) * position)
 
 
-def _split_sizes(position: int, x: Lazy, sizes: tuple[Expr, ...], parts: Any, dim: int = 0) -> Map:
+def _split_sizes(
+    position: int, x: IndexedTensor, sizes: tuple[Expr, ...], parts: Any, dim: int = 0
+) -> Map:
     return _slice(x, sizes, dim, sum([as_expr(part) for part in parts[:position]], ZERO))
 
 
-def _reshape(x: Lazy, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
+def _reshape(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
     """Dimensions are cut into the shortest pieces that have as many elements on both sides."""
     pieces = matched(x.sizes, sizes)
 
@@ -189,7 +195,7 @@ def _longer(
     raise NotLowered("a reshape whose sizes don't match")
 
 
-def _same(x: Lazy, sizes: tuple[Expr, ...], *args: Any) -> Map:
+def _same(x: IndexedTensor, sizes: tuple[Expr, ...], *args: Any) -> Map:
     return lambda index: index
 
 

@@ -10,15 +10,15 @@ from pliant.backends.llvm import llvm
 from pliant.base import events
 from pliant.base.errors import PliantWarning
 from pliant.base.options import config
-from pliant.emit.jit import Compiler
 from pliant.loop.ir import Op, values
+from pliant.targets.cpu.jit import KernelCompiler
 from tests.backends.eager_twin import call, difference
 
 
 @pytest.fixture
 def refuse(monkeypatch):
     """Let LLVM fail on kernels with one of these operations in them, or on all."""
-    compile = Compiler.compile
+    compile = KernelCompiler.compile
 
     def failing(operations):
         def instead(self, kernel, target=None):
@@ -26,7 +26,7 @@ def refuse(monkeypatch):
                 raise RuntimeError("LLVM says no")
             return compile(self, kernel, target)
 
-        monkeypatch.setattr(Compiler, "compile", instead)
+        monkeypatch.setattr(KernelCompiler, "compile", instead)
 
     return failing
 

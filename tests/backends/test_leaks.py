@@ -10,7 +10,7 @@ import torch
 
 import pliant
 from pliant.backends.llvm import llvm
-from pliant.emit.jit import host
+from pliant.targets.cpu.jit import host
 
 MEGABYTE = 1024  # in kilobytes
 

@@ -5,7 +5,7 @@ import torch
 
 import pliant
 from pliant.backends.llvm import build
-from pliant.graph.record import NotRecorded
+from pliant.graph.functionalize import NotFunctionalized
 
 ROWS, COLUMNS = 6, 40
 
@@ -26,7 +26,7 @@ def elements_written(function, *args, dynamic=False):
     def backend(graph, examples):
         try:
             programs.append(build(graph, examples))
-        except NotRecorded:
+        except NotFunctionalized:
             return graph.forward
         return programs[-1].launcher
 

@@ -12,8 +12,8 @@ from pliant.base.options import config
 from pliant.capture.capture import NotCaptured
 from pliant.capture.value import Break
 from pliant.driver import pipeline
-from pliant.emit.jit import Compiler
 from pliant.guards import plan
+from pliant.targets.cpu.jit import KernelCompiler
 
 X = torch.arange(6.0)
 
@@ -30,10 +30,10 @@ STAGES = {
     "capture": (pipeline, "capture"),
     "guards": (plan, "build"),
     "residual code": (pipeline.residual, "load"),
-    "graph passes": (llvm, "record"),
+    "graph passes": (llvm, "functionalize"),
     "lowering": (llvm, "lower"),
     "scheduling": (llvm, "schedule"),
-    "kernel compilation": (Compiler, "compile"),
+    "kernel compilation": (KernelCompiler, "compile"),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pliant.loop.build import Builder
 from pliant.loop.check import MalformedKernelError, check
-from pliant.loop.ir import SIGNATURES, Access, Kernel, Kind, Loop, Op, Value
+from pliant.loop.ir import SIGNATURES, Access, Kernel, Loop, LoopKind, LoopValue, Op
 from pliant.loop.types import Type
 from pliant.sym.expr import integer, symbol
 
@@ -19,7 +19,7 @@ class Draft(Builder):
         self.y = self.buffer("y", Type.F32, Access.WRITE)
 
 
-def broken(write, kind=Kind.PARALLEL):
+def broken(write, kind=LoopKind.PARALLEL):
     """What is said about a loop with these statements."""
     draft = Draft()
     with draft.loop(draft.n, kind) as i:
@@ -41,7 +41,10 @@ def test_every_operation_has_a_signature():
 
 
 def test_types():
-    one, two = Value(Op.CONSTANT, Type.F32, constant=1.0), Value(Op.CONSTANT, Type.I64, constant=2)
+    one, two = (
+        LoopValue(Op.CONSTANT, Type.F32, constant=1.0),
+        LoopValue(Op.CONSTANT, Type.I64, constant=2),
+    )
 
     def mixed(draft, i):
         draft(Op.ADD, draft.add(one), draft.add(two))
@@ -49,13 +52,13 @@ def test_types():
     assert "mixes f32, i64" in broken(mixed)
     assert "is not defined on i64" in broken(lambda draft, i: draft(Op.EXP, draft.add(two)))
     assert "has type i64, not f32" in broken(
-        lambda draft, i: draft.add(Value(Op.NEG, Type.I64, (draft.add(one),)))
+        lambda draft, i: draft.add(LoopValue(Op.NEG, Type.I64, (draft.add(one),)))
     )
     assert "needs bool, gets f32" in broken(
         lambda draft, i: draft(Op.SELECT, draft.add(one), draft.add(two), two)
     )
     assert "takes 2 arguments" in broken(lambda draft, i: draft(Op.ADD, draft.add(one)))
-    half = Value(Op.CONSTANT, Type.BF16, constant=1.0)
+    half = LoopValue(Op.CONSTANT, Type.BF16, constant=1.0)
     assert "is not defined on bf16" in broken(lambda draft, i: draft(Op.NEG, draft.add(half)))
     assert "differ in width" in broken(lambda draft, i: draft.bitcast(draft.add(one), Type.F64))
 
@@ -67,7 +70,7 @@ def test_constants():
 
 
 def test_values_are_defined_before_use_and_in_scope():
-    stray = Value(Op.CONSTANT, Type.F32, constant=1.0)
+    stray = LoopValue(Op.CONSTANT, Type.F32, constant=1.0)
     assert "not in scope" in broken(lambda draft, i: draft(Op.NEG, stray))
 
     def from_another_loop(draft, i):
@@ -82,14 +85,14 @@ def test_reductions_have_a_value_only_after_their_loops():
     def too_early(draft, i):
         draft(Op.NEG, draft(Op.SUM, draft.load(draft.x, i)))
 
-    assert "v1 is not in scope" in broken(too_early, Kind.REDUCTION)
+    assert "v1 is not in scope" in broken(too_early, LoopKind.REDUCTION)
 
     def still_in_the_outer_one(draft, i):
-        with draft.loop(3, Kind.REDUCTION) as j:
+        with draft.loop(3, LoopKind.REDUCTION) as j:
             total = draft(Op.SUM, draft.load(draft.x, j))
         draft(Op.NEG, total)
 
-    assert "v1 is not in scope" in broken(still_in_the_outer_one, Kind.REDUCTION)
+    assert "v1 is not in scope" in broken(still_in_the_outer_one, LoopKind.REDUCTION)
     assert "outside of a reduction loop" in broken(
         lambda draft, i: draft(Op.SUM, draft.load(draft.x, i))
     )
@@ -100,7 +103,7 @@ def test_reductions_have_a_value_only_after_their_loops():
 
 def test_indices_use_what_is_in_scope():
     assert "uses s9, not in scope" in broken(lambda draft, i: draft.load(draft.x, symbol("s9")))
-    used = Value(Op.AS_INDEX, Type.I64, (), symbol("s0"))
+    used = LoopValue(Op.AS_INDEX, Type.I64, (), symbol("s0"))
     assert "s0 is not a new symbol" in broken(lambda draft, i: draft.add(used))
 
     def after_the_loop(draft, i):
@@ -109,7 +112,7 @@ def test_indices_use_what_is_in_scope():
         draft.load(draft.x, j)
 
     assert "uses i1, not in scope" in broken(after_the_loop)
-    twice = Loop(symbol("s0"), integer(3), Kind.PARALLEL, ())
+    twice = Loop(symbol("s0"), integer(3), LoopKind.PARALLEL, ())
     with pytest.raises(MalformedKernelError, match="s0 is not a new symbol"):
         check(Kernel("k", (symbol("s0"),), (), (twice,)))
 
@@ -131,7 +134,11 @@ def test_buffers_are_used_as_declared():
 
 
 def test_fields_belong_to_operations():
-    assert "needs a constant" in broken(lambda draft, i: draft.add(Value(Op.CONSTANT, Type.F32)))
-    assert "needs a buffer" in broken(lambda draft, i: draft.add(Value(Op.LOAD, Type.F32, (), i)))
-    one = Value(Op.CONSTANT, Type.F32, constant=1.0, index=symbol("s0"))
+    assert "needs a constant" in broken(
+        lambda draft, i: draft.add(LoopValue(Op.CONSTANT, Type.F32))
+    )
+    assert "needs a buffer" in broken(
+        lambda draft, i: draft.add(LoopValue(Op.LOAD, Type.F32, (), i))
+    )
+    one = LoopValue(Op.CONSTANT, Type.F32, constant=1.0, index=symbol("s0"))
     assert "has no use for a index" in broken(lambda draft, i: draft.add(one))

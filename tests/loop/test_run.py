@@ -5,7 +5,7 @@ import torch
 
 from pliant.loop.build import Builder
 from pliant.loop.check import check
-from pliant.loop.ir import Access, Kind, Op
+from pliant.loop.ir import Access, LoopKind, Op
 from pliant.loop.run import FLOATS, INTEGERS, SHIFTS, run, work
 from pliant.loop.types import BY_DTYPE, Type
 
@@ -15,9 +15,9 @@ def softmax():
     m, n = build.size("s0"), build.size("s1")
     x, y = build.buffer("x", Type.F32), build.buffer("y", Type.F32, Access.WRITE)
     with build.loop(m) as i:
-        with build.loop(n, Kind.REDUCTION) as j:
+        with build.loop(n, LoopKind.REDUCTION) as j:
             top = build(Op.MAX, build.load(x, i * n + j))
-        with build.loop(n, Kind.REDUCTION) as j:
+        with build.loop(n, LoopKind.REDUCTION) as j:
             total = build(Op.SUM, build(Op.EXP, build(Op.SUB, build.load(x, i * n + j), top)))
         with build.loop(n) as j:
             e = build(Op.EXP, build(Op.SUB, build.load(x, i * n + j), top))

@@ -1,7 +1,7 @@
 import math
 
 from pliant.loop.build import Builder
-from pliant.loop.ir import Access, Kind, Op
+from pliant.loop.ir import Access, LoopKind, Op
 from pliant.loop.types import Type
 
 EXPECTED = """\
@@ -29,7 +29,7 @@ def test_a_kernel_reads_well():
     y = build.buffer("y", Type.F32, Access.READ_WRITE)
     with build.loop(m) as i:
         row = build.as_index(build.load(at, i))
-        with build.loop(n, Kind.REDUCTION) as j:
+        with build.loop(n, LoopKind.REDUCTION) as j:
             top = build(Op.MAX, build.load(x, row * n + j))
         with build.loop(n) as j:
             some = build(Op.LT, build.iota(j), build.constant(3, Type.I64))

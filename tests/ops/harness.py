@@ -5,16 +5,17 @@ import ctypes
 import torch
 
 import pliant.ops.table  # noqa: F401  fills the table of rules
-from pliant.emit.jit import host
 from pliant.loop.body import FLAG
+from pliant.loop.buffer_reuse import Lifetimes
 from pliant.loop.check import check
 from pliant.loop.define import Definition
-from pliant.loop.fuse import Group, schedule
-from pliant.loop.memory import Lifetimes
-from pliant.loop.write import write
-from pliant.ops.lazy import Lazy, in_memory
+from pliant.loop.fuse import FusionGroup, schedule
+from pliant.loop.write import write_kernel
+from pliant.ops.indexed_tensor import IndexedTensor, in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
 from pliant.sym.expr import evaluate, integer, symbol
+from pliant.targets.cpu.jit import host
+from pliant.targets.cpu.loop_nest import arrange
 
 FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
@@ -73,14 +74,18 @@ def run_op(func, *args, symbolic=False, expected=None, target=None, **kwargs):
     name = str(func)
     if name not in RULES:
         raise NotLowered(f"no rule for {name}")
-    lazies = RULES[name](low, *map(given, args), **{k: given(v) for k, v in kwargs.items()})
-    lazies = list(lazies) if isinstance(lazies, (tuple, list)) else [lazies]
+    indexed_tensors = RULES[name](
+        low, *map(given, args), **{k: given(v) for k, v in kwargs.items()}
+    )
+    indexed_tensors = (
+        list(indexed_tensors) if isinstance(indexed_tensors, (tuple, list)) else [indexed_tensors]
+    )
     stored = []
-    for lazy, known in zip(lazies, low.results, strict=True):
-        assert isinstance(lazy, Lazy)
-        assert lazy.type is known.type, (lazy.type, known.type)
-        assert tuple(lazy.sizes) == known.sizes, (lazy.sizes, known.sizes)
-        definition = low.realize(lazy, known.strides).memory.of
+    for indexed, known in zip(indexed_tensors, low.results, strict=True):
+        assert isinstance(indexed, IndexedTensor)
+        assert indexed.type is known.type, (indexed.type, known.type)
+        assert tuple(indexed.sizes) == known.sizes, (indexed.sizes, known.sizes)
+        definition = low.realize(indexed, known.strides).memory.of
         stored.append(definition)
     run_definitions(low.definitions, stored, memory, values, target)
     if memory[FLAG].item():
@@ -93,9 +98,11 @@ def run_definitions(definitions, stored, memory, values, target=None):
     """Compute all definitions with compiled kernels; `memory` has tensors for those given."""
     plan = schedule(definitions)
     for at, group in enumerate(plan):
-        assert isinstance(group, Group)
+        assert isinstance(group, FusionGroup)
         kept = Lifetimes(plan, stored).stored(at, group)
-        done = write(group, kept, f"kernel{at}", lambda e: evaluate(e, values))
+        done = write_kernel(
+            group, kept, f"kernel{at}", lambda e: evaluate(e, values), arrange=arrange
+        )
         check(done.kernel)
         for member in group.members:
             if member in kept and member.into is None:

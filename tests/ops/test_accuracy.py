@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 
-from pliant.emit.llvm_lanes import SCALAR, Target
 from pliant.ops.lowering import RULES, NotLowered
 from pliant.ops.pointwise import ALIASES
+from pliant.targets.cpu.llvm_lanes import SCALAR, Machine
 from tests.ops import accuracy, ulps
 from tests.ops.harness import run_op
 
-TARGETS = [SCALAR, Target(16, False), Target(32, False), Target(64, True)]
+TARGETS = [SCALAR, Machine(16, False), Machine(32, False), Machine(64, True)]
 ALSO = {other for others in ALIASES.values() for other in others.split()}
 NAMES = [name for name in accuracy.pointwise() if name.split(".")[1] not in ALSO]
 DTYPES = [*ulps.FLOATS, *ulps.INTS]

@@ -5,7 +5,7 @@ import torch
 
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
-from pliant.ops.lazy import in_memory
+from pliant.ops.indexed_tensor import in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, type_of
 from tests.ops.harness import exprs, run_definitions
 from tests.ops.moving import some
@@ -18,30 +18,30 @@ class Steps:
 
     def __init__(self):
         self.low, self.memory = Lowering(), {FLAG: torch.zeros((), dtype=torch.int64)}
-        self.lazies = {}
+        self.indexed_tensors = {}
 
-    def lazy(self, x):
+    def indexed(self, x):
         if isinstance(x, list):
-            return [self.lazy(one) for one in x]
+            return [self.indexed(one) for one in x]
         if not isinstance(x, torch.Tensor):
             return x
-        if id(x) not in self.lazies:
+        if id(x) not in self.indexed_tensors:
             name = f"in{len(self.memory)}"
             definition = Definition(name, exprs(x.size()), exprs(x.stride()), type_of(x.dtype))
             self.memory[definition] = x
-            self.lazies[id(x)] = x, in_memory(definition)
-        return self.lazies[id(x)][1]
+            self.indexed_tensors[id(x)] = x, in_memory(definition)
+        return self.indexed_tensors[id(x)][1]
 
     def __call__(self, func, *args):
         result = func(*args)
         self.low.results = (Meta(exprs(result.size()), exprs(result.stride()), result.dtype),)
-        found = RULES[str(func)](self.low, *map(self.lazy, args))
-        self.lazies[id(result)] = result, found
+        found = RULES[str(func)](self.low, *map(self.indexed, args))
+        self.indexed_tensors[id(result)] = result, found
         return result
 
     def check(self, *results):
         """The results are the same, and nobody has to raise."""
-        stored = [self.low.realize(self.lazy(x), exprs(x.stride())).memory.of for x in results]
+        stored = [self.low.realize(self.indexed(x), exprs(x.stride())).memory.of for x in results]
         run_definitions(self.low.definitions, stored, self.memory, {})
         assert not self.memory[FLAG].item()
         for x, definition in zip(results, stored):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
 from pliant.ops.elementwise import common_dtype
-from pliant.ops.lazy import in_memory
+from pliant.ops.indexed_tensor import in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
 from pliant.ops.pointwise import ALIASES, UNARY
 from pliant.sym.expr import symbol
@@ -48,7 +48,7 @@ def lazy_and_tensor(sort):
 @given(TENSORS, st.one_of(TENSORS, NUMBERS), st.sampled_from([torch.float32, torch.float64]))
 @settings(max_examples=300, deadline=None)
 def test_types_promote_as_in_eager(first, second, default):
-    lazy, tensor = lazy_and_tensor(first)
+    indexed, tensor = lazy_and_tensor(first)
     other = lazy_and_tensor(second) if isinstance(second, tuple) else (second, second)
     before = torch.get_default_dtype()
     torch.set_default_dtype(default)
@@ -56,8 +56,8 @@ def test_types_promote_as_in_eager(first, second, default):
         expected = torch.result_type(tensor, other[1])
     finally:
         torch.set_default_dtype(before)
-    assert common_dtype([lazy, other[0]], default) is expected
-    assert common_dtype([other[0], lazy], default) is expected
+    assert common_dtype([indexed, other[0]], default) is expected
+    assert common_dtype([other[0], indexed], default) is expected
 
 
 @given(TENSORS, TENSORS, st.one_of(TENSORS, NUMBERS))
@@ -65,7 +65,7 @@ def test_types_promote_as_in_eager(first, second, default):
 def test_three_types_promote_as_in_eager(first, second, third):
     pairs = [lazy_and_tensor(x) if isinstance(x, tuple) else (x, x) for x in (first, second, third)]
     (x, y, z) = [tensor for _, tensor in pairs]
-    ours = common_dtype([lazy for lazy, _ in pairs], torch.float32)
+    ours = common_dtype([indexed for indexed, _ in pairs], torch.float32)
     if isinstance(z, torch.Tensor):
         try:
             expected = torch.clamp(x, y, z).dtype
@@ -77,9 +77,9 @@ def test_three_types_promote_as_in_eager(first, second, third):
 
 
 def test_numbers_that_are_not_real_are_left_to_pytorch():
-    lazy, _ = lazy_and_tensor((torch.float32, True))
+    indexed, _ = lazy_and_tensor((torch.float32, True))
     with pytest.raises(NotLowered):
-        common_dtype([lazy, 1j], torch.float32)
+        common_dtype([indexed, 1j], torch.float32)
 
 
 # ---- each operator, each type
@@ -237,9 +237,9 @@ def run_with_symbols(func, *args, like, values):
         memory[made] = value
         return in_memory(made)
 
-    lazy = RULES[str(func)](low, *map(given, args))
+    indexed = RULES[str(func)](low, *map(given, args))
     memory[FLAG] = torch.zeros((), dtype=torch.int64)
-    stored = low.realize(lazy, low.result.strides).memory.of
+    stored = low.realize(indexed, low.result.strides).memory.of
     run_definitions(low.definitions, [stored], memory, values)
     if memory[FLAG].item():
         raise Fault(str(func))

@@ -5,7 +5,7 @@ import torch
 
 import pliant
 from pliant.loop.types import Type
-from pliant.ops.lazy import Lazy
+from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered
 from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, integer, symbol
@@ -92,7 +92,7 @@ def test_one_element_of_symbolic_size_is_broadcast(name, dtype, use):
 
 
 def lazy(*sizes):
-    return Lazy(sizes, Type.F32, lambda b, index: index, 0)
+    return IndexedTensor(sizes, Type.F32, lambda b, index: index, 0)
 
 
 def test_expand_gives_up_unless_it_knows_what_is_1():

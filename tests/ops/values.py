@@ -5,7 +5,7 @@ import math
 import torch
 
 from pliant.loop.define import Definition
-from pliant.ops.lazy import in_memory
+from pliant.ops.indexed_tensor import in_memory
 from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
 from tests.ops.harness import Fault, exprs, run_op
 

@@ -1,0 +1,267 @@
+"""The values that tensors stand for while a graph is recorded, and what is written down of them.
+
+The one idea: every fake is a chain of views on some memory. Memory has a value, a write gives it
+another one, and whoever looks at a view of it afterwards is given the view of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from pliant.base.checks import check
+from pliant.base.values import dataclass
+from pliant.base.weak import weakly
+from pliant.fake.calls import is_number
+from pliant.fake.overload import Overload
+from pliant.fake.tensor import Fake
+from pliant.fake.world import World
+from pliant.graph.ir import Function, Node, Scalar, Tensor, UnbackedSymbol
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr, integer
+from pliant.sym.floats import FloatExpr, held_as
+from pliant.sym.frozen import FrozenEnv
+from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
+
+MOST_DIMS: Final = 64  # some of PyTorch's kernels refuse more
+
+
+class NotFunctionalized(Exception):
+    """The graph has something in it that has no functional form here: it runs as it is."""
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """Memory: its value now. `version` counts the writes."""
+
+    value: Tensor
+    input: int | None = None
+    version: int = 0
+    shared: bool = False  # with another input
+
+
+@dataclass(slots=True, eq=False)
+class Alias:
+    """What a fake stands for: a base, or a view (`op` with `args`, the result at `position`) of
+    another alias. `value` is right as long as `version` is that of the base."""
+
+    base: Base
+    value: Tensor
+    version: int
+    parent: Alias | None = None
+    op: Overload | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    position: int = 0
+
+
+class AliasWorld(World):
+    """A world in which each tensor has a value of the functional graph."""
+
+    env: FrozenEnv
+
+    def __init__(self, env: FrozenEnv) -> None:
+        super().__init__(env)
+        self.function = Function()
+        self.above: Any = None  # the dispatch keys of the caller
+        self._aliases: dict[int, tuple[Fake, Alias]] = {}
+        self._fakes: dict[Alias, Fake] = {}  # the first that each belongs to
+        self._quiet = 0
+        self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
+        self.known: set[Any] = set()  # the symbols whose value is there when the code runs
+        self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start
+        env.demand = weakly(self.check)  # a cycle with the fakes could never be collected
+
+    def check(
+        self, condition: Cond, text: str, name: str = "pliant.check", function: Any = check
+    ) -> None:
+        """Have it tested when the code runs."""
+        if not self.known.issuperset(map(held_as, condition.symbols)):
+            raise NotFunctionalized(f"{condition} is asked too early")
+        self.function.nodes.append(Node(name, function, (condition, text), {}, effect=True))
+
+    def inputs_know(self, symbols: Iterable[Any]) -> bool:
+        """Whether these can be read from the inputs."""
+        return self.from_inputs.issuperset(map(held_as, symbols))
+
+    def forget(self) -> None:
+        """Let go of fakes and symbolic numbers now, rather than at the next garbage collection."""
+        self._aliases.clear()
+        bridge_of(self.env).forget()
+        self._fakes.clear()
+
+    # ---- tensors
+
+    def tensor(self, fake: Fake, node: Node | None = None, base: Fake | None = None) -> Tensor:
+        """A value with the layout of the fake."""
+        if fake.is_conj() or fake.is_neg():
+            raise NotFunctionalized("a conjugate or negative view")
+        if fake.device.type != "cpu":
+            raise NotFunctionalized(f"a tensor on {fake.device}")
+        if fake.dim() > MOST_DIMS:
+            raise NotFunctionalized(f"a tensor of more than {MOST_DIMS} dimensions")
+        sizes, strides = self.numbers(fake.size()), self.numbers(fake.stride())
+        offset = self.number(fake.storage_offset())
+        if any(isinstance(s, FloatExpr) for n in (*sizes, *strides, offset) for s in n.symbols):
+            raise NotFunctionalized("a size that is computed from floats")
+        return Tensor(sizes, strides, offset, fake.dtype, node)
+
+    def numbers(self, values: Sequence[Any]) -> tuple[Expr, ...]:
+        return tuple([self.number(value) for value in values])
+
+    def number(self, value: Any) -> Any:
+        if type(value) is int:
+            return integer(value)
+        return self.env.simplify(from_torch(value))
+
+    def add_input(self, fake: Fake, index: int, shared: bool) -> None:
+        value = self.tensor(fake)
+        self.known.update(n for n in (*value.sizes, *value.strides) if n.op == "symbol")
+        self.function.inputs.append(value)
+        self._name(fake, Alias(Base(value, index, shared=shared), value, 0))
+
+    def _name(self, fake: Fake, alias: Alias) -> None:
+        self._aliases[id(fake)] = (fake, alias)
+        self._fakes[alias] = fake
+
+    def alias(self, fake: Fake) -> Alias:
+        found = self._aliases.get(id(fake))
+        if found is None:
+            raise NotFunctionalized("a tensor of unknown origin")
+        return found[1]
+
+    def value(self, alias: Alias) -> Tensor:
+        """The tensor as it is now."""
+        if alias.version == alias.base.version:
+            return alias.value
+        if alias.parent is None:
+            alias.value = alias.base.value
+        else:
+            assert alias.op is not None
+            parent = self.value(alias.parent)
+            old = alias.value
+            new = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+            self._view_node(alias, parent, new)
+            alias.value = new
+        alias.version = alias.base.version
+        return alias.value
+
+    def _view_node(self, alias: Alias, parent: Tensor, result: Tensor) -> None:
+        """One result of a view, as a node of its own."""
+        assert alias.op is not None
+        args = (parent, *alias.args[1:])
+        node = Node(alias.op.name, alias.op.func, args, alias.kwargs or {}, (result,), view=True)
+        node.kwargs = {**node.kwargs}
+        result.node = node
+        if alias.position:
+            node.name = f"{node.name}[{alias.position}]"
+        self.function.nodes.append(node)
+
+    # ---- what is written down
+
+    def _owned_one(self, value: Any) -> Any:
+        """Real tensors are constants of the program."""
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self._owned_one, value))
+        if not isinstance(value, torch.Tensor) or type(value) is Fake or is_number(value):
+            return value
+        fake = self._reals.fake(value)
+        if id(fake) not in self._aliases:
+            made = self.tensor(fake)
+            self.function.constants[made] = value
+            self._name(fake, Alias(Base(made), made, 0))
+        return fake
+
+    def mark(self) -> tuple[int, int, int]:
+        """To take back what is written down from now on."""
+        return len(self.function.nodes), len(self._aliases), len(self._items)
+
+    def take_back(self, mark: tuple[int, int, int]) -> bool:
+        """Whether that was possible: not if memory that was there before was written to, or a
+        check is relied on."""
+        gone = set(self.function.nodes[mark[0] :])
+        if any(node.func is check for node in gone):
+            return False
+        known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
+        if any(alias.base.value.node in gone for alias in known):
+            return False
+        for alias in known:
+            if alias.value.node in gone:
+                alias.version = -1  # looked at meanwhile
+        for node in gone:
+            self.known.difference_update(found.symbol for found in node.defines)
+        for key in list(self._items)[mark[2] :]:
+            del self._items[key]
+        del self.function.nodes[mark[0] :]
+        return True
+
+    @contextmanager
+    def quietly(self) -> Any:
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
+
+    def given(self, value: Any) -> Any:
+        """An argument as it is written down."""
+        if type(value) is Fake:
+            return self.value(self.alias(value))
+        if isinstance(value, torch.Tensor):
+            return Scalar(item_of(value), value)
+        if isinstance(value, SYMBOLIC):
+            expr = self.number(value)
+            return expr if expr.value is None else expr.value
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.given, value))
+        return value
+
+    def write_down(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Node:
+        """A functional call; the fakes in its result become its values."""
+        acts = not op.func._schema.returns  # it is there to raise an error
+        acts = acts or (op.draws is not None and op.draws(args, kwargs))
+        taken = tuple(map(self.given, args))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        return self.add(Node(op.name, op.func, taken, named, effect=acts), results_in(result))
+
+    def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
+        """A call that makes what these fakes stand for."""
+        made: list[Tensor] = []
+        for fake in fakes:
+            value = self.tensor(fake, node)
+            made.append(value)
+            self._name(fake, Alias(Base(value), value, 0))
+        node.results = tuple(made)
+        node.defines = tuple(self._found(made))
+        node.effect |= bool(node.defines)
+        self.function.nodes.append(node)
+        return node
+
+    def _found(self, results: Sequence[Tensor]) -> Iterator[UnbackedSymbol]:
+        """Sizes and strides that nobody knew before."""
+        for at, tensor in enumerate(results):
+            for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
+                for dim, number in enumerate(numbers):
+                    if number.op == "symbol" and number not in self.known:
+                        self.known.add(number)
+                        yield UnbackedSymbol(number, what, at, dim)
+
+
+def results_in(result: Any) -> list[Fake]:
+    """The fakes in a structure, in order."""
+    if type(result) is Fake:
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [fake for item in result for fake in results_in(item)]
+    return []
+
+
+def item_of(t: torch.Tensor) -> Any:
+    """The number in a tensor of PyTorch's own."""
+    with torch._C._DisableTorchDispatch():
+        return t.item()

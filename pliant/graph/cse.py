@@ -1,0 +1,68 @@
+"""One computation for all calls that compute the same.
+
+The one idea: tensors are values, so two calls of an operator with the same arguments give the same
+one. Only what is returned stays apart: in eager PyTorch it has memory of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pliant.graph.ir import (
+    Function,
+    MemoryWrite,
+    Node,
+    OutputView,
+    Tensor,
+    is_uninitialised,
+    replaced,
+)
+
+
+def eliminate_common_subexpressions(function: Function) -> None:
+    """Drop the calls whose results others have computed before."""
+    apart = {out.of for out in function.outputs if isinstance(out, OutputView)}
+    apart |= set(function.writes.values())
+    first: dict[Any, Node] = {}
+    instead: dict[Tensor, Tensor] = {}
+    kept: list[Node] = []
+    for node in function.nodes:
+        node.args = replaced(node.args, instead)
+        node.kwargs = {name: replaced(value, instead) for name, value in node.kwargs.items()}
+        if node.put is not None:
+            _replace_in_put(node.put, instead)
+        shared = node.func is not None and not node.effect and not node.defines
+        if shared and not is_uninitialised(node):  # which will be written to, each for itself
+            same = first.setdefault(_key(node), node)
+            if same is not node and apart.isdisjoint(node.results):
+                instead.update(zip(node.results, same.results, strict=True))
+                continue
+        kept.append(node)
+    function.nodes[:] = kept
+
+
+def _replace_in_put(put: MemoryWrite, instead: dict[Tensor, Tensor]) -> None:
+    put.old = instead.get(put.old, put.old)
+    put.made = None if put.made is None else instead.get(put.made, put.made)
+    for node in put.otherwise or ():
+        node.args = replaced(node.args, instead)
+
+
+def _key(node: Node) -> Any:
+    results = [(t.sizes, t.strides, t.offset, t.dtype) for t in node.results]
+    named = [(name, _same(value)) for name, value in sorted(node.kwargs.items())]
+    return (node.name, node.func, _same(node.args), tuple(named), tuple(results))
+
+
+def _same(value: Any) -> Any:
+    """Equal for arguments that are the same: 1, 1.0 and True are not, and neither are 0.0 and
+    -0.0."""
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(_same, value))
+    if isinstance(value, int | float | complex):
+        return (type(value), repr(value))
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value

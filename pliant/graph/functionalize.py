@@ -1,0 +1,786 @@
+"""The captured graph, run on fakes, with every operator of ATen written down as a functional one.
+
+The one idea: below autograd, PyTorch hands us each operator before taking it apart. Those that have
+a rule, or are better called whole, are written down as they come; the others are taken apart by
+PyTorch itself, and their parts arrive. Memory is followed on the way: every fake is a chain of
+views on some base; a write makes a new value of the base, and whoever looks at another view of it
+afterwards sees that.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch.autograd import forward_ad
+
+from pliant.base import checks
+from pliant.base.isolation import FATAL
+from pliant.base.writes import RAISES
+from pliant.fake.data import scalar
+from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
+from pliant.fake.overload import Overload, OverloadKind, describe
+from pliant.fake.rules import MASKS
+from pliant.fake.tensor import Fake, make
+from pliant.graph import autocast
+from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized, item_of, results_in
+from pliant.graph.foreach import of_each
+from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
+from pliant.graph.ir import Function, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
+from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
+from pliant.graph.overlap import keep_apart, keep_injective
+from pliant.graph.raising import keep_one
+from pliant.graph.scatter import (
+    can_be_put_back,
+    covers_all,
+    memory_of,
+    window_of,
+    written_back,
+)
+from pliant.loop.types import BY_DTYPE
+from pliant.ops.lowering import RULES, contiguous
+from pliant.sym.cond import Cond
+from pliant.sym.expr import ZERO, Expr
+from pliant.sym.floats import MATH, FloatExpr, float_bits, held_as, math_call
+from pliant.sym.frozen import SYMBOLS, FrozenEnv, InputLayout, Shapes, Undecided
+from pliant.sym.node import SYMBOLIC, from_torch, to_torch
+
+# What is not known of sizes, of data, or of how a result looks.
+_OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
+
+
+def functionalize(
+    gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], ones: Iterable[Expr] = ()
+) -> Function:
+    """The functional graph of a captured one. `ones`: sizes that are 1."""
+    if forward_ad._current_level >= 0:
+        raise NotFunctionalized("forward-mode differentiation")
+    functionalizer = Functionalizer(FrozenEnv(shapes, ones))
+    try:
+        with autocast.undone():
+            return _Run(gm, functionalizer, shapes, examples).run()
+    except _OPEN as error:
+        raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
+    finally:
+        functionalizer.forget()
+
+
+class Functionalizer(AliasWorld):
+    """A world that writes down what is run in it."""
+
+    # ---- operators
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._quiet:
+            return super().dispatch(func, args, kwargs)
+        args, kwargs = (
+            tuple(map(self._owned_one, args)),
+            {name: self._owned_one(value) for name, value in kwargs.items()},
+        )
+        op = describe(func)
+        if func.namespace != "aten" and autocast.enabled():
+            raise NotFunctionalized(f"{op.name} under autocast")
+        if op.name.startswith("aten._foreach_"):
+            with torch._C._AutoDispatchBelowAutograd(), self:
+                result = of_each(op, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        return _FUNCTIONALIZE[op.kind](self, op, args, kwargs)
+
+    def functionalize_call(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        instead = INSTEAD.get(op.name)
+        if instead is not None:
+            with torch._C._AutoDispatchBelowAutograd(), self:
+                result = instead(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if op.training is not None and op.statistics and op.training.of(args, kwargs):
+            raise NotFunctionalized(f"{op.name} in training")
+        result = self._answer(op, args, kwargs)
+        if self._aliased(result, args):
+            return self._note_views(op, args, kwargs, result)
+        self.write_down(op, args, kwargs, result)
+        return result
+
+    def _aliased(self, result: Any, args: tuple[Any, ...]) -> bool:
+        first = args[0] if args else None
+        if type(first) is not Fake or type(result) is not Fake:
+            return False
+        return bool(result.untyped_storage()._cdata == first.untyped_storage()._cdata)
+
+    def functionalize_view(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        with self.quietly():
+            result = super().dispatch(op.func, args, kwargs)
+        return self._note_views(op, args, kwargs, result)
+
+    def _note_views(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Any:
+        parent = self.alias(args[0])
+        if op.name == "aten.as_strided.default":
+            parent = memory_of(self, parent, result)
+        given = (None, *map(self.given, args[1:]))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        source = self.value(parent)
+        for position, fake in enumerate(results_in(result)):
+            if fake is args[0]:
+                continue
+            value = self.tensor(fake)
+            alias = Alias(
+                *(parent.base, value, parent.base.version, parent, op, given, named, position)
+            )
+            self._view_node(alias, source, value)
+            self._name(fake, alias)
+        return result
+
+    def functionalize_composite(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
+        if op.name in NORMS_IN_TRAINING and args[5] and args[3] is not None:
+            return self._with_statistics(op, args)
+        if op.name in WHOLE or op.name in RULES:
+            result = self._answer(op, args, kwargs)
+            if not self._shares(result, args):
+                self.write_down(op, args, kwargs, result)
+                return result
+        instead = INSTEAD.get(op.name)
+        with torch._C._AutoDispatchBelowAutograd(), self:
+            result = NotImplemented if instead is None else instead(*args, **kwargs)
+            if result is NotImplemented:
+                result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
+            return result
+
+    def _with_statistics(self, op: Overload, args: tuple[Any, ...]) -> Any:
+        """A norm that also writes to the running statistics among its arguments."""
+        mean, variance = args[3:5]
+        usual = args[0].dtype is mean.dtype is variance.dtype and mean.dtype in _STATISTICS
+        if op.name != "aten.batch_norm.default" or not usual:
+            raise NotFunctionalized(f"{op.name} in training")
+        with torch._C._AutoDispatchBelowAutograd(), self:
+            result, _, _, *new = aten._native_batch_norm_legit_functional.default(*args[:8])
+        self.store(mean, self._as(new[0], mean))
+        self.store(variance, self._as(new[1], variance))
+        return result
+
+    def _answer(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
+        returns depends on; these are answered as they were when they were captured."""
+        function = WHOLE.get(op.name)
+        if torch.Tag.pointwise in op.func.tags:
+            # Which number it is does not matter, and PyTorch takes a symbolic one for a float.
+            args = tuple([v.node.pytype(1) if isinstance(v, SYMBOLIC) else v for v in args])
+        with self.quietly():
+            if function is not None:
+                return self.run(function, args, kwargs).value
+            return super().dispatch(op.func, args, kwargs)
+
+    def scattered(
+        self, func: Any, parent: Fake, args: tuple[Any, ...], more: dict[str, Any]
+    ) -> Fake:
+        """`parent` with some elements replaced: laid out as it is."""
+        made = make(
+            *(self._self, parent.size(), parent.stride(), parent.storage_offset()),
+            *(parent.dtype, parent.device),
+        )
+        self.write_down(describe(func), (parent, *args), more, made)
+        return made
+
+    def _shares(self, result: Any, args: tuple[Any, ...]) -> bool:
+        memory = {t.untyped_storage()._cdata for t in results_in(args)}
+        return any(t.untyped_storage()._cdata in memory for t in results_in(result))
+
+    # ---- writes
+
+    def functionalize_write(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """An operator that writes to arguments: the functional one, and what becomes of them."""
+        targets = [argument.of(args, kwargs) for argument in op.written]
+        if len(targets) != 1 or type(targets[0]) is not Fake:
+            raise NotFunctionalized(f"{op.name} writes to several tensors")
+        target = targets[0]
+        keep_injective(self, op.name, self.alias(target), self.tensor(target))
+        self._keep_apart(op, target, args, kwargs)
+        before = (target.size(), target.stride())
+        if op.name in COPIES:
+            new = self._copied(target, (*args, 0)[1])
+        elif op.draws is not None and not self._dense(target) and op.draws(args, kwargs):
+            new = self._drawn(op, target, args, kwargs)
+        else:
+            new = self._computed(op, target, args, kwargs)
+        self.store(target, new)
+        with self.quietly():
+            super().dispatch(op.func, args, kwargs)
+        if (target.size(), target.stride()) != before:
+            raise NotFunctionalized(f"{op.name} changes the shape of what it writes to")
+        return target if len(op.returned) == 1 else None
+
+    def _keep_apart(
+        self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Nothing that the operator reads is in the memory that it writes to."""
+        if op.name in READS_FIRST or (op.name == "aten.index_put_.default" and _fills(args)):
+            return
+        elementwise = torch.Tag.pointwise in op.func.tags or op.name in COPIES
+        in_place = op.func._schema.name.endswith("_") and args[0] is target
+        read = results_in(args[1:] if in_place else args)
+        read += [t for t in results_in(list(kwargs.values())) if t is not target]
+        for tensor in read:
+            if self._shares(tensor, (target,)):
+                both = (self.tensor(tensor), self.tensor(target))
+                keep_apart(self, op.name, *both, elementwise)
+
+    def _computed(
+        self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Fake:
+        functional = functional_of(op)
+        takes = {a.name for a in functional._schema.arguments}
+        kept = {name: value for name, value in kwargs.items() if name in takes}
+        for argument in op.func._schema.arguments[len(args) :]:  # defaults are not passed
+            if argument.name in takes and argument.name not in kept:
+                kept[argument.name] = argument.default_value
+        result = self.dispatch(functional, args, kept)
+        if type(result) is not Fake:
+            raise NotFunctionalized(f"{op.name} has several results")
+        return self._as(result, target)
+
+    def _dense(self, fake: Fake) -> bool:
+        return self.numbers(fake.stride()) == contiguous(self.numbers(fake.size()))
+
+    def _drawn(
+        self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Fake:
+        """Which element gets which random number depends on the layout: new memory with the same
+        one is written to."""
+        if target is not args[0]:
+            raise NotFunctionalized(f"{op.name} writes to a tensor that is not its first argument")
+        layout = (target.size(), target.stride(), 0, target.dtype, target.device)
+        made = make(self._self, *layout)
+        taken = tuple(map(self.given, args))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        whole = OpaqueFunction(partial(on_new_memory, op.func), tuple(named))
+        self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [made])
+        return made
+
+    def _copied(self, target: Fake, source: Any) -> Fake:
+        if type(source) is not Fake:
+            number = item_of(source) if isinstance(source, torch.Tensor) else source
+            source = self.dispatch(
+                torch.ops.aten.full.default,
+                ([], number),
+                {"dtype": target.dtype, "device": target.device},
+            )
+        return self._as(source, target)
+
+    def _as(self, new: Fake, target: Fake) -> Fake:
+        """With dtype and sizes of what is overwritten."""
+        if new.dtype is not target.dtype:
+            new = self.dispatch(torch.ops.aten._to_copy.default, (new,), {"dtype": target.dtype})
+        if self.numbers(new.size()) != self.numbers(target.size()):
+            new = self.dispatch(torch.ops.aten.expand.default, (new, list(target.size())), {})
+        return new
+
+    def store(self, target: Fake, new: Fake) -> None:
+        """From now on the memory of `target` has these values in its place."""
+        alias = self.alias(target)
+        base, old = alias.base, alias.base.value
+        if base.shared:
+            raise NotFunctionalized("a write to memory that two inputs share")
+        window = window_of(self.tensor(target), old)
+        source = self.value(self.alias(new))
+        put = MemoryWrite(base, base.input, old, window)
+        args: tuple[Tensor, ...] = (old, source)
+        in_part = target.dtype is old.dtype and old.dtype in BY_DTYPE and not covers_all(alias)
+        if in_part:
+            mark = len(self.function.nodes)
+            if can_be_put_back(alias):
+                put.made = self._put_back(alias, new)
+                put.otherwise = self.function.nodes[mark:]
+                del self.function.nodes[mark:]
+        else:
+            args = (self._put_back(alias, new),)
+        base.value = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+        node = Node("pliant.stored", None, args, {}, (base.value,), put=put)
+        base.value.node = node
+        self.function.nodes.append(node)
+        base.version += 1
+        if base.input is not None:
+            self.function.writes[base.input] = base.value
+            self.function.times[base.input] = base.version
+
+    def _put_back(self, alias: Alias, new: Fake) -> Tensor:
+        """The value of all of the memory, with new values where the view is."""
+        value: Any = new
+        while alias.parent is not None:
+            value = written_back(self, alias, self._fakes[alias.parent], value)
+            alias = alias.parent
+        return self.value(self.alias(value))
+
+    def functionalize_reshape(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A tensor becomes a view of what it was. Values have no history to be detached from."""
+        if op.name == "aten.detach_.default":
+            return args[0]
+        target = args[0]
+        before = self.alias(target)
+        view = VIEW_OF_ITSELF.get(op.name)
+        if view is None:
+            raise NotFunctionalized(op.name)
+        if before.base.input is not None and before.parent is None:
+            raise NotFunctionalized(f"{op.name} of an input")
+        with self.quietly():
+            old = super().dispatch(torch.ops.aten.alias.default, (target,), {})
+            super().dispatch(op.func, args, kwargs)
+        self._name(old, before)
+        given = (None, *map(self.given, args[1:]))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        value = self.tensor(target)
+        base = before.base
+        after = Alias(base, value, base.version, before, describe(view), given, named)
+        self._view_node(after, self.value(before), value)
+        self._name(target, after)
+        return target
+
+    def functionalize_data(
+        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`item()`: a number that is in the data."""
+        if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
+            raise NotFunctionalized(op.name)
+        base = self.alias(args[0]).base
+        place = (base, base.version, self.number(args[0].storage_offset()), args[0].dtype)
+        if place in self._items and not self.env.expected:
+            return self._items[place]
+        number = self._items[place] = scalar(self.env, args[0].dtype, op.name)
+        if number is None:
+            raise NotFunctionalized("a complex number")
+        expr = from_torch(number)
+        kind = "int"
+        if isinstance(expr, FloatExpr):
+            expr, kind = float_bits(expr), "float"
+        elif isinstance(expr, Cond):
+            expr, kind = expr.args[0], "bool"
+        self.known.add(expr)
+        func = torch.ops.aten._local_scalar_dense.default
+        node = Node("aten._local_scalar_dense.default", func, (self.given(args[0]),), {})
+        node.effect, node.defines = True, (UnbackedSymbol(expr, kind),)
+        self.function.nodes.append(node)
+        return number
+
+
+# Operators that write and read the same memory, which eager PyTorch does in the right order.
+READS_FIRST: Final = frozenset(("aten.fill_.Tensor",))
+
+
+def _fills(args: tuple[Any, ...]) -> bool:
+    """Whether places in a mask get a number, which eager PyTorch reads first."""
+    masks = all(index is None or index.dtype in MASKS for index in args[1])
+    return masks and not args[2].dim() and not any(args[3:])
+
+
+_FUNCTIONALIZE: Final[
+    dict[OverloadKind, Callable[[Functionalizer, Overload, tuple[Any, ...], dict[str, Any]], Any]]
+] = {
+    OverloadKind.FUNCTIONAL: Functionalizer.functionalize_call,
+    OverloadKind.VIEW: Functionalizer.functionalize_view,
+    OverloadKind.COMPOSITE: Functionalizer.functionalize_composite,
+    OverloadKind.WRITE: Functionalizer.functionalize_write,
+    OverloadKind.RESHAPE: Functionalizer.functionalize_reshape,
+    OverloadKind.DATA: Functionalizer.functionalize_data,
+}
+
+aten = torch.ops.aten
+# Operators that change how a tensor looks, and the view that it becomes of what it was.
+VIEW_OF_ITSELF: Final[dict[str, Any]] = {
+    "aten.unsqueeze_.default": aten.unsqueeze.default,
+    "aten.squeeze_.default": aten.squeeze.default,
+    "aten.squeeze_.dim": aten.squeeze.dim,
+    "aten.squeeze_.dims": aten.squeeze.dims,
+    "aten.t_.default": aten.t.default,
+    **dict.fromkeys(
+        ("aten.transpose_.default", "aten.swapaxes_.default", "aten.swapdims_.default"),
+        aten.transpose.int,
+    ),
+}
+CHANGES_OF_METADATA: Final = frozenset(
+    ("unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_")
+    + ("resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_")
+)
+_STATISTICS: Final = (torch.float32, torch.float64)
+COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+# With running statistics in places 3 and 4, and whether they are written to in place 5.
+NORMS_IN_TRAINING: Final = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
+
+
+# Operators that write their second argument, or zeros if they have none.
+COPIES: Final = frozenset(
+    f"aten.{name}" for name in ("copy_.default", "fill_.Scalar", "fill_.Tensor", "zero_.default")
+)
+
+
+def functional_of(op: Overload) -> Any:
+    """The operator that computes what this one writes."""
+    if op.name in FUNCTIONAL_FORMS:
+        return FUNCTIONAL_FORMS[op.name]
+    name = op.func._schema.name.split("::")[1]
+    overload = op.func._overloadname
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+    wanted = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
+    if not op.func._schema.name.startswith("aten::") or packet is None:
+        raise NotFunctionalized(f"{op.name} has no functional form")
+    for candidate in wanted if not name.endswith("_") else [overload]:
+        found = getattr(packet, candidate, None) if candidate in packet.overloads() else None
+        if found is None or describe(found).kind not in (
+            OverloadKind.FUNCTIONAL,
+            OverloadKind.COMPOSITE,
+        ):
+            continue
+        if _types(found) == _types(op.func):
+            return found
+    raise NotFunctionalized(f"{op.name} has no functional form")
+
+
+def _types(func: Any) -> list[str]:
+    """Of what it is called with, where to write the result aside."""
+    return [str(a.type) for a in func._schema.arguments if not a.is_out]
+
+
+def _plainly_laid_out(t: Tensor) -> bool:
+    """Elements one after the other, from the start of the memory."""
+    return t.offset is ZERO and t.strides == contiguous(t.sizes)
+
+
+# --------------------------------------------------------------------------------------------------
+# The captured graph
+
+
+class _Run:
+    """The nodes of a captured graph, one after the other."""
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        functionalizer: Functionalizer,
+        shapes: Shapes,
+        examples: Sequence[Any],
+    ) -> None:
+        self.gm = gm
+        self.functionalizer = functionalizer
+        self.shapes = shapes
+        self.examples = examples
+        self.env: dict[fx.Node, Any] = {}
+        self.inputs: list[fx.Node] = []
+        self.switched = False  # the grad mode, somewhere
+        self.grad = torch.is_grad_enabled()
+        self.autocast = autocast.state()
+        self.graded = any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples)
+
+    def run(self) -> Function:
+        nodes = list(self.gm.graph.nodes)
+        self.inputs = inputs = [node for node in nodes if node.op == "placeholder"]
+        memory: dict[int, int] = {}
+        for example in self.examples:
+            if isinstance(example, torch.Tensor):
+                key = example.untyped_storage()._cdata
+                memory[key] = memory.get(key, 0) + 1
+        for index, node in enumerate(inputs):
+            self.env[node] = self._input(index, memory)
+        self.functionalizer.from_inputs = frozenset(self.functionalizer.known)
+        above = torch._C._dispatch_tls_local_exclude_set()
+        # Below the bookkeeping of views, too: it copies the chain of views for each view of a view.
+        with torch._C._AutoDispatchBelowADInplaceOrView(), self.functionalizer:
+            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
+            for node in nodes:
+                if node.op in _STEPS:
+                    self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
+                    first = len(self.functionalizer.function.nodes)
+                    self.env[node] = _STEPS[node.op](self, node)
+                    if RAISES in node.meta and not node.users:
+                        keep_one(self.functionalizer.function.nodes[first:])
+            if self.autocast != autocast.state():  # which the guards of `with` keep too
+                raise NotFunctionalized("a change of autocast that lasts")
+        if self.grad is not torch.is_grad_enabled():  # it lasts
+            switch = Node("pliant.grad_mode", torch._C._set_grad_enabled, (self.grad,), {})
+            switch.effect = True
+            self.functionalizer.function.nodes.append(switch)
+        (output,) = nodes[-1].args
+        self.functionalizer.function.outputs = [self._returned(item) for item in output]
+        return self.functionalizer.function
+
+    def _input(self, index: int, memory: dict[int, int]) -> Any:
+        example, known = self.examples[index], self.shapes.inputs[index]
+        functionalizer = self.functionalizer
+        if not isinstance(known, InputLayout):
+            if not isinstance(known, Expr | FloatExpr):
+                raise NotFunctionalized(f"an input that is a {type(example).__name__}")
+            functionalizer.function.inputs.append(known)
+            functionalizer.known.add(held_as(known))
+            return to_torch(known, functionalizer.env)
+        if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise NotFunctionalized(f"a tensor of type {type(example).__name__}")
+        layout = (
+            tuple([to_torch(size, functionalizer.env) for size in known.sizes]),
+            tuple([to_torch(stride, functionalizer.env) for stride in known.strides]),
+        )
+        with torch.no_grad():
+            plain = example.detach().as_strided(example.size(), example.stride())
+        fake = functionalizer.from_real(plain, layout)
+        functionalizer.add_input(fake, index, memory[example.untyped_storage()._cdata] > 1)
+        return fake
+
+    def _args(self, value: Any) -> Any:
+        return fx.node.map_arg(value, lambda node: self.env[node])
+
+    def _attribute(self, node: fx.Node) -> Any:
+        return operator.attrgetter(str(node.target))(self.gm)
+
+    def _call_function(self, node: fx.Node) -> Any:
+        target = node.target
+        special = _SPECIAL.get(target)
+        if special is not None:
+            return special(self, node)
+        target = ON_NUMBERS.get(target, target)
+        if target not in INSTEAD_OF_PYTHON and not _is_operation(target):
+            return self._opaque(target, node)
+        return self._call(target, node)
+
+    def _opaque(self, target: Any, node: fx.Node) -> Any:
+        """A function of Python's, as an `autograd.Function`: PyTorch runs it."""
+        name = getattr(target, "__name__", str(target))
+        if self.grad and self.graded:
+            raise NotFunctionalized("autograd")
+        if name.startswith(_CHANGES) or getattr(target, "__module__", "") in _STATEFUL:
+            raise NotFunctionalized(name)
+        result = self._whole(target, self._args(node.args), self._args(node.kwargs))
+        if result is NotImplemented:
+            raise NotFunctionalized(name)
+        return result
+
+    def _call_method(self, node: fx.Node) -> Any:
+        name = str(node.target)
+        if _forgets_history(node) and not self.graded:
+            return self._args(node.args[0])  # it has none, and will have none
+        if name in REFUSED_METHODS:
+            raise NotFunctionalized(f"Tensor.{name}")
+        if not hasattr(torch.Tensor, name):
+            return self._call(operator.methodcaller(name), node)
+        return self._call(getattr(torch.Tensor, name), node)
+
+    def _call(self, target: Any, node: fx.Node) -> Any:
+        if self.grad and self.graded and node.target not in ("size", "stride", "dim"):
+            raise NotFunctionalized("autograd")
+        args, kwargs = self._args(node.args), self._args(node.kwargs)
+        mark = self.functionalizer.mark()
+        try:
+            general = GENERAL.get(target) if callable(target) else None
+            found = NotImplemented if general is None else general(*args, **kwargs)
+            return target(*args, **kwargs) if found is NotImplemented else found
+        except FATAL:
+            raise
+        except Exception as error:
+            if self.functionalizer.take_back(mark):
+                found = self._whole(target, args, kwargs)
+                if found is not NotImplemented:
+                    return found
+            if isinstance(error, (NotFunctionalized, *_OPEN)):
+                raise
+            # PyTorch's code, given numbers that it does not expect.
+            raise NotFunctionalized(f"{node.name}: {error}") from error
+
+    def _whole(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if getattr(target, "__name__", "") in CHANGES_OF_METADATA:  # which are no writes
+            return NotImplemented
+        try:
+            return record_opaque_call(self.functionalizer, target, tuple(args), dict(kwargs))
+        except FATAL:
+            raise
+        except Exception:  # what was wrong first is the better reason
+            return NotImplemented
+
+    def _getattr(self, node: fx.Node) -> Any:
+        tensor = self._args(node.args[0])
+        if node.args[1] == "data" and self._is_new(tensor):
+            # A write to it does not count as one to the tensor, which nobody sees of a new one.
+            return self.functionalizer.dispatch(aten.detach.default, (tensor,), {})
+        if node.args[1] not in VIEW_ATTRIBUTES:
+            raise NotFunctionalized(f"Tensor.{node.args[1]}")
+        return self._call(getattr, node)
+
+    def _is_new(self, tensor: Any) -> bool:
+        """Whether it is memory of this graph's, and autograd does not know it."""
+        known = type(tensor) is Fake and not self.graded
+        return known and self.functionalizer.alias(tensor).base.input is None
+
+    def _set_grad(self, node: fx.Node) -> None:
+        self.grad, self.switched = bool(node.args[0]), True
+
+    def _switch_autocast(self, node: fx.Node) -> None:
+        autocast.switch(node.target, node.args, node.kwargs)
+
+    def _check(self, node: fx.Node) -> None:
+        """Something about data that has to hold, or else an exception."""
+        condition, text = self._args(node.args)
+        if condition is True:
+            return
+        if not isinstance(condition, torch.SymBool):
+            raise NotFunctionalized("a check that fails")
+        name = f"pliant.{getattr(node.target, '__name__', 'check')}"
+        expr = self.functionalizer.number(condition)
+        if expr.value is not True:
+            self.functionalizer.check(expr, text, name, node.target)
+            self.functionalizer.env.checked(expr)
+
+    def _check_truth(self, node: fx.Node) -> None:
+        """The same of what a tensor holds."""
+        tensor, wanted, text = self._args(node.args)
+        given = (self.functionalizer.given(tensor), wanted, text)
+        made = Node("pliant.check_truth", checks.check_truth, given, {}, effect=True)
+        self.functionalizer.function.nodes.append(made)
+
+    def _returned(self, node: Any) -> Any:
+        value = self.env[node]
+        functionalizer = self.functionalizer
+        if type(value) is not Fake:
+            return functionalizer.number(value) if isinstance(value, SYMBOLIC) else value
+        alias = functionalizer.alias(value)
+        base = alias.base
+        layout = functionalizer.tensor(value)
+        of = functionalizer.value(alias) if base.input is None else None
+        start = base.value
+        if base.input is not None and self.graded and self.switched:
+            raise NotFunctionalized("a view of an input, made without grad")
+        if base.input is not None and self.graded and _detached(alias):
+            raise NotFunctionalized("a view of an input, detached")
+        whole = value is self.env.get(self.inputs[base.input]) if base.input is not None else False
+        offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
+        if layout.dtype is not start.dtype and not _plainly_laid_out(start):
+            raise NotFunctionalized("a view as another dtype")
+        root = base.value if of is not None else None
+        return OutputView(
+            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
+            value,
+        )
+
+
+def _forgets_history(node: fx.Node) -> bool:
+    required = (*node.args[1:], *node.kwargs.values())
+    return node.target == "detach_" or (node.target == "requires_grad_" and required == (False,))
+
+
+def _detached(alias: Alias) -> bool:
+    step: Alias | None = alias
+    while step is not None:
+        if step.op is not None and step.op.name == "aten.detach.default":
+            return True
+        step = step.parent
+    return False
+
+
+_STEPS: Final[dict[str, Callable[[_Run, fx.Node], Any]]] = {
+    "call_function": _Run._call_function,
+    "call_method": _Run._call_method,
+    "get_attr": _Run._attribute,
+}
+
+_SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
+    torch._C._set_grad_enabled: _Run._set_grad,
+    builtins.getattr: _Run._getattr,
+    **dict.fromkeys(autocast.SWITCHES, _Run._switch_autocast),
+    checks.check_truth: _Run._check_truth,
+    **dict.fromkeys(
+        (checks.check, checks.check_index, checks.check_value, checks.check_type)
+        + (checks.check_not_implemented, checks.check_assertion, checks.forbid, checks.assume),
+        _Run._check,
+    ),
+}
+
+
+def _as_int(x: Any) -> Any:
+    return torch.sym_ite(x, 1, 0) if isinstance(x, torch.SymBool) else torch.sym_int(x)
+
+
+def _of_numbers(name: str) -> Callable[..., Any]:
+    """A function of `math`, which would ask which number it is given."""
+
+    def function(*args: Any) -> Any:
+        env = next((arg.node.env for arg in args if isinstance(arg, SYMBOLIC)), None)
+        if env is None:
+            return MATH[name](*args)
+        return to_torch(math_call(name, *map(from_torch, args)), env)
+
+    return function
+
+
+def _least(*args: Any) -> Any:
+    return functools.reduce(torch.sym_min, args)
+
+
+def _most(*args: Any) -> Any:
+    return functools.reduce(torch.sym_max, args)
+
+
+# Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
+ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
+    builtins.min: _least,
+    builtins.max: _most,
+    torch.sym_min: torch.sym_min,
+    torch.sym_max: torch.sym_max,
+    builtins.int: _as_int,
+    builtins.float: torch.sym_float,
+    operator.not_: torch.sym_not,
+    **{function: _of_numbers(name) for name, function in MATH.items()},
+}
+
+VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
+
+INSTEAD_OF_PYTHON: Final = frozenset(ON_NUMBERS.values())
+
+# Methods that do something to a tensor that values don't have.
+REFUSED_METHODS: Final = frozenset(
+    ("requires_grad_", "retain_grad", "register_hook", "backward", "detach_", "share_memory_")
+    + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "__setstate__")
+)
+_MODULES: Final = frozenset(
+    ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C._special")
+    + ("torch._C._fft", "torch._C._linalg", "_operator", "math", "torch.special")
+    + ("torch.fft", "torch.linalg", "torch._ops")
+)
+_PLAIN: Final = frozenset(f for f in vars(operator).values() if callable(f)) | frozenset(
+    (builtins.int, builtins.float, builtins.bool, builtins.min, builtins.max, builtins.abs)
+    + (builtins.round, builtins.len, math.floor, math.ceil, math.trunc, torch.sym_ite)
+)
+
+
+def _is_operation(target: Any) -> bool:
+    """Whether a function only computes: to run it on fakes tells all about it."""
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    try:
+        if target in _PLAIN:
+            return True
+    except TypeError:
+        return False
+    name = getattr(target, "__name__", "")
+    module = getattr(target, "__module__", None)
+    if module is None and type(target).__name__ in _NATIVE:
+        return isinstance(getattr(target, "__objclass__", None), type)
+    return module in _MODULES and not name.startswith(_CHANGES)
+
+
+# Functions of PyTorch's that do something besides computing.
+_STATEFUL: Final = frozenset(("torch.random", "torch._C._autograd", "torch.autograd"))
+_NATIVE: Final = ("builtin_function_or_method", "method_descriptor")
+_CHANGES: Final = ("set_", "_set", "manual_seed", "seed", "clear_", "autocast", "_enter")

@@ -1,0 +1,252 @@
+"""Matrix products: `linear`, `matmul` and the like as `mm` or `bmm`, into memory of ours.
+
+The one idea: most of what PyTorch does around a product is to see the same memory with other sizes,
+which costs nothing here. A bias is not part of the product: PyTorch would fill the result with it
+first, and for the kernel that reads the result it is one more operand. (If no kernel does, one that
+adds to the memory of the product takes no longer.) Operands that have to be copied are laid out by
+our kernels, with whatever else happens to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.graph.extern import ExternOperator, TensorArgument
+from pliant.graph.ir import Node, Tensor
+from pliant.loop.define import Definition, Index, LoopBody, contiguous
+from pliant.loop.fuse import ExternCall
+from pliant.loop.ir import LoopValue, Op
+from pliant.loop.types import BY_DTYPE
+from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
+from pliant.ops.lowering import Lowering
+from pliant.ops.places import spread_index
+from pliant.ops.views import view_of
+from pliant.sym.expr import ONE, ZERO, Expr
+
+aten = torch.ops.aten
+
+HALVES: Final = (torch.bfloat16, torch.float16)
+TYPES: Final = (torch.float32, torch.float64, *HALVES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factors:
+    """Two tensors whose last two dimensions are matrices, or of which all but the last dimension
+    are rows; `turned`: the second one is transposed. And what is added."""
+
+    first: Tensor
+    second: Tensor
+    turned: bool = False
+    added: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matmul:
+    """The call, and the tensor that comes out."""
+
+    call: ExternCall
+    made: Definition
+    result: IndexedTensor
+
+
+class MatmulLowering:
+    """Finds the calls of one lowering. `returned` are tensors with memory of their own; `needed`
+    gives the place of a tensor, `take` makes new definitions steps."""
+
+    def __init__(
+        self,
+        low: Lowering,
+        indexed_tensors: Mapping[Tensor, IndexedTensor],
+        returned: Collection[Tensor],
+        needed: Callable[[Tensor], TensorArgument],
+        take: Callable[[Node | None], None],
+    ) -> None:
+        self.low = low
+        self.indexed_tensors = indexed_tensors
+        self.returned = returned
+        self.needed = needed
+        self.take = take
+        self._copies: dict[tuple[Tensor, bool], TensorArgument] = {}
+
+    def find(self, node: Node) -> Matmul | None:
+        """The product that a node is, if it is one that can be called so."""
+        factors = FACTORS[node.name](node) if node.name in FACTORS else None
+        (result, *more) = node.results or (None,)
+        if factors is None or result is None or more or node.defines or node.effect:
+            return None
+        given = [t for t in (factors.first, factors.second, factors.added) if t is not None]
+        if result.dtype not in TYPES or any(t.dtype is not result.dtype for t in given):
+            return None
+        if result.strides != contiguous(result.sizes):
+            return None
+        first, second = factors.first.sizes, factors.second.sizes
+        if len(first) >= 2 and len(second) == 2:
+            return self._of_rows(node, factors, result)
+        if len(first) == len(second) >= 3 and first[:-2] == second[:-2] and factors.added is None:
+            return self._of_batches(node, factors, result)
+        return None
+
+    def _of_rows(self, node: Node, factors: Factors, result: Tensor) -> Matmul | None:
+        """All rows of the first tensor, times a matrix."""
+        added = factors.added
+        apart = added is not None and self._adds_later(added)
+        if added is not None and not apart and len(result.sizes) > 2 and len(added.sizes) > 1:
+            return None
+        rows = self._matrix(factors.first, node)
+        matrix = self._matrix(factors.second, node)
+        if factors.turned:
+            matrix = _turned(matrix)
+        sizes = (rows.sizes[0], matrix.sizes[1])
+        if added is None or apart:
+            found = self._called(node, aten.mm.out, (rows, matrix), sizes, result)
+        else:
+            args = (self.needed(added), rows, matrix)
+            found = self._called(node, aten.addmm.out, args, sizes, result)
+        if added is None or not apart:
+            return found
+        return Matmul(
+            found.call, found.made, _sum(self.low, found.result, self.indexed_tensors[added])
+        )
+
+    def _adds_later(self, added: Tensor) -> bool:
+        """Whether a kernel adds it: not if numbers were rounded in between."""
+        return added.dtype not in HALVES and self.indexed_tensors[added].memory is not None
+
+    def _of_batches(self, node: Node, factors: Factors, result: Tensor) -> Matmul:
+        args = (self._matrices(factors.first, node), self._matrices(factors.second, node))
+        sizes = (args[0].sizes[0], args[0].sizes[1], args[1].sizes[2])
+        return self._called(node, aten.bmm.out, args, sizes, result)
+
+    def _called(
+        self,
+        node: Node,
+        func: Any,
+        args: tuple[TensorArgument, ...],
+        sizes: tuple[Expr, ...],
+        result: Tensor,
+    ) -> Matmul:
+        own = result.sizes if result in self.returned else sizes
+        type = BY_DTYPE[result.dtype]
+        made = Definition(f"p{len(self.indexed_tensors)}", own, contiguous(own), type)
+        out = TensorArgument(MemoryLayout(made, contiguous(sizes), ZERO), sizes, result.dtype)
+        called = Node(str(func), func, (), {}, (result,))
+        reads = tuple([place.memory.of for place in args])
+        call = ExternCall(reads, (made,), ExternOperator(called, args, {"out": out}), raises=False)
+        return Matmul(call, made, in_memory(made, result.sizes, result.strides))
+
+    # ---- operands
+
+    def _matrix(self, tensor: Tensor, node: Node) -> TensorArgument:
+        """All but the last dimension as rows."""
+        rows = merged(tensor.sizes[:-1], tensor.strides[:-1])
+        if rows is None or not _has_unit(tensor):
+            place = self._copied(tensor, False, node)
+            rows = merged(place.sizes[:-1], place.memory.strides[:-1])
+        else:
+            place = self.needed(tensor)
+        assert rows is not None
+        (count, step), width = rows, tensor.sizes[-1]
+        strides = (step if count is not ONE else width, place.memory.strides[-1])
+        return _seen(place, (count, width), strides)
+
+    def _matrices(self, tensor: Tensor, node: Node) -> TensorArgument:
+        """All but the last two dimensions as one."""
+        batch = merged(tensor.sizes[:-2], tensor.strides[:-2])
+        if batch is None or not _has_unit(tensor):
+            place = self._copied(tensor, tensor.strides[-2] is ONE, node)
+            batch = merged(place.sizes[:-2], place.memory.strides[:-2])
+        else:
+            place = self.needed(tensor)
+        assert batch is not None
+        count, step = batch
+        step = step if count is not ONE else tensor.sizes[-1] * tensor.sizes[-2]
+        sizes = (count, *place.sizes[-2:])
+        return _seen(place, sizes, (step, *place.memory.strides[-2:]))
+
+    def _copied(self, tensor: Tensor, turned: bool, node: Node) -> TensorArgument:
+        """Without gaps; `turned`: matrices by columns, as they are."""
+        if (tensor, turned) not in self._copies:
+            indexed = self.indexed_tensors[tensor]
+            if turned:
+                *sizes, rows, columns = indexed.sizes
+                indexed = view_of("aten.transpose.int", indexed, (*sizes, columns, rows), -2, -1)
+            memory = self.low.realize(indexed, contiguous(indexed.sizes)).memory
+            self.take(node)
+            assert memory is not None
+            place = TensorArgument(memory, indexed.sizes, tensor.dtype)
+            self._copies[tensor, turned] = _turned(place) if turned else place
+        return self._copies[tensor, turned]
+
+
+def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] | None:
+    """Dimensions as one: its size, and how far its elements are apart; None if they differ."""
+    total, step, apart = ONE, ONE, None
+    for size, stride in zip(reversed(sizes), reversed(strides)):
+        if size is ONE:
+            continue
+        if apart is not None and stride is not apart:
+            return None
+        step = stride if apart is None else step
+        total, apart = total * size, stride * size
+    return total, step
+
+
+def _has_unit(tensor: Tensor) -> bool:
+    """Whether rows or columns are close in memory, as the libraries want it."""
+    return tensor.strides[-1] is ONE or tensor.strides[-2] is ONE
+
+
+def _seen(
+    place: TensorArgument, sizes: tuple[Expr, ...], strides: tuple[Expr, ...]
+) -> TensorArgument:
+    memory = place.memory
+    return TensorArgument(MemoryLayout(memory.of, strides, memory.offset), sizes, place.dtype)
+
+
+def _turned(place: TensorArgument) -> TensorArgument:
+    *sizes, rows, columns = place.sizes
+    *strides, down, along = place.memory.strides
+    return _seen(place, (*sizes, columns, rows), (*strides, along, down))
+
+
+def _sum(low: Lowering, product: IndexedTensor, added: IndexedTensor) -> IndexedTensor:
+    def at(body: LoopBody, index: Index) -> LoopValue:
+        place = spread_index(low, added.sizes, index)
+        return body(Op.ADD, product.at(body, index), added.at(body, place))
+
+    cost, reads = product.cost + added.cost + 1, product.reads + added.reads
+    return IndexedTensor(product.sizes, product.type, at, cost, reads)
+
+
+# --------------------------------------------------------------------------------------------------
+# What the operators multiply
+
+
+def _linear(node: Node) -> Factors | None:
+    x, weight, *rest = node.args
+    bias = rest[0] if rest else node.kwargs.get("bias")
+    return Factors(x, weight, True, bias) if len(x.sizes) > 1 and len(weight.sizes) == 2 else None
+
+
+def _two(node: Node) -> Factors | None:
+    first, second = node.args[:2]
+    return Factors(first, second) if min(len(first.sizes), len(second.sizes)) > 1 else None
+
+
+def _addmm(node: Node) -> Factors | None:
+    added, first, second = node.args[:3]
+    plain = len(node.args) == 3 and all(v == 1 for v in node.kwargs.values())
+    return Factors(first, second, False, added) if plain else None
+
+
+FACTORS: Final[dict[str, Callable[[Node], Factors | None]]] = {
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _two,
+    "aten.mm.default": _two,
+    "aten.bmm.default": _two,
+    "aten.addmm.default": _addmm,
+}

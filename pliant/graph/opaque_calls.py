@@ -1,0 +1,201 @@
+"""Calls that are written down as they were captured, because their parts can't be.
+
+The one idea: what a captured function returns was found out when it was captured, without asking
+anything that is not known now. So where PyTorch's way of taking it apart asks more, or does
+something that has no functional form, the function is called as it is and looks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.fake.layout import is_plain
+from pliant.fake.overload import describe
+from pliant.fake.tensor import Fake, make
+from pliant.graph import autocast
+from pliant.graph.ir import Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpaqueFunction:
+    """A function of Python's in the place of an operator. Called with all arguments by position,
+    the last ones those that have `names`."""
+
+    function: Callable[..., Any]
+    names: tuple[str, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        count = len(args) - len(self.names)
+        with torch.no_grad():
+            return self.function(*args[:count], **dict(zip(self.names, args[count:])))
+
+
+def draws(node: Node) -> bool:
+    """Whether the call draws random numbers."""
+    if isinstance(node.func, OpaqueFunction | CopyingFunction):
+        return node.effect
+    known = describe(node.func).draws if isinstance(node.func, torch._ops.OpOverload) else None
+    return known is not None and known(node.args, node.kwargs)
+
+
+def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What an operator that writes to a tensor would write to this one."""
+    made = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+    write(made, *args, **kwargs)
+    return made
+
+
+def record_opaque_call(
+    functionalizer: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Write down the call; NotImplemented if it does more than to make new tensors or views of
+    arguments, and to write to arguments."""
+    if autocast.enabled():  # when the code runs, it may not be
+        return NotImplemented
+    given = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
+    layouts = [(t, t.size(), t.stride()) for t in given]
+    # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
+    with functionalizer.quietly(), torch._C._ForceDispatchKeyGuard(*functionalizer.above):
+        told = functionalizer.run(function, args, kwargs)
+    result, written = told.value, list({id(t): t for t in told.mutated}.values())
+    if any((t.size(), t.stride()) != (sizes, strides) for t, sizes, strides in layouts):
+        return NotImplemented
+    new = [t for t in _leaves(result) if not any(t is known for known in (*written, None))]
+    if not (new or written) or not all(type(leaf) is Fake for leaf in new):
+        return NotImplemented
+    if any(t.requires_grad for t in (*new, *written)):  # of what the function holds itself
+        return NotImplemented
+    sources = {t.untyped_storage()._cdata: t for t in given}
+    views = [t for t in new if t.untyped_storage()._cdata in sources]
+    new = [t for t in new if t.untyped_storage()._cdata not in sources]
+    memory = [t.untyped_storage()._cdata for t in new]
+    if len(set(memory)) < len(memory) or not _can_be_copied(written, [*given, *views]):
+        return NotImplemented
+    itself = {id(t) for t in given}
+    seen = {id(t): t if id(t) in itself else _as_view(functionalizer, sources, t) for t in views}
+    if None in seen.values():
+        return NotImplemented
+    if new or written:
+        _write_down(functionalizer, function, args, kwargs, new, written, told.random)
+    return _with(result, seen)
+
+
+def _as_view(functionalizer: Any, sources: dict[int, Fake], t: Fake) -> Fake | None:
+    """What a function returned of an argument, as a view that is known."""
+    source = sources[t.untyped_storage()._cdata]
+    if source.dtype is not t.dtype or any(x.is_conj() or x.is_neg() for x in (source, t)):
+        return None
+    place = (source, t.size(), t.stride(), t.storage_offset())
+    view: Fake = functionalizer.dispatch(torch.ops.aten.as_strided.default, place, {})
+    return view
+
+
+def _with(value: Any, instead: dict[int, Fake | None]) -> Any:
+    if isinstance(value, (list, tuple)):
+        items = [_with(item, instead) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return instead.get(id(value), value)
+
+
+def _write_down(
+    functionalizer: Any,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    new: list[Fake],
+    written: list[Fake],
+    random: bool,
+) -> None:
+    """The call, with what it makes and what it writes to."""
+    name = getattr(function, "__name__", type(function).__name__)
+    taken = tuple(map(functionalizer.given, args))
+    named = {key: functionalizer.given(value) for key, value in kwargs.items()}
+    places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
+    whole = CopyingFunction(OpaqueFunction(function, tuple(named)), tuple(places))
+    copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]
+    node = Node(f"python.{name}", whole, taken, named, effect=random)
+    functionalizer.add(node, [*new, *copies])
+    for target, copy in zip(written, copies, strict=True):
+        functionalizer.store(target, copy)
+
+
+def _can_be_copied(written: list[Fake], given: list[Fake]) -> bool:
+    """Whether each is in memory of its own, so that it may be written elsewhere and put back."""
+    for t in written:
+        memory = t.untyped_storage()._cdata
+        others = [u for u in given if u is not t and u.untyped_storage()._cdata == memory]
+        # Strides of 0, or that cross: several elements in one place.
+        if others or not is_plain(t):
+            return False
+    return True
+
+
+Path = tuple[int, ...]
+
+WRITES_IN_PLACE: Final = frozenset(
+    f"python._fused_{name}_" for name in ("adam", "adamw", "sgd", "adagrad")
+)
+"""Calls that write to large tensors and refuse nothing but sizes and dtypes, which were seen when
+they were recorded. Others write to copies: when they fail, inputs have to be as they were."""
+
+
+def _places_of(wanted: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:
+    """Where a tensor is among (nested) arguments."""
+    if value is wanted:
+        return (path,)
+    if not isinstance(value, (list, tuple)):
+        return ()
+    items = enumerate(value)
+    return tuple(place for i, item in items for place in _places_of(wanted, item, (*path, i)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyingFunction:
+    """A function, called with copies of the tensors that it writes to: it returns its new tensors
+    and the copies, and no views. `places`: where each of those tensors is among the arguments."""
+
+    function: OpaqueFunction
+    places: tuple[tuple[Path, ...], ...]
+    in_place: frozenset[int] = frozenset()  # which of them are written where they are
+
+    def __call__(self, *args: Any) -> Any:
+        copies: list[torch.Tensor] = []
+        for number, places in enumerate(self.places):
+            if number in self.in_place:
+                continue
+            t = item_at(args, places[0])
+            copy = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+            copies.append(copy.copy_(t))
+            for place in places:
+                args = with_item(args, place, copy)
+        tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
+        given = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
+        return (*[t for t in tensors if t.untyped_storage()._cdata not in given], *copies)
+
+
+def item_at(value: Any, path: Path) -> Any:
+    for index in path:
+        value = value[index]
+    return value
+
+
+def with_item(value: Any, path: Path, instead: Any) -> Any:
+    if not path:
+        return instead
+    items = list(value)
+    items[path[0]] = with_item(items[path[0]], path[1:], instead)
+    return type(value)(items)
+
+
+def _leaves(value: Any) -> Any:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value

@@ -1,0 +1,152 @@
+"""Writes to memory, and who has yet to read what was in it.
+
+The one idea: a value that isn't stored is computed where it is used, from memory that may have been
+overwritten by then. So each value remembers which memory it looks at; before some memory is written
+to, the values that look at it and are needed later are stored. Eager PyTorch stores all of them,
+so this never costs more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from pliant.graph.ir import Function, MemoryWrite, Node, OutputView, Tensor, tensors_in
+from pliant.loop.define import Computed, Definition, contiguous
+from pliant.loop.fuse import own_place, owner, probe
+from pliant.ops.indexed_tensor import IndexedTensor
+from pliant.ops.lowering import Lowering
+from pliant.sym.expr import ZERO, Expr
+
+NOTHING: Final[frozenset[Definition]] = frozenset()
+
+
+class PendingReads:
+    """Which values look at which memory. `position` is that of the node being lowered."""
+
+    def __init__(self, function: Function, nodes: Sequence[Node]) -> None:
+        self.position = 0
+        self.stores: dict[Tensor, Node] = {}  # what is written, and by whom
+        self._last: dict[Tensor, float] = {}
+        for at, node in enumerate(nodes):
+            self._last.update(dict.fromkeys(tensors_in((node.args, node.kwargs)), at))
+            if node.put is not None:
+                self.stores[node.args[-1]] = node
+        kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None]
+        self._last.update(dict.fromkeys([*kept, *function.writes.values()], math.inf))
+        self._followed = bool(self.stores)
+        self._looks_at: dict[Tensor, frozenset[Definition]] = {}
+        self._lookers: dict[Definition, dict[Tensor, None]] = {}
+
+    def note(self, tensor: Tensor, indexed: IndexedTensor, made_of: Iterable[Tensor]) -> None:
+        """The value is this now; if it isn't in memory, it is computed from others."""
+        if not self._followed:
+            return
+        if indexed.memory is not None:
+            seen = frozenset((owner(indexed.memory.of),))
+        else:
+            seen = NOTHING.union(*[self._looks_at.get(t, NOTHING) for t in made_of])
+        self._looks_at[tensor] = seen
+        for memory in seen:
+            self._lookers.setdefault(memory, {})[tensor] = None
+
+    def looks_at(self, tensor: Tensor, memory: Definition) -> bool:
+        return memory in self._looks_at.get(tensor, NOTHING)
+
+    def needed(self, memory: Definition, after: int) -> list[Tensor]:
+        """Values that look at the memory and are needed so many nodes after this one, or later."""
+        first = self.position + after
+        found = self._lookers.pop(memory, {})
+        left = [t for t in found if memory in self._looks_at[t] and self._last.get(t, -1) >= first]
+        self._lookers[memory] = dict.fromkeys(left)
+        return left
+
+
+def written(
+    low: Lowering,
+    memory: Definition,
+    indexed: IndexedTensor,
+    sizes: tuple[Expr, ...],
+    strides: tuple[Expr, ...],
+    offset: Expr = ZERO,
+) -> Definition:
+    """The write of a value to a part of some memory. What is computed from other places of the same
+    memory, or may find that it has to raise, is computed first."""
+    new = Definition("", sizes, strides, memory.type, Computed(indexed.at), memory, offset)
+    reads = probe(new)
+    own = own_place(new)
+    moved = any(owner(of) is memory and place is not own for of, place in reads.places)
+    if moved or reads.faults:
+        indexed = low.realize(indexed, contiguous(indexed.sizes))
+    return low.define(sizes, memory.type, Computed(indexed.at), strides, memory, offset)
+
+
+def write_last(
+    low: Lowering,
+    values: dict[Definition, IndexedTensor],
+    take: Callable[[Definition], None],
+) -> None:
+    """The memory of inputs gets its last values. Whoever is computed from the memory of another is
+    written before that one; of several that are computed from each other, one is stored first, and
+    so is what may find that it has to raise. `take` is told for whom definitions were made."""
+    reads: dict[Definition, set[Definition]] = {}
+    readers: dict[Definition, int] = dict.fromkeys(values, 0)
+
+    def store_first(target: Definition) -> None:
+        values[target] = low.realize(values[target], contiguous(values[target].sizes))
+        take(target)
+        reads[target] = set()
+
+    for target, indexed in values.items():
+        write = Definition("", target.sizes, target.strides, target.type, Computed(indexed.at))
+        found, own = probe(write), own_place(write)
+        reads[target] = {owner(of) for of, _ in found.places} & values.keys() - {target}
+        moved = any(owner(of) is target and place is not own for of, place in found.places)
+        if moved or found.faults:
+            store_first(target)
+    for others in reads.values():
+        for other in others:
+            readers[other] += 1
+    ready = [target for target in values if not readers[target]]
+    left = dict.fromkeys(values)
+    while left:
+        if not ready:  # a cycle
+            target = next(t for t in left if reads[t])
+            ready = _released(reads[target], readers, left)
+            store_first(target)
+            continue
+        target = ready.pop(0)
+        del left[target]
+        at = Computed(values[target].at)
+        low.define(target.sizes, target.type, at, target.strides, target)
+        take(target)
+        ready += _released(reads[target], readers, left)
+
+
+def _released(
+    memories: Iterable[Definition],
+    readers: dict[Definition, int],
+    left: dict[Definition, None],
+) -> list[Definition]:
+    """One reader less of each: those that nobody reads any more."""
+    found = []
+    for memory in sorted(memories, key=lambda m: m.name):
+        readers[memory] -= 1
+        if not readers[memory] and memory in left:
+            found.append(memory)
+    return found
+
+
+def is_view_of(tensor: Tensor, base: Tensor) -> bool:
+    while tensor is not base and tensor.node is not None and tensor.node.view:
+        tensor = tensor.node.args[0]
+    return tensor is base
+
+
+def is_overwritten(x: Tensor, put: MemoryWrite) -> bool:
+    """Whether a write is to the place of this tensor."""
+    old = put.old
+    layout = (x.sizes, x.strides, x.offset - old.offset)
+    window = (put.window.sizes, put.window.strides, put.window.offset)
+    return layout == window and x.dtype is old.dtype and is_view_of(x, old)

@@ -1,0 +1,99 @@
+"""Memory that is used again: a kernel may store a result where an operand was.
+
+The one idea: what nobody reads after a kernel can be overwritten by it, element by element, if each
+iteration reads no other element of it than the one it stores. Then it does not matter in which
+order iterations run, in lanes, in blocks or in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from pliant.loop.define import Computed, Definition, Reduced
+from pliant.loop.fuse import ExternCall, FusionGroup, overwrites_last, users
+from pliant.sym.expr import ONE, Expr, product_of
+
+FRESH: Final = frozenset(
+    ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "conv1d", "conv2d", "conv3d")
+    + ("convolution", "scaled_dot_product_attention", "cumsum", "embedding")
+)
+"""Operators of PyTorch whose one result is in memory of its own, with nothing else in it."""
+
+
+class Lifetimes:
+    """Who needs which definition in memory, and until when. `kept` are those that the caller
+    gets."""
+
+    def __init__(
+        self, plan: Sequence[FusionGroup | ExternCall], kept: Collection[Definition]
+    ) -> None:
+        self.kept = kept
+        self._readers = users(plan)
+        members = [m for item in plan if isinstance(item, FusionGroup) for m in item.members]
+        # What is written to several times is not followed.
+        made = [made for item in plan if isinstance(item, ExternCall) for made in item.makes]
+        self._overwritten = {member.into for member in (*members, *made)}
+        lasting = self._overwritten | set(kept)
+        self._ending: dict[int, set[Definition]] = {}
+        for definition, readers in self._readers.items():
+            if definition.into is None and definition not in lasting:
+                self._ending.setdefault(max(readers), set()).add(definition)
+
+    def stored(self, at: int, group: FusionGroup) -> set[Definition]:
+        """Which members of a group are needed outside of it."""
+        return {
+            member
+            for member in group.members
+            if member in self.kept
+            or member.into is not None
+            or member in self._overwritten
+            or self._readers.get(member, set()) - {at}
+        }
+
+    def ending(self, at: int) -> set[Definition]:
+        """What is read there for the last time."""
+        return self._ending.get(at, set())
+
+
+def reuse(
+    group: FusionGroup, stored: Collection[Definition], free: Collection[Definition]
+) -> dict[Definition, Definition]:
+    """For members of the group the memory, among that which is `free` after the group, that they
+    can be stored in."""
+    if not free or not all(isinstance(m.body, (Computed, Reduced)) for m in group.members):
+        return {}
+    read = dict.fromkeys([of for m in group.members for of, _ in group.reads[m].places])
+    left = [d for d in read if d in free and d not in group.reads and is_dense(d)]
+    found: dict[Definition, Definition] = {}
+    for member in group.members:
+        if member not in stored or member.into is not None or not isinstance(member.body, Computed):
+            continue
+        home = next((d for d in left if _fits(group, member, d)), None)
+        if home is not None:
+            left.remove(home)
+            found[member] = home
+    return found
+
+
+def _fits(group: FusionGroup, member: Definition, home: Definition) -> bool:
+    if member.type is not home.type or not is_dense(member) or _count(member) is not _count(home):
+        return False
+    return overwrites_last(group, member, home)
+
+
+def _count(definition: Definition) -> Expr:
+    return product_of(definition.sizes)
+
+
+def is_dense(definition: Definition) -> bool:
+    """Whether each element has a place of its own, and there are no others."""
+    left = [(n, s) for n, s in zip(definition.sizes, definition.strides) if n is not ONE]
+    step = ONE
+    while left:
+        here = next((pair for pair in left if pair[1] is step), None)
+        if here is None:
+            return False
+        left.remove(here)
+        step = step * here[0]
+    return True

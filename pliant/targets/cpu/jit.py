@@ -1,0 +1,168 @@
+"""LLVM IR to machine code, in this process.
+
+The one idea: a module becomes object code, and object code becomes an address. Object code is bytes
+that say nothing about this process, so that it can be kept on disk (`cache`); modules with the same
+text are compiled once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import llvmlite  # type: ignore[import-untyped]
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+import pliant
+from pliant.base.values import dataclass
+from pliant.loop.ir import Kernel
+from pliant.targets.cpu.kernel_cache import from_environment, key_of
+from pliant.targets.cpu.llvm import SYMBOL, emit
+from pliant.targets.cpu.llvm_lanes import Machine, machine_of
+from pliant.targets.cpu.sleef import needed_by
+
+RECENT: Final = 256  # kernels
+LINKED: Final = 256
+"""After so many kernels comes another linker: a little of each that is gone stays with the linker
+until that is gone too."""
+_LOCK: Final = threading.Lock()  # LLVM's objects are for one thread at a time
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class CompiledKernel:
+    """A kernel that can be called: the address of a function with the signature in `llvm`. The code
+    lives as long as this."""
+
+    address: int
+    object_code: bytes
+    library: Any  # keeps the code alive
+
+
+class KernelCompiler:
+    """Compiles for one processor, the one we run on by default."""
+
+    def __init__(self, cpu: str | None = None, features: Mapping[str, bool] | None = None) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        found = features if features is not None else dict(llvm.get_host_cpu_features())
+        self.cpu = cpu or llvm.get_host_cpu_name()
+        self.features = ",".join(
+            [("+" if on else "-") + name for name, on in sorted(found.items())]
+        )
+        self.target: Machine = machine_of(found)
+        self._machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
+        )
+        self._jit = _linker(self._machine)
+        # Both are for all kernels: llvmlite frees neither whole.
+        self._passes = _passes()
+        self._builder = llvm.create_pass_builder(
+            self._machine, llvm.create_pipeline_tuning_options()
+        )
+        self._loaded: WeakValueDictionary[str, CompiledKernel] = WeakValueDictionary()
+        self._recent: deque[CompiledKernel] = deque(maxlen=RECENT)  # kept even if nobody has them
+        self._count = 0
+
+    def compile(self, kernel: Kernel, target: Machine | None = None) -> CompiledKernel:
+        """The kernel as machine code. `target` is for tests of other vector widths."""
+        return self.compile_text(emit(kernel, target or self.target))
+
+    def compile_text(self, text: str) -> CompiledKernel:
+        """The function `SYMBOL` of a module."""
+        key = key_of(text, *self._identity())
+        with _LOCK:
+            found = self._loaded.get(key)
+            if found is None:
+                found = self._loaded[key] = self._from_disk(key) or self._make(key, text)
+                self._recent.append(found)
+            return found
+
+    def _identity(self) -> tuple[str, ...]:
+        """What object code depends on beside the text."""
+        versions = (pliant.__version__, llvmlite.__version__, str(llvm.llvm_version_info))
+        settings = str((LEVEL, MODEL, PASSES))
+        return (*versions, self._machine.triple, self.cpu, self.features, settings)
+
+    def _from_disk(self, key: str) -> CompiledKernel | None:
+        cache = from_environment()
+        object_code = cache.load(key) if cache else None
+        if object_code is None:
+            return None
+        try:
+            return self._load(object_code)
+        except RuntimeError:  # it needs something that this process doesn't have
+            return None
+
+    def _make(self, key: str, text: str) -> CompiledKernel:
+        made = self._load(self.object_code(text))
+        cache = from_environment()
+        if cache:
+            cache.store(key, made.object_code)
+        return made
+
+    def object_code(self, text: str) -> bytes:
+        # Constants and types live as long as their context.
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = self._machine.triple
+        module.data_layout = str(self._machine.target_data)
+        module.verify()
+        self._optimise(module)
+        return bytes(self._machine.emit_object(module))
+
+    def load(self, object_code: bytes) -> CompiledKernel:
+        """The function in object code that this compiler, or one like it, has made."""
+        with _LOCK:
+            return self._load(object_code)
+
+    def _load(self, object_code: bytes) -> CompiledKernel:
+        self._count += 1
+        if self._count % LINKED == 0:
+            self._jit = _linker(self._machine)
+        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for name, address in needed_by(object_code):
+            builder.import_symbol(name, address)
+        library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
+        return CompiledKernel(library[SYMBOL], object_code, library)
+
+    def assembly(self, text: str) -> str:
+        """The machine code of a module, to be read."""
+        with _LOCK:
+            module = llvm.parse_assembly(text, llvm.create_context())
+            module.verify()
+            self._optimise(module)
+            return str(self._machine.emit_assembly(module))
+
+    def _optimise(self, module: Any) -> None:
+        """Vectors are in the text already, so this is short: put loops into their usual form, move
+        what doesn't change out of them, and clean up."""
+        self._passes.run(module, self._builder)
+
+
+def _passes() -> Any:
+    made = llvm.create_new_module_pass_manager()
+    for name in PASSES:
+        getattr(made, f"add_{name}_pass")()
+    return made
+
+
+def _linker(machine: Any) -> Any:
+    """One that puts code and its constants side by side. The other one lets the system choose a
+    place for each, and ends the process where they are too far from each other."""
+    return llvm.create_lljit_compiler(machine, use_jit_link=True)
+
+
+LEVEL: Final = 2
+MODEL: Final = {"reloc": "pic", "codemodel": "small"}
+"""Constants are found relative to the code, which is loaded together with them. With addresses of
+64 bits (the default here) each needs a register of its own, and loops run out of them."""
+PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
+
+
+@lru_cache(1)
+def host() -> KernelCompiler:
+    """The compiler for this processor."""
+    return KernelCompiler()

@@ -1,0 +1,59 @@
+"""Rounding to bfloat16, as little of it as there has to be.
+
+The one idea: an operator on bfloat16 computes in float and rounds its result, but of many results
+something is known. What only chooses between bfloat16 numbers, or changes their sign, is one
+already. And what is computed from them by plain arithmetic can be a nan only with zeros in its
+lower half, the only kind which rounding as an integer leaves a nan.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from pliant.loop.ir import LoopValue, Op
+from pliant.loop.types import Type
+from pliant.targets.cpu.llvm_ops import to_bfloat16
+from pliant.targets.cpu.llvm_text import Code, Reg, rounded
+
+_CHOICES: Final = frozenset({Op.MAXIMUM, Op.MINIMUM, Op.FMAX, Op.FMIN, Op.NEG, Op.ABS, Op.SELECT})
+_PLAIN: Final = _CHOICES | {Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FMA, Op.SQRT}
+
+
+class Halves:
+    """What is known of the floats of a kernel, from those before them."""
+
+    def __init__(self) -> None:
+        self.short: set[LoopValue] = set()  # their lower half is 0
+        self.plain: set[LoopValue] = set()  # it is if they are nan
+
+    def note(self, value: LoopValue) -> None:
+        """To be called for each value, in order."""
+        if value.type is not Type.F32:
+            return
+        floats = [arg for arg in value.args if arg.type is not Type.BOOL]
+        if _is_short(value) or (value.op in _CHOICES and self.short.issuperset(floats)):
+            self.short.add(value)
+        if value in self.short or (value.op in _PLAIN and self.plain.issuperset(floats)):
+            self.plain.add(value)
+
+    def rounded(self, code: Code, value: LoopValue, reg: Reg) -> Reg:
+        """The float as a bfloat16."""
+        if value in self.short:
+            return code.convert("trunc", code.binary("lshr", code.bits(reg), 16), "i16")
+        return to_bfloat16(code, reg, value in self.plain)
+
+    def before_rounding(self, value: LoopValue) -> LoopValue | None:
+        """What a bfloat16 was made of, if that is the same number."""
+        if value.op is Op.CAST and value.args[0] in self.short:
+            return value.args[0]
+        return None
+
+
+def _is_short(value: LoopValue) -> bool:
+    if value.op is Op.CAST:
+        return value.args[0].type is Type.BF16
+    if value.op is not Op.CONSTANT or value.constant is None:
+        return False
+    (bits,) = struct.unpack("<I", struct.pack("<f", rounded(value.constant)))
+    return bits & 0xFFFF == 0

@@ -1,0 +1,187 @@
+"""What is costly is computed once for each element, although several loops over a row need it.
+
+The one idea: the first loop that computes it puts it into memory of the kernel's own, one row long,
+and the later ones load it from there. The row is in the nearest cache all the time, so that this
+costs an instruction or two for each element.
+
+The cost model: `COSTLY` operations and more are worth a store and a load, as long as the row is not
+larger than `LONGEST` elements: then it would not be in a near cache, and no memory to take for
+granted either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from pliant.loop.collapse import stride
+from pliant.loop.ir import (
+    MEMORY,
+    REDUCTIONS,
+    STATEMENTS,
+    WEIGHT,
+    Access,
+    Buffer,
+    Kernel,
+    Loop,
+    LoopKind,
+    LoopValue,
+    Op,
+    Statement,
+)
+from pliant.loop.types import FLOAT
+from pliant.sym.expr import ONE, ZERO, Expr, substitute, symbol
+
+COSTLY: Final = 16
+LONGEST: Final = 1 << 15
+_COLUMN: Final = symbol("column")
+
+Hint = Callable[[Expr], int]
+Key = Any
+
+
+def cache_rows(kernel: Kernel, hint: Hint) -> Kernel:
+    """The kernel with memory of its own for what is costly, if that is better."""
+    grid = kernel.grid
+    row = grid[-1].body if grid else kernel.body
+    by_extent: dict[Expr, list[Loop]] = {}
+    for item in row:
+        if isinstance(item, Loop) and _is_plain(item) and hint(item.extent) <= LONGEST:
+            by_extent.setdefault(item.extent, []).append(item)
+    own: list[Buffer] = []
+    plans = [_Row(loops, own) for loops in by_extent.values()]
+    if not own:
+        return kernel
+    made: dict[LoopValue, LoopValue] = {}
+    body: tuple[Statement, ...] = tuple([_written(item, plans, made) for item in row])
+    for loop in reversed(grid):
+        body = (Loop(loop.var, loop.extent, loop.kind, body),)
+    return Kernel(kernel.name, kernel.sizes, kernel.buffers, body, tuple(own))
+
+
+def _written(item: Statement, plans: list[_Row], made: dict[LoopValue, LoopValue]) -> Statement:
+    """The statement as it is now; `made` are the values that are others now."""
+    if isinstance(item, LoopValue):
+        return _with_args(item, made)
+    for plan in plans:
+        if item in plan.loops:
+            return plan.write(item, made)
+    body = tuple([_written(inner, [], made) for inner in item.body])
+    return Loop(item.var, item.extent, item.kind, body)
+
+
+def _with_args(old: LoopValue, made: dict[LoopValue, LoopValue]) -> LoopValue:
+    if made.keys().isdisjoint(old.args):
+        return old
+    args = tuple([made.get(arg, arg) for arg in old.args])
+    new = made[old] = LoopValue(old.op, old.type, args, old.index, old.buffer, old.constant)
+    return new
+
+
+def _is_plain(loop: Loop) -> bool:
+    """A loop over columns that stand next to each other, one value after the other: it is the loop
+    that runs in lanes."""
+    if loop.kind is LoopKind.SERIAL or loop.extent.value == 1:
+        return False
+    for value in loop.body:
+        if isinstance(value, Loop):
+            return False
+        if value.op in MEMORY and not _is_near(value, loop.var):
+            return False
+    return True
+
+
+def _is_near(value: LoopValue, var: Expr) -> bool:
+    return value.index is not None and stride(value.index, var) in (ZERO, ONE)
+
+
+class _Row:
+    """Loops over the columns of one row, in order."""
+
+    def __init__(self, loops: list[Loop], own: list[Buffer]) -> None:
+        self.loops = loops
+        self.own = own
+        numbers: dict[Key, int] = {}
+        self.keys = [_keys(loop, numbers) for loop in loops]
+        self.first: dict[Key, LoopValue] = {}  # where it is computed first
+        self.kept: dict[Key, Buffer] = {}
+        for loop, keys in zip(loops, self.keys):
+            self._choose(loop, keys)
+            for value, key in keys.items():
+                self.first.setdefault(key, value)
+
+    def _choose(self, loop: Loop, keys: dict[LoopValue, Key]) -> None:
+        """What of it is in an earlier loop and worth keeping: as much as possible of it."""
+        for value in reversed(loop.body):
+            if not isinstance(value, LoopValue) or value.type not in FLOAT:
+                continue
+            key = keys[value]
+            again = key in self.first and key not in self.kept and value.op not in MEMORY
+            if again and self._cost([value], keys, set()) >= COSTLY:
+                name = f"own{len(self.own)}"
+                row = Buffer(name, value.type, Access.READ_WRITE, ZERO, loop.extent)
+                self.own.append(row)
+                self.kept[key] = row
+
+    def _cost(
+        self, values: Iterable[LoopValue], keys: dict[LoopValue, Key], seen: set[LoopValue]
+    ) -> int:
+        """Of computing them, without what is kept already or is not of this loop."""
+        total = 0
+        for value in values:
+            if value in keys and value not in seen and keys[value] not in self.kept:
+                seen.add(value)
+                total += WEIGHT.get(value.op, 0 if value.op is Op.CONSTANT else 1)
+                total += self._cost(value.args, keys, seen)
+        return total
+
+    def write(self, loop: Loop, made: dict[LoopValue, LoopValue]) -> Loop:
+        """With what is kept stored if it is computed here first, else loaded."""
+        keys = self.keys[self.loops.index(loop)]
+        body: list[LoopValue] = []
+        for old in loop.body:
+            assert isinstance(old, LoopValue)
+            row = self.kept.get(keys[old])
+            if row is None:
+                body.append(_with_args(old, made))
+            elif self.first[keys[old]] is old:
+                body.append(_with_args(old, made))
+                body.append(LoopValue(Op.STORE, old.type, (body[-1],), loop.var, row))
+            elif self.first[keys[old]] in keys:  # computed twice in one loop
+                body.append(_with_args(old, made))
+            else:
+                made[old] = LoopValue(Op.LOAD, old.type, (), loop.var, row)
+                body.append(made[old])
+        return Loop(loop.var, loop.extent, loop.kind, _used(body))
+
+
+def _used(body: list[LoopValue]) -> tuple[Statement, ...]:
+    """Without what nobody needs any more."""
+    needed: set[LoopValue] = set()
+    found: list[Statement] = []
+    for value in reversed(body):
+        always = value.op in REDUCTIONS or value.op in STATEMENTS or value.op is Op.AS_INDEX
+        if always or value in needed:
+            needed.update(value.args)
+            found.append(value)
+    return tuple(reversed(found))
+
+
+def _keys(loop: Loop, numbers: dict[Key, int]) -> dict[LoopValue, Key]:
+    """What a value is, whatever the variable of its loop is called: what is the same in two loops
+    has the same number."""
+    found: dict[LoopValue, Key] = {}
+    where = {loop.var: _COLUMN}
+    for value in loop.body:
+        assert isinstance(value, LoopValue)
+        unlike = value.op in REDUCTIONS or value.op in STATEMENTS or value.op is Op.AS_INDEX
+        written = value.buffer is not None and value.buffer.access is not Access.READ
+        if unlike or written:
+            found[value] = value
+            continue
+        index = None if value.index is None else substitute(value.index, where)
+        args = tuple([found.get(arg, arg) for arg in value.args])
+        number = None if value.constant is None else repr(value.constant)
+        key = (value.op, value.type, args, index, value.buffer, number)
+        found[value] = numbers.setdefault(key, len(numbers))
+    return found

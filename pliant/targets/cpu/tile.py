@@ -1,0 +1,90 @@
+"""Loops in blocks, where one tensor runs along memory in one loop and another in another.
+
+The one idea: in `y[i, j] = x[j, i]` each row of y touches every row of x. In blocks of `SIDE` times
+`SIDE` elements, what was loaded for one row of the block is still there for the next. `MANY` blocks
+follow each other along the rows of x: memory is read in pieces that are long enough for the
+machine to see what comes next, which it can't across rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.loop.body import free_symbols
+from pliant.loop.collapse import stride
+from pliant.loop.ir import MEMORY, Kernel, Loop, LoopKind, LoopValue, Op, Statement, values
+from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum, substitute, symbol
+
+SIDE: Final = 16
+"""Elements on each side of a block: the lanes of the widest registers."""
+MANY: Final = 16
+
+
+def tile(kernel: Kernel) -> Kernel:
+    """The kernel with its two loops in blocks, if that is better."""
+    grid = kernel.grid
+    if len(grid) < 2 or any(isinstance(item, Loop) for item in grid[-1].body):
+        return kernel
+    across = _across(grid)
+    if across is None or not _large(grid[across]) or not _large(grid[-1]):
+        return kernel
+    rest = [loop for i, loop in enumerate(grid[:-1]) if i != across]
+    made = _nest(rest, _blocks(grid[across], grid[-1]))
+    found = Kernel(kernel.name, kernel.sizes, kernel.buffers, (made,))
+    return Kernel(found.name, free_symbols(found), found.buffers, found.body)
+
+
+def _across(grid: tuple[Loop, ...]) -> int | None:
+    """The loop along which some access is close that is scattered in the innermost one."""
+    for value in values(grid[-1].body):
+        if value.op not in MEMORY or value.index is None:
+            continue
+        inner = stride(value.index, grid[-1].var)
+        if inner is None or inner is ZERO or inner is ONE:
+            continue
+        for i, loop in enumerate(grid[:-1]):
+            if stride(value.index, loop.var) is ONE:
+                return i
+    return None
+
+
+def _large(loop: Loop) -> bool:
+    return loop.extent.value is None or loop.extent.value > SIDE
+
+
+def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
+    """Many blocks of the outer loop, for each of the inner one; then the rows and columns of a
+    block."""
+    many, block = symbol(f"{outer.var}m"), symbol(f"{outer.var}b")
+    first, second = many * MANY + block, symbol(f"{inner.var}b")
+    row, column = symbol(f"{outer.var}e"), symbol(f"{inner.var}e")
+    where = {outer.var: first * SIDE + row, inner.var: second * SIDE + column}
+    body = _moved(inner.body, where)
+    columns = Loop(column, minimum(inner.extent - second * SIDE, SIDE), LoopKind.PARALLEL, body)
+    rows = Loop(row, minimum(outer.extent - first * SIDE, SIDE), LoopKind.SERIAL, (columns,))
+    left = ceildiv(outer.extent, SIDE) - many * MANY
+    blocks = Loop(block, minimum(left, MANY), LoopKind.SERIAL, (rows,))
+    return [
+        Loop(many, ceildiv(outer.extent, SIDE * MANY), LoopKind.PARALLEL, ()),
+        Loop(second, ceildiv(inner.extent, SIDE), LoopKind.PARALLEL, (blocks,)),
+    ]
+
+
+def _moved(body: tuple[Statement, ...], where: dict[Expr, Expr]) -> tuple[Statement, ...]:
+    made: dict[LoopValue, LoopValue] = {}
+    for old in body:
+        assert isinstance(old, LoopValue)
+        args = tuple([made[arg] for arg in old.args])
+        index = old.index
+        if index is not None and old.op is not Op.AS_INDEX:
+            index = substitute(index, where)
+        made[old] = LoopValue(old.op, old.type, args, index, old.buffer, old.constant)
+    return tuple(made.values())
+
+
+def _nest(outer: list[Loop], blocks: list[Loop]) -> Loop:
+    first, second = blocks
+    made = Loop(first.var, first.extent, first.kind, (second,))
+    for loop in reversed(outer):
+        made = Loop(loop.var, loop.extent, loop.kind, (made,))
+    return made
