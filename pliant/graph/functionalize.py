@@ -170,8 +170,8 @@ class Functionalizer(AliasWorld):
             raise NotFunctionalized(f"{op.name} in training")
         with torch._C._AutoDispatchBelowAutograd(), self:
             result, _, _, *new = aten._native_batch_norm_legit_functional.default(*args[:8])
-        self.store(mean, self._as(new[0], mean))
-        self.store(variance, self._as(new[1], variance))
+        self.store(mean, self._as(new[0], mean), op.name)
+        self.store(variance, self._as(new[1], variance), op.name)
         return result
 
     def _answer(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -211,7 +211,6 @@ class Functionalizer(AliasWorld):
         if len(targets) != 1 or type(targets[0]) is not Fake:
             raise NotFunctionalized(f"{op.name} writes to several tensors")
         target = targets[0]
-        keep_injective(self, op.name, self.alias(target), self.tensor(target))
         self._keep_apart(op, target, args, kwargs)
         before = (target.size(), target.stride())
         if op.name in COPIES:
@@ -220,7 +219,7 @@ class Functionalizer(AliasWorld):
             new = self._drawn(op, target, args, kwargs)
         else:
             new = self._computed(op, target, args, kwargs)
-        self.store(target, new)
+        self.store(target, new, op.name)
         with self.quietly():
             super().dispatch(op.func, args, kwargs)
         if (target.size(), target.stride()) != before:
@@ -292,9 +291,11 @@ class Functionalizer(AliasWorld):
             new = self.dispatch(torch.ops.aten.expand.default, (new, list(target.size())), {})
         return new
 
-    def store(self, target: Fake, new: Fake) -> None:
-        """From now on the memory of `target` has these values in its place."""
+    def store(self, target: Fake, new: Fake, name: str = "a write") -> None:
+        """From now on the memory of `target` has these values in its place: each in one of its
+        own, or an iteration of a kernel could overwrite what another one has yet to read."""
         alias = self.alias(target)
+        keep_injective(self, name, alias, self.tensor(target))
         base, old = alias.base, alias.base.value
         if base.shared:
             raise NotFunctionalized("a write to memory that two inputs share")

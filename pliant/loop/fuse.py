@@ -314,10 +314,27 @@ def _in_order(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     wider.add(new, reads)
     if not all(_in_one_loop(wider, scan) for scan in wider.scans):
         return False
-    stores = [m for m in group.members if owner(m) is owner(new)]
-    if any(own_place(m) is not own_place(new) for m in stores):
-        return False  # which of two that may meet comes last depends on the order of iterations
+    if not all(_stored_in_order(wider, m) for m in wider.writers):
+        return False
     return all(m.into is None or overwrites_last(wider, m, m.into) for m in wider.writers)
+
+
+def _stored_in_order(group: FusionGroup, new: Definition) -> bool:
+    """Whether what the members before it write to the same memory is stored before it. Which of
+    two that may meet elsewhere comes last depends on the order of iterations."""
+    before = group.members[: group.members.index(new)]
+    stores = [m for m in before if owner(m) is owner(new)]
+    if not stores:
+        return True
+    phases, last = phases_of(group), last_uses(group)
+
+    def time(member: Definition) -> tuple[int, int]:
+        """The loop over columns, and whether before, in or behind it."""
+        order = {"row": 0, "column": 1, "reduction": 2}[group.level(member)]
+        return (last if order == 1 else phases)[member], order
+
+    same_place = all(own_place(m) is own_place(new) for m in stores)
+    return same_place and max(map(time, stores)) <= time(new)
 
 
 def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:

@@ -215,3 +215,32 @@ def test_an_input_whose_strides_overlap():
             call(f, [torch.arange(64.0).as_strided((4, 4), strides)]) for f in (compiled, function)
         ]
         assert difference(*outcomes) is None, strides
+
+
+WINDOWS = {
+    "set": lambda w: w.__setitem__(slice(0, None), w[:-1].clone() if w.dim() > 3 else w[:1] * 2),
+    "set some": lambda w: w.__setitem__((slice(0, None), 0), 7.0),
+    "copied": lambda w: w.copy_(w.clone() + 1),
+    "added": lambda w: w.add_(1),
+    "masked": lambda w: w.masked_fill_(w > 3, 0.0),
+    "a part of them": lambda w: w[..., 0].zero_(),
+    "those that are apart": lambda w: w[..., ::2, :].mul_(3),
+    "out": lambda w: torch.add(w, 1, out=w),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("of_memory", ["of an input", "of the program"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_what_was_read_of_windows_that_are_written_to(name, of_memory, dynamic):
+    def function(x):
+        x = x * 2 if of_memory == "of the program" else x
+        windows = x.unfold(2, 2, 1)
+        before = torch.nn.functional.hardshrink(windows)
+        WINDOWS[name](windows)
+        return before, windows * 1, x
+
+    x = torch.arange(16.0).reshape(2, 2, 4)
+    compiled = pliant.compile(function, dynamic=dynamic)
+    outcomes = [call(f, [x.clone()]) for f in (compiled, function)]
+    assert difference(*outcomes) is None

@@ -10,6 +10,8 @@ from pliant.ops.lowering import Lowering, NotLowered
 from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, integer, symbol
 
+pytestmark = pytest.mark.own_default
+
 # Tensors of one element whose size is an expression.
 ONES = {
     "all but the last": (lambda c: c[:-1], 2),
