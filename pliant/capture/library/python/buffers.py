@@ -13,9 +13,10 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.model import iterate
-from pliant.capture.native import FUNCTIONS, METHODS
-from pliant.capture.value import Const, Value
+from pliant.capture.library.folding import on_constants, register_immutable
+from pliant.capture.model import fold, iterate
+from pliant.capture.native import FUNCTIONS, METHODS, function
+from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.containers import plain_list
 from pliant.capture.values.conversion import from_real, known_object
 
@@ -105,3 +106,44 @@ def _register(cls: type) -> None:
 
 for _cls in BUFFERS:
     _register(_cls)
+
+
+METHODS[array.array, "typecode"] = lambda trace, obj: Const(obj.held.typecode)
+METHODS[array.array, "itemsize"] = lambda trace, obj: Const(obj.held.itemsize)
+
+
+# ---- bytes
+
+
+METHODS[bytes, "fromhex"] = lambda trace, cls, text: fold(trace, bytes.fromhex, trace.read(text))
+METHODS[bytearray, "fromhex"] = lambda trace, cls, text: FUNCTIONS[bytearray](
+    trace, METHODS[bytes, "fromhex"](trace, Const(bytes), text)
+)
+
+
+def int_from_bytes(trace: Trace, cls: Value, data: Value, *args: Value, **kwargs: Value) -> Value:
+    given = trace.read(data)
+    if not isinstance(given, Const):
+        given = FUNCTIONS[bytes](trace, given)
+    return on_constants(int.from_bytes)(trace, given, *args, **kwargs)
+
+
+METHODS[int, "from_bytes"] = int_from_bytes
+
+
+@function(memoryview)
+def make_view(trace: Trace, data: Value) -> Value:
+    """A view of bytes, which never change."""
+    known = trace.read(data)
+    if not isinstance(known, Const) or not isinstance(known.value, bytes | memoryview):
+        raise Break("unsupported-class", "memoryview of something that can change")
+    return Const(memoryview(known.value))
+
+
+def _items_at_once(trace: Trace, obj: Value) -> Value:
+    """An iterator over something that never changes."""
+    return iterate(trace, plain_list([Const(item) for item in obj.constant()]))
+
+
+METHODS[memoryview, "__iter__"] = _items_at_once
+register_immutable(memoryview, on_constants)

@@ -6,27 +6,23 @@ has its code.
 
 from __future__ import annotations
 
-import _struct
 import _thread
 import _warnings
 import builtins
 import logging
 import os
-import re
 import sys
 import time
-import types
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from pliant.capture.library.folding import on_constants, register_methods
 from pliant.capture.library.python.numbers import compute
-from pliant.capture.model import advance, call_special, iterate, length
-from pliant.capture.native import FUNCTIONS, METHODS, function, pure
-from pliant.capture.value import Break, Const, NotConstant, Value
-from pliant.capture.values.conversion import from_real, known_object
-from pliant.capture.values.functions import named
+from pliant.capture.model import advance, call_special, length
+from pliant.capture.native import FUNCTIONS, function, pure
+from pliant.capture.value import Break, Const, Value
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -116,7 +112,7 @@ BREAKING: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("logging", logging.LoggerAdapter, ("warn",)),
     ("warning", _warnings, ("warn", "warn_explicit")),
     ("unsupported-function", sys, ("_getframe", "getrefcount", "settrace", "setprofile",
-                                "setrecursionlimit", "exit")),
+                                "setrecursionlimit")),
     ("unsupported-function", _thread, ("get_ident", "start_new_thread")),
 )  # fmt: skip
 _register_breaks()
@@ -125,58 +121,12 @@ _register_breaks()
 # ---- what may be run on constants
 
 pure(
-    *_functions_of(_struct, ("calcsize", "pack", "unpack")),
-    *_functions_of(os, ("fspath",)),
-    sys.intern,
     torch.device,
     torch.finfo,
     torch.iinfo,
 )
 
 
-def _on_constants(real: Callable[..., Any]) -> Callable[..., Value]:
-    """A handler that runs `real` if everything it is given is known."""
-
-    def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-        try:
-            real_args = [known_object(arg, trace) for arg in args]
-            real_kwargs = {name: known_object(arg, trace) for name, arg in kwargs.items()}
-        except NotConstant as error:
-            raise Break("not-constant", named(Const(real))) from error
-        try:
-            return from_real(trace, real(*real_args, **real_kwargs))
-        except Exception as error:
-            trace.throw(error)
-
-    return handler
-
-
-def _register_constant_methods(cls: type) -> None:
-    """Every C method of a class whose objects never change."""
-    for name, descriptor in vars(cls).items():
-        native = isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType)
-        if native and name not in STATEFUL:
-            METHODS.setdefault((cls, name), _on_constants(descriptor))
-
-
-STATEFUL = frozenset({"__enter__", "__exit__", "__call__", "scanner", "finditer"})
-RE_FUNCTIONS = (
-    re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn, re.split, re.findall, re.escape,
-)  # fmt: skip
-for _real in RE_FUNCTIONS:
-    function(_real)(_on_constants(_real))
-for _cls in (re.Pattern, re.Match, torch.dtype, torch.device, torch.finfo, torch.iinfo):
-    _register_constant_methods(_cls)
-
-
-def _all_matches(pattern: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    return list(re.finditer(pattern, *args, **kwargs))
-
-
-@function(re.finditer)
-def re_finditer(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-    """All matches are made at once: an iterator over constants has nothing to wait for."""
-    return iterate(trace, _on_constants(_all_matches)(trace, *args, **kwargs))
-
-
-METHODS[re.Pattern, "finditer"] = re_finditer
+STATEFUL = frozenset({"__enter__", "__exit__", "__call__"})
+for _cls in (torch.dtype, torch.device, torch.finfo, torch.iinfo):
+    register_methods(_cls, on_constants, leave=STATEFUL)

@@ -43,7 +43,7 @@ from pliant.capture.values.containers import (
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.objects import Instance, Super, make_slice
 from pliant.guards.guard import MISSING, GuardKind
-from pliant.guards.predicates import IsSubclass
+from pliant.guards.predicates import Gives, IsSubclass
 from pliant.guards.source import Fixed
 
 if TYPE_CHECKING:
@@ -458,11 +458,6 @@ def type_ror(trace: Trace, right: Value, left: Value) -> Value:
     return fold(trace, operator.or_, trace.read(left), trace.read(right))
 
 
-@method(type, "__subclasses__")
-def type_subclasses(trace: Trace, cls: Value) -> Value:
-    raise Break("unsupported-method", "type.__subclasses__, which depends on all loaded code")
-
-
 @function(super)
 def make_super(trace: Trace, *args: Value) -> Value:
     """`super()` finds its class in the `__class__` cell and its object in the first parameter."""
@@ -693,3 +688,22 @@ def is_callable(trace: Trace, obj: Value) -> bool:
 @function(callable)
 def builtin_callable(trace: Trace, obj: Value) -> Value:
     return boolean(is_callable(trace, obj))
+
+
+def subclasses(cls: type) -> list[type]:
+    return type.__subclasses__(cls)
+
+
+@method(type, "__subclasses__")
+def type_subclasses(trace: Trace, cls: Value) -> Value:
+    """The classes derived from a class, as long as they stay the same."""
+    real = trace.read(cls).constant()
+    if not isinstance(real, type):
+        raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error
+    found = subclasses(real)
+    if any(id(each) in trace.stand_ins for each in (real, *found)):
+        raise Break("unsupported-method", "type.__subclasses__ of a class made here")
+    trace.guard(
+        GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), found)
+    )
+    return plain_list([Const(each) for each in found])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import traceback
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown, str_of
 from pliant.capture.model import SET, drain, generic_set_attribute, get_attribute
 from pliant.capture.native import METHODS, function, method
-from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value, boolean
+from pliant.capture.value import NONE, Break, Const, NotConstant, Raised, Unread, Value, boolean
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.objects import ExceptionValue
@@ -371,3 +372,42 @@ for _cls in CLASSES:
         METHODS[_cls, "__str__"] = TEXT.get(_cls, _special_str)
 REPR[BaseException.__repr__] = _show_exception
 METHODS[BaseException, "__repr__"] = lambda trace, obj: Const(_show_exception(trace, obj))
+
+
+@function(sys.exception)
+def sys_exception(trace: Trace) -> Value:
+    handled = current_exception(trace)
+    if handled is None:
+        trace.nothing_handled()
+        return NONE
+    return trace.read(handled)
+
+
+@function(sys.exit)
+def sys_exit(trace: Trace, status: Value = NONE) -> Value:
+    known = trace.read(status)
+    given = [] if isinstance(known, Const) and known.value is None else [known]
+    if isinstance(known, Sequence) and known.cls is tuple:
+        given = list(known.items)
+    raise Raised(ExceptionValue(SystemExit, given))
+
+
+# ---- exceptions as text
+
+
+@function(traceback.format_exception_only)
+def last_lines(trace: Trace, error: Value, *value: Value) -> Value:
+    known = trace.read(value[0] if value else error)
+    special = SyntaxError | BaseExceptionGroup
+    if not isinstance(known, ExceptionValue) or issubclass(known.cls, special):
+        raise Break("not-followed", "traceback.format_exception_only")
+    text = trace.read(str_of(trace, known)).constant()
+    module = known.cls.__module__
+    name = known.cls.__qualname__
+    if module not in ("__main__", "builtins"):
+        name = f"{module}.{name}"
+    lines = [f"{name}: {text}\n" if text else f"{name}\n"]
+    notes = instance_dict(trace, known).get(trace, "__notes__")
+    for note in known_object(notes, trace) if notes is not None else ():
+        lines += [f"{line}\n" for line in note.split("\n")]
+    return plain_list([Const(line) for line in lines])

@@ -18,7 +18,7 @@ from pliant.capture.native import function, method
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
 from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Cell
 from pliant.guards.guard import GuardKind
@@ -222,3 +222,15 @@ def method_eq(trace: Trace, left: Value, right: Value) -> Value:
 def method_ne(trace: Trace, left: Value, right: Value) -> Value:
     answer = method_eq(trace, left, right)
     return answer if answer is NOT_IMPLEMENTED else boolean(not answer.constant())
+
+
+# ---- methods of built-in classes
+
+
+def get_builtin_method_attribute(trace: Trace, obj: BuiltinMethod, name: str) -> Value | None:
+    if name == "__self__":
+        return obj.obj
+    return Const(obj.name) if name == "__name__" else None
+
+
+GET[BuiltinMethod] = get_builtin_method_attribute

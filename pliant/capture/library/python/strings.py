@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.model import drain, get_attribute, get_item, iterate
-from pliant.capture.native import FUNCTIONS, method
+from pliant.capture.native import FUNCTIONS, function, method
 from pliant.capture.value import NOT_IMPLEMENTED, Const, NotConstant, Raised, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.conversion import from_real, known_object
@@ -21,8 +21,6 @@ from pliant.capture.values.iterators import ConstantIterator
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
-
-__all__ = ["format_value", "from_real", "known_object"]
 
 
 def format_value(
@@ -224,3 +222,18 @@ class _Text:
 
     def __repr__(self) -> str:
         return self.text
+
+
+# ---- string.Formatter
+
+
+@function(_string.formatter_parser)
+def formatter_parser(trace: Trace, text: Value) -> Value:
+    parts = list(_string.formatter_parser(trace.read(text).constant()))
+    return iterate(trace, from_real(trace, parts))
+
+
+@function(_string.formatter_field_name_split)
+def field_name_split(trace: Trace, text: Value) -> Value:
+    first, rest = _string.formatter_field_name_split(trace.read(text).constant())
+    return Sequence(tuple, [Const(first), iterate(trace, from_real(trace, list(rest)))])

@@ -1,4 +1,4 @@
-"""Context variables, and the attributes of `threading.local`: state of the thread that runs.
+"""Context variables.
 
 The one idea: writes go to the value and are replayed when the graph has run, as for any object. A
 context variable that the program has not written to is asked for plain data only, with a guard.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextvars
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.library.stdlib.known_values import ThreadLocal, context_variable_get
-from pliant.capture.model import SET
-from pliant.capture.native import METHODS, function, method
+from pliant.capture.native import function, method
+from pliant.capture.trace import PLAIN
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import GuardKind
+from pliant.guards.predicates import GivesSame
 from pliant.guards.source import Fixed, Source
 
 if TYPE_CHECKING:
@@ -87,13 +87,28 @@ def make_variable(trace: Trace, name: Value, **kwargs: Value) -> Value:
     return ContextVariable(real, None, [trace.read(name)], dict(kwargs))
 
 
+def _value_from_outside(trace: Trace, real: Any, *default: Value) -> Value:
+    """What a context variable holds, if that is plain data."""
+    args = tuple(trace.read(value).constant() for value in default)
+    try:
+        found = real.get(*args)
+    except LookupError as error:
+        trace.throw(error)
+    if type(found) not in PLAIN:
+        raise Break("opaque-object", f"an object in the context variable {real.name}")
+    holds = GivesSame(args, {}, found)
+    trace.guard(GuardKind.PREDICATE, Fixed(real.get, f"{real.name}.get"), holds)
+    return Const(found)
+
+
+@method(contextvars.ContextVar, "get")
 def get_variable(trace: Trace, variable: Value, *default: Value) -> Value:
     known = trace.read(variable)
     assert isinstance(known, ContextVariable)
     if known.current is not None:
         return known.current
     if known.source is not None:
-        return context_variable_get(trace, Const(known.real), *default)
+        return _value_from_outside(trace, known.real, *default)
     if default or "default" in known.kwargs:
         return default[0] if default else known.kwargs["default"]
     trace.throw(LookupError(known.real))
@@ -146,14 +161,4 @@ def token_variable(trace: Trace, token: Value) -> Value:
     return known.variable
 
 
-METHODS[contextvars.ContextVar, "get"] = get_variable
 BUILDERS[contextvars.ContextVar] = variable_from_outside
-
-
-def set_local(trace: Trace, obj: ThreadLocal, name: str, value: Value | None) -> None:
-    """Written by residual code, and known until then."""
-    trace.mutate(obj)
-    obj.written[name] = value
-
-
-SET[ThreadLocal] = set_local

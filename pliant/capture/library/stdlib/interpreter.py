@@ -1,0 +1,89 @@
+"""What programs ask of the interpreter: modules, signatures, source text, the recursion limit,
+a garbage collection.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pliant.capture.library.python.classes import real_object
+from pliant.capture.library.python.printing import call_later
+from pliant.capture.library.stdlib.serialization import is_plain
+from pliant.capture.native import FUNCTIONS, function
+from pliant.capture.value import NONE, Break, Const, NotConstant, Value
+from pliant.capture.values.conversion import from_real, known_object
+from pliant.capture.values.functions import Function
+from pliant.guards.source import Fixed
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+
+@function(sys.getrecursionlimit)
+def recursion_limit(trace: Trace) -> Value:
+    return Const(trace.depth_limit)
+
+
+@function(importlib.import_module)
+def import_module(trace: Trace, name: Value, package: Value = NONE) -> Value:
+    """Importing what is imported already is looking it up."""
+    real = trace.read(name).constant()
+    if not isinstance(real, str) or real not in sys.modules or real.startswith("."):
+        raise Break("import", f"importing {real}")
+    return Const(sys.modules[real])
+
+
+def _of_known_code(real: Callable[..., Any]) -> Callable[..., Value]:
+    def handler(trace: Trace, target: Value) -> Value:
+        try:
+            return from_real(trace, real(real_object(trace, target)))
+        except (OSError, TypeError) as error:
+            trace.throw(error)
+
+    return handler
+
+
+SOURCES: tuple[Callable[..., Any], ...] = (
+    inspect.getsource, inspect.getsourcefile, inspect.getfile, inspect.getsourcelines
+)  # fmt: skip
+for _asked in SOURCES:
+    function(_asked)(_of_known_code(_asked))
+
+
+KNOWN_SIGNATURE = FUNCTIONS[inspect.signature]
+
+
+def signature_of(trace: Trace, target: Value, **kwargs: Value) -> Value:
+    """Of a function made here, as far as its defaults are plain."""
+    known = trace.read(target)
+    if not isinstance(known, Function) or known.real is not None or known.attributes is not None:
+        return KNOWN_SIGNATURE(trace, target, **kwargs)
+    code = known.code
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    made = types.FunctionType(code, known.globals, known.name, None, cells)
+    defaults = [known_object(value, trace) for value in known.default_values(trace)]
+    named = {k: known_object(v, trace) for k, v in known.keyword_defaults(trace).items()}
+    if known.annotations is not None or not all(map(is_plain, (*defaults, *named.values()))):
+        raise NotConstant(known)
+    made.__defaults__, made.__kwdefaults__ = tuple(defaults) or None, named or None
+    found = inspect.signature(made)
+    return trace.wrap(found, Fixed(found, f"signature({known.name})"))
+
+
+FUNCTIONS[inspect.signature] = signature_of
+
+
+@function(gc.collect)
+def collect_later(trace: Trace, *generation: Value) -> Value:
+    """How much was collected is known later; hardly anybody asks."""
+    frame = trace.frames[-1]
+    if frame.instructions[frame.index + 1].op != "POP_TOP":
+        raise Break("unsupported-function", "gc.collect() whose result is used")
+    call_later(trace, gc.collect, [trace.read(value) for value in generation])
+    return NONE
