@@ -48,11 +48,24 @@ def compile(
     Nothing is compiled before the first call. Use it as a function (`fast = pliant.compile(f)`), a
     decorator (`@pliant.compile`) or a decorator with options (`@pliant.compile(fullgraph=True)`).
 
-    fullgraph: one graph, or an error that says what can't be captured and where.
-    dynamic: None makes sizes symbolic when they are seen to change, True at once, False never.
-    backend: a name of `list_backends()`, or `backend(graph_module, example_inputs) -> callable`.
-    mode, options: as for `torch.compile`; options are pliant's own or the backend's.
-    disable: return `model` as it is.
+    Args:
+        model: what to compile. Without it, the result is a decorator.
+        fullgraph: one graph, or a `GraphBreakError` that says what can't be captured and where.
+        dynamic: None makes sizes symbolic when they are seen to change, True at once, False never.
+        backend: a name of `list_backends()`, or `backend(gm, example_inputs) -> callable`. The
+            default is `"llvm"`.
+        mode: as for `torch.compile`: passed to a backend that takes it. Not with `options`.
+        options: options of pliant's for this function (see `config`), or those of the backend.
+        disable: return `model` as it is.
+
+    Returns:
+        A callable that is used like `model`. For a module, it is a module that shares all state
+        with the original.
+
+    Raises:
+        NotCallableError: `model` can't be called.
+        UnknownBackendError, UnknownOptionError, InvalidOptionError: there is no such backend or
+            option, or the option doesn't take the value.
     """
     settings: dict[str, Any] = {
         "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
@@ -71,12 +84,18 @@ def compile(
 
 
 def compile_module(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
-    """Compile the calls of a module in place, as `torch.nn.Module.compile` does; returns `model`.
+    """Compile the calls of a module in place, as `torch.nn.Module.compile` does.
 
     The module stays itself: its class, attributes and state are unchanged, and whoever calls it,
-    its own methods included (`model.generate(...)`), runs compiled code. `settings` are those of
-    `compile`. Copies and pickles are of the module alone and are not compiled.
-    `uncompile_module` undoes it.
+    its own methods included (`model.generate(...)`), runs compiled code. Copies and pickles are of
+    the module alone and are not compiled. `uncompile_module` undoes it.
+
+    Args:
+        model: the module.
+        **settings: the parameters of `compile`.
+
+    Returns:
+        `model` itself.
     """
     if not isinstance(model, torch.nn.Module):
         raise NotCallableError(
@@ -146,10 +165,17 @@ def _wrap_function(model: Any, compiler: Compiler, again: Callable[..., Any]) ->
 
 
 def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
-    """`explain(f)(*args)` calls the compiled `f`, and returns what was compiled and why.
+    """Show what is compiled for a call, and why: `print(pliant.explain(f)(*args))`.
 
-    `settings` are those of `compile`. Of a function that is compiled already, its compilations so
-    far are part of the explanation.
+    The call is made, compiled. Of a function that is compiled already, its compilations so far are
+    part of the explanation.
+
+    Args:
+        model: what to compile, or something that `compile` returned.
+        **settings: the parameters of `compile`.
+
+    Returns:
+        A function with the parameters of `model` that returns an `Explanation`.
     """
     known = isinstance(model, Dispatcher | CompiledModule) and not settings
     compiled = model if known else compile(model, **settings)
@@ -191,7 +217,10 @@ copyreg.pickle(Dispatcher, _reduce)
 
 
 def reset() -> None:
-    """Forget everything compiled so far, and all counts."""
+    """Forget everything compiled so far, and set all counters to 0.
+
+    Compiled functions stay compiled functions: the next call of each compiles anew.
+    """
     for dispatcher in list(_compiled):
         dispatcher.clear()
         dispatcher.mode = 0

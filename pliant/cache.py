@@ -16,16 +16,24 @@ __all__ = ["CacheInfo", "clear", "info"]
 class CacheInfo:
     """What the cache holds, and what this process has asked of it."""
 
-    directory: str | None  # None: it is turned off
+    directory: str | None
+    """Where it is; None if it is turned off."""
     entries: int
+    """The number of files."""
     bytes: int
+    """What they take on disk."""
     limit: int
+    """What they may take."""
     hits: int
+    """Kernels that this process found in it."""
     misses: int
+    """Kernels that it had to compile."""
     stored: int
+    """Kernels that it added."""
 
 
 def info() -> CacheInfo:
+    """What is in the cache now, and how this process has used it."""
     cache = from_environment()
     entries = cache.entries() if cache else []
     return CacheInfo(
@@ -40,6 +48,10 @@ def info() -> CacheInfo:
 
 
 def clear() -> int:
-    """Remove what is on disk; the number of files removed. Code that was loaded stays in use."""
+    """Remove what is on disk. Code that was loaded stays in use.
+
+    Returns:
+        The number of files removed.
+    """
     cache = from_environment()
     return cache.clear() if cache else 0

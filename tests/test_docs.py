@@ -1,5 +1,6 @@
 """The documentation is true: its programs print what it says, its tables are those of the code."""
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -53,6 +54,53 @@ def test_a_page_that_is_not_up_to_date_is_noticed(make_docs):
 def test_a_fragment_is_not_run(make_docs):
     page = "```python no-run\nraise SystemExit\n```\n"
     assert make_docs.renewed(page) == page
+
+
+def test_the_picture_is_up_to_date(make_docs):
+    """If this fails: `python tools/make_docs.py`, and look at it."""
+    assert make_docs.make_architecture.picture() == text_of("docs/architecture.svg")
+
+
+def test_the_picture_has_every_stage_and_package(make_docs):
+    picture = make_docs.make_architecture.picture()
+    packages = {path.parent.name for path in ROOT.glob("pliant/*/__init__.py")}
+    assert not [name for name in packages if f">{name}</text>" not in picture]
+    assert ">Captured</text>" in picture
+
+
+def imported(file):
+    """The parts of pliant that a module imports."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "pliant":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pliant."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if "pliant." in alias.name)
+
+
+def test_a_package_stands_above_what_it_imports(make_docs):
+    """Else the picture lies, because no contract in .importlinter speaks of the two."""
+    rows = {package.name: package.row for package in make_docs.make_architecture.packages()}
+    for file in (ROOT / "pliant").rglob("*.py"):
+        own = file.relative_to(ROOT / "pliant").with_suffix("").parts[0]
+        if own in rows:
+            above = [name for name in imported(file) if rows.get(name, -1) >= rows[own]]
+            assert set(above) <= {own}, file
+
+
+def test_a_stage_without_a_step_is_noticed(make_docs, monkeypatch):
+    module = make_docs.make_architecture
+    read = module.read
+    more = '\nclass Simplified:\n    """Nobody makes it."""\n'
+    monkeypatch.setattr(module, "read", lambda p: read(p) + (more if "stages" in p else ""))
+    with pytest.raises(LookupError, match="Simplified"):
+        module.picture()
+    monkeypatch.setattr(module, "read", read)
+    steps = (("pliant/capture/capture.py", "capturable", "no stage"), *module.STEPS)
+    monkeypatch.setattr(module, "STEPS", steps)
+    with pytest.raises(LookupError, match="bool"):
+        module.picture()
 
 
 def test_output_that_nobody_shows_is_noticed(make_docs):
@@ -188,8 +236,14 @@ def test_names_that_are_gone_are_noticed():
     assert not list(named_paths("```python\nopen('capture/gone.py')\n```\n"))
 
 
-def test_every_public_name_is_documented():
-    everything = "".join(map(text_of, PAGES))
+def test_every_public_name_is_in_the_reference():
+    directives = re.findall(r"^\.\. [\w:]+:: pliant\.(\w+)", text_of("docs/api.md"), re.MULTILINE)
+    documented = [name for name in directives if name in pliant.__all__]
+    assert sorted([*documented, "errors"]) == sorted(pliant.__all__)  # errors.md has the errors
+
+
+def test_every_public_name_has_a_page_that_explains_it():
+    everything = "".join(text_of(page) for page in PAGES if page != "docs/api.md")
     missing = [name for name in pliant.__all__ if not re.search(rf"\b{name}\b", everything)]
     assert not missing
 

@@ -3,15 +3,17 @@
     python tools/make_docs.py            rewrite README.md and docs/*.md in place
     python tools/make_docs.py --check    only say which pages are out of date, with status 1
 
-Two things are made. A part between `<!-- made: NAME -->` and `<!-- end -->` is a table from the
-code. And a block of Python that is followed by a block of `text` is a program and what it prints
-(logs included): the program is run, each block by itself, as the file `demo.py`. A block that
-begins with ```python no-run is a fragment, to be read only.
+Three things are made. The picture docs/architecture.svg is drawn by `make_architecture`. A part
+between `<!-- made: NAME -->` and `<!-- end -->` is a table from the code. And a block of Python
+that is followed by a block of `text` is a program and what it prints (logs included): it is
+run, each block by itself, as the file `demo.py`. A block that begins with ```python no-run is a
+fragment, to be read only.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import difflib
 import inspect
@@ -26,8 +28,9 @@ from dataclasses import fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
+import make_architecture  # noqa: E402
 import torch  # noqa: E402
 
 import pliant  # noqa: E402
@@ -163,12 +166,26 @@ def _first_paragraph(kind: type) -> str:
     return " ".join(text.split())
 
 
+def packages() -> str:
+    """The packages in the order of the layers, the highest first, and what their docstrings say."""
+    layers = sorted(make_architecture.packages(), key=lambda package: -package.row)
+    rows = []
+    for package in layers:
+        path = make_architecture.path_of(package.name)
+        file = ROOT / path / "__init__.py" if (ROOT / path).is_dir() else ROOT / path
+        docstring = ast.get_docstring(ast.parse(file.read_text())) or ""
+        about = " ".join(docstring.split("\n\n")[0].split())
+        rows.append([f"[{package.name}](../{path})", about])
+    return table(["package", "what it owns"], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "graph-breaks": graph_breaks,
     "options": options,
     "log-channels": log_channels,
     "events": event_kinds,
     "errors": errors,
+    "packages": packages,
 }
 
 
@@ -177,9 +194,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
     stale = 0
-    for page in pages():
-        old = page.read_text()
-        new = renewed(old)
+    for page in [make_architecture.PICTURE, *pages()]:
+        old = page.read_text() if page.exists() else ""
+        new = make_architecture.picture() if page.suffix == ".svg" else renewed(old)
         if new == old:
             continue
         stale += 1

@@ -64,13 +64,21 @@ def register_backend(compiler_fn: B, name: str | None = None) -> B: ...
 @overload
 def register_backend(compiler_fn: None = None, name: str | None = None) -> Callable[[B], B]: ...
 def register_backend(compiler_fn: Any = None, name: str | None = None) -> Any:
-    """Make a backend known by name: its own, or the one given. Returns it, so that it decorates.
+    """Make a backend known by name. It returns the backend, so that it can be a decorator::
 
-    @pliant.register_backend
-    def my_backend(gm, example_inputs):
-        return gm.forward
+        @pliant.register_backend
+        def my_backend(gm, example_inputs):
+            return gm.forward
 
-    pliant.compile(f, backend="my_backend")
+        pliant.compile(f, backend="my_backend")
+
+    Args:
+        compiler_fn: `backend(gm, example_inputs) -> callable`, where `gm` is a
+            `torch.fx.GraphModule`.
+        name: how `compile` calls it, if not by its own name.
+
+    Raises:
+        BackendNameTakenError: another backend has the name, or there is none.
     """
     if compiler_fn is None:
         return functools.partial(register_backend, name=name)
@@ -105,7 +113,7 @@ def _may_replace(old: Backend, new: Backend) -> bool:
 
 
 def list_backends() -> list[str]:
-    """The names that `compile(backend=...)` knows, sorted."""
+    """List the names that `compile(backend=...)` knows: built in, registered, and installed."""
     return sorted({*_OWN, *_registered, *_installed()})
 
 

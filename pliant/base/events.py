@@ -369,6 +369,8 @@ COUNTED = tuple(sorted(kind.counter for kind in KINDS if kind.counter))
 class Counters(Mapping[str, int]):
     """How often things happened since the start of the process, or since `reset()`.
 
+    ::
+
         pliant.counters["graph_breaks"]     # a number, 0 if none
         dict(pliant.counters)               # all of them
         pliant.counters.breaks              # graph breaks by code

@@ -318,6 +318,8 @@ def set_logs(**channels: bool | int) -> None:
 
 set_logs.__doc__ = """Choose what pliant writes to stderr, through the standard `logging` module.
 
+::
+
     pliant.set_logs(graph_breaks=True, guards=logging.DEBUG)    # DEBUG: with all details
     pliant.set_logs()                                           # nothing, as at the start
 
@@ -325,7 +327,7 @@ Every call states the whole choice. The environment variable `PLIANT_LOGS="graph
 does the same before the program starts: `+` asks for all details, `-` takes a channel out again,
 `all` stands for every channel. The channels:
 
-""" + "\n".join(f"    {name:13} {channel.doc}" for name, channel in CHANNELS.items())
+""" + "\n".join(f"- `{name}`: {channel.doc}" for name, channel in CHANNELS.items())
 
 
 def from_text(text: str) -> dict[str, bool | int]:

@@ -141,6 +141,8 @@ def _check(changes: Mapping[str, Any]) -> None:
 class Config:
     """The process-wide defaults of all options.
 
+    ::
+
         pliant.config.recompile_limit = 16
         with pliant.config.patch(capture_scalar_outputs=True): ...
         @pliant.config.patch("recompile_limit", 1)

@@ -29,7 +29,11 @@ CONSTANT = "_pliant_constant_result"
 
 
 def graph_break(msg: str = "") -> None:
-    """In compiled code: end the graph here and go on in a new one. Elsewhere: nothing."""
+    """End the graph here and go on in a new one. Outside of compiled code it does nothing.
+
+    Args:
+        msg: accepted as by `torch._dynamo.graph_break`, and not shown.
+    """
 
 
 def is_compiling() -> bool:
@@ -40,8 +44,15 @@ def is_compiling() -> bool:
 def disable(
     fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
 ) -> Any:
-    """Mark a function as one to run in plain Python, never followed (as
-    `torch.compiler.disable`)."""
+    """Mark a function to run in plain Python: it breaks the graph, and is never captured.
+
+    As `torch.compiler.disable`; it is used with and without parentheses.
+
+    Args:
+        fn: the function. Without it, the result is a decorator.
+        recursive: accepted; what the function calls is not compiled either way.
+        reason: for whoever reads the code.
+    """
     if fn is None:
         return lambda fn: disable(fn, recursive, reason=reason)
     if isinstance(fn, Dispatcher):
@@ -58,11 +69,14 @@ def disable(
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Mark a function (or each of a list) as an operation: it is not followed but called by the
-    graph as it is, with tensors and plain data (as `torch.compiler.allow_in_graph`).
+    """Mark a function as an operation: a node of the graph that is called as it is.
 
-    What it reads besides its arguments is not guarded, and it may be run on tensors without data
-    when it is captured.
+    As `torch.compiler.allow_in_graph`. Capture does not look inside. The function takes and returns
+    tensors and plain data; what it reads besides its arguments is not guarded, and it may be run on
+    tensors without data when it is captured.
+
+    Args:
+        fn: a function, or a list of functions.
     """
     if isinstance(fn, list | tuple):
         return [allow_in_graph(one) for one in fn]
@@ -70,14 +84,19 @@ def allow_in_graph(fn: Any) -> Any:
 
 
 def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The same; arguments and results may be nested containers, and modules may be arguments (as
-    `torch._dynamo.nonstrict_trace`)."""
+    """As `allow_in_graph`, for functions that take and return nested containers, or take modules.
+
+    It is what `torch._dynamo.nonstrict_trace` is for torch.compile.
+    """
     return _marked(fn, IN_GRAPH, "nonstrict_trace")
 
 
 def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function whose result never changes: it is called once, when the call is captured (as
-    `torch.compiler.assume_constant_result`)."""
+    """Mark a function whose result never changes: it is called once, when it is captured.
+
+    As `torch.compiler.assume_constant_result`. Nothing is guarded: a function whose result does
+    change gives wrong results.
+    """
     return _marked(fn, CONSTANT, "assume_constant_result")
 
 
@@ -99,8 +118,15 @@ SUBSTITUTES: dict[Any, Callable[..., Any]] = {}
 def substitute_in_graph(
     original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: compiled code follows the decorated function where the program calls
-    `original_fn`, which is one that can't be followed (as `torch.compiler.substitute_in_graph`).
+    """Decorate the Python equivalent of a function that can't be captured, such as one in C.
+
+    As `torch.compiler.substitute_in_graph`: where the program calls `original_fn`, compiled code
+    follows the decorated function.
+
+    Args:
+        original_fn: the function that can't be captured.
+        can_constant_fold_through: accepted, without effect.
+        skip_signature_check: accepted; signatures are not compared.
     """
     if not callable(original_fn):
         raise NotCallableError("pliant.substitute_in_graph needs the function to stand in for")
@@ -121,8 +147,14 @@ def substitute_in_graph(
 
 
 class error_on_graph_break:
-    """Whether a graph break is an error in here: a context manager and a decorator, which nest (as
-    `torch._dynamo.error_on_graph_break`). `fullgraph=True` always wins."""
+    """Say whether a graph break is an error in a part of a program.
+
+    A context manager and a decorator, which nest, as `torch._dynamo.error_on_graph_break`.
+    `compile(fullgraph=True)` always wins.
+
+    Args:
+        error_on_graph_break: True raises `GraphBreakError` at a break in here; False allows it.
+    """
 
     def __init__(self, error_on_graph_break: bool) -> None:
         self.flag = error_on_graph_break

@@ -66,15 +66,25 @@ def allows(dispatcher: Dispatcher) -> bool:
 
 
 class set_stance:
-    """Set what compiled functions do: a function, a context manager, or a decorator (as
-    `torch.compiler.set_stance`).
+    """Set what all compiled functions do, as `torch.compiler.set_stance` does.
 
-    "default": compile where needed. "force_eager": run everything uncompiled.
-    "eager_on_recompile": use compiled code that fits, otherwise run uncompiled.
-    "fail_on_recompile": use compiled code that fits, otherwise raise RecompileError.
-    "eager_then_compile": run the first call of each function uncompiled.
-    `force_backend` compiles with another backend; `skip_guard_eval_unsafe` is accepted and has no
-    effect, since guards cost next to nothing.
+    It is a function, a context manager and a decorator::
+
+        pliant.set_stance("fail_on_recompile")
+        with pliant.set_stance("force_eager"): ...
+
+    The stances:
+
+    - `"default"`: compile where needed.
+    - `"force_eager"`: run everything uncompiled.
+    - `"eager_on_recompile"`: use compiled code that fits, otherwise run uncompiled.
+    - `"fail_on_recompile"`: use compiled code that fits, otherwise raise `RecompileError`.
+    - `"eager_then_compile"`: run the first call of each function uncompiled.
+
+    Args:
+        stance: one of these.
+        skip_guard_eval_unsafe: accepted, without effect, since guards cost next to nothing.
+        force_backend: the backend that compiles from now on, under the stance `"default"`.
     """
 
     def __init__(

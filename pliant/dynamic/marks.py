@@ -57,28 +57,36 @@ _GENERALITY: Final[dict[str, int]] = {"static": 0, "maybe": 1, "dynamic": 2, "un
 def mark_dynamic(
     t: torch.Tensor, index: Indices, *, min: int | None = None, max: int | None = None
 ) -> None:
-    """These dimensions of `t` are symbolic when a function is compiled for it.
+    """Mark dimensions of `t` as dynamic: they are symbolic when a function is compiled for it.
+
+    ::
 
         pliant.mark_dynamic(x, 0)                    # one compilation for every batch size
         pliant.mark_dynamic(x, [0, -1], max=4096)    # several; a promise about their sizes
 
     Stronger than `compile(dynamic=False)` and than what was seen to change. If the program needs
-    the size to be one particular number, that is a ShapeConstraintError which says where;
-    `maybe_mark_dynamic` allows it. A call whose size is not in the range is compiled anew.
+    the size to be one particular number, that is a `ShapeConstraintError` which says where;
+    `maybe_mark_dynamic` allows it.
 
     Call it before the compiled function, on the tensor that is passed to it: results of
     operations on `t` are not marked. Marks of further calls are added to the earlier ones.
+
+    Args:
+        t: an argument of the compiled function, or a tensor inside of one.
+        index: a dimension, or several.
+        min: the smallest size, a promise that spares guards.
+        max: the largest. A call whose size is not in the range is compiled anew.
     """
     _mark(t, index, Mark("dynamic", min, max, strict=True), "mark_dynamic")
 
 
 def maybe_mark_dynamic(t: torch.Tensor, index: Indices) -> None:
-    """As `mark_dynamic`, but the program may make constants of these dimensions."""
+    """Mark dimensions as `mark_dynamic` does, but let the program make constants of them."""
     _mark(t, index, Mark("maybe"), "maybe_mark_dynamic")
 
 
 def mark_static(t: torch.Tensor, index: Indices | None = None) -> None:
-    """These dimensions of `t`, or all of them, are constants: each size is compiled for.
+    """Mark dimensions of `t`, or all of them, as constants: each size is compiled for.
 
     Stronger than `compile(dynamic=True)` and than what was seen to change. Without an `index` it
     holds for the dimensions that have no other mark, whether that comes before or after.
@@ -94,11 +102,18 @@ def mark_unbacked(
     min: int | None = None,
     max: int | None = None,
 ) -> None:
-    """These dimensions of `t` are symbolic, and compilation doesn't look at their sizes.
+    """Mark dimensions of `t` as unbacked: symbolic, and compilation doesn't look at their sizes.
 
     They are treated like sizes that depend on data: no guard is made from the size that happens to
     be there, and a branch on it that can't be decided is a graph break (under `fullgraph` a
-    DataDependentError). With `strict`, it is an error if the program makes a constant of them.
+    `DataDependentError`).
+
+    Args:
+        t: an argument of the compiled function, or a tensor inside of one.
+        index: a dimension, or several.
+        strict: it is an error if the program makes a constant of them.
+        min: the smallest size, a promise that answers some questions.
+        max: the largest.
     """
     _mark(t, index, Mark("unbacked", min, max, strict=bool(strict)), "mark_unbacked")
 

@@ -21,18 +21,22 @@ from pliant.sym.records import Provenance
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `pliant.explain(f)(*args)` gives: the `result` of the call, and everything about what
-    was compiled for it and for earlier calls."""
+    """What `pliant.explain(f)(*args)` returns: the result of the call, and everything about what
+    was compiled for it and for earlier calls. It prints as a report."""
 
     result: Any
+    """What the call returned."""
     captured: tuple[Captured, ...]
+    """Each compilation of the function and of its resume functions."""
 
     @property
     def graphs(self) -> list[fx.GraphModule]:
+        """The captured graphs."""
         return [one.graph for one in self.captured if one.graph is not None]
 
     @property
     def breaks(self) -> list[BreakInfo]:
+        """Where graphs ended early, with the code, the cause and the position of each break."""
         return [one.broken for one in self.captured if one.broken is not None]
 
     @property
@@ -42,19 +46,22 @@ class Explanation:
 
     @property
     def symbols(self) -> list[Provenance]:
-        """For each dimension of the inputs, and each number: why it is what it is."""
+        """Why each dimension of the inputs, and each number, is a constant or a symbol."""
         return [why for one in self.captured for why in one.symbols]
 
     @property
     def graph_count(self) -> int:
+        """How many graphs there are."""
         return len(self.graphs)
 
     @property
     def graph_break_count(self) -> int:
+        """How many graph breaks there are."""
         return len(self.breaks)
 
     @property
     def op_count(self) -> int:
+        """How many operations all graphs have together."""
         return sum(_operations(graph) for graph in self.graphs)
 
     def __str__(self) -> str:
