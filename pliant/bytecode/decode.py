@@ -32,6 +32,8 @@ from pliant.bytecode.tables import (
     INTRINSICS_2,
     OPCODES,
     Operand,
+    Role,
+    opcodes_with,
 )
 
 Positions = tuple[int | None, int | None, int | None, int | None]
@@ -159,6 +161,9 @@ def decode(code: types.CodeType) -> Decoded:
 
 _cache: ByIdentity[Decoded] = ByIdentity()
 
+_LOADS_GLOBAL = opcodes_with(Role.LOADS_GLOBAL)
+_PREPARES_CALL = opcodes_with(Role.PREPARES_CALL)
+_CALLS = _PREPARES_CALL | opcodes_with(Role.CALLS)
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 
 
@@ -315,8 +320,8 @@ def _super_calls(code: types.CodeType, instructions: Sequence[Instruction]) -> f
         return frozenset()
     calls: set[int] = set()
     for before, after in pairwise(instructions):
-        ready = before.op == "LOAD_GLOBAL" and before.value == ("super", True)
-        ready = ready or (before.op == "PRECALL" and before.index in calls)
-        if ready and after.op in ("PRECALL", "CALL") and after.arg == 0:
+        ready = before.op in _LOADS_GLOBAL and before.value == ("super", True)
+        ready = ready or (before.op in _PREPARES_CALL and before.index in calls)
+        if ready and after.op in _CALLS and after.arg == 0:
             calls.add(after.index)
     return frozenset(calls)

@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pliant.bytecode.tables import OPCODES, Operand
+from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 
 if TYPE_CHECKING:
     from pliant.bytecode.decode import Decoded
 
-# Opcodes that need the present content of a slot. For a cell that is the cell itself, which writing
-# to the variable needs as much as reading it: inner functions see what is written.
-_READS = frozenset(name for name, info in OPCODES.items() if info.operand is Operand.LOCAL) - {
-    "STORE_FAST"
-}
-# Opcodes after which the former content of a slot no longer matters.
-_WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+_READS = opcodes_with(Role.READS_LOCAL)
+_WRITES = opcodes_with(Role.WRITES_LOCAL)
+_LOADS_GLOBAL = opcodes_with(Role.LOADS_GLOBAL)
 
 # Functions that look at the variables of the frame that calls them.
 _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
@@ -100,7 +96,7 @@ def _uses_and_kept(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int], li
             uses[index] = bit[instruction.value]
         if op in _WRITES:
             kept[index] = everything & ~bit[instruction.value]
-        elif op == "LOAD_GLOBAL" and instruction.value[0] in _FRAME_READERS:
+        elif op in _LOADS_GLOBAL and instruction.value[0] in _FRAME_READERS:
             uses[index] = everything
     for index in decoded.super_calls:
         uses[index] = bit["__class__"] | bit[decoded.variables[0]]

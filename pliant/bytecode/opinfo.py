@@ -41,13 +41,60 @@ class Operand(enum.Enum):
     JUMP = "where to jump: the index of the target instruction"
 
 
+class Role(enum.Flag):
+    """What an opcode does, as far as anybody but its own handler asks. ``tables.opcodes_with``
+    gives the opcodes of the running Python that have a role."""
+
+    # Variables. Writing to a cell needs the cell, so for the slot that is a read.
+    READS_LOCAL = enum.auto()  # needs the present content of a slot
+    WRITES_LOCAL = enum.auto()  # after it the former content of a slot no longer matters
+    PLAIN_LOCAL = enum.auto()  # uses a slot as a variable that is in no cell
+    MAKES_CELL = enum.auto()
+    WRITES_CELL = enum.auto()
+    LOADS_CONST = enum.auto()
+    LOADS_GLOBAL = enum.auto()
+    LOADS_NAME = enum.auto()
+    WRITES_GLOBAL = enum.auto()
+    WRITES_NAME = enum.auto()
+    IMPORTS = enum.auto()
+    DEFINES_FUNCTION = enum.auto()
+    DEFINES_CLASS = enum.auto()
+    # Objects and the stack.
+    WRITES_OBJECT = enum.auto()  # an attribute or an item
+    DISCARDS = enum.auto()  # the top of the stack
+    # Calls.
+    NAMES_KEYWORDS = enum.auto()
+    PREPARES_CALL = enum.auto()
+    CALLS = enum.auto()
+    # Control flow. (Jumps are in ``OpInfo.jumps``.)
+    STARTS = enum.auto()  # the frame is set up, or resumed after a yield
+    RETURNS = enum.auto()
+    ITERATES = enum.auto()
+    ENDS_LOOP = enum.auto()  # takes the exhausted iterator off the stack
+    YIELDS = enum.auto()
+    DELEGATES = enum.auto()  # one step of `yield from` or `await`
+    ENDS_DELEGATION = enum.auto()  # takes the exhausted inner iterator off the stack
+    # Exceptions.
+    RAISES = enum.auto()
+    RERAISES = enum.auto()
+    LOADS_ASSERTION_ERROR = enum.auto()
+    ENTERS_HANDLER = enum.auto()
+    MATCHES_EXCEPTION = enum.auto()
+    LEAVES_HANDLER = enum.auto()
+    LEAVES_WITH = enum.auto()  # calls `__exit__` because of an exception
+
+
+NO_ROLE = Role(0)
+
+
 @dataclass(frozen=True, slots=True)
 class OpInfo:
     """One opcode: its stack effect, its control flow and the meaning of its argument.
 
     Where the stack differs when the jump is taken, ``jump_pops`` and ``jump_pushes`` say how.
     ``terminal`` opcodes never continue with the next instruction and do not jump either.
-    ``caches`` is the number of two-byte cache entries that follow it in the code.
+    ``caches`` is the number of two-byte cache entries that follow it in the code. ``roles`` are for
+    those who look for instructions of a kind: a new Python version is a table, and nothing else.
     """
 
     pops: Count
@@ -59,6 +106,7 @@ class OpInfo:
     backward: bool = False
     terminal: bool = False
     caches: int = 0
+    roles: Role = NO_ROLE
 
     @property
     def falls_through(self) -> bool:
@@ -96,16 +144,16 @@ def low_bit_plus(extra: int) -> Callable[[int], int]:
 ARG = arg_plus(0)
 
 
-def _number(pops: Count, pushes: Count, caches: int = 0) -> OpInfo:
-    return OpInfo(pops, pushes, Operand.NUMBER, caches=caches)
+def _number(pops: Count, pushes: Count, roles: Role = NO_ROLE, caches: int = 0) -> OpInfo:
+    return OpInfo(pops, pushes, Operand.NUMBER, caches=caches, roles=roles)
 
 
-def _name(pops: Count, pushes: Count) -> OpInfo:
-    return OpInfo(pops, pushes, Operand.NAME)
+def _name(pops: Count, pushes: Count, roles: Role = NO_ROLE) -> OpInfo:
+    return OpInfo(pops, pushes, Operand.NAME, roles=roles)
 
 
-def _local(pops: Count, pushes: Count) -> OpInfo:
-    return OpInfo(pops, pushes, Operand.LOCAL)
+def _local(pops: Count, pushes: Count, roles: Role = Role.READS_LOCAL) -> OpInfo:
+    return OpInfo(pops, pushes, Operand.LOCAL, roles=roles)
 
 
 def branch(pops: Count, pushes: Count, *, backward: bool = False) -> OpInfo:
@@ -120,8 +168,8 @@ _STACK: dict[str, OpInfo] = {
     "NOP": OpInfo(0, 0),
     "CACHE": OpInfo(0, 0),
     "EXTENDED_ARG": _number(0, 0),
-    "RESUME": _number(0, 0),
-    "POP_TOP": OpInfo(1, 0),
+    "RESUME": _number(0, 0, Role.STARTS),
+    "POP_TOP": OpInfo(1, 0, roles=Role.DISCARDS),
     "PUSH_NULL": OpInfo(0, 1),
     "SWAP": _number(ARG, ARG),
     "COPY": _number(ARG, arg_plus(1)),
@@ -131,8 +179,8 @@ _OPERATORS: dict[str, OpInfo] = {
     "UNARY_NEGATIVE": OpInfo(1, 1),
     "UNARY_NOT": OpInfo(1, 1),
     "UNARY_INVERT": OpInfo(1, 1),
-    "STORE_SUBSCR": OpInfo(3, 0, caches=1),
-    "DELETE_SUBSCR": OpInfo(2, 0),
+    "STORE_SUBSCR": OpInfo(3, 0, caches=1, roles=Role.WRITES_OBJECT),
+    "DELETE_SUBSCR": OpInfo(2, 0, roles=Role.WRITES_OBJECT),
     "BINARY_OP": OpInfo(2, 1, Operand.BINARY, caches=1),
     "IS_OP": OpInfo(2, 1, Operand.IS),
     "CONTAINS_OP": OpInfo(2, 1, Operand.IN),
@@ -163,35 +211,35 @@ _BUILDERS: dict[str, OpInfo] = {
 }
 
 _VARIABLES: dict[str, OpInfo] = {
-    "LOAD_CONST": OpInfo(0, 1, Operand.CONST),
-    "LOAD_FAST": _local(0, 1),
-    "STORE_FAST": _local(1, 0),
-    "DELETE_FAST": _local(0, 0),
+    "LOAD_CONST": OpInfo(0, 1, Operand.CONST, roles=Role.LOADS_CONST),
+    "LOAD_FAST": _local(0, 1, Role.READS_LOCAL | Role.PLAIN_LOCAL),
+    "STORE_FAST": _local(1, 0, Role.WRITES_LOCAL | Role.PLAIN_LOCAL),
+    "DELETE_FAST": _local(0, 0, Role.READS_LOCAL | Role.WRITES_LOCAL | Role.PLAIN_LOCAL),
     "LOAD_CLOSURE": _local(0, 1),
     "LOAD_DEREF": _local(0, 1),
-    "STORE_DEREF": _local(1, 0),
-    "DELETE_DEREF": _local(0, 0),
-    "MAKE_CELL": _local(0, 0),
+    "STORE_DEREF": _local(1, 0, Role.READS_LOCAL | Role.WRITES_CELL),
+    "DELETE_DEREF": _local(0, 0, Role.READS_LOCAL | Role.WRITES_CELL),
+    "MAKE_CELL": _local(0, 0, Role.READS_LOCAL | Role.MAKES_CELL),
     "COPY_FREE_VARS": _number(0, 0),
-    "LOAD_NAME": _name(0, 1),
-    "STORE_NAME": _name(1, 0),
-    "DELETE_NAME": _name(0, 0),
-    "STORE_GLOBAL": _name(1, 0),
-    "DELETE_GLOBAL": _name(0, 0),
-    "STORE_ATTR": OpInfo(2, 0, Operand.NAME, caches=4),
-    "DELETE_ATTR": _name(1, 0),
-    "IMPORT_NAME": _name(2, 1),
+    "LOAD_NAME": _name(0, 1, Role.LOADS_NAME),
+    "STORE_NAME": _name(1, 0, Role.WRITES_NAME),
+    "DELETE_NAME": _name(0, 0, Role.WRITES_NAME),
+    "STORE_GLOBAL": _name(1, 0, Role.WRITES_GLOBAL),
+    "DELETE_GLOBAL": _name(0, 0, Role.WRITES_GLOBAL),
+    "STORE_ATTR": OpInfo(2, 0, Operand.NAME, caches=4, roles=Role.WRITES_OBJECT),
+    "DELETE_ATTR": _name(1, 0, Role.WRITES_OBJECT),
+    "IMPORT_NAME": _name(2, 1, Role.IMPORTS),
     "IMPORT_FROM": _name(1, 2),
     "SETUP_ANNOTATIONS": OpInfo(0, 0),
-    "LOAD_BUILD_CLASS": OpInfo(0, 1),
-    "LOAD_ASSERTION_ERROR": OpInfo(0, 1),
+    "LOAD_BUILD_CLASS": OpInfo(0, 1, roles=Role.DEFINES_CLASS),
+    "LOAD_ASSERTION_ERROR": OpInfo(0, 1, roles=Role.LOADS_ASSERTION_ERROR),
 }
 
 _CALLS: dict[str, OpInfo] = {
-    "KW_NAMES": OpInfo(0, 0, Operand.CONST),
+    "KW_NAMES": OpInfo(0, 0, Operand.CONST, roles=Role.NAMES_KEYWORDS),
     "CALL_FUNCTION_EX": _number(low_bit_plus(3), 1),
-    "MAKE_FUNCTION": _number(lambda arg: 1 + (arg & 0xF).bit_count(), 1),
-    "RETURN_VALUE": OpInfo(1, 0, terminal=True),
+    "MAKE_FUNCTION": _number(lambda arg: 1 + (arg & 0xF).bit_count(), 1, Role.DEFINES_FUNCTION),
+    "RETURN_VALUE": OpInfo(1, 0, terminal=True, roles=Role.RETURNS),
 }
 
 _JUMPS: dict[str, OpInfo] = {
@@ -201,14 +249,14 @@ _JUMPS: dict[str, OpInfo] = {
 }
 
 _EXCEPTIONS: dict[str, OpInfo] = {
-    "PUSH_EXC_INFO": OpInfo(1, 2),
-    "POP_EXCEPT": OpInfo(1, 0),
-    "CHECK_EXC_MATCH": OpInfo(2, 2),
-    "CHECK_EG_MATCH": OpInfo(2, 2),
-    "RAISE_VARARGS": OpInfo(ARG, 0, Operand.NUMBER, terminal=True),
-    "RERAISE": OpInfo(arg_plus(1), ARG, Operand.NUMBER, terminal=True),
+    "PUSH_EXC_INFO": OpInfo(1, 2, roles=Role.ENTERS_HANDLER),
+    "POP_EXCEPT": OpInfo(1, 0, roles=Role.LEAVES_HANDLER),
+    "CHECK_EXC_MATCH": OpInfo(2, 2, roles=Role.MATCHES_EXCEPTION),
+    "CHECK_EG_MATCH": OpInfo(2, 2, roles=Role.MATCHES_EXCEPTION),
+    "RAISE_VARARGS": OpInfo(ARG, 0, Operand.NUMBER, terminal=True, roles=Role.RAISES),
+    "RERAISE": OpInfo(arg_plus(1), ARG, Operand.NUMBER, terminal=True, roles=Role.RERAISES),
     "BEFORE_WITH": OpInfo(1, 2),
-    "WITH_EXCEPT_START": OpInfo(4, 5),
+    "WITH_EXCEPT_START": OpInfo(4, 5, roles=Role.LEAVES_WITH),
 }
 
 _PATTERNS: dict[str, OpInfo] = {

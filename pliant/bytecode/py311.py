@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pliant.bytecode.opinfo import ARG, SHARED, Operand, OpInfo, arg_plus, branch, low_bit_plus
+from pliant.bytecode.opinfo import (
+    ARG,
+    SHARED,
+    Operand,
+    OpInfo,
+    Role,
+    arg_plus,
+    branch,
+    low_bit_plus,
+)
 
 _OWN: dict[str, OpInfo] = {
     "UNARY_POSITIVE": OpInfo(1, 1),
@@ -17,14 +26,14 @@ _OWN: dict[str, OpInfo] = {
     "LIST_TO_TUPLE": OpInfo(1, 1),
     "PRINT_EXPR": OpInfo(1, 0),
     "IMPORT_STAR": OpInfo(1, 0),
-    "LOAD_GLOBAL": OpInfo(0, low_bit_plus(1), Operand.GLOBAL, caches=5),
+    "LOAD_GLOBAL": OpInfo(0, low_bit_plus(1), Operand.GLOBAL, caches=5, roles=Role.LOADS_GLOBAL),
     "LOAD_ATTR": OpInfo(1, 1, Operand.NAME, caches=4),
     "LOAD_METHOD": OpInfo(1, 2, Operand.NAME, caches=10),
-    "LOAD_CLASSDEREF": OpInfo(0, 1, Operand.LOCAL),
-    "PRECALL": OpInfo(ARG, ARG, Operand.NUMBER, caches=1),
-    "CALL": OpInfo(arg_plus(2), 1, Operand.NUMBER, caches=4),
+    "LOAD_CLASSDEREF": OpInfo(0, 1, Operand.LOCAL, roles=Role.READS_LOCAL),
+    "PRECALL": OpInfo(ARG, ARG, Operand.NUMBER, caches=1, roles=Role.PREPARES_CALL),
+    "CALL": OpInfo(arg_plus(2), 1, Operand.NUMBER, caches=4, roles=Role.CALLS),
     # The exhausted iterator goes away when the loop is left.
-    "FOR_ITER": OpInfo(1, 2, Operand.JUMP, jumps="maybe", jump_pushes=0),
+    "FOR_ITER": OpInfo(1, 2, Operand.JUMP, jumps="maybe", jump_pushes=0, roles=Role.ITERATES),
     "JUMP_IF_FALSE_OR_POP": OpInfo(1, 0, Operand.JUMP, jumps="maybe", jump_pushes=1),
     "JUMP_IF_TRUE_OR_POP": OpInfo(1, 0, Operand.JUMP, jumps="maybe", jump_pushes=1),
     "POP_JUMP_FORWARD_IF_FALSE": branch(1, 0),
@@ -38,10 +47,12 @@ _OWN: dict[str, OpInfo] = {
     "PREP_RERAISE_STAR": OpInfo(2, 1),
     # The caller gets the generator; the generator itself starts with the first sent value pushed.
     "RETURN_GENERATOR": OpInfo(0, 1),
-    "YIELD_VALUE": OpInfo(1, 1),
+    "YIELD_VALUE": OpInfo(1, 1, roles=Role.YIELDS),
     "ASYNC_GEN_WRAP": OpInfo(1, 1),
     # The jump is taken when the iterator is exhausted: only its return value stays.
-    "SEND": OpInfo(2, 2, Operand.JUMP, jumps="maybe", jump_pushes=1),
+    "SEND": OpInfo(2, 2, Operand.JUMP, jumps="maybe", jump_pushes=1, roles=Role.DELEGATES),
 }
 
 OPCODES: Mapping[str, OpInfo] = {**SHARED, **_OWN}
+CALL_SEQUENCE = ("PRECALL", "CALL")
+LOAD_CHECKED = "LOAD_FAST"  # always looks whether the slot is filled

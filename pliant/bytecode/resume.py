@@ -43,7 +43,14 @@ from pliant.bytecode.decode import (
     decode,
     own_name,
 )
-from pliant.bytecode.tables import OPCODES, Operand
+from pliant.bytecode.tables import (
+    CALL_SEQUENCE,
+    LOAD_CHECKED,
+    OPCODES,
+    Operand,
+    Role,
+    opcodes_with,
+)
 
 
 class StackItem(enum.Enum):
@@ -198,8 +205,12 @@ _FIRST_FUTURE_FLAG = 0x20000
 
 _TWO_ARGUMENTS = 2  # the flag of LOAD_SUPER_ATTR that says so
 
-_HAS_PRECALL = "PRECALL" in OPCODES
-_LOAD_CHECKED = "LOAD_FAST_CHECK" if "LOAD_FAST_CHECK" in OPCODES else "LOAD_FAST"
+_STARTS = opcodes_with(Role.STARTS)
+_MAKES_CELL = opcodes_with(Role.MAKES_CELL)
+_PLAIN_LOCAL = opcodes_with(Role.PLAIN_LOCAL)
+_BEFORE_CALLS = opcodes_with(Role.NAMES_KEYWORDS | Role.PREPARES_CALL)
+_YIELDS = opcodes_with(Role.YIELDS)
+_LOADS_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.READS_LOCAL) - opcodes_with(Role.WRITES_LOCAL)
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -215,7 +226,7 @@ def _call_index(point: ResumePoint) -> int:
 def _first_index(decoded: Decoded) -> int:
     """The first instruction that is not about setting up the frame."""
     for instruction in decoded.instructions:
-        if instruction.op == "RESUME":
+        if instruction.op in _STARTS:
             return instruction.index
     return 0
 
@@ -224,13 +235,12 @@ def _entry_cells(code: types.CodeType) -> frozenset[str]:
     """Variables that are cells from the start of the function to its end."""
     decoded = decode(code)
     prelude = decoded.instructions[: _first_index(decoded)]
-    return frozenset(each.value for each in prelude if each.op == "MAKE_CELL")
+    return frozenset(each.value for each in prelude if each.op in _MAKES_CELL)
 
 
 def _plain_names(decoded: Decoded) -> set[str]:
     """Variables that are, at least in places, read and written without a cell."""
-    plain = ("LOAD_FAST", "LOAD_FAST_CHECK", "STORE_FAST", "DELETE_FAST")
-    return {each.value for each in decoded.instructions if each.op in plain}
+    return {each.value for each in decoded.instructions if each.op in _PLAIN_LOCAL}
 
 
 def _rewound(decoded: Decoded, index: int) -> int:
@@ -240,7 +250,7 @@ def _rewound(decoded: Decoded, index: int) -> int:
     PRECALL do is kept neither on the stack nor in variables, but they can be run again.
     """
     index = max(index, _first_index(decoded))
-    while index > 0 and decoded.instructions[index - 1].op in ("KW_NAMES", "PRECALL"):
+    while index > 0 and decoded.instructions[index - 1].op in _BEFORE_CALLS:
         index -= 1
     return index
 
@@ -289,7 +299,7 @@ def _require(condition: bool, point: ResumePoint, problem: str) -> None:
 
 
 def _is_suspended(decoded: Decoded, index: int) -> bool:
-    return index > 0 and decoded.instructions[index - 1].op == "YIELD_VALUE"
+    return index > 0 and decoded.instructions[index - 1].op in _YIELDS
 
 
 class _Builder:
@@ -401,9 +411,9 @@ class _Builder:
         yield Item("PUSH_NULL")
         for parameter in self.parameters[len(self.parameters) - count - 1 :]:
             yield from self._take(parameter)
-        if _HAS_PRECALL:
-            yield Item("PRECALL", count, handler=handler, positions=positions)
-        yield Item("CALL", count, source=call_index, handler=handler, positions=positions)
+        for op in CALL_SEQUENCE:  # the last one is the call itself
+            source = call_index if op == CALL_SEQUENCE[-1] else None
+            yield Item(op, count, source=source, handler=handler, positions=positions)
 
     def _body(self) -> Iterator[Item]:
         """The original, without what cannot be reached from here."""
@@ -421,13 +431,14 @@ class _Builder:
                 yield from self._super_call(instruction, handler)
                 continue
             op, arg = instruction.op, instruction.arg or 0
-            if OPCODES[op].operand is Operand.LOCAL:
+            operand = OPCODES[op].operand
+            if operand is Operand.LOCAL:
                 arg = self.slot[instruction.value]
-            elif op == "LOAD_SUPER_ATTR":
+            elif operand is Operand.SUPER_ATTR:
                 arg |= _TWO_ARGUMENTS
-            if op == "LOAD_FAST" and instruction.value not in self.parameters:
+            if op in _LOADS_LOCAL and instruction.value not in self.parameters:
                 # 3.12 reads without a look where the original was sure that the slot is filled.
-                op = _LOAD_CHECKED
+                op = LOAD_CHECKED
             yield Item(
                 op, arg, instruction.index, instruction.target, handler, instruction.positions
             )
@@ -442,7 +453,7 @@ class _Builder:
         index, at = instruction.index, instruction.positions
         if index - 1 not in self.decoded.super_calls:
             first = self.decoded.variables[0]
-            load = "LOAD_DEREF" if first in self.freevars else _LOAD_CHECKED
+            load = "LOAD_DEREF" if first in self.freevars else LOAD_CHECKED
             yield Item("LOAD_DEREF", self.slot["__class__"], index, None, handler, at)
             yield Item(load, self.slot[first], None, None, handler, at)
         yield Item(instruction.op, 2, None, None, handler, at)

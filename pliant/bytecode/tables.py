@@ -11,12 +11,9 @@ import sys
 from collections.abc import Mapping
 
 from pliant.bytecode import py311, py312
-from pliant.bytecode.opinfo import Operand, OpInfo
+from pliant.bytecode.opinfo import Operand, OpInfo, Role
 
-VERSIONS: Mapping[tuple[int, int], Mapping[str, OpInfo]] = {
-    (3, 11): py311.OPCODES,
-    (3, 12): py312.OPCODES,
-}
+VERSIONS = {(3, 11): py311, (3, 12): py312}
 
 COMPARE_OPERATORS = ("<", "<=", "==", "!=", ">", ">=")
 _PLAIN_OPERATORS = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
@@ -62,7 +59,7 @@ def _table_of_running_python() -> Mapping[str, OpInfo]:
     if version not in VERSIONS:
         known = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
         raise ImportError(f"pliant knows the bytecode of Python {known}, not of {version}")
-    table = VERSIONS[version]
+    table = VERSIONS[version].OPCODES
     differences = set(table) ^ set(real_opcodes())
     if differences:
         raise ImportError(f"opcode table of Python {version} is wrong about {sorted(differences)}")
@@ -70,19 +67,38 @@ def _table_of_running_python() -> Mapping[str, OpInfo]:
 
 
 OPCODES: Mapping[str, OpInfo] = _table_of_running_python()
+CALL_SEQUENCE: tuple[str, ...] = VERSIONS[sys.version_info[:2]].CALL_SEQUENCE
+"""The opcodes that make a call, each with the number of arguments."""
+LOAD_CHECKED: str = VERSIONS[sys.version_info[:2]].LOAD_CHECKED
+"""The opcode that loads a local variable and raises where it is unbound."""
+
+
+def opcodes_with(roles: Role) -> frozenset[str]:
+    """The opcodes of the running Python that have one of these roles."""
+    return frozenset(name for name, info in OPCODES.items() if info.roles & roles)
+
+
+JUMPS = frozenset(name for name, info in OPCODES.items() if info.jumps is not None)
+BACKWARD_JUMPS = frozenset(name for name in JUMPS if OPCODES[name].backward)
 
 # COMPARE_OP keeps a cache mask in the low bits of its argument from Python 3.12 on.
 COMPARE_SHIFT = 4 if sys.version_info >= (3, 12) else 0
 
 __all__ = [
+    "BACKWARD_JUMPS",
     "BINARY_OPERATORS",
+    "CALL_SEQUENCE",
     "COMPARE_OPERATORS",
     "COMPARE_SHIFT",
     "INTRINSICS_1",
     "INTRINSICS_2",
+    "JUMPS",
+    "LOAD_CHECKED",
     "OPCODES",
     "VERSIONS",
     "OpInfo",
     "Operand",
+    "Role",
+    "opcodes_with",
     "real_opcodes",
 ]

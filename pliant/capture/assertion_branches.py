@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pliant.base.checks import check_truth
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import JUMPS, Role, opcodes_with
 from pliant.capture import scalars
 from pliant.capture.frame import Frame
 from pliant.capture.trace import Trace
@@ -15,7 +16,8 @@ from pliant.capture.value import Break, Value
 from pliant.capture.values.tensors import TensorValue
 
 LONGEST = 40  # instructions of a statement that raises
-GOES_ELSEWHERE = ("JUMP", "RETURN", "FOR_ITER", "SEND", "YIELD")
+RAISES = opcodes_with(Role.RAISES)
+GOES_ELSEWHERE = JUMPS | opcodes_with(Role.RETURNS | Role.YIELDS)
 
 
 def followed_way(
@@ -57,8 +59,8 @@ def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
 def only_raises(frame: Frame, index: int) -> bool:
     """Whether the program, from this instruction on, does nothing but raise an exception."""
     for ins in frame.instructions[index : index + LONGEST]:
-        if ins.op == "RAISE_VARARGS":
+        if ins.op in RAISES:
             return True
-        if any(word in ins.op for word in GOES_ELSEWHERE):
+        if ins.op in GOES_ELSEWHERE:
             return False
     return False

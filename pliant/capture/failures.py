@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
 from pliant.base.values import dataclass
 from pliant.base.writes import PARTLY, RAISES, WHOLLY, WRITES
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod
@@ -120,7 +121,7 @@ def _handles(frame: Frame) -> bool:
     any case: by leaving a context of PyTorch, or in a `finally` of PyTorch's code."""
     of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
     for entry in handlers(frame, frame.index):
-        leaves = frame.instructions[entry.target + 1].op == "WITH_EXCEPT_START"
+        leaves = frame.instructions[entry.target + 1].op in _LEAVES_WITH
         if leaves and _leaves_pytorch(frame.stack[entry.depth - 1]):
             continue
         if not (of_pytorch and not leaves and _only_cleans_up(frame, entry.target)):
@@ -131,14 +132,17 @@ def _handles(frame: Frame) -> bool:
 def _only_cleans_up(frame: Frame, target: int) -> bool:
     """Whether the handler is a `finally` that always raises the exception again."""
     for instruction in frame.instructions[target:]:
-        if instruction.op == "RERAISE":
+        if instruction.op in _RERAISES:
             return True
         if instruction.op in _CATCHES:
             return False
     return False
 
 
-_CATCHES: Final = frozenset({"POP_EXCEPT", "CHECK_EXC_MATCH", "CHECK_EG_MATCH", "RAISE_VARARGS"})
+_LEAVES_WITH = opcodes_with(Role.LEAVES_WITH)
+_ENTERS_HANDLER = opcodes_with(Role.ENTERS_HANDLER)
+_RERAISES = opcodes_with(Role.RERAISES)
+_CATCHES = opcodes_with(Role.LEAVES_HANDLER | Role.MATCHES_EXCEPTION | Role.RAISES)
 
 
 def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
@@ -146,7 +150,7 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
     does for itself on the way."""
     entry = frame.decoded.handler(index)
     while entry is not None:
-        if frame.instructions[entry.target].op == "PUSH_EXC_INFO":
+        if frame.instructions[entry.target].op in _ENTERS_HANDLER:
             yield entry
         outer = frame.decoded.handler(entry.target)
         entry = None if outer is entry else outer

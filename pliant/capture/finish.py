@@ -12,6 +12,7 @@ from collections.abc import Sequence as Items
 
 from pliant._native import State
 from pliant.base.position import Position
+from pliant.bytecode.tables import JUMPS, OPCODES, Role, opcodes_with
 from pliant.capture import residual_ops
 from pliant.capture.aliasing import assume_distinct, assume_present
 from pliant.capture.failures import written_inputs
@@ -290,6 +291,8 @@ class Product:
         return f"{self.emit.helper('as_plain')}({slot})" if known.plain else slot
 
 
+ITERATES = opcodes_with(Role.ITERATES)
+RETURNS_TOP = frozenset(op for op in opcodes_with(Role.RETURNS) if OPCODES[op].pops == 1)
 HANDED_OVER = ("stack_", "inner_")  # parameters that only resume functions have
 
 
@@ -298,19 +301,20 @@ def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
     then. Telling this to the user would help nobody."""
     source = frame.stack[-1].source if frame.stack else None
     handed_over = isinstance(source, Local) and source.name.startswith(HANDED_OVER)
-    return cause.code == "outside-iterator" and frame.instruction.op == "FOR_ITER" and handed_over
+    return cause.code == "outside-iterator" and frame.instruction.op in ITERATES and handed_over
 
 
 def _only_returns(frame: Frame) -> bool:
     """Whether the frame, suspended at a call, has nothing left to do but return its result."""
     following = frame.instructions[frame.index + 1]
     alone = len(frame.stack) == residual_ops.pops_of(frame)
-    return following.op == "RETURN_VALUE" and alone and frame.decoded.handler(frame.index) is None
+    return following.op in RETURNS_TOP and alone and frame.decoded.handler(frame.index) is None
 
 
 def _several_ways(frames: list[Frame]) -> bool:
-    branches = "JUMP" in frames[-1].instruction.op or frames[-1].instruction.op == "FOR_ITER"
-    return branches or any(frame.decoded.handler(frame.index) is not None for frame in frames)
+    return frames[-1].instruction.op in JUMPS or any(
+        frame.decoded.handler(frame.index) is not None for frame in frames
+    )
 
 
 def _live_values(frames: Items[Frame]) -> list[Value]:

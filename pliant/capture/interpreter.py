@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pliant.base.values import dataclass
-from pliant.bytecode import py311, py312
-from pliant.bytecode.tables import OPCODES
+from pliant.bytecode.tables import OPCODES, VERSIONS
 from pliant.capture.frame import Frame
 from pliant.capture.trace import INLINE, Trace
 from pliant.capture.value import Break, Const, NotConstant, Raised, Unread, Value
@@ -40,7 +39,7 @@ def opcode(*names: str, lazy: bool = False) -> Callable[[Any], Any]:
         for name in names:
             if name in HANDLERS:
                 raise ValueError(f"opcode {name} has a handler already")
-            if name not in py311.OPCODES and name not in py312.OPCODES:
+            if not any(name in version.OPCODES for version in VERSIONS.values()):
                 raise ValueError(f"there is no opcode {name}")
             info = OPCODES.get(name)
             if info is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pliant.base.tracebacks import CallSite, called_from
 from pliant.base.values import dataclass
-from pliant.bytecode.tables import OPCODES
+from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.opcodes.calls import split_call
 from pliant.capture.residual import Emitter
@@ -25,6 +25,8 @@ from pliant.capture.values.functions import BuiltinMethod, Function, called
 from pliant.guards.source import ClassAttr
 from pliant.stages import ROUTED
 
+CALLS = opcodes_with(Role.CALLS)
+ENDS_LOOP = opcodes_with(Role.ENDS_LOOP)
 Exit = tuple[str | None, int, list[Value | str]]
 
 
@@ -218,7 +220,7 @@ REPORTING = frozenset({"warning", "logging"})
 
 def reads_variables(frame: Frame) -> bool:
     """Whether the present instruction may read all variables of its frame."""
-    return frame.instruction.op == "CALL" and any(
+    return frame.instruction.op in CALLS and any(
         isinstance(value, Const) and any(value.value is each for each in (super, eval, exec))
         for value in frame.stack[-pops_of(frame) :][:2]
     )
@@ -274,7 +276,7 @@ def _for_iter(op: Operation) -> None:
     op.text.append(f"{item} = next({op.source(iterator)}, {end})")
     target = op.frame.instruction.value
     at_end: list[Value | str] = []
-    if op.frame.instructions[target].op == "END_FOR":
+    if op.frame.instructions[target].op in ENDS_LOOP:
         target += 1
     op.exits.append((f"{item} is {end}", target, at_end))
     op.exits.append((None, op.frame.index + 1, [iterator, item]))

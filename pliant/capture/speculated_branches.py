@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.assertion_branches import add_test, is_test
 from pliant.capture.frame import Frame
 from pliant.capture.trace import Trace
@@ -28,6 +29,7 @@ from pliant.capture.values.iterators import (
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import DictItem
 
+DISCARDS = opcodes_with(Role.DISCARDS)
 ROUNDS = 8  # at most, that a loop has left
 
 REMAINING: dict[type[Iterator], Callable[[Any], int]] = {
@@ -72,7 +74,7 @@ def _stays_in_loop(frame: Frame, ins: Instruction) -> bool | None:
     if len(frame.stack) < 2 or remaining(frame.stack[-2]) > ROUNDS:  # below what decides
         return None
     # The first thing that `break` does is to drop the iterator.
-    stays, jumps = (frame.instructions[to].op == "POP_TOP" for to in (frame.index + 1, ins.value))
+    stays, jumps = (frame.instructions[to].op in DISCARDS for to in (frame.index + 1, ins.value))
     return None if stays is jumps else stays
 
 

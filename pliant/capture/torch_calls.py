@@ -21,7 +21,6 @@ from pliant.base.isolation import FATAL
 from pliant.capture import indexing, overrides, scalars
 from pliant.capture.failures import note_operation, program_handles
 from pliant.capture.model import (
-    CALL,
     GET,
     OPERATE,
     SET,
@@ -36,11 +35,9 @@ from pliant.capture.value import (
     NONE,
     Break,
     Const,
-    NotConstant,
     Unread,
     Value,
     boolean,
-    constants,
 )
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import named
@@ -661,5 +658,3 @@ def _follow_store(trace: Trace, tensor: TensorValue, name: str, value: Value | N
 OPERATE[TensorValue] = operate
 GET[TensorValue] = get_tensor_attribute
 SET[TensorValue] = set_tensor_attribute
-
-__all__ = ["CALL", "NotConstant", "constants"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.assertion_branches import followed_way
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
@@ -14,7 +15,7 @@ from pliant.capture.speculated_branches import predicted_way
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Const, Value
 
-EXHAUSTED_KEEPS_ITERATOR = "END_FOR"  # 3.12: the instruction at the target takes it off
+ENDS_LOOP = opcodes_with(Role.ENDS_LOOP)  # from 3.12 on: takes the exhausted iterator off
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
@@ -85,7 +86,7 @@ def for_iter(trace: Trace, frame: Frame, ins: Instruction, iterator: Value) -> A
     if item is not None:
         return (iterator, item)
     frame.next = ins.value
-    if frame.instructions[ins.value].op == EXHAUSTED_KEEPS_ITERATOR:
+    if frame.instructions[ins.value].op in ENDS_LOOP:
         return (iterator, NONE)
     return None
 

@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.model import (
@@ -22,6 +23,8 @@ from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Value
 from pliant.capture.values.generators import Generator, returned_value
 from pliant.guards.guard import MISSING
+
+ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
 
 
 @opcode("RETURN_GENERATOR")
@@ -47,7 +50,7 @@ def send(trace: Trace, frame: Frame, ins: Instruction, iterator: Value, value: V
     if item is not None:
         return (iterator, item)
     frame.next = ins.value
-    if frame.instructions[ins.value].op == "END_SEND":
+    if frame.instructions[ins.value].op in ENDS_DELEGATION:
         return (iterator, result)
     return result
 

@@ -6,6 +6,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING
 
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.failures import handlers
 from pliant.capture.interpreter import enter_handler, note_raised, run_frame
 from pliant.capture.native import method
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
+STARTS = opcodes_with(Role.STARTS)
+STEPS_OF_DELEGATION = opcodes_with(Role.DELEGATES)
+ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
 DELEGATES = 2  # the argument of a RESUME behind the `yield` that a `yield from` contains
 
 
@@ -119,7 +123,7 @@ class Generator(Value):
     def delegate(self) -> Value | None:
         """What a `yield from` that the generator is suspended in goes over."""
         following = self.frame.instruction
-        if following.op == "RESUME" and ((following.arg or 0) & 3) >= DELEGATES:
+        if following.op in STARTS and ((following.arg or 0) & 3) >= DELEGATES:
             return self.frame.stack[-1]
         return None
 
@@ -139,10 +143,10 @@ class Generator(Value):
     def _leave_delegate(self, result: Value) -> None:
         """The inner generator has returned: go on behind the `yield from`."""
         frame = self.frame
-        while frame.instruction.op != "SEND":
+        while frame.instruction.op not in STEPS_OF_DELEGATION:
             frame.index -= 1
         frame.index = frame.instruction.value
-        if frame.instruction.op == "END_SEND":
+        if frame.instruction.op in ENDS_DELEGATION:
             frame.stack.append(result)
         else:
             frame.stack[-1] = result

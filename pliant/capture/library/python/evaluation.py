@@ -11,6 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from pliant.bytecode.decode import decode
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
 from pliant.capture.native import FUNCTIONS, function
@@ -20,8 +21,10 @@ from pliant.capture.values.containers import Mapping
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
-DEFINING = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "LOAD_BUILD_CLASS"})
-WRITING = DEFINING | {"STORE_NAME", "DELETE_NAME", "MAKE_FUNCTION"}
+LOADS_GLOBAL = opcodes_with(Role.LOADS_GLOBAL)
+LOADS_NAME = opcodes_with(Role.LOADS_NAME)
+DEFINING = opcodes_with(Role.WRITES_GLOBAL | Role.IMPORTS | Role.DEFINES_CLASS)
+WRITING = DEFINING | opcodes_with(Role.WRITES_NAME | Role.DEFINES_FUNCTION)
 
 
 @function(compile)
@@ -109,11 +112,11 @@ def _needs_no_globals(frame: Frame, code: types.CodeType) -> bool:
     """Whether the functions that the text defines use built-in names only."""
     inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
     for part in inner:
-        used = {ins.value[0] for ins in decode(part).instructions if ins.op == "LOAD_GLOBAL"}
+        used = {ins.value[0] for ins in decode(part).instructions if ins.op in LOADS_GLOBAL}
         known = all(name in frame.builtins and name not in frame.globals for name in used)
         if not known or part.co_name == "<class>" or not _needs_no_globals(frame, part):
             return False
-        if any(ins.op in DEFINING or ins.op == "LOAD_NAME" for ins in decode(part).instructions):
+        if any(ins.op in DEFINING | LOADS_NAME for ins in decode(part).instructions):
             return False
     return True
 

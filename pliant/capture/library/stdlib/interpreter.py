@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.library.python.classes import real_object
 from pliant.capture.library.python.printing import call_later
 from pliant.capture.library.stdlib.serialization import is_plain
@@ -23,6 +24,9 @@ from pliant.guards.source import Fixed
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
+
+
+DISCARDS = opcodes_with(Role.DISCARDS)
 
 
 @function(sys.getrecursionlimit)
@@ -83,7 +87,7 @@ FUNCTIONS[inspect.signature] = signature_of
 def collect_later(trace: Trace, *generation: Value) -> Value:
     """How much was collected is known later; hardly anybody asks."""
     frame = trace.frames[-1]
-    if frame.instructions[frame.index + 1].op != "POP_TOP":
+    if frame.instructions[frame.index + 1].op not in DISCARDS:
         raise Break("unsupported-function", "gc.collect() whose result is used")
     call_later(trace, gc.collect, [trace.read(value) for value in generation])
     return NONE

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import fx
 
+from pliant.bytecode.tables import BACKWARD_JUMPS, Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.library.torch.custom_functions import either
 from pliant.capture.trace import Trace
@@ -23,7 +24,9 @@ from pliant.capture.values.objects import Cell, Instance
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import Fixed, Local, Source
 
-WRITES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_SUBSCR")
+WRITES_CELL = opcodes_with(Role.WRITES_CELL)
+WRITES = WRITES_CELL | opcodes_with(Role.WRITES_OBJECT | Role.WRITES_GLOBAL)
+LOADS = opcodes_with(Role.LOADS_GLOBAL | Role.LOADS_NAME)
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "item", "tolist", "print"})
 UNCHANGING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
@@ -75,7 +78,7 @@ def _is_closed(code: types.CodeType, namespace: dict[str, Any]) -> bool:
     for ins in dis.get_instructions(code):
         if ins.opname in WRITES or ins.argval == "print":
             return False
-        if ins.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if ins.opname in LOADS:
             found = namespace.get(ins.argval, print)
             if not isinstance(found, UNCHANGING):
                 return False
@@ -107,11 +110,10 @@ def _stays(trace: Trace, cell: Cell) -> bool:
 
 def _is_stored_later(frame: Frame, name: str) -> bool:
     """Whether the variable is assigned behind the present instruction, or again in a loop."""
-    changes = ("STORE_DEREF", "DELETE_DEREF")
-    stores = [i.index for i in frame.instructions if i.op in changes and i.value == name]
+    stores = [i.index for i in frame.instructions if i.op in WRITES_CELL and i.value == name]
     if any(index > frame.index for index in stores):
         return True
-    jumps = [i for i in frame.instructions[frame.index :] if i.op.startswith("JUMP_BACKWARD")]
+    jumps = [i for i in frame.instructions[frame.index :] if i.op in BACKWARD_JUMPS]
     return any(jump.value <= index for jump in jumps for index in stores)
 
 

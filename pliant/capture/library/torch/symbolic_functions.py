@@ -19,6 +19,7 @@ from pliant.base import checks
 from pliant.base.errors import DataDependentError
 from pliant.base.values import dataclass
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.assertion_branches import note_assertion, only_raises
 from pliant.capture.directives import BY_NAME
 from pliant.capture.failures import is_guarded
@@ -42,6 +43,8 @@ from pliant.sym import floats
 from pliant.sym.cond import Cond, and_, not_, or_
 from pliant.sym.expr import Expr, if_else
 
+LOADS_CONST = opcodes_with(Role.LOADS_CONST)
+LOADS_ASSERTION_ERROR = opcodes_with(Role.LOADS_ASSERTION_ERROR)
 DEFAULT_HINT = 8192  # of PyTorch, for a size that nothing is known of
 
 
@@ -164,7 +167,7 @@ def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: 
         if fails[0] is not fails[1] and env.known(cond) is None and env.hint(cond) is None:
             stated = cond if jump_on is fails[0] else not_(cond)
             way = _ways(frame, ins)[fails.index(True)]
-            if frame.instructions[way].op != "LOAD_ASSERTION_ERROR":
+            if frame.instructions[way].op not in LOADS_ASSERTION_ERROR:
                 note_assertion(trace, frame, Break("data-dependent-number", str(cond)))
             if state(trace, stated, checks.check_assertion, _assertion_text(frame, way)):
                 return fails[0]
@@ -178,7 +181,7 @@ def _ways(frame: Frame, ins: Instruction) -> tuple[int, int]:
 
 def _assertion_text(frame: Frame, index: int) -> str:
     message = frame.instructions[index + 1]
-    known = message.op == "LOAD_CONST" and isinstance(message.value, str)
+    known = message.op in LOADS_CONST and isinstance(message.value, str)
     return message.value if known else ""
 
 

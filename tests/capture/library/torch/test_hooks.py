@@ -321,3 +321,29 @@ def test_writes_to_something_else_do_not_matter():
     module = Counting()
     run = pliant.compile(module, fullgraph=True)
     assert torch.equal(run(X), run(X)) and module.count == 2
+
+
+def hooks_in_a_while_loop(x):
+    y = x * 1
+    factor = torch.tensor(1.0)
+    count = 0
+    while count < 2:
+        factor = factor * 2
+
+        def scale(gradient):
+            return gradient * factor
+
+        y.register_hook(scale)
+        count += 1
+    return y.sum()
+
+
+def test_variable_of_a_hook_is_assigned_again_in_a_while_loop():
+    """Both hooks see the last `factor`. On 3.11 such a loop ends in a conditional jump back."""
+    gradients = []
+    for function in (hooks_in_a_while_loop, pliant.compile(hooks_in_a_while_loop)):
+        x = torch.ones(3, requires_grad=True)
+        function(x).backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+    assert torch.equal(gradients[0], torch.full((3,), 16.0))
