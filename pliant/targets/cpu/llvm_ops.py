@@ -86,16 +86,18 @@ def _float_to_float(code: Code, source: Type, target: Type, x: Reg) -> Reg:
 
 
 def _float_to_int(code: Code, source: Type, target: Type, x: Reg) -> Reg:
-    """Through an integer of 32 or 64 bits, the one that eager takes, of which the lowest bits stay;
-    out of its range, what the instruction gives, but the same wherever the result is used
-    (freeze)."""
+    """Through an integer of 32 or 64 bits, the one that eager takes, of which the lowest bits stay.
+    Out of its range it is the smallest one, as the instruction has it. That has to be said: LLVM
+    takes the result there for anything, and constants as inf for a reason to drop the cast."""
+    if target is Type.U64:
+        return code.unary("freeze", code.convert("fptoui", x, "i64"))
     narrow = target.bits <= 32 and target is not Type.U32
     if target is Type.U8 and source is Type.F64:
         narrow = False
-    wide = "i32" if narrow else "i64"
-    op = "fptoui" if target is Type.U64 else "fptosi"
-    found = code.convert(op, x, wide)
-    return code.convert("trunc", code.unary("freeze", found), REGISTER[target])
+    wide = Type.I32 if narrow else Type.I64
+    inside = math.fabs(code, x).compare("lt", -float(smallest(wide)))
+    found = code.select(inside, code.convert("fptosi", x, REGISTER[wide]), smallest(wide))
+    return code.convert("trunc", found, REGISTER[target])
 
 
 _CASTS: Final[dict[tuple[bool, bool], Emit]] = {

@@ -187,6 +187,38 @@ def test_out_of_range_floats_become_what_eager_makes_of_them():
         same(out, x.to(t.dtype))
 
 
+# Floats of which LLVM knows that some or all are out of range of any integer.
+OUT_OF_RANGE = {
+    "nan or zero": lambda b, v: b(Op.MUL, v, b.constant(0.0, v.type)),
+    "zero, nan or infinite": lambda b, v: b(Op.MUL, v, b.constant(math.inf, v.type)),
+    "a reciprocal times 0": lambda b, v: b(
+        Op.MUL, b(Op.DIV, b.constant(1.0, v.type), v), b.constant(0.0, v.type)
+    ),
+    "infinite where it is 0": lambda b, v: b(
+        Op.SELECT, b(Op.EQ, v, b.constant(0.0, v.type)), b.constant(-math.inf, v.type), v
+    ),
+    "nan below 0": lambda b, v: b(
+        Op.SELECT, b(Op.LT, v, b.constant(0.0, v.type)), b.constant(math.nan, v.type), v
+    ),
+    "a logarithm": lambda b, v: b(Op.LOG, v),
+}
+
+
+@pytest.mark.parametrize("t", EAGER_INTS)
+@pytest.mark.parametrize("source", [Type.F32, Type.F64])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_casts_of_what_llvm_takes_for_out_of_range(name, source, t):
+    make = OUT_OF_RANGE[name]
+    x = torch.tensor([0.0, -1.0, 1.0, 3.5, -0.0, math.inf, -math.inf, math.nan, 7.0])
+    x = x.to(source.dtype)
+    for part in (x, x[:1], x.repeat(9)):
+        floats, ints = torch.empty_like(part), torch.empty_like(part, dtype=t.dtype)
+        call(pointwise([source], source, make), [part, floats], [len(part)])
+        kernel = pointwise([source], t, lambda b, v: b.cast(make(b, v), t))
+        call(kernel, [part, ints], [len(part)])
+        same(ints, floats.to(t.dtype))
+
+
 def test_bitcasts():
     for a, b in itertools.permutations(Type, 2):
         if a.bits != b.bits or Type.BOOL in (a, b):
