@@ -250,6 +250,8 @@ class Functionalizer(AliasWorld):
         for argument in op.func._schema.arguments[len(args) :]:  # defaults are not passed
             if argument.name in takes and argument.name not in kept:
                 kept[argument.name] = argument.default_value
+        if op.func._schema.arguments[-1].is_out and kept.get("dtype", target) is None:
+            kept["dtype"] = target.dtype  # sums are computed in the dtype of `out`
         result = self.dispatch(functional, args, kept)
         if type(result) is not Fake:
             raise NotFunctionalized(f"{op.name} has several results")

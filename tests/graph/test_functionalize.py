@@ -168,3 +168,27 @@ def test_break_inside_no_grad():
         assert difference(call(compiled, (x,)), call(broken_off, (x,))) is None
         assert torch.is_grad_enabled()
     assert events.counters["programs"] == 2 and not events.counters["not_generated"]
+
+
+# ---- results written to tensors of another dtype
+
+REDUCED = {
+    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "cumprod": lambda x, out: torch.cumprod(x, 0, out=out),
+    "sum": lambda x, out: torch.sum(x, 0, out=out),
+    "prod": lambda x, out: torch.prod(x, 0, out=out),
+    "nansum": lambda x, out: torch.nansum(x, 0, out=out),
+    "mean": lambda x, out: torch.mean(x, 0, out=out),
+    "in a dtype of its own": lambda x, out: torch.cumsum(x, 0, dtype=out.dtype, out=out),
+    "in another one": lambda x, out: torch.cumsum(x, 0, dtype=torch.float64, out=out),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float64])
+@pytest.mark.parametrize("of", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("name", REDUCED)
+def test_sums_are_computed_in_the_dtype_of_out(name, of, dtype):
+    x = torch.tensor([[1.7, 2.6, 0.6], [0.4, 0.7, 3.9]]).to(of)
+    out = torch.zeros(x.shape if "cum" in name or "one" in name else 3, dtype=dtype)
+    outcomes = [call(f, [x, out.clone()]) for f in (pliant.compile(REDUCED[name]), REDUCED[name])]
+    assert difference(*outcomes) is None
