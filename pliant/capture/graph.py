@@ -139,8 +139,8 @@ class GraphBuilder:
         self._kept.add(node)
 
     def try_call(self, node: fx.Node, call: Call) -> None:
-        """Before `node` is dropped, or its write is replaced by other operations, find out whether
-        PyTorch refuses it: `call` is what was called on fakes."""
+        """Before `node` is dropped, or other operations compute the same, find out whether PyTorch
+        refuses it: `call` is what was called on fakes."""
         self._calls[node] = call
 
     def output(self, node: fx.Node) -> int:
@@ -149,6 +149,9 @@ class GraphBuilder:
 
     def has_effect(self) -> bool:
         return bool(self._effectful)
+
+    def _mixes_dtypes(self, node: fx.Node) -> bool:
+        return node in self._calls and self._calls[node].mixes_dtypes()
 
     def _is_refused(self, node: fx.Node, trials: Trials, reshaped: Container[int]) -> bool:
         call = self._calls.get(node)
@@ -167,7 +170,8 @@ class GraphBuilder:
             effect = node in self._effectful
             if effect or node.op == "output" or not needed.isdisjoint(node.users):
                 needed.add(node)
-            if (effect or node not in needed) and self._is_refused(node, trials, reshaped):
+            tried = effect or node not in needed or self._mixes_dtypes(node)
+            if tried and self._is_refused(node, trials, reshaped):
                 node.meta[REFUSED] = True
             elif not node.users and node not in needed and node not in self._kept:
                 self.graph.erase_node(node)

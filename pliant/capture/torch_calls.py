@@ -177,7 +177,7 @@ def record(
     note_operation(trace, node, result, effect)
     if len(env.runtime_asserts) > asserted or _takes_number(trace, name, args, result.value):
         trace.graph.keep(node)  # so that it raises, rather than a test of ours
-    untried = result.random or result.raises or reads_data or writes_metadata(function)
+    untried = result.random or result.raises or writes_metadata(function)
     if not untried and not torch._C._is_any_autocast_enabled():
         trace.graph.try_call(node, Call(function, tuple(fake_args), fake_kwargs, result.value))
     if len(env.assumptions) > assumed and isinstance(result.value, Fake):

@@ -87,7 +87,8 @@ def is_like_channels_last(t: Tensor) -> bool:
 def _known_channels_last(t: Tensor) -> bool | None:
     """As far as the strides were made one way or the other. (An empty tensor counts as contiguous,
     but then it makes no difference.)"""
-    if is_contiguous(t) and not sure(t.size(1) == 1):
+    ambiguous = sure(t.size(1) == 1) or all(sure(size == 1) for size in t.shape[2:])
+    if is_contiguous(t) and not ambiguous:
         return False
     inside = [1, *range(t.dim() - 1, 1, -1), 0]
     if any(sure(t.stride(outer) < t.stride(inner)) for inner, outer in pairwise(inside)):

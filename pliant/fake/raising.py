@@ -96,6 +96,13 @@ def _takes_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return in_tensors or not any(isinstance(value, int | float) for value in given)
 
 
+def _draws_unusual(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Not every distribution has integers. Which do isn't tried: numbers would be drawn."""
+    dtypes = [v.dtype for v in (*_flat(args), *_flat(kwargs.values())) if _is_tensor(v)]
+    asked = kwargs.get("dtype")
+    return any(not d.is_floating_point for d in (dtypes if asked is None else [asked]))
+
+
 class RefusesDtypes:
     """Whether the kernel refuses these dtypes: tried once for each combination, on small tensors
     (not of one element: PyTorch warns about some of those) and with small numbers, which may be
@@ -152,6 +159,7 @@ class RefusesDtypes:
         return True
 
 
+_DRAWS_INTEGERS: Final = frozenset(("randint", "randint_like", "randperm", "random"))
 _USUAL: Final = frozenset((torch.float32, torch.float64))
 
 
@@ -259,4 +267,6 @@ def may_raise(func: Any, is_view: bool) -> MayRaise | None:
         a.alias_info is not None and a.alias_info.is_write for a in func._schema.arguments
     )
     drawn = torch.Tag.nondeterministic_seeded in func.tags
-    return None if in_place or drawn else RefusesDtypes(func)
+    if drawn:
+        return None if name in _DRAWS_INTEGERS else _draws_unusual
+    return None if in_place else RefusesDtypes(func)

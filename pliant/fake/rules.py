@@ -21,7 +21,6 @@ from pliant.fake.layout import (
     ordered_strides,
     suggested_strides,
 )
-from pliant.fake.order import nesting
 from pliant.fake.tensor import as_plain, make
 
 Tensor = torch.Tensor
@@ -399,6 +398,7 @@ _CPU: dict[str, Rule] = {
     "aten.native_layer_norm.default": _layer_norm_cpu,
     "aten.native_group_norm.default": _group_norm_cpu,
     "aten.roll.default": _roll_cpu,
+    "aten.renorm.default": _contiguous,
     "aten.native_dropout_backward.default": _like_sum,
     "aten._scaled_mm.default": _scaled_mm_cpu,
     "aten._scaled_mm_v2.default": _scaled_mm_cpu,
@@ -430,6 +430,13 @@ def _constant(t: Any) -> Any:
     return make(t._world, sizes, strides, 0, t.dtype, t.device)
 
 
+def _one_row(t: Any) -> Any:
+    """`t.unsqueeze(2)`, as conv1d does to run as conv2d."""
+    (batch, channels, width), (outer, inner, step) = t.size(), t.stride()
+    sizes, strides = (batch, channels, 1, width), (outer, inner, width * step, step)
+    return make(t._world, sizes, strides, 0, t.dtype, t.device)
+
+
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any], told: Tensor) -> Tensor:
     """The library that will be used decides the memory format, and PyTorch decides the library."""
     image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
@@ -437,7 +444,7 @@ def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any], told: Tensor) ->
     if symbolic:
         # Which library is chosen would be a question about every size; the layout is not.
         if image.dim() == 3:  # the row is made contiguous, the weight is not
-            nhwc = nesting(weight.size(), weight.stride()) == [1, 2, 0]
+            nhwc = is_like_channels_last(_one_row(weight))
         else:
             nhwc = is_like_channels_last(image) or is_like_channels_last(weight)
         if not nhwc or image.dim() != 5:

@@ -731,6 +731,8 @@ def _fill_with_others() -> None:
     _add(_attention_cpu, "_scaled_dot_product_flash_attention_for_cpu")
     _add(_like, "clone", "_to_copy", "empty_like", "zeros_like", "ones_like", "full_like")
     _add(_like, "rand_like", "randn_like", "normal_functional", "uniform", "exponential")
+    for overload in ("default", "low_dtype", "generator", "low_generator_dtype"):
+        _add(_like, f"randint_like.{overload}")
     _add(_copy_, "copy_")
     _add(_written_to_part(torch.Tensor.select), "select_scatter")
     _add(_written_to_part(torch.ops.aten.slice.Tensor), "slice_scatter")

@@ -53,6 +53,11 @@ class Call:
     def fakes(self) -> Iterator[Fake]:
         return _fakes_in((self.args, self.kwargs))
 
+    def mixes_dtypes(self) -> bool:
+        """Whether the tensors are of several dtypes. Generated code may convert them where a kernel
+        of PyTorch's refuses to."""
+        return len({fake.dtype for fake in self.fakes()}) > 1
+
 
 @dataclass(slots=True)
 class Trials:
@@ -106,17 +111,19 @@ def _key(value: Any, shrunk: dict[int, int] | None) -> Iterator[Any]:
             yield from (shrunk.get(size, size) for size in sizes)
         else:
             yield from (*sizes, *map(_number, leaf.stride()))
-            yield from (_number(leaf.storage_offset()), _memory(leaf))
+            yield from (_number(leaf.storage_offset()), memory_of(leaf))
 
 
 def _number(number: Any) -> Any:
-    known = hint(number) if isinstance(number, SYMBOLIC) else number
+    if not isinstance(number, SYMBOLIC):
+        return number
+    known = hint(number)
     if known is None:
         raise NotTried
     return known
 
 
-def _memory(fake: Fake) -> Any:
+def memory_of(fake: Fake) -> Any:
     """The bytes of the storage, which for symbolic sizes are not known: enough for the tensor."""
     if not fake._has_symbolic_sizes_strides:
         size = fake.untyped_storage().nbytes()
@@ -131,13 +138,18 @@ def _refuses(call: Call, shrunk: dict[int, int] | None) -> bool:
     if _follows_history(call.function):
         raise NotTried
     if shrunk is None:
-        return _raises(call, _Reals(CPU))
+        return _raises(call, Reals(CPU))
     # If the meta kernel refuses the smaller sizes too, it isn't about the true ones.
-    return _raises(call, _Reals(CPU, shrunk)) and not _raises(call, _Reals(META, shrunk))
+    return _raises(call, Reals(CPU, shrunk)) and not _raises(call, Reals(META, shrunk))
 
 
 def _is_plain(fake: Fake) -> bool:
     return bool(fake.device == CPU and fake.layout is torch.strided)
+
+
+def _is_in_data(fake: Fake) -> bool:
+    """Whether a size is, so that it is another one for the zeros of a trial."""
+    return any(hint(size) is None for size in fake.size())
 
 
 def _follows_history(function: Callable[..., Any]) -> bool:
@@ -154,10 +166,11 @@ def _elements(fake: Fake) -> int:
 def _shrunk_sizes(call: Call) -> dict[int, int] | None:
     """A small number for each large one. Equal ones stay equal, different ones different. None if
     the call can be tried as it is."""
-    tensors = [*call.fakes(), *_fakes_in(call.result)]
+    sized = (fake for fake in _fakes_in(call.result) if not _is_in_data(fake))
+    tensors = [*call.fakes(), *sized]
     if not all(map(_is_plain, tensors)):
         raise NotTried
-    if sum(map(_memory, tensors)) <= MOST_BYTES:
+    if sum(map(memory_of, tensors)) <= MOST_BYTES:
         return None
     if any(_elements(fake) > MOST_ELEMENTS for fake in tensors):
         raise NotTried
@@ -175,7 +188,7 @@ def _integers(value: Any) -> Iterator[int]:
             raise NotTried  # it may be the size of something, and can't be replaced
 
 
-def _raises(call: Call, reals: _Reals) -> bool:
+def _raises(call: Call, reals: Reals) -> bool:
     args, kwargs = reals.swap(call.args), reals.swap(call.kwargs)
 
     def run() -> bool:
@@ -191,7 +204,7 @@ def _raises(call: Call, reals: _Reals) -> bool:
     return bool(without_warnings(Warning, run))
 
 
-class _Reals:
+class Reals:
     """Real tensors that stand for fakes. `shrunk`: other numbers for some of their sizes, and for
     the same numbers among the arguments."""
 
@@ -199,12 +212,15 @@ class _Reals:
         self.device = device
         self.shrunk = shrunk
         self._storages: dict[int, torch.UntypedStorage] = {}
+        self._tensors: dict[int, torch.Tensor] = {}
 
     def swap(self, value: Any) -> Any:
         """`value` with tensors instead of the fakes in it, and numbers instead of symbolic ones."""
         kind = type(value)
         if kind is Fake:
-            return self._tensor(value)
+            if id(value) not in self._tensors:
+                self._tensors[id(value)] = self._tensor(value)
+            return self._tensors[id(value)]
         if isinstance(value, list | tuple):
             items = [self.swap(item) for item in value]
             return items if kind is list else torch.Size(items) if kind is torch.Size else (*items,)
@@ -233,7 +249,7 @@ class _Reals:
     def _storage(self, fake: Fake) -> torch.UntypedStorage:
         memory = fake.untyped_storage()._cdata
         if memory not in self._storages:
-            zeros = torch.zeros(_memory(fake), dtype=torch.uint8)
+            zeros = torch.zeros(memory_of(fake), dtype=torch.uint8)
             self._storages[memory] = zeros.untyped_storage()
         return self._storages[memory]
 

@@ -189,7 +189,7 @@ def _expand(t: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) ->
     if new < 0:
         return None
     shape: list[Any] = list(sizes[:new])
-    strides: list[Any] = [0] * new
+    strides: list[Any] = []
     if any(type(size) is int and size < 0 for size in shape):
         return None
     for size, stride, wanted in zip(t.size(), t.stride(), sizes[new:], strict=True):
@@ -198,6 +198,10 @@ def _expand(t: torch.Tensor, sizes: Sequence[Any], *, implicit: bool = False) ->
         strides.append(stride if keeps else 0)
         if not keeps and size != 1:
             return None
+    for dim in reversed(range(new)):
+        # A new dimension of size 1 spans the one behind it, unless the tensor is a scalar.
+        spans = strides and sure(shape[dim] == 1)
+        strides.insert(0, shape[dim + 1] * strides[0] if spans else 0)
     return Window(tuple(shape), tuple(strides), t.storage_offset())
 
 

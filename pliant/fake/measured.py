@@ -1,0 +1,94 @@
+"""How a kernel of the CPU lays its results out, measured by running it.
+
+The one idea: meta kernels, many of which PyTorch has a second time in Python, differ from the real
+ones where a size is 1, and where `out=` is resized. So the operator itself is run, on zeros with
+the metadata of its arguments, if these are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from pliant.base.isolation import FATAL, without_warnings
+from pliant.base.values import dataclass
+from pliant.fake.overload import CPU, META, Overload
+from pliant.fake.tensor import Fake
+from pliant.fake.trial import MOST_BYTES, NotTried, Reals, memory_of
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the kernel returned, and its arguments afterwards."""
+
+    result: Any
+    reals: Reals
+
+    def after(self, fake: Fake) -> torch.Tensor:
+        """A meta tensor that lies as `fake` does after the call."""
+        return _as_meta(self.reals.swap(fake))
+
+
+def measure(
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake]
+) -> Measured | None:
+    """The call on real tensors; None if that isn't possible. Its error is the caller's."""
+    if op.func.namespace != "aten" or op.draws is not None:
+        return None
+    if any(t.device != CPU or t._has_symbolic_sizes_strides for t in fakes):
+        return None
+    if sum(map(memory_of, fakes)) > MOST_BYTES:
+        return None
+    reals = Reals(CPU)
+    try:
+        given, named = reals.swap(args), reals.swap(kwargs)
+    except NotTried:
+        return None
+
+    def run() -> Any:
+        with torch.no_grad(), torch._C._DisableAutocast(), torch._C.DisableTorchFunction():
+            return op.func(*given, **named)
+
+    return Measured(without_warnings(Warning, run), reals)
+
+
+def with_ones(
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
+) -> Any:
+    """What the meta kernel told of new tensors, in the layout that the kernel gives them."""
+    if op.written or not any(1 in t.shape for t in (*fakes, *_tensors_in(told))):
+        return told
+    if any(t.numel() > MOST_BYTES for t in _tensors_in(told)):
+        return told
+    try:
+        measured = measure(op, args, kwargs, fakes)
+    except FATAL:
+        raise
+    except Exception:  # when it runs it will be known why
+        return told
+    return told if measured is None else _laid_out_as(told, measured.result)
+
+
+def _laid_out_as(told: Any, real: Any) -> Any:
+    if isinstance(told, list | tuple) and isinstance(real, list | tuple):
+        return type(told)(map(_laid_out_as, told, real)) if len(told) == len(real) else told
+    alike = isinstance(told, torch.Tensor) and isinstance(real, torch.Tensor)
+    if not alike or told.device != META or told.shape != real.shape or told.dtype != real.dtype:
+        return told
+    return told if told.stride() == real.stride() else _as_meta(real)
+
+
+def _as_meta(real: torch.Tensor) -> torch.Tensor:
+    size = real.untyped_storage().nbytes() // real.itemsize
+    memory = torch.empty(size, dtype=real.dtype, device=META)
+    return memory.as_strided(real.size(), real.stride(), real.storage_offset())
+
+
+def _tensors_in(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
