@@ -102,6 +102,11 @@ class Arguments:
         else:
             self.reusable = False
 
+    def is_shared(self, t: Fake) -> bool:
+        """Whether another argument lies in the memory of `t`, or is `t`."""
+        memory = t.untyped_storage()._cdata
+        return sum(other.untyped_storage()._cdata == memory for other in self.fakes) > 1
+
     def share_memory(self) -> bool:
         """Whether two of the tensors lie in one storage."""
         return len(self.fakes) > 1 and len(self.fakes) != len(

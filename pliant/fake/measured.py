@@ -7,15 +7,17 @@ the metadata of its arguments, if these are small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
-from pliant.fake.overload import CPU, META, Overload
-from pliant.fake.tensor import Fake
+from pliant.fake.calls import Arguments
+from pliant.fake.errors import Unsupported
+from pliant.fake.overload import CPU, META, Overload, without_out
+from pliant.fake.tensor import Fake, resize
 from pliant.fake.trial import MOST_BYTES, NotTried, Reals, memory_of
 
 
@@ -69,6 +71,41 @@ def with_ones(
     except Exception:  # when it runs it will be known why
         return told
     return told if measured is None else _laid_out_as(told, measured.result)
+
+
+def resize_written(
+    dispatch: Callable[..., Any],
+    op: Overload,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    read: Arguments,
+    twins: dict[Fake, torch.Tensor],
+) -> None:
+    """Give tensors of `out=` their new layout, of which the meta kernel knows the sizes."""
+    read.reusable = False  # another time there is nothing left to resize
+    known = measure(op, args, kwargs, read.fakes)
+    if known is None and any(map(read.is_shared, twins)):
+        raise Unsupported("resized while it is read")
+    strides = {} if known else _strides_of_results(dispatch, op, args, kwargs)
+    for t, twin in twins.items():
+        if t in strides:
+            twin = twin.as_strided(twin.size(), strides[t], twin.storage_offset())
+        resize(t, known.after(t) if known else twin)
+
+
+def _strides_of_results(
+    dispatch: Callable[..., Any], op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[Fake, Any]:
+    """For each tensor that is written: the strides that it gets if it is resized, which are those
+    of a new result."""
+    plain = without_out(op.func)
+    if plain is None:
+        return {}
+    targets = [argument.of(args, kwargs) for argument in op.written]
+    names = {argument.name for argument in op.written}
+    results = dispatch(plain, args, {n: v for n, v in kwargs.items() if n not in names})
+    results = results if isinstance(results, tuple) else (results,)
+    return {t: result.stride() for t, result in zip(targets, results, strict=True)}
 
 
 def _laid_out_as(told: Any, real: Any) -> Any:

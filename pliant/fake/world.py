@@ -36,7 +36,7 @@ from pliant.fake import (
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.order import is_contiguous
-from pliant.fake.overload import Argument, Overload, OverloadKind, describe, without_out
+from pliant.fake.overload import Argument, Overload, OverloadKind, describe
 from pliant.fake.plain_checks import plain_checks
 from pliant.fake.raising import CHECK_BEFOREHAND, MayRaise, RefusesDtypes
 from pliant.fake.results import Alias, Recipe, recipe_for
@@ -364,41 +364,8 @@ class World(TorchDispatchMode):
             result = measured.with_ones(op, args, kwargs, read.fakes, result)
         resized = [(t, twin) for t, twin in twins.pairs() if op.written and not _alike(t, twin)]
         if resized:
-            self._resize(op, args, kwargs, read, dict(resized))
+            measured.resize_written(self.dispatch, op, args, kwargs, read, dict(resized))
         return recipe_for(op, result, device, (twin for _, twin in twins.pairs()))
-
-    def _resize(
-        self,
-        op: Overload,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        read: Arguments,
-        twins: dict[Fake, torch.Tensor],
-    ) -> None:
-        """Give tensors of `out=` their new layout, of which the meta kernel knows the sizes."""
-        read.reusable = False  # another time there is nothing left to resize
-        known = measured.measure(op, args, kwargs, read.fakes)
-        if known is None and read.share_memory():
-            raise Unsupported("resized while it is read")
-        strides = {} if known else self._strides_of_results(op, args, kwargs)
-        for t, twin in twins.items():
-            if t in strides:
-                twin = twin.as_strided(twin.size(), strides[t], twin.storage_offset())
-            resize(t, known.after(t) if known else twin)
-
-    def _strides_of_results(
-        self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[Fake, Any]:
-        """For each tensor that is written: the strides that it gets if it is resized, which are
-        those of a new result."""
-        plain = without_out(op.func)
-        if plain is None:
-            return {}
-        targets = [argument.of(args, kwargs) for argument in op.written]
-        names = {argument.name for argument in op.written}
-        results = self.dispatch(plain, args, {n: v for n, v in kwargs.items() if n not in names})
-        results = results if isinstance(results, tuple) else (results,)
-        return {t: result.stride() for t, result in zip(targets, results, strict=True)}
 
     def _owned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """The arguments with real tensors (constants inside PyTorch's own functions) made fake."""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import pliant
 from tests.support.against_eager import check
@@ -50,3 +51,93 @@ def test_a_batch_of_one_needs_no_compilation():
         x = torch.randn(batch, 8, 6, 4).movedim(2, 0)
         torch.testing.assert_close(compiled(x), f(x))
     assert pliant.counters["compilations"] == 2
+
+
+@pytest.mark.parametrize("lead", [(1,), (2,), (1, 1), (2, 1), (1, 3)], ids=str)
+@pytest.mark.parametrize("sizes", [(), (1,), (2,), (1, 2), (2, 1), (3, 2)], ids=str)
+def test_a_dimension_added_by_expanding(sizes, lead):
+    def f(x):
+        return x.expand(*lead, *x.shape), x.mT.expand(*lead, *x.mT.shape) if x.dim() > 1 else x
+
+    for dynamic in (False, True):
+        check(f, torch.ones(sizes), dynamic=dynamic)
+
+
+def test_expanded_after_an_empty_call():
+    def f(x, y):
+        return x.expand(y.shape[0], *x.shape)
+
+    compiled = pliant.compile(f)
+    for size in (0, 2, 3, 0):
+        x, y = torch.ones(size), torch.ones(1)
+        assert compiled(x, y).stride() == f(x, y).stride()
+
+
+KERNELS = {
+    "renorm": lambda x: x.renorm(1, 0, 0.0),
+    "randint_like": lambda x: torch.randint_like(x, 1),
+    "randint_like from": lambda x: torch.randint_like(x, 1, 2),
+    "addr": lambda x: torch.addr(x, x[:, 0], x[0]),
+    "rot90": lambda x: torch.rot90(x, 2),
+    "index_put": lambda x: torch.index_put(x, (torch.tensor([0]),), x[0]),
+    "index_fill": lambda x: x.index_fill(0, torch.tensor([0]), 2.0),
+    "index_copy": lambda x: x.index_copy(0, torch.tensor([0]), x[:1]),
+    "cummax": lambda x: torch.cummax(x, 0),
+    "kthvalue": lambda x: torch.kthvalue(x, 1, 0),
+    "nan_to_num": lambda x: torch.nan_to_num(x),
+    "take_along_dim": lambda x: torch.take_along_dim(x, torch.zeros(1, 1).long(), 0),
+}
+
+
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (0, 1), (7, 1), (0, 0)], ids=str)
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_of_which_the_meta_kernels_differ(name, strides):
+    operation = KERNELS[name]
+
+    def f(x):
+        result = operation(x)
+        first = result[0] if isinstance(result, tuple) else result
+        return result, first.t(), first * 2, first.stride()
+
+    x = torch.zeros(9).as_strided((1, 2), strides)
+    with torch.no_grad():
+        for shown in (x, x.t()):
+            check(f, shown, dynamic=False)
+
+
+@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_a_convolution_along_a_transposed_row(width, kernel):
+    def f(x):
+        result = F.conv1d(x, x[:, :, :kernel])
+        result.index_put_((torch.tensor([0]),), result[:1].clone(), accumulate=True)
+        return result
+
+    for dynamic in (False, True):
+        check(f, torch.arange(2.0 * width).reshape(1, width, 2).mT, dynamic=dynamic)
+
+
+RESIZED = {
+    "neg": lambda x, out: torch.neg(x, out=out),
+    "add": lambda x, out: torch.add(x, x, out=out),
+    "add of a number": lambda x, out: torch.add(x, 1, out=out),
+    "clamp": lambda x, out: torch.clamp(x, 0, out=out),
+    "sum": lambda x, out: torch.sum(x, 0, out=out),
+    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "mm": lambda x, out: torch.mm(x, x.T, out=out),
+    "cat": lambda x, out: torch.cat([x, x], out=out),
+    "index_select": lambda x, out: torch.index_select(x, 0, torch.tensor([0, 0]), out=out),
+    "where": lambda x, out: torch.where(x > 0, x, x, out=out),
+}
+
+
+@pytest.mark.parametrize("size", [3, 200])
+@pytest.mark.parametrize("name", RESIZED)
+def test_out_that_is_resized(name, size):
+    def f(x, out):
+        RESIZED[name](x, out)
+        return out.stride(), out * 2, out.is_contiguous()
+
+    for x in (torch.ones(size, size + 1), torch.ones(size, size + 1).T, torch.ones(size, 1).T):
+        check(f, x, torch.empty(0))
+        check(f, x, torch.empty(0), dynamic=True)
