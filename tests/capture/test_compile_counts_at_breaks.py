@@ -259,7 +259,7 @@ def test_fullgraph_names_the_place_the_cause_and_the_remedy():
     assert log == []
     assert error.code == "disabled"
     assert error.position.source_line() == 'note(log, "leaf")'
-    for part in ("leaf", "[disabled]", "test_resuming.py:", "why:", "what to do:"):
+    for part in ("leaf", "[disabled]", "test_compile_counts_at_breaks.py:", "why:", "what to do:"):
         assert part in str(error)
 
 
