@@ -283,59 +283,156 @@ def call_pure(
     return from_real(trace, result)
 
 
+# ---- calls of what is known
+
+
 def call_constant(
     trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
     """Call a built-in function, a class, or another callable object that is known."""
+    for way in CONSTANT_CALLS:
+        result = way(trace, target, args, kwargs, direct)
+        if result is not None:
+            return result
+    if not callable(target.value):
+        trace.throw(TypeError(f"'{type_name(type(target.value))}' object is not callable"))
+    raise Break("unsupported-function", named(target))
+
+
+def _call_substitute(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    substitute = substitute_of(target.value)
+    if substitute is None:
+        return None
+    return call(trace, trace.wrap_pinned(substitute), args, kwargs, direct)
+
+
+def _call_handler(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
     real = target.value
-    instead = substitute_of(real)
-    if instead is not None:
-        return call(trace, trace.wrap_pinned(instead), args, kwargs, direct)
     handler = _handler_of(real)
-    if handler is not None:
-        if torch_calls.is_operation(real) and real not in torch_calls.QUERIES:
-            asked = overrides.asked(trace, args, kwargs)
-            if asked is not None:
-                return overrides.dispatch(trace, target, asked, args, kwargs or None)
-        return run_handler(trace, handler, target, args, kwargs)
-    if isinstance(real, type):
-        return instantiate(trace, target, args, kwargs, direct)
-    if torch_calls.is_operation(real):
-        return torch_calls.call_operation(trace, real, args, kwargs)
-    if overrides.is_accessor(real):
-        return torch_calls.call_accessor(trace, real, args)
-    if isinstance(real, types.MethodWrapperType):
-        return _call_bound_native(trace, target, args, kwargs, direct)
+    if handler is None:
+        return None
+    if torch_calls.is_operation(real) and real not in torch_calls.QUERIES:
+        asked = overrides.asked(trace, args, kwargs)
+        if asked is not None:
+            return overrides.dispatch(trace, target, asked, args, kwargs or None)
+    return run_handler(trace, handler, target, args, kwargs)
+
+
+def _call_class(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    if not isinstance(target.value, type):
+        return None
+    return instantiate(trace, target, args, kwargs, direct)
+
+
+def _call_operation(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    if torch_calls.is_operation(target.value):
+        return torch_calls.call_operation(trace, target.value, args, kwargs)
+    if overrides.is_accessor(target.value):
+        return torch_calls.call_accessor(trace, target.value, args)
+    return None
+
+
+def _call_descriptor(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """`list.append(x, 1)`, `torch.Tensor.add(x, y)`."""
+    real = target.value
     owner = getattr(real, "__objclass__", None)
-    if owner is not None and args:  # list.append(x, 1), torch.Tensor.add(x, y)
-        first = trace.read(args[0])
-        if not issubclass(first.python_type(), owner):
-            raise Break("bad-arguments", named(target))
-        bound = BuiltinMethod(owner, real.__name__, real, first)
-        return call_builtin_method(trace, bound, args[1:], kwargs, direct)
-    if _is_pure(real):
-        return call_pure(trace, real, args, kwargs, target)
-    marked = call_marked(trace, real, target, args, kwargs, direct)
-    if marked is not None:
-        return marked
+    if owner is None or not args:
+        return None
+    first = trace.read(args[0])
+    if not issubclass(first.python_type(), owner):
+        raise Break("bad-arguments", named(target))
+    bound = BuiltinMethod(owner, real.__name__, real, first)
+    return call_builtin_method(trace, bound, args[1:], kwargs, direct)
+
+
+def _call_pure(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    return call_pure(trace, target.value, args, kwargs, target) if _is_pure(target.value) else None
+
+
+def _call_marked(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    return call_marked(trace, target.value, target, args, kwargs, direct)
+
+
+def _call_method(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """A static method, or a Python function bound to an object."""
+    real = target.value
     if isinstance(real, staticmethod):
         return call(trace, trace.wrap_pinned(real.__func__), args, kwargs, direct)
     if isinstance(real, types.MethodType):
-        method = trace.wrap_pinned(real.__func__)
-        return call(trace, method, [trace.wrap_pinned(real.__self__), *args], kwargs, direct)
-    if isinstance(real, types.BuiltinFunctionType) and type(real.__self__) not in NO_RECEIVERS:
-        return _call_bound_native(trace, target, args, kwargs, direct)
-    if isinstance(real, GENERIC_ALIASES):
-        return _call_alias(trace, target, args, kwargs)
-    if not callable(real):
-        trace.throw(TypeError(f"'{type_name(type(real))}' object is not callable"))
-    raise Break("unsupported-function", named(target))
+        args = [trace.wrap_pinned(real.__self__), *args]
+        return call(trace, trace.wrap_pinned(real.__func__), args, kwargs, direct)
+    return None
+
+
+def _call_slot_wrapper(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """A special method of a C class that is bound to an object: `(3).__add__`."""
+    if not isinstance(target.value, types.MethodWrapperType):
+        return None
+    return _call_bound_native(trace, target, args, kwargs, direct)
+
+
+def _call_native_method(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """A method of a C class that is bound to an object: `re.compile("a").search`."""
+    real = target.value
+    if not isinstance(real, types.BuiltinFunctionType) or type(real.__self__) in NO_RECEIVERS:
+        return None
+    return _call_bound_native(trace, target, args, kwargs, direct)
+
+
+def _call_alias(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """`Box[int](...)` is `Box(...)`, whose instances remember the alias if they can."""
+    if not isinstance(target.value, GENERIC_ALIASES):
+        return None
+    instance = call(trace, Const(target.value.__origin__), args, kwargs)
+    try:
+        set_attribute(trace, instance, "__orig_class__", target)
+    except Raised as raised:
+        if not issubclass(raised.value.python_type(), AttributeError | TypeError):
+            raise
+    return instance
+
+
+# The kinds of callable, in the order in which they are tried: each gives None for another kind.
+CONSTANT_CALLS: tuple[Callable[..., Value | None], ...] = (
+    _call_substitute,
+    _call_handler,
+    _call_class,
+    _call_operation,
+    _call_slot_wrapper,
+    _call_descriptor,
+    _call_pure,
+    _call_marked,
+    _call_method,
+    _call_native_method,
+    _call_alias,
+)
 
 
 def _call_bound_native(
     trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
-    """A method of a C class that is bound to an object: `re.compile("a").search`."""
     real = target.value
     descriptor = trace.lookup(type(real.__self__), real.__name__)
     if not isinstance(descriptor, types.MethodDescriptorType | types.WrapperDescriptorType):
@@ -343,17 +440,6 @@ def _call_bound_native(
     receiver = trace.wrap_pinned(real.__self__)
     bound = BuiltinMethod(descriptor.__objclass__, real.__name__, descriptor, receiver)
     return call_builtin_method(trace, bound, args, kwargs, direct)
-
-
-def _call_alias(trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """`Box[int](...)` is `Box(...)`, whose instances remember the alias if they can."""
-    made = call(trace, Const(target.value.__origin__), args, kwargs)
-    try:
-        set_attribute(trace, made, "__orig_class__", target)
-    except Raised as raised:
-        if not issubclass(raised.value.python_type(), AttributeError | TypeError):
-            raise
-    return made
 
 
 def _handler_of(real: Any) -> Any:

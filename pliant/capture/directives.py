@@ -181,29 +181,33 @@ class error_on_graph_break:
         return inside
 
 
-# Python code that is about something else than tensors: reading and writing files, processes,
-# threads, other compilers. Following it would only find out late that it can't be captured.
-NOT_FOLLOWED = (
-    "torch.serialization", "torch.hub", "torch.jit", "torch._dynamo", "torch._inductor",
-    "torch.onnx", "torch.utils.data", "torch.multiprocessing", "torch.autograd", "torch.package",
-    "torch._functorch", "torch._higher_order_ops", "torch._library", "torch.library",
-    "torch.profiler", "torch._logging", "torch.random",
-    "threading", "multiprocessing", "subprocess", "pickle", "logging", "warnings", "importlib",
-    "traceback", "linecache",
-    "asyncio", "concurrent", "tempfile", "shutil", "socket", "unittest", "pytest", "_pytest",
-)  # fmt: skip
-FOLLOWED = (
-    "torch.autograd.grad_mode", "torch.jit._state", "torch.autograd.profiler",
-    "torch.autograd.function", "torch.autograd.functional", "torch.autograd.anomaly_mode",
-    "torch.autograd.forward_ad",
-    "torch.random", "torch._functorch.functional_call",
-    "torch._functorch.apis", "torch._functorch.eager_transforms", "torch._functorch.vmap",
-    "torch._functorch.batch_norm_replacement", "torch._higher_order_ops.associative_scan",
-    "warnings",
-)  # fmt: skip
+# Packages that are about something else than tensors: files, processes, threads, other compilers.
+# Following them would only find out late that they can't be captured. To each, its modules that are
+# followed all the same.
+NOT_FOLLOWED: dict[str, tuple[str, ...]] = {
+    "torch.autograd": (
+        "anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "profiler",
+    ),
+    "torch.jit": ("_state",),
+    "torch._functorch": (
+        "apis", "batch_norm_replacement", "eager_transforms", "functional_call", "vmap",
+    ),
+    "torch._higher_order_ops": ("associative_scan",),
+    **dict.fromkeys(
+        (
+            "torch.serialization", "torch.hub", "torch._inductor", "torch.onnx", "torch.utils.data",
+            "torch.multiprocessing", "torch.package", "torch._library", "torch.library",
+            "torch.profiler", "torch._logging",
+            "threading", "multiprocessing", "subprocess", "pickle", "logging", "importlib",
+            "traceback", "linecache", "asyncio", "concurrent", "tempfile", "shutil", "socket",
+            "unittest", "pytest", "_pytest",
+        ),
+        (),
+    ),
+}  # fmt: skip
 
 
-# PyTorch's own hatches that are made of Python code.
+# PyTorch's own directives that are made of Python code.
 FOLLOWED_FUNCTIONS = (
     ("torch._dynamo.decorators", "ErrorOnGraphBreakDecoratorContextManager"),
     ("torch._dynamo.decorators", "error_on_graph_break"),
@@ -216,22 +220,24 @@ def is_followed(fn: Any) -> bool:
     module = fn.__module__ or ""
     if module.startswith("torch._dynamo"):
         return (module, fn.__qualname__.partition(".")[0]) in FOLLOWED_FUNCTIONS
-    if not module.startswith(NOT_FOLLOWED):
-        return True
     if module == "threading":
         return str(fn.__qualname__).startswith(("Condition.", "Event."))  # made of locks
-    names = (name for name in NOT_FOLLOWED if module == name or module.startswith(f"{name}."))
-    return not any(names) or module in FOLLOWED
+    package = module
+    while package:
+        if package in NOT_FOLLOWED:
+            return module.removeprefix(f"{package}.") in NOT_FOLLOWED[package]
+        package = package.rpartition(".")[0]
+    return True
 
 
-RULES = "torch._dynamo.trace_rules"  # has the marks of PyTorch's own functions of these names
+TRACE_RULES = "torch._dynamo.trace_rules"  # has the marks of PyTorch's own functions of these names
 
 
 def is_allowed_in_graph(fn: Any) -> bool:
     """Whether a function is marked with `allow_in_graph` or `nonstrict_trace`."""
     if getattr(fn, IN_GRAPH, False) or MARKED.get(fn) == IN_GRAPH:
         return True
-    rules: Any = sys.modules.get(RULES)
+    rules: Any = sys.modules.get(TRACE_RULES)
     return rules is not None and (
         id(fn) in rules._allowed_callable_ids or id(fn) in rules._nonstrict_trace_callable_ids
     )
@@ -245,10 +251,10 @@ def has_constant_result(fn: Any) -> bool:
 def substitute_of(fn: Any) -> Callable[..., Any] | None:
     """What to follow instead of a function."""
     try:
-        found = SUBSTITUTES.get(fn)
+        substitute = SUBSTITUTES.get(fn)
     except TypeError:  # unhashable
         return None
-    return getattr(fn, "__torch_dynamo_polyfill__", None) if found is None else found
+    return getattr(fn, "__torch_dynamo_polyfill__", None) if substitute is None else substitute
 
 
 def is_disabled(fn: Any) -> bool:
@@ -389,7 +395,7 @@ BY_NAME: dict[tuple[str, str], Handler] = {
 
 def handler_of(real: Any) -> Handler | None:
     """The handler of a Python function, by identity or by name."""
-    found = FUNCTIONS.get(real)
-    if found is None and real.__module__ is not None and real.__module__.startswith(NOT_IMPORTED):
-        found = BY_NAME.get((real.__module__, real.__qualname__))
-    return found
+    handler = FUNCTIONS.get(real)
+    if handler is None and real.__module__ is not None and real.__module__.startswith(NOT_IMPORTED):
+        handler = BY_NAME.get((real.__module__, real.__qualname__))
+    return handler

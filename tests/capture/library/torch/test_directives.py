@@ -1,5 +1,7 @@
 """What a program says to the compiler, in pliant's words and in PyTorch's."""
 
+import importlib
+import inspect
 import operator
 
 import pytest
@@ -236,3 +238,14 @@ def test_what_torch_compile_gave_is_followed():
     check(lambda x: model(x) + 1, X)
     check(lambda x: torch.compile(lambda t: t * 3, backend="eager")(x) + 1, X)
     check(lambda x: pliant.compile(lambda t: t * 3)(x) + 1, X)
+
+
+@pytest.mark.parametrize("package", directives.NOT_FOLLOWED)
+def test_modules_that_are_not_followed(package):
+    """No package is listed inside another one, and the exceptions from it exist."""
+    assert not any(package.startswith(f"{other}.") for other in directives.NOT_FOLLOWED)
+    for name in directives.NOT_FOLLOWED[package]:
+        module = importlib.import_module(f"{package}.{name}")
+        functions = [f for f in vars(module).values() if inspect.isfunction(f)]
+        own = [f for f in functions if f.__module__ == module.__name__]
+        assert all(map(directives.is_followed, own))
