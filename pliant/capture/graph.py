@@ -9,6 +9,7 @@ came. A node that PyTorch refuses for sizes or dtypes is marked (`meta["refused"
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Container
@@ -45,6 +46,7 @@ class GraphBuilder:
         self._effectful: set[fx.Node] = set()
         self._kept: set[fx.Node] = set()
         self._calls: dict[fx.Node, Call] = {}  # to be tried before they are dropped
+        self._last_items: dict[fx.Node, fx.Node] = {}  # of the lists that nodes return
         self._after_inputs: fx.Node | None = None
         self._names: set[str] = set()  # of placeholders
         self._numbered: Counter[str] = Counter()  # names that were wished for again
@@ -133,6 +135,15 @@ class GraphBuilder:
             made = self.graph.call_method(method, args)
         made.meta["stack"] = node.meta.get("stack", ())
         return made
+
+    def item(self, node: fx.Node, index: int) -> fx.Node:
+        """An item of the list that `node` returns, behind those read before."""
+        with self.graph.inserting_after(self._last_items.get(node, node)):
+            item = self.graph.call_function(operator.getitem, (node, index))
+        self._last_items[node] = item
+        item.meta["stack"] = node.meta["stack"]
+        item.meta[SYMBOLS] = self.new_symbols()
+        return item
 
     def keep(self, node: fx.Node) -> None:
         """Keep `node` even if nothing needs its result."""

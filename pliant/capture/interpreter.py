@@ -13,7 +13,7 @@ from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES, VERSIONS
 from pliant.capture.frame import Frame
 from pliant.capture.trace import INLINE, Trace
-from pliant.capture.value import Break, Const, NotConstant, Raised, Unread, Value
+from pliant.capture.value import Break, Const, Lazy, NotConstant, Raised, Value
 from pliant.capture.values.objects import ExceptionValue
 
 Result = Value | tuple[Value, ...] | None
@@ -97,7 +97,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     if count:
         operands = stack[-count:]
         if not handler.lazy:
-            operands = [trace.read(v) if type(v) is Unread else v for v in operands]
+            operands = [trace.read(v) if isinstance(v, Lazy) else v for v in operands]
         result = handler.run(trace, frame, instruction, *operands)
         del stack[-count:]
         if trace.suspended and result is None:

@@ -26,9 +26,10 @@ from pliant.base.tracebacks import traceback_through
 from pliant.capture.graph import GraphBuilder, placeholder_name
 from pliant.capture.host_randomness import Drawn
 from pliant.capture.residual_helpers import HELPERS
-from pliant.capture.value import Break, Const, Null, Unread, Value
+from pliant.capture.value import Break, Const, Lazy, Null, Unread, Value
 from pliant.capture.values.containers import ById, Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
+from pliant.capture.values.listed import Item, runs
 from pliant.capture.values.objects import Cell, ExceptionValue, Handled, Instance
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.source import (
@@ -91,6 +92,10 @@ class Emitter:
                 path.discard(id(value))
                 self._measure(value, children, staged)
                 continue
+            if type(value) is Item:
+                if value.known is None:
+                    continue
+                value = value.known
             if self.stand_ins:
                 value = self._visit_stand_ins(value, path)
             if isinstance(value, Const | Null) or value.source is not None:
@@ -123,7 +128,7 @@ class Emitter:
             value = self.stands_for(value.real) or value
         if isinstance(value, Const):
             return self.stand_ins.get(id(value.value), value)
-        if not isinstance(value, Null | Unread | Handled):
+        if not isinstance(value, Null | Lazy | Handled):
             cls = self.stand_ins.get(id(value.python_type()))
             if cls is not None:
                 self._visit(cls, path)
@@ -157,6 +162,8 @@ class Emitter:
 
     def expression(self, value: Value) -> str:
         """Source for the object that `value` is: found, made before, or made now."""
+        if type(value) is Item:
+            return value.rebuild(self) if value.known is None else self.expression(value.known)
         if self.stand_ins and isinstance(value, Unread):
             value = self.stands_for(value.real) or value
         if isinstance(value, Const):
@@ -298,10 +305,19 @@ class Emitter:
     # ---- containers
 
     def sequence_of(self, values: list[Value], cls: type = list) -> str:
-        inner = ", ".join(self.expression(value) for value in values)
+        parts = [self._run(run) for run in runs(values)]
+        inner = ", ".join(parts)
         if cls is list:
             return f"[{inner}]"
-        return f"({inner},)" if len(values) == 1 else f"({inner})"
+        return f"({inner},)" if len(parts) == 1 else f"({inner})"
+
+    def _run(self, values: list[Value]) -> str:
+        """Some items of a display: several from one list of the graph are a slice of it."""
+        first = values[0]
+        if len(values) == 1:
+            return self.expression(first)
+        assert isinstance(first, Item)
+        return f"*{self.result(first.node)}[{first.index}:{first.index + len(values)}]"
 
     def display(self, cls: type, value: Sequence) -> str:
         """A new sequence of class `cls`. In a cycle it starts empty and is filled later."""

@@ -14,7 +14,7 @@ from pliant.bytecode.decode import decode
 from pliant.bytecode.resume import ResumePoint, StackItem, closure_names, resume_generator_code
 from pliant.capture.frame import Frame
 from pliant.capture.residual import Emitter
-from pliant.capture.value import Null, Unread, Value
+from pliant.capture.value import Lazy, Null, Unread, Value
 from pliant.capture.values.generators import Generator
 from pliant.capture.values.objects import Handled, Instance, Opaque
 
@@ -61,7 +61,7 @@ def suspended(
 def closes(value: Value) -> bool:
     """Whether giving up the object runs code, or is noticed by who refers to it weakly: then it
     lives as long as its variable does."""
-    if isinstance(value, Unread) and value.seen is not None:
+    if isinstance(value, Lazy) and value.seen is not None:
         value = value.seen
     if isinstance(value, Instance) and value.watched:
         return True

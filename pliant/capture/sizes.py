@@ -7,6 +7,7 @@ decide it, and otherwise checks in the graph, right behind the operation that ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,8 +66,8 @@ class Sizes:
         before, self._symbols_before = min(self._symbols_before, count), count
         if before == count:
             return ()
-        new = list(self.env.symbols.items())[before:]
-        return tuple([s for s, info in new if info.origin == "computed"])
+        new = [*islice(reversed(self.env.symbols.items()), count - before)]
+        return tuple([s for s, info in reversed(new) if info.origin == "computed"])
 
     def forget(self) -> None:
         """Let go of the capture: symbolic numbers of PyTorch lead here, and garbage collection does

@@ -41,10 +41,12 @@ from pliant.capture.value import (
 )
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import named
+from pliant.capture.values.listed import listed
 from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
+from pliant.fake.data import Listed
 from pliant.fake.trial import Call
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import MethodGives
@@ -157,7 +159,7 @@ def record(
     env = trace.sizes.env
     known, assumed, asserted = map(len, (env.symbols, env.assumptions, env.runtime_asserts))
     result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
-    reads_data = len(env.symbols) > known  # so that the result has new symbols
+    reads_data = len(env.symbols) > known or isinstance(result.value, Listed)  # now or later
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
@@ -392,6 +394,8 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
             key: _part(trace, item, node, key, name) for key, item in value.items()
         }
         return Mapping(type(value), parts)
+    if isinstance(value, Listed):
+        return listed(node, value)
     if isinstance(value, SYMBOLIC):
         trace.sizes.nodes.settle(value, node)
     return plain_result(trace, value, name)

@@ -27,7 +27,7 @@ from pliant.capture.host_randomness import Draw
 from pliant.capture.inputs import Dynamic, Inputs
 from pliant.capture.placeholders import Standing
 from pliant.capture.sizes import Sizes
-from pliant.capture.value import Break, Const, Raised, Unread, Value
+from pliant.capture.value import Break, Const, Lazy, Raised, Unread, Value
 from pliant.capture.values.objects import Cell
 from pliant.fake import World
 from pliant.guards.guard import MISSING, Guard, GuardKind
@@ -126,10 +126,10 @@ class Trace:
 
     def read(self, value: Value) -> Value:
         """Look at `value`: an object from outside becomes what it is, with guards."""
-        if type(value) is not Unread:
+        if not isinstance(value, Lazy):
             return value
         if value.seen is None:
-            value.seen = self.wrap(value.real, value.source)
+            value.seen = value.look(self)
         return value.seen
 
     def wrap(self, real: Any, source: Source) -> Value:

@@ -115,19 +115,35 @@ class Value:
         return f"<{type(self).__name__} {self.source or ''}>"
 
 
-class Unread(Value):
-    """An object from outside that nothing has looked at yet. `seen` is what reading it gave."""
+class Lazy(Value):
+    """An object that nothing has looked at yet. `seen` is what reading it gave."""
 
-    __slots__ = ("real", "seen")
+    __slots__ = ("seen",)
+
+    def __init__(self, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.seen: Value | None = None
+
+    def look(self, trace: Trace) -> Value:
+        """Find out what it is. `trace.read` asks once."""
+        raise NotImplementedError(type(self).__name__)
+
+    def python_type(self) -> type:
+        raise AssertionError("a lazy value must be read before it is looked at")
+
+
+class Unread(Lazy):
+    """An object from outside that nothing has looked at yet."""
+
+    __slots__ = ("real",)
     source: Source
 
     def __init__(self, real: Any, source: Source) -> None:
         super().__init__(source)
         self.real = real
-        self.seen: Value | None = None
 
-    def python_type(self) -> type:
-        raise AssertionError("an unread value must be read before it is looked at")
+    def look(self, trace: Trace) -> Value:
+        return trace.wrap(self.real, self.source)
 
 
 class Null(Value):

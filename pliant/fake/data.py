@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.fake.layout import contiguous_strides
 from pliant.fake.results import New, Recipe, Several
 from pliant.sym.cond import ne
@@ -75,17 +76,41 @@ class Numbers:
         return found
 
 
-def nested(env: ShapeEnv, t: Tensor, what: str) -> Any:
-    """What `tolist()` gives. How many elements there are has to be known."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What `tolist()` gives: a list, nested as deep as there are sizes. A number in it becomes a
+    symbol when somebody reads it; mostly few are read."""
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+    what: str
+
+    def __len__(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether the items are numbers, not lists."""
+        return len(self.sizes) == 1
+
+    def item(self, env: ShapeEnv, index: int) -> Any:
+        what = f"{self.what}[{index}]"
+        if self.of_numbers:
+            return scalar(env, self.dtype, what)
+        return Listed(self.sizes[1:], self.dtype, what)
+
+
+def listed(env: ShapeEnv, t: Tensor, what: str) -> Any:
+    """What `tolist()` gives; None for a kind of number that has no symbols. How many elements there
+    are has to be known."""
     if not t.dim():
         return scalar(env, t.dtype, what)
-    found = [nested(env, row, f"{what}[{i}]") for i, row in enumerate(_rows(t))]
-    return None if any(item is None for item in found) else found
-
-
-def _rows(t: Tensor) -> list[Tensor]:
-    shape = t.shape[1:]
-    return [torch.empty(shape, dtype=t.dtype, device="meta") for _ in range(int(t.size(0)))]
+    sizes: list[int] = []
+    for size in t.shape:
+        sizes.append(int(size))
+        if not sizes[-1]:  # there is nothing inside, whatever the other sizes are
+            break
+    return None if t.dtype.is_complex and all(sizes) else Listed(tuple(sizes), t.dtype, what)
 
 
 def _dense(sizes: Any, dtype: torch.dtype, device: torch.device) -> New:

@@ -193,7 +193,7 @@ class World(TorchDispatchMode):
 
     def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
         reads = name == "tolist" and self.reads_numbers
-        found = data.nested(self.env, args[0], "tolist()") if reads else None
+        found = data.listed(self.env, args[0], "tolist()") if reads else None
         if found is None:
             raise DataDependent(name)
         return OpResult(found, (), False)

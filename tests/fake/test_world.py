@@ -209,7 +209,6 @@ NAMED: dict[str, Call] = {
     "item of ints": (torch.Tensor.item, (torch.tensor(-3),)),
     "item of bytes": (torch.Tensor.item, (torch.tensor(3, dtype=torch.uint8),)),
     "item of bools": (torch.Tensor.item, (torch.tensor(True),)),
-    "tolist": (torch.Tensor.tolist, (torch.tensor([[1, 2], [3, 4]]),)),
     "tolist of one": (torch.Tensor.tolist, (torch.tensor(2.5),)),
     "nonzero": (torch.nonzero, (torch.tensor([[1, 0], [3, 4]]),)),
     "nonzero as tuple": (partial(torch.nonzero, as_tuple=True), (torch.tensor([[1, 0], [3, 4]]),)),
@@ -240,6 +239,15 @@ def test_numbers_in_the_data_get_a_name(name: str, agree: Callable[..., Any]) ->
     found = agree(func, *args).value
     symbolic = [n for part in leaves(found) for n in part if isinstance(n, SYMBOLIC)]
     assert symbolic, "all of the result is known"
+
+
+def test_numbers_in_a_list_get_a_name_when_they_are_read() -> None:
+    world = World()
+    found = world.run(torch.Tensor.tolist, (world.from_real(torch.ones(2, 3, dtype=int)),)).value
+    row = found.item(world.env, 1)
+    assert (len(found), len(row), len(world.env.symbols)) == (2, 3, 0)
+    assert isinstance(row.item(world.env, 2), torch.SymInt)
+    assert [info.source for info in world.env.symbols.values()] == ["tolist()[1][2]"]
 
 
 def test_a_wrong_assumption_is_answered_the_other_way(agree: Callable[..., Any]) -> None:

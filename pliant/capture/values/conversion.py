@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.value import Break, Const, NotConstant, Unread, Value
+from pliant.capture.value import Break, Const, Lazy, NotConstant, Value
 from pliant.capture.values.containers import (
     ById,
     Mapping,
@@ -30,7 +30,7 @@ def known_object(value: Value, trace: Trace | None = None) -> Any:
 
     Items that nothing has looked at yet are read with `trace`; without it they are not known.
     """
-    if type(value) is Unread:
+    if isinstance(value, Lazy):
         found = value.seen if trace is None else trace.read(value)
         if found is None:
             raise NotConstant(value)

@@ -10,7 +10,7 @@ from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.failures import handlers
 from pliant.capture.interpreter import enter_handler, note_raised, run_frame
 from pliant.capture.native import method
-from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value, boolean
+from pliant.capture.value import NONE, Break, Const, Lazy, Raised, Value, boolean
 from pliant.capture.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def is_referenced(trace: Trace, wanted: Value) -> bool:
     seen: set[int] = set()
     while left:
         value: Value | None = left.pop()
-        if type(value) is Unread:
+        if isinstance(value, Lazy):
             value = value.seen
         if value is wanted:
             return True

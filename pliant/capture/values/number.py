@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.capture.value import Value
 from pliant.capture.values.containers import Sequence
+from pliant.capture.values.listed import Item
 from pliant.guards.guard import Load
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
@@ -57,7 +58,7 @@ def has_number(value: Value) -> bool:
     """Whether there are symbolic numbers in a tuple."""
     if not isinstance(value, Sequence):
         return False
-    return any(isinstance(item, Number) or has_number(item) for item in value.items)
+    return any(isinstance(item, Number | Item) or has_number(item) for item in value.items)
 
 
 # Operations with a tensor that say nothing about a number among their arguments before they run: it

@@ -21,7 +21,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.model import call
 from pliant.capture.torch_calls import about_to_write, convert, from_result, run_on_fakes
 from pliant.capture.trace import Trace
-from pliant.capture.value import Break, Raised, Unread, Value
+from pliant.capture.value import Break, Lazy, Raised, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.tensors import TensorValue
 from pliant.sym.node import to_torch
@@ -267,7 +267,7 @@ def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
 
 
 def _read(value: Any) -> Any:
-    return value.seen if isinstance(value, Unread) and value.seen is not None else value
+    return value.seen if isinstance(value, Lazy) and value.seen is not None else value
 
 
 def _state(value: Any) -> Any:

@@ -1,0 +1,214 @@
+"""`tolist()`: lists that the graph makes. What the program does with the items has eager's result;
+items that it does not look at cost nothing."""
+
+import collections
+
+import pytest
+import torch
+
+import pliant
+from tests.support.against_eager import check
+from tests.support.work import calls, growth
+
+X = torch.tensor([[1, 2, 3], [4, 5, 6]])
+
+
+def returned(x):
+    return x.tolist(), x + 1
+
+
+def returned_in_parts(x):
+    rows = x.tolist()
+    return rows[0], rows[1][2], rows[1][:2], x + 1
+
+
+def first_of_each(x):
+    return [row[0] for row in x.tolist()], x + 1
+
+
+def same_rows(x):
+    rows = x.tolist()
+    others = list(rows)
+    rows[0].append(7)
+    return rows, others, rows[0], rows[0] is others[0], x + 1
+
+
+def same_rows_unread(x):
+    rows = x.tolist()
+    return rows, [rows, *rows], (*rows,), x + 1
+
+
+def changed(x):
+    rows = x.tolist()
+    rows[0][1] = x.sum()
+    rows.append(rows[0])
+    del rows[1][0]
+    return rows
+
+
+def mixed(x):
+    (a, b, c), row = x.tolist()
+    return [0, a, b, *row, c, b, a, *row[1:], *row[::-1]], (b,), (*row,), {c: row}, x + 1
+
+
+def in_itself(x):
+    rows = x.tolist()
+    rows.append(rows)
+    rows[0].append(rows[1])
+    return rows, x + 1
+
+
+def other_containers(x):
+    (row, other) = x.tolist()
+    return collections.deque(row, 2), dict.fromkeys("ab", other), {"a": row}, x + 1
+
+
+def written_afterwards(x):
+    x = x.clone()
+    rows = x.tolist()
+    x.zero_()
+    return rows[0], rows[1][1] + 1, x
+
+
+def found(x):
+    rows = x.tolist()
+    return 5 in rows[1], [1, 2, 3] in rows, rows.index([4, 5, 6]), rows[0] < rows[1], x + 1
+
+
+def computed(x):
+    rows = x.tolist()
+    return sum(map(sum, rows)), max(rows[1]), sorted(rows[0] + rows[1]), x * rows[1][0]
+
+
+def over_a_break(x):
+    rows = x.tolist()
+    row = rows[1]
+    pliant.graph_break()
+    return rows, row, row is rows[1], x * row[0]
+
+
+def in_a_generator(x):
+    rows = x.tolist()
+    numbers = (row[0] for row in rows)
+    first = next(numbers)
+    pliant.graph_break()
+    return first, list(numbers), rows, x + 1
+
+
+def in_a_branch(x):
+    rows = x.tolist()
+    return torch.cond(x.sum() > 3, lambda t: t * rows[0][1], lambda t: t - rows[1][0], (x,))
+
+
+PROGRAMS = [
+    returned, returned_in_parts, first_of_each, same_rows, same_rows_unread, changed, mixed,
+    in_itself, other_containers, written_afterwards, found, computed, in_a_branch,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32])
+@pytest.mark.parametrize("function", PROGRAMS)
+def test_lists(function, dtype):
+    check(function, X.to(dtype), breaks=None)
+
+
+@pytest.mark.parametrize("function", [returned, returned_in_parts, same_rows, written_afterwards])
+def test_lists_of_flags(function):
+    check(function, X > 2, breaks=None)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (2, 0), (0, 3), (2, 0, 3), (1, 1, 1), (2, 1, 3)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_shapes(shape, dynamic):
+    def f(x):
+        rows = x.tolist()
+        return rows, len(rows), rows[:1], x + 1
+
+    check(f, torch.randn(shape), dynamic=dynamic)
+
+
+def test_one_number():
+    check(lambda x: (x.tolist(), x + x.tolist()), torch.tensor(2.5))
+
+
+def test_complex_numbers_have_no_symbols():
+    check(lambda x: (x.tolist(), x + 1), torch.ones(2, dtype=torch.complex64), breaks=None)
+
+
+@pytest.mark.parametrize("function", [over_a_break, in_a_generator])
+def test_over_a_break(function):
+    check(function, X, breaks=None)
+
+
+def test_lists_of_the_caller():
+    def f(x, items, table):
+        items.extend(x.tolist())
+        table["rows"] = x.tolist()
+        table["rows"][0][0] = 9
+        return x + 1
+
+    check(f, X, [1], {})
+
+
+def test_a_program_that_asserts_something_of_items():
+    def f(x):
+        first, last = x.tolist()
+        torch._check(first >= 0)
+        torch._check(first <= 4)
+        return torch.zeros(first) + last
+
+    compiled = check(f, torch.tensor([3, 7]))
+    torch.testing.assert_close(compiled(torch.tensor([2, 5])), torch.full((2,), 5.0))
+    with pytest.raises(RuntimeError):
+        compiled(torch.tensor([-1, 5]))
+
+
+def seen_graph(f, *args):
+    graphs = []
+
+    def backend(gm, examples):
+        graphs.append(gm)
+        return gm.forward
+
+    pliant.compile(f, backend=backend, fullgraph=True)(*args)
+    return graphs[0].graph
+
+
+def test_the_graph_reads_what_the_program_reads():
+    def f(x):
+        values = x.tolist()
+        return x + values[5], values
+
+    targets = [str(node.target) for node in seen_graph(f, torch.arange(100)).nodes]
+    assert len([target for target in targets if "getitem" in target]) == 1
+
+
+def test_a_list_that_nothing_looks_at_costs_nothing():
+    def f(x):
+        for _ in range(100):
+            x.tolist()
+        return x + 1
+
+    few, many = (torch.zeros(3, n, 8) for n in (1, 1000))
+    seen_graph(f, few)
+    assert calls(lambda: seen_graph(f, many)) < 1.1 * calls(lambda: seen_graph(f, few))
+    assert all(node.target != "tolist" for node in seen_graph(f, many).nodes)
+
+
+def test_returned_lists_cost_little():
+    few, many = (torch.zeros(2, n) for n in (1, 1000))
+    seen_graph(returned, few)
+    assert calls(lambda: seen_graph(returned, many)) < 1.1 * calls(
+        lambda: seen_graph(returned, few)
+    )
+
+
+def test_work_is_linear_in_what_is_read():
+    def f(x):
+        return [v * 2 for v in x.tolist()], x + 1
+
+    def make(n):
+        return lambda: pliant.compile(f, fullgraph=True)(torch.arange(n))
+
+    make(10)()
+    assert growth(make, 64) < 4.4
