@@ -422,3 +422,22 @@ def test_a_storage_offset_that_moves() -> None:
     rows = randn(100, 4)
     inputs = [rows[start : start + size] for start, size in ((0, 3), (3, 4), (20, 9), (1, 2))]
     over(lambda x: x[1:] * 2, inputs, 2)
+
+
+def _set_element(x, place):
+    x[place] = 0
+
+
+PLACES = {
+    "set": _set_element,
+    "get": lambda x, place: x[place],
+    "select": lambda x, place: x.select(0, place.item()),
+    "fill": lambda x, place: x.index_fill_(0, place.reshape(1), 1),
+    "part": lambda x, place: x[place : place + 1],
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_in_the_data_of_tensors_that_may_be_empty(name: str) -> None:
+    calls = [(torch.ones(n, 1), torch.tensor(at)) for n in (0, 1, 0, 3) for at in (1, 0, -1)]
+    over(PLACES[name], calls, tuple(range(9)), dynamic=True)

@@ -272,9 +272,12 @@ def _specialise(value: Any) -> None:
 
 
 def specialise_empty(value: Any) -> None:
-    """From here on a symbolic size that is 0 now is always 0."""
+    """From here on a symbolic size that is 0 now is always 0, unless a check says that it can't be:
+    then this call has raised by now."""
     for fake in _fakes_in(value):
-        _specialise([size for size in fake.size() if hint(size) == 0])
+        for size in fake.size():
+            if hint(size) == 0:
+                bool(size == 0)
 
 
 def _fakes_in(value: Any) -> Iterator[Fake]:

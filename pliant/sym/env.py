@@ -120,7 +120,10 @@ class ShapeEnv(SymbolTable):
             return Question(asker, cond, answer, "known", None, position)
         if hint is None:
             return Question(asker, simple, None, "undecided", None, position)
-        guard = self._guard(simple if hint else not_(simple), asker, position or self.where())
+        try:
+            guard = self._guard(simple if hint else not_(simple), asker, position or self.where())
+        except Contradiction:  # this call fails an earlier check; those that pass it are like this
+            return Question(asker, simple, not hint, "known", None, position)
         return Question(asker, simple, bool(hint), "hint", guard, position)
 
     def evaluate(self, cond: Cond, asker: str, position: Position | None = None) -> bool:
@@ -176,12 +179,11 @@ class ShapeEnv(SymbolTable):
         """The expression as a number, which it has to be from now on."""
         simple: Expr = simplify(expr, self.facts)
         hint = simple.value if simple.value is not None else self.hint(simple)
-        if hint is None:
+        if hint is None or not self.evaluate(eq(simple, int(hint)), asker, position):
             question = Question(asker, eq(simple, 0), None, "undecided", None, position)
             raise explain.data_dependent(
                 self, question, f"needs the value of {explain.named(self, simple)}"
             )
-        self.evaluate(eq(simple, int(hint)), asker, position)
         return int(hint)
 
     def bounded(self, node: Any, asker: str) -> Any:
@@ -214,8 +216,8 @@ class ShapeEnv(SymbolTable):
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
         guard = SizeGuard(_unknown_part(self.facts, cond), asker, position)
-        self.recorded.append(guard)
         self._learn(guard.condition, asker, position)
+        self.recorded.append(guard)
         return guard
 
     def _assume(self, question: Question, answer: bool) -> bool:

@@ -152,6 +152,17 @@ def test_a_check_that_fails_now_says_so_and_teaches_nothing():
     assert not env.runtime_asserts and not env.replacements
 
 
+def test_a_hint_that_fails_an_earlier_check_is_no_answer():
+    env, s0 = env_with(0)
+    u0 = env.add_unbacked("x.item()")
+    for cond in (ge(u0, -s0), lt(u0, s0)):
+        env.check(cond, "in range")
+    assert not env.evaluate(eq(s0, 0), "test")  # as in all calls that get here
+    assert not env.recorded
+    with pytest.raises(DataDependentError):
+        env.specialise(s0, "test")
+
+
 def test_a_guard_is_not_dropped_because_of_a_later_check():
     env, s0 = env_with(5)
     env.evaluate(lt(s0, 10), "branch")  # with 10 or more, the program may never reach the check

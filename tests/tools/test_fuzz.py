@@ -173,6 +173,26 @@ def test_effects_lost_before_an_error_are_told_from_others() -> None:
     assert reason(program("SEEN.append(1)", "raise ValueError"), vars(finding)) is None
 
 
+def test_a_unit_in_the_last_place_of_a_subnormal_seen_in_float64_is_no_finding() -> None:
+    tiny = program("return torch.erfc(a * 0 + 10).double()", calls=[[tensor()]])
+    assert check(tiny, broken(lambda result, args: result + 1.4013e-45)) is None
+    finding = check(tiny, broken(lambda result, args: result + 1e-42))
+    assert finding is not None and finding.kind == "values"
+
+
+def test_remainders_by_next_to_nothing_are_told_from_others() -> None:
+    def why(line: str, kind: str = "values", text: str = "eager nan, pliant 0.0") -> str | None:
+        return reason(program(line), {"kind": kind, "text": text, "place": ""})
+
+    assert why("return torch.fmod(a, 1e-45)") is not None
+    assert why("return a.remainder(1e-45)") is not None
+    assert why("return torch.fmod(a, 0.5)") is None
+    assert why("return a.fmod_(F.group_norm(a, 1))") is not None
+    assert why("return a.fmod_(F.group_norm(a, 1))", text="eager 1.0, pliant 0.0") is None
+    assert why("return torch.signbit(a % a).nonzero()", "shape") is not None
+    assert why("return torch.signbit(a + a).nonzero()", "shape") is None
+
+
 def test_memory_that_nobody_wrote_is_no_finding() -> None:
     odd = program("return torch.empty(1000)")
     assert check(odd, broken(lambda result, args: result + 1)) is None

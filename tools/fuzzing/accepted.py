@@ -33,9 +33,30 @@ BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|lgamma|gelu|_norm|prod|uint3
 EITHER_ZERO = re.compile(r"_norm|softshrink|max|min|clamp|hardtanh|relu6")
 
 
+# A remainder by a number in the program that is so small that the quotient is out of range.
+TINY_DIVISOR = re.compile(r"(fmod|remainder|%).*\de-(3[89]|[4-9]\d|\d\d\d)\b")
+REMAINDER = re.compile(r"fmod|remainder|%")
+CANCELS = re.compile(r"_norm|mean|var|std|sum|softmax")
+SIGN_OF_NAN = re.compile(r"signbit|copysign")
+
+
 def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
+    source = program.function_source()
     special = any(a.values == "special" for call in program.calls for a in call)
-    return finding["kind"] == "values" and special and bool(BY_PLACE.search(program.source()))
+    odd = (special and BY_PLACE.search(source)) or TINY_DIVISOR.search(source)
+    return finding["kind"] == "values" and bool(odd)
+
+
+def _zero_divisor_by_rounding(program: Program, finding: dict[str, Any]) -> bool:
+    source = program.function_source()
+    cancels = REMAINDER.search(source) and CANCELS.search(source)
+    return finding["kind"] == "values" and "nan" in finding["text"] and bool(cancels)
+
+
+def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
+    source = program.function_source()
+    made = REMAINDER.search(source) and SIGN_OF_NAN.search(source)
+    return finding["kind"] in ("values", "shape") and bool(made)
 
 
 WRITES = re.compile(r"\w_\(|out=|\] = |\w [-+*/%]+= ")
@@ -61,6 +82,8 @@ RULES: dict[str, Rule] = {
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
     "effects before an error in a graph that has written to inputs": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
+    "the sign of a nan that a remainder makes": _sign_of_nan,
+    "a divisor that is 0 but for rounding": _zero_divisor_by_rounding,
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
     ),

@@ -77,7 +77,9 @@ class Rounding(TorchDispatchMode):
         step = torch.randint(-1, 2, value.shape, generator=self.generator).double()
         step = {1: torch.ones_like(step), 2: -torch.ones_like(step)}.get(self.seed, step)
         wide = value.double()
-        moved = wide * (1 + step * torch.finfo(value.dtype).eps)
+        info = torch.finfo(value.dtype)
+        unit = wide.abs().clamp(min=info.smallest_normal) * info.eps
+        moved = torch.where(wide == 0, wide, wide + step * unit)
         # not beyond the range of the type, where eager's own rounding would not go either
         result = torch.where(wide.isfinite() & ~moved.to(value.dtype).isfinite(), wide, moved)
         return torch.empty_like(value).copy_(result)
