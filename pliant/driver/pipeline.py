@@ -20,6 +20,7 @@ from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.forks import lock
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
+from pliant.base.operators import fill_from
 from pliant.base.options import Options, config
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
@@ -37,6 +38,8 @@ from pliant.stages import Captured, Compiled
 from pliant.sym.expr import drop_unused_nodes
 
 _lock = lock()  # one compilation at a time
+
+fill_from("pliant.ops.table")  # what is known of operators, for both ends
 
 
 def cleanups(strict: bool) -> list[Cleanup]:

@@ -40,7 +40,7 @@ class NoMetaKernel(FakeError):
     """An operator that does not say what its result looks like.
 
     A custom operator gains that with `torch.library.register_fake`; for one of PyTorch's own, add a
-    rule to `pliant.fake.rules`.
+    rule to its record, in `pliant.ops`.
     """
 
     def __init__(self, op: str) -> None:

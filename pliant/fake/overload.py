@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant.base.operators import Record, record_of
 from pliant.base.values import dataclass
 from pliant.fake.raising import MayRaise, may_raise
 
@@ -57,6 +58,7 @@ class Overload:
     draws: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
     # Whether a call may raise because of the numbers in a tensor; None if it never does.
     raises: MayRaise | None
+    record: Record
 
 
 def _argument(func: Any, name: str) -> Argument | None:
@@ -157,17 +159,18 @@ def describe(func: Any) -> Overload:
     """The facts about `func`, worked out on its first use in this process; they never change."""
     found = _known.get(func)
     if found is None:
-        kind = _kind(func)
+        kind, record = _kind(func), record_of(str(func))
         found = _known[func] = Overload(
             func,
             str(func),
             kind,
             _written(func),
-            _arguments(func, HIDDEN_WRITES.get(func.name(), ())),
+            _arguments(func, record.hidden_writes),
             _argument(func, "training"),
             _returned(func),
             _draws(func),
             may_raise(func, kind in (OverloadKind.VIEW, OverloadKind.RESHAPE)),
+            record,
         )
     return found
 
@@ -190,14 +193,3 @@ READS_DATA = frozenset(
 
 # Arguments that switch an operator's use of random numbers off when they are 0 or False.
 DRAWS_UNLESS_OFF = ("dropout_p", "train", "training")
-
-# Kernels that write, in training, to arguments which their schema calls read-only.
-_RUNNING_STATISTICS = ("running_mean", "running_var")
-HIDDEN_WRITES: dict[str, tuple[str, ...]] = {
-    "aten::native_batch_norm": _RUNNING_STATISTICS,
-    "aten::cudnn_batch_norm": _RUNNING_STATISTICS,
-    "aten::miopen_batch_norm": _RUNNING_STATISTICS,
-    "aten::batch_norm_update_stats": _RUNNING_STATISTICS,
-    "aten::batch_norm_gather_stats": _RUNNING_STATISTICS,
-    "aten::batch_norm_gather_stats_with_counts": _RUNNING_STATISTICS,
-}

@@ -27,78 +27,16 @@ from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
 
-# Pointwise, though not tagged so. Losses are, unless they are reduced to one number.
-UNTAGGED = frozenset(
-    (
-        "aten.native_dropout.default",
-        "aten.log_sigmoid_forward.default",
-        "aten._prelu_kernel.default",
-        "aten.floor_divide.default",
-        "aten.floor_divide.Scalar",
-        "aten.mse_loss.default",
-        "aten.smooth_l1_loss.default",
-        "aten.huber_loss.default",
-        "aten.binary_cross_entropy.default",
-        "aten.binary_cross_entropy_with_logits.default",
-        "aten.soft_margin_loss.default",
-        "aten.rsub.Tensor",
-        "aten.complex.default",
-        "aten.polar.default",
-        "aten.where.ScalarOther",
-        "aten.where.ScalarSelf",
-        "aten.rrelu_with_noise.default",
-        "aten.mse_loss_backward.default",
-        "aten.log_sigmoid_backward.default",
-    )
-)
-# Tagged, but the result is contiguous whatever the operands are.
-NOT_QUITE = frozenset(
-    ("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", "aten.mvlgamma.default")
-)
-
-
 Layout = Callable[[list[Fake], tuple[Any, ...]], tuple[Any, ...] | None]
 
 
-def _like_first(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+def like_first(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return like_strides(tensors[0]) or pointwise_strides(tensors[:1], sizes, uniform=False)
-
-
-def _angle(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of complex numbers it is computed into memory that is made beforehand."""
-    if tensors[0].is_complex():
-        return contiguous_strides(sizes)
-    return pointwise_strides(tensors, sizes)
-
-
-def _isinf(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of integers it is a tensor of zeros."""
-    return (pointwise_strides if tensors[0].is_floating_point() else _like_first)(tensors, sizes)
-
-
-# Operators that PyTorch writes with others, which then lay the result out.
-LAYOUTS: dict[str, Layout] = {
-    "aten.angle.default": _angle,
-    "aten.rsub.Tensor": lambda ts, sizes: pointwise_strides(ts[::-1], sizes),
-    "aten.rad2deg.default": _like_first,
-    "aten.deg2rad.default": _like_first,
-    "aten.hardtanh.default": _like_first,
-    "aten.nan_to_num.default": _like_first,
-    "aten._prelu_kernel.default": _like_first,
-    "aten.isinf.default": _isinf,
-    "aten.huber_loss.default": _like_first,
-    "aten.binary_cross_entropy.default": _like_first,
-    "aten.binary_cross_entropy_with_logits.default": lambda ts, sizes: pointwise_strides(
-        ts[1:2], sizes, uniform=False
-    ),
-    "aten.soft_margin_loss.default": lambda ts, sizes: pointwise_strides(ts[:1], sizes),
-}
 
 
 def applies(op: Overload, fakes: list[Fake]) -> bool:
     return (
-        (_is_tagged(op.func) or op.name in UNTAGGED)
-        and op.name not in NOT_QUITE
+        (_is_tagged(op.func) if op.record.pointwise is None else op.record.pointwise)
         and bool(fakes)  # numbers alone have a value, which is known
         and not any(t.is_conj() or t.is_neg() for t in fakes)
     )
@@ -162,7 +100,7 @@ def _strides(
     tensors: list[Fake],
     sizes: tuple[Any, ...],
 ) -> tuple[Any, ...] | None:
-    special = LAYOUTS.get(op.name)
+    special = op.record.layout
     if special is not None and sizes:
         return special(tensors, sizes)
     number = any(isinstance(v, _NUMBERS) or type(v) is torch.Tensor for v in args)

@@ -14,7 +14,7 @@ from pliant.fake.tensor import Fake
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-Rule = Callable[[Overload, Args, Kwargs, torch.device], Recipe | None]
+ShapeRule = Callable[[Overload, Args, Kwargs, torch.device], Recipe | None]
 
 
 def new(

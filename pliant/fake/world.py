@@ -20,25 +20,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.base.isolation import raise_hidden
+from pliant.base.operators import FunctionRecord, function_record, record_of
 from pliant.base.values import dataclass
-from pliant.fake import (
-    composites,
-    convert,
-    data,
-    measured,
-    pointwise,
-    rules,
-    shapes,
-    traced,
-    views,
-    whole,
-)
+from pliant.fake import convert, functions, measured, pointwise, unbacked, views
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
+from pliant.fake.meta import MASKS, meta_rule
 from pliant.fake.order import is_contiguous
 from pliant.fake.overload import Argument, Overload, OverloadKind, describe
 from pliant.fake.plain_checks import plain_checks
-from pliant.fake.raising import CHECK_BEFOREHAND, MayRaise, RefusesDtypes
+from pliant.fake.raising import MayRaise, RefusesDtypes
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, shorten
 from pliant.fake.trial import GOES_BACK
@@ -56,11 +47,15 @@ class OpResult:
     refuses: bool = False  # whether one of its operators refuses the dtypes
 
 
+_UNKNOWN = FunctionRecord(None)
+
+
 @dataclass(slots=True)
 class Notes:
     """What happened so far in the function being run."""
 
     function: str
+    record: FunctionRecord
     written: list[Fake] = field(default_factory=list)  # their memory
     reshaped: list[Fake] = field(default_factory=list)  # they themselves
     random: bool = False
@@ -89,9 +84,9 @@ class World(TorchDispatchMode):
         # the type of `int_tensor / 2`.
         self._recipes: dict[Any, Recipe] = {}
         self._default_dtype = torch.get_default_dtype()
-        self._notes = Notes("")
+        self._notes = Notes("", _UNKNOWN)
         self.scalars: dict[int, Any] = {}  # what is known of the data: numbers, by fake
-        self._numbers = data.Numbers()
+        self._numbers = unbacked.Numbers()
         self.reshaped: set[int] = set()  # fakes that were other ones before, by id
 
     @classmethod
@@ -113,12 +108,9 @@ class World(TorchDispatchMode):
         name = getattr(func, "__name__", "")
         if name in DATA_READERS and _shows_values(func, name):
             return self._show(name, args)
-        # What is answered as a whole has no tangent.
-        known = None if self.keeps_tangents else composites.stand_in
-        instead = known and known(name, func, args, kwargs or {})
-        if name in rules.INSTEAD and func in rules.INSTEAD[name][0]:
-            func = partial(rules.INSTEAD[name][1], func)
-        outer, self._notes = self._notes, Notes(name, raises=name in CHECK_BEFOREHAND)
+        kwargs = kwargs or {}
+        record = function_record(func) or _UNKNOWN
+        outer, self._notes = self._notes, Notes(name, record, raises=record.checks_data)
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
             self._default_dtype = default_dtype
@@ -127,10 +119,15 @@ class World(TorchDispatchMode):
         if caching_casts:  # autocast's cache outlives this call and would keep fakes
             torch.set_autocast_cache_enabled(False)
         try:
-            value = None if self.keeps_tangents else whole.answer(func, args, kwargs)
-            if value is not None:
-                return OpResult(value, (), False)
-            value = self._call(instead, func, args, kwargs or {})
+            symbolic = None
+            if not self.keeps_tangents:  # what is answered as a whole has none
+                value = functions.answer(record, args, kwargs)
+                if value is not None:
+                    return OpResult(value, (), False)
+                symbolic = functions.symbolic_form(record, args, kwargs)
+            if record.on_fakes is not None:
+                func = partial(record.on_fakes, func)
+            value = self._call(symbolic, func, args, kwargs)
             value = self._all_fake(value) if type(value) is not Fake else _direct(self, value, args)
             notes = self._notes
             mutated = self._mutated(args, kwargs)
@@ -193,7 +190,7 @@ class World(TorchDispatchMode):
 
     def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
         reads = name == "tolist" and self.reads_numbers
-        found = data.listed(self.env, args[0], "tolist()") if reads else None
+        found = unbacked.listed(self.env, args[0], "tolist()") if reads else None
         if found is None:
             raise DataDependent(name)
         return OpResult(found, (), False)
@@ -292,19 +289,17 @@ class World(TorchDispatchMode):
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], read: Arguments
     ) -> Recipe:
         """Find out what the operator returns, and remember it."""
-        if rules.needs_data(op.name, args, kwargs):
+        record = op.record
+        if record.needs_data is not None and record.needs_data(args, kwargs):
             return self._from_data(op, args, kwargs, read)
-        if op.name in rules.MAKES_UNSUPPORTED:
-            raise Unsupported(rules.MAKES_UNSUPPORTED[op.name])
+        if record.unsupported:
+            raise Unsupported(record.unsupported)
         if op.name == UNDECLARED_VIEW:
             return Alias()
-        device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
-        shape = shapes.rule_for(op.name)
-        recipe = shape and shape(op, args, kwargs, device)
+        device = result_device(read.fakes, kwargs, record.mixed_devices)
+        recipe = record.shape and record.shape(op, args, kwargs, device)
         if recipe is None and pointwise.applies(op, read.fakes):
             recipe = pointwise.recipe(op, args, kwargs, device)
-        if recipe is None and traced.applies(op, args, kwargs, read.fakes):
-            recipe = traced.recipe(op, args, kwargs, device)
         if recipe is None:
             recipe = self._ask_meta_kernel(op, args, kwargs, device, read)
         if read.reusable:
@@ -316,11 +311,11 @@ class World(TorchDispatchMode):
     ) -> Recipe:
         """A result whose size is in the data has a new symbol for it, each time another."""
         read.reusable = False
-        device = result_device(read.fakes, kwargs, op.name in rules.MIXED_DEVICES)
+        device = result_device(read.fakes, kwargs, op.record.mixed_devices)
         if op.name == "aten.index.Tensor":
             taken = (args[0], self._mask_places(args[1]))
             return self._work_out(op, taken, kwargs, read)
-        rule = data.rule_for(op.name)
+        rule = op.record.data_shape
         recipe = rule and rule(self.env, device, args, kwargs)
         if recipe is None:
             raise DataDependent(op.name)
@@ -330,10 +325,10 @@ class World(TorchDispatchMode):
         """Masks among the indices as the places where they are true."""
         found: list[Any] = []
         for index in indices:
-            if index is None or index.dtype not in rules.MASKS:
+            if index is None or index.dtype not in MASKS:
                 found.append(index)
                 continue
-            count = data.new_size(self.env, "the number of places in a mask", index.numel())
+            count = unbacked.new_size(self.env, "the number of places in a mask", index.numel())
             found += [
                 make(self._self, (count,), (1,), 0, torch.int64, index.device)
                 for _ in range(index.dim())
@@ -350,7 +345,7 @@ class World(TorchDispatchMode):
     ) -> Recipe:
         """Run the meta kernel, and bring arguments that it resized up to date."""
         twins = Twins()
-        rule = rules.rule_for(op.name, device)
+        rule = meta_rule(op.record, device)
         meta = op.func if rule is None else partial(rule, op.func)
         try:
             symbolic = any(t._has_symbolic_sizes_strides for t in read.fakes)
@@ -359,7 +354,8 @@ class World(TorchDispatchMode):
                 result = run(meta, twins.swap(args), twins.swap_kwargs(kwargs))
         except NotImplementedError as error:
             raise NoMetaKernel(op.name) from error
-        result = rules.finish(op.name, args, kwargs, result)
+        if op.record.finish is not None:
+            result = op.record.finish(args, kwargs, result)
         if not symbolic and rule is None:
             result = measured.with_ones(op, args, kwargs, read.fakes, result)
         resized = [(t, twin) for t, twin in twins.pairs() if op.written and not _alike(t, twin)]
@@ -391,23 +387,23 @@ class World(TorchDispatchMode):
         return type(result)([adopt(self._self, t) for t in result])
 
     def _symbolic_view(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rule = views.rule_for(op.name)
-        found = rule and rule(*args, **kwargs)
-        if found is None:
+        rule = op.record.view
+        layout = rule and rule(*args, **kwargs)
+        if layout is None:
             twins = Twins()
             told = self._meta(op.func, twins.swap(args), twins.swap_kwargs(kwargs))
             alone = isinstance(told, torch.Tensor)
-            found = views.window_of(told) if alone else [views.window_of(t) for t in told]
-        if isinstance(found, list):
-            return [self._window(args[0], window) for window in found]
-        return self._window(args[0], found)
+            layout = views.view_layout(told) if alone else [views.view_layout(t) for t in told]
+        if isinstance(layout, list):
+            return [self._view_as(args[0], one) for one in layout]
+        return self._view_as(args[0], layout)
 
-    def _window(self, t: Fake, window: views.Window) -> Fake:
-        conj = t.is_conj() if window.conj is None else window.conj
-        neg = t.is_neg() if window.neg is None else window.neg
-        if window.dtype is not None and window.dtype is not t.dtype:
-            t = empty_view(t, window.dtype)
-        placed = (t, window.sizes, window.strides, window.offset)
+    def _view_as(self, t: Fake, layout: views.ViewLayout) -> Fake:
+        conj = t.is_conj() if layout.conj is None else layout.conj
+        neg = t.is_neg() if layout.neg is None else layout.neg
+        if layout.dtype is not None and layout.dtype is not t.dtype:
+            t = empty_view(t, layout.dtype)
+        placed = (t, layout.sizes, layout.strides, layout.offset)
         view = adopt(self._self, as_plain(torch.ops.aten.as_strided.default, placed, {}))
         if view.is_conj() is not conj:
             torch._C._set_conj(view, conj)
@@ -430,10 +426,10 @@ class World(TorchDispatchMode):
         elif op.name in SQUEEZES and views.is_symbolic_call(args):
             # PyTorch hands symbolic sizes that stay as they are to the tensor that owns them, which
             # frees them first.
-            rule: Any = views.rule_for(op.name.replace("_.", "."))
-            found = rule(*args, **kwargs)
-            layout = (list(found.sizes), list(found.strides), found.offset)
-            as_plain(torch.ops.aten.as_strided_.default, (args[0], *layout), {})
+            rule: Any = record_of(str(op.record.functional)).view
+            layout = rule(*args, **kwargs)
+            place = (list(layout.sizes), list(layout.strides), layout.offset)
+            as_plain(torch.ops.aten.as_strided_.default, (args[0], *place), {})
         else:
             as_plain(op.func, args, kwargs)
         self._notes.reshaped.append(args[0])
@@ -446,7 +442,6 @@ class World(TorchDispatchMode):
             return op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
 
     def _data(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        check = (self._notes.function, op.name)
         if op.name == "aten._local_scalar_dense.default":
             if id(args[0]) in self.scalars:
                 return self.scalars[id(args[0])]
@@ -456,10 +451,11 @@ class World(TorchDispatchMode):
             if found is None:
                 raise DataDependent(op.name)
             return found
-        if check not in rules.CHECKS:
+        assumed = self._notes.record.assumes or {}
+        if op.name not in assumed:
             raise DataDependent(op.name)
         self._notes.assumed = True
-        return rules.CHECKS[check]
+        return assumed[op.name]
 
     def _note_writes(
         self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -23,16 +23,16 @@ from torch.autograd import forward_ad
 
 from pliant.base import checks
 from pliant.base.isolation import FATAL
+from pliant.base.operators import function_record
 from pliant.base.writes import RAISES
-from pliant.fake.data import scalar
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
+from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
-from pliant.fake.rules import MASKS
 from pliant.fake.tensor import Fake, make
+from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
 from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized, item_of, results_in
 from pliant.graph.foreach import of_each
-from pliant.graph.forms import FUNCTIONAL_FORMS, GENERAL, INSTEAD, OUT_TO, WHOLE
 from pliant.graph.ir import Function, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
 from pliant.graph.overlap import keep_apart, keep_injective
@@ -45,7 +45,7 @@ from pliant.graph.scatter import (
     written_back,
 )
 from pliant.loop.types import BY_DTYPE
-from pliant.ops.lowering import RULES, contiguous
+from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import MATH, FloatExpr, float_bits, held_as, math_call
@@ -97,10 +97,10 @@ class Functionalizer(AliasWorld):
     def functionalize_call(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        instead = INSTEAD.get(op.name)
-        if instead is not None:
+        decomposition = op.record.decomposition
+        if decomposition is not None:
             with torch._C._AutoDispatchBelowAutograd(), self:
-                result = instead(*args, **kwargs)
+                result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
@@ -150,14 +150,16 @@ class Functionalizer(AliasWorld):
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
         if op.name in NORMS_IN_TRAINING and args[5] and args[3] is not None:
             return self._with_statistics(op, args)
-        if op.name in WHOLE or op.name in RULES:
+        record = op.record
+        if record.opaque is not None or record.lowering is not None:
             result = self._answer(op, args, kwargs)
             if not self._shares(result, args):
                 self.write_down(op, args, kwargs, result)
                 return result
-        instead = INSTEAD.get(op.name)
         with torch._C._AutoDispatchBelowAutograd(), self:
-            result = NotImplemented if instead is None else instead(*args, **kwargs)
+            result = NotImplemented
+            if record.decomposition is not None:
+                result = record.decomposition(*args, **kwargs)
             if result is NotImplemented:
                 result = op.func._op_dk(COMPOSITE_KEY, *args, **kwargs)
             return result
@@ -177,7 +179,7 @@ class Functionalizer(AliasWorld):
     def _answer(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator returns. For some, PyTorch asks more about symbolic sizes than what it
         returns depends on; these are answered as they were when they were captured."""
-        function = WHOLE.get(op.name)
+        function = op.record.opaque
         if torch.Tag.pointwise in op.func.tags:
             # Which number it is does not matter, and PyTorch takes a symbolic one for a float.
             args = tuple([v.node.pytype(1) if isinstance(v, SYMBOLIC) else v for v in args])
@@ -339,7 +341,7 @@ class Functionalizer(AliasWorld):
             return args[0]
         target = args[0]
         before = self.alias(target)
-        view = VIEW_OF_ITSELF.get(op.name)
+        view = op.record.functional  # that it becomes of what it was
         if view is None:
             raise NotFunctionalized(op.name)
         if before.base.input is not None and before.parent is None:
@@ -406,18 +408,6 @@ _FUNCTIONALIZE: Final[
 }
 
 aten = torch.ops.aten
-# Operators that change how a tensor looks, and the view that it becomes of what it was.
-VIEW_OF_ITSELF: Final[dict[str, Any]] = {
-    "aten.unsqueeze_.default": aten.unsqueeze.default,
-    "aten.squeeze_.default": aten.squeeze.default,
-    "aten.squeeze_.dim": aten.squeeze.dim,
-    "aten.squeeze_.dims": aten.squeeze.dims,
-    "aten.t_.default": aten.t.default,
-    **dict.fromkeys(
-        ("aten.transpose_.default", "aten.swapaxes_.default", "aten.swapdims_.default"),
-        aten.transpose.int,
-    ),
-}
 CHANGES_OF_METADATA: Final = frozenset(
     ("unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_")
     + ("resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_")
@@ -434,10 +424,13 @@ COPIES: Final = frozenset(
 )
 
 
+OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms
+
+
 def functional_of(op: Overload) -> Any:
     """The operator that computes what this one writes."""
-    if op.name in FUNCTIONAL_FORMS:
-        return FUNCTIONAL_FORMS[op.name]
+    if op.record.functional is not None:
+        return op.record.functional
     name = op.func._schema.name.split("::")[1]
     overload = op.func._overloadname
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
@@ -588,9 +581,11 @@ class _Run:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         mark = self.functionalizer.mark()
         try:
-            general = GENERAL.get(target) if callable(target) else None
-            found = NotImplemented if general is None else general(*args, **kwargs)
-            return target(*args, **kwargs) if found is NotImplemented else found
+            record = function_record(target) if callable(target) else None
+            result = NotImplemented
+            if record is not None and record.override is not None:
+                result = record.override(*args, **kwargs)
+            return target(*args, **kwargs) if result is NotImplemented else result
         except FATAL:
             raise
         except Exception as error:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import record_of
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.ir import Function, MemoryWrite, Node, Tensor, is_uninitialised, tensors_in
@@ -24,7 +25,6 @@ from pliant.loop.fuse import ExternCall, Step, owner
 from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
-from pliant.ops.scattering import IN_PLACE
 from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import FloatExpr
 
@@ -173,7 +173,11 @@ class InPlace:
         """Where the operator's first argument is in memory, if its result is written there and
         nobody else needs it."""
         after = self.pending_reads.position + 1
-        if node.name not in IN_PLACE or after == len(self.nodes) or self.uses[node.results[0]] != 1:
+        if (
+            not record_of(node.name).writes_target
+            or after == len(self.nodes)
+            or self.uses[node.results[0]] != 1
+        ):
             return None
         write = self.nodes[after]
         ours = write.put is not None and write.args[-1] is node.results[0]

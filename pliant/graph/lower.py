@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import record_of
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.in_place import InPlace, Lowered, laid_out_so
 from pliant.graph.ir import (
@@ -30,13 +31,12 @@ from pliant.graph.matmul import MatmulLowering
 from pliant.graph.opaque_calls import WRITES_IN_PLACE, CopyingFunction, item_at, with_item
 from pliant.graph.pending_reads import write_last
 from pliant.graph.raising import alive, may_raise, read_whole
-from pliant.loop.buffer_reuse import FRESH
 from pliant.loop.define import Computed, Definition, Index, LoopBody, contiguous
 from pliant.loop.fuse import ExternCall, owner, probe, sized, variables
 from pliant.loop.ir import LoopValue
 from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.indexed_tensor import IndexedTensor, in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, computable
+from pliant.ops.lowering import Lowering, Meta, NotLowered, computable
 from pliant.ops.views import view_of
 from pliant.sym.cond import Cond
 from pliant.sym.floats import FloatExpr, float_symbol
@@ -219,7 +219,7 @@ class _Lowerer(InPlace):
                 self._node(tensor.node)
 
     def _by_rule(self, node: Node) -> list[IndexedTensor]:
-        rule = RULES.get(node.name)
+        rule = record_of(node.name).lowering
         if rule is None:
             raise NotLowered("no rule")
         tensors = [*node.results, *tensors_in((node.args, node.kwargs))]
@@ -353,8 +353,9 @@ class _Lowerer(InPlace):
     def _call(self, node: Node, why: str) -> None:
         """PyTorch runs it."""
         in_place = self._called_in_place(node) if node.name in WRITES_IN_PLACE else {}
-        args = tuple(map(self._place, node.args[1:] if node.name in _DRAWS else node.args))
-        if node.name in _DRAWS:
+        fills = record_of(node.name).fills_first
+        args = tuple(map(self._place, node.args[1:] if fills else node.args))
+        if fills:
             args = (self._blank(node.args[0]), *args)
         kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
         func = None
@@ -382,7 +383,7 @@ class _Lowerer(InPlace):
         if node.view:  # one memory under two names
             self.fresh.difference_update(map(owner, reads))
             self.shared.update(map(owner, (*reads, *makes)))
-        elif node.name.split(".")[1] in FRESH and len(makes) == 1:
+        elif record_of(node.name).fresh and len(makes) == 1:
             self.fresh.update(makes)
         self.done.called[f"{node.name}: {why}"] += 1
 
@@ -450,13 +451,6 @@ class _Lowerer(InPlace):
             if memory is None or owner(memory.of) is not target or not laid_out_so(indexed, value):
                 values[target], nodes[target] = indexed, value.node
         write_last(self.low, values, lambda target: self._take(nodes[target]))
-
-
-# Operators that fill a tensor like their first argument with random numbers.
-_DRAWS: Final = frozenset(
-    [f"aten.{name}.default" for name in ("rand_like", "randn_like", "randint_like", "uniform")]
-    + ["aten.bernoulli.p", "aten.exponential.default", "aten.normal_functional.default"]
-)
 
 
 def _can_be_given(x: Any) -> bool:

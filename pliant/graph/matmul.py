@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import record_of
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.ir import Node, Tensor
@@ -23,6 +24,7 @@ from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
+from pliant.ops.matmul import Factors
 from pliant.ops.places import spread_index
 from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, ZERO, Expr
@@ -31,17 +33,6 @@ aten = torch.ops.aten
 
 HALVES: Final = (torch.bfloat16, torch.float16)
 TYPES: Final = (torch.float32, torch.float64, *HALVES)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Factors:
-    """Two tensors whose last two dimensions are matrices, or of which all but the last dimension
-    are rows; `turned`: the second one is transposed. And what is added."""
-
-    first: Tensor
-    second: Tensor
-    turned: bool = False
-    added: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +65,8 @@ class MatmulLowering:
 
     def find(self, node: Node) -> Matmul | None:
         """The product that a node is, if it is one that can be called so."""
-        factors = FACTORS[node.name](node) if node.name in FACTORS else None
+        rule = record_of(node.name).factors
+        factors = None if rule is None else rule(node)
         (result, *more) = node.results or (None,)
         if factors is None or result is None or more or node.defines or node.effect:
             return None
@@ -224,29 +216,3 @@ def _sum(low: Lowering, product: IndexedTensor, added: IndexedTensor) -> Indexed
 
 # --------------------------------------------------------------------------------------------------
 # What the operators multiply
-
-
-def _linear(node: Node) -> Factors | None:
-    x, weight, *rest = node.args
-    bias = rest[0] if rest else node.kwargs.get("bias")
-    return Factors(x, weight, True, bias) if len(x.sizes) > 1 and len(weight.sizes) == 2 else None
-
-
-def _two(node: Node) -> Factors | None:
-    first, second = node.args[:2]
-    return Factors(first, second) if min(len(first.sizes), len(second.sizes)) > 1 else None
-
-
-def _addmm(node: Node) -> Factors | None:
-    added, first, second = node.args[:3]
-    plain = len(node.args) == 3 and all(v == 1 for v in node.kwargs.values())
-    return Factors(first, second, False, added) if plain else None
-
-
-FACTORS: Final[dict[str, Callable[[Node], Factors | None]]] = {
-    "aten.linear.default": _linear,
-    "aten.matmul.default": _two,
-    "aten.mm.default": _two,
-    "aten.bmm.default": _two,
-    "aten.addmm.default": _addmm,
-}

@@ -19,15 +19,6 @@ from pliant.sym.expr import ONE, Expr, integer, mul, sum_of
 
 _MOST_STEPS: Final = 100_000
 
-# Views that show each element of what they are a view of at most once.
-INJECTIVE: Final = frozenset(
-    f"aten.{name}"
-    for name in ("view.default", "_unsafe_view.default", "squeeze.default", "squeeze.dim")
-    + ("squeeze.dims", "permute.default", "transpose.int", "t.default", "slice.Tensor")
-    + ("select.int", "diagonal.default", "unsqueeze.default", "alias.default", "detach.default")
-    + ("view.dtype", "unbind.int", "split.Tensor", "split_with_sizes.default")
-)
-
 
 def keep_apart(
     values: AliasWorld, name: str, one: Tensor, other: Tensor, elementwise: bool
@@ -62,7 +53,7 @@ def keep_injective(values: AliasWorld, name: str, alias: Alias, target: Tensor) 
 def _surely_injective(alias: Alias) -> bool:
     """By the views that it is made by. Of an input the launcher finds out."""
     while alias.parent is not None:
-        if alias.op is None or alias.op.name not in INJECTIVE:
+        if alias.op is None or not alias.op.record.injective:
             return False
         alias = alias.parent
     base = alias.base.value

@@ -8,34 +8,12 @@ result that is not computed in full on the way to what is needed becomes a defin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 
+from pliant.base.operators import record_of
 from pliant.fake.overload import describe
 from pliant.graph.ir import Function, Node, OutputView, Tensor, tensors_in
-
-_READ_WHOLE: Final = frozenset(
-    "aten." + name
-    for name in (
-        ("clone.default", "_to_copy.default", "sum.default", "sum.dim_IntList", "mean.default")
-        + ("mean.dim", "amax.default", "amin.default", "prod.default", "any.default")
-        + ("all.default", "max.default", "min.default", "argmax.default", "argmin.default")
-        + ("_softmax.default", "_log_softmax.default", "native_layer_norm.default")
-        + ("layer_norm.default", "softmax.int", "log_softmax.int", "cumsum.default")
-    )
-)
-"""Operators that read each element of their first argument."""
-
-_REARRANGE: Final = frozenset(
-    "aten." + name
-    for name in (
-        ("view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.default")
-        + ("squeeze.dim", "squeeze.dims", "permute.default", "transpose.int", "t.default")
-        + ("alias.default", "detach.default", "unflatten.int")
-    )
-)
-"""Views that have each element of what they are views of."""
 
 
 def may_raise(node: Node) -> bool:
@@ -73,10 +51,10 @@ def read_whole(function: Function, nodes: Sequence[Node]) -> set[Tensor]:
     for node in reversed(nodes):
         if node.func is None and len(node.args) == 2:  # a write to a part
             found.add(node.args[1])
-        elif node.func is None or node.name in _REARRANGE:
+        elif node.func is None or record_of(node.name).rearranges:
             if node.results[0] in found:
                 found.add(node.args[0])
-        elif node.name in _READ_WHOLE:
+        elif record_of(node.name).reads_whole:
             found.add(node.args[0])
         elif _is_pointwise(node):
             sizes = node.results[0].sizes

@@ -1,19 +1,17 @@
 """Writes through views: what becomes of a tensor when a view of it gets new values.
 
-The one idea: for each kind of view, the way back. A view that only arranges the same elements anew
-is undone by the opposite view; one that shows some of them is put back among the others by an
-operator of ATen. For everything else PyTorch has one that takes strides.
+The one idea: for each kind of view, the way back, which is in the record of the operator. For
+everything else PyTorch has an operator that takes strides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
 from pliant.graph.ir import Strided, Tensor
-from pliant.graph.overlap import INJECTIVE, keep_injective
+from pliant.graph.overlap import keep_injective
 from pliant.sym.cond import eq, ge, le
 from pliant.sym.expr import Expr, mul, product_of, sum_of
 from pliant.sym.frozen import Undecided
@@ -24,14 +22,13 @@ aten = torch.ops.aten
 
 def written_back(functionalizer: Any, alias: Any, parent: Any, new: Any) -> Any:
     """The fake of `parent` with `new` in the place that the view `alias` shows."""
-    name = alias.op.name
-    back = _BACK.get(name)
+    record = alias.op.record
     args = tuple([_number(functionalizer, arg) for arg in alias.args[1:]])
     kwargs = {k: _number(functionalizer, v) for k, v in (alias.kwargs or {}).items()}
-    if name in _PARTS:
-        return _PARTS[name](functionalizer, parent, new, alias.position, *args, **kwargs)
-    if back is not None:
-        return back(functionalizer, parent, new, *args, **kwargs)
+    if record.inverse is not None and record.is_part:
+        return record.inverse(functionalizer, parent, new, alias.position, *args, **kwargs)
+    if record.inverse is not None:
+        return record.inverse(functionalizer, parent, new, *args, **kwargs)
     return _by_strides(functionalizer, alias, parent, new)
 
 
@@ -43,8 +40,8 @@ def window_of(target: Tensor, memory: Tensor) -> Strided:
 def covers_all(alias: Any) -> bool:
     """Whether the view shows all elements of its memory."""
     while alias.parent is not None:
-        same = alias.value.sizes == alias.parent.value.sizes and alias.op.name in INJECTIVE
-        if not same and alias.op.name not in _ALL:
+        same = alias.value.sizes == alias.parent.value.sizes and alias.op.record.injective
+        if not same and not alias.op.record.covers:
             return False
         alias = alias.parent
     return True
@@ -53,7 +50,7 @@ def covers_all(alias: Any) -> bool:
 def can_be_put_back(alias: Any) -> bool:
     """Whether there is a way back through all views but by computing with strides."""
     while alias.parent is not None:
-        if alias.op.name not in _BACK and alias.op.name not in _PARTS:
+        if alias.op.record.inverse is None:
             return False
         alias = alias.parent
     return True
@@ -112,99 +109,3 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
 
 
 _INDEX: Final = {"dtype": torch.int64, "device": torch.device("cpu")}
-
-
-def _reshape(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-    """The same elements in the same order: needs memory in that order."""
-    new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
-    return rec.dispatch(aten.view.default, (new, list(parent.size())), {})
-
-
-def _permute(rec: Any, parent: Any, new: Any, dims: Any) -> Any:
-    rank = parent.dim()
-    where = {d % rank: i for i, d in enumerate(dims)}
-    return rec.dispatch(aten.permute.default, (new, [where[i] for i in range(rank)]), {})
-
-
-def _transpose(rec: Any, parent: Any, new: Any, a: int, b: int) -> Any:
-    return rec.dispatch(aten.transpose.int, (new, a, b), {})
-
-
-def _t(rec: Any, parent: Any, new: Any) -> Any:
-    return rec.dispatch(aten.t.default, (new,), {})
-
-
-def _slice(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-    return rec.scattered(aten.slice_scatter.default, parent, (new, *args), kwargs)
-
-
-def _select(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
-    return rec.scattered(aten.select_scatter.default, parent, (new, *args), {})
-
-
-def _diagonal(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-    return rec.scattered(aten.diagonal_scatter.default, parent, (new, *args), kwargs)
-
-
-def _unsqueeze(rec: Any, parent: Any, new: Any, dim: int) -> Any:
-    return rec.dispatch(aten.squeeze.dim, (new, dim), {})
-
-
-def _same(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
-    return new
-
-
-def _other_type(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
-    """The same bits: elements of other sizes need memory in the order of the indices."""
-    if new.dtype.itemsize != parent.dtype.itemsize:
-        new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
-    return rec.dispatch(aten.view.dtype, (new, parent.dtype), {})
-
-
-def _unbind(rec: Any, parent: Any, new: Any, at: int, dim: int = 0) -> Any:
-    return rec.scattered(aten.select_scatter.default, parent, (new, dim, at), {})
-
-
-def _split(rec: Any, parent: Any, new: Any, at: int, size: Any, dim: int = 0) -> Any:
-    start = at * size
-    return rec.scattered(
-        aten.slice_scatter.default, parent, (new, dim, start, start + new.size(dim)), {}
-    )
-
-
-def _split_sizes(rec: Any, parent: Any, new: Any, at: int, sizes: Any, dim: int = 0) -> Any:
-    start = sum(sizes[:at])
-    return rec.scattered(
-        aten.slice_scatter.default, parent, (new, dim, start, start + sizes[at]), {}
-    )
-
-
-# Views that are one of several.
-_PARTS: Final[dict[str, Callable[..., Any]]] = {
-    "aten.unbind.int": _unbind,
-    "aten.split.Tensor": _split,
-    "aten.split_with_sizes.default": _split_sizes,
-}
-
-
-_BACK: Final[dict[str, Callable[..., Any]]] = {
-    "aten.view.default": _reshape,
-    "aten._unsafe_view.default": _reshape,
-    "aten._reshape_alias.default": _reshape,
-    "aten.squeeze.default": _reshape,
-    "aten.squeeze.dim": _reshape,
-    "aten.squeeze.dims": _reshape,
-    "aten.permute.default": _permute,
-    "aten.transpose.int": _transpose,
-    "aten.t.default": _t,
-    "aten.slice.Tensor": _slice,
-    "aten.select.int": _select,
-    "aten.diagonal.default": _diagonal,
-    "aten.unsqueeze.default": _unsqueeze,
-    "aten.alias.default": _same,
-    "aten.detach.default": _same,
-    "aten.view.dtype": _other_type,
-}
-
-# Views that show all elements of what they are a view of.
-_ALL: Final = frozenset(_BACK) - {"aten.slice.Tensor", "aten.select.int", "aten.diagonal.default"}

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import record_of_schema
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
-from pliant.loop.buffer_reuse import FRESH, reuse
+from pliant.loop.buffer_reuse import reuse
 from pliant.loop.define import Definition, contiguous
 from pliant.loop.fuse import FusionGroup
 from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
@@ -237,7 +238,7 @@ class Sequencer:
                 self.slots[made] = self.new_slot()
         new = [made for made in makes if made.into is None]
         self.foreign.update(makes)
-        if operator.name.removeprefix("aten::") in FRESH:
+        if record_of_schema(operator.name, operator.overload).fresh:
             self.fresh.update(makes)
         results: list[tuple[Any, ...]] = [("slot", self.slots[made]) for made in new]
         sizes = [found for found in finds if found.what in ("size", "stride")]

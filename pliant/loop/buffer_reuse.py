@@ -8,17 +8,10 @@ order iterations run, in lanes, in blocks or in threads.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from pliant.loop.define import Computed, Definition, Reduced
 from pliant.loop.fuse import ExternCall, FusionGroup, overwrites_last, users
 from pliant.sym.expr import ONE, Expr, product_of
-
-FRESH: Final = frozenset(
-    ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "conv1d", "conv2d", "conv3d")
-    + ("convolution", "scaled_dot_product_attention", "cumsum", "embedding")
-)
-"""Operators of PyTorch whose one result is in memory of its own, with nothing else in it."""
 
 
 class Lifetimes:

@@ -9,6 +9,18 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+import torch
+
+from pliant.base.operators import aten_names, register
+from pliant.fake import shapes
+from pliant.fake.layout import (
+    pointwise_strides,
+)
+from pliant.fake.overload import META, Overload
+from pliant.fake.pointwise import like_first
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe, Several
+from pliant.fake.rule import Args, Kwargs, new
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
@@ -184,7 +196,18 @@ def rrelu(
     return LEAKY_RELU(low, self, (lower + upper) / 2)
 
 
-@lowers("aten.glu.default")
+def _glu_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim = (*args, -1)[:2]
+    if not t.dim() or not -t.dim() <= dim < t.dim() or not t.is_floating_point():
+        return None
+    if t.size(dim) % 2 != 0:
+        return None
+    sizes = [size // 2 if d == dim % t.dim() else size for d, size in enumerate(t.size())]
+    half = torch.empty_strided(sizes, t.stride(), device=META)
+    return new(sizes, pointwise_strides([half, half], half.size()), t.dtype, device)
+
+
+@lowers("aten.glu.default", shape=_glu_shape)
 def glu(low: Lowering, self: IndexedTensor, dim: int = -1) -> IndexedTensor:
     """The first half of a dimension times the sigmoid of the second."""
     sizes = low.result.sizes
@@ -229,3 +252,33 @@ ACTIVATIONS: Final[dict[str, Pointwise]] = {
 
 for _name, _rule in ACTIVATIONS.items():
     lowers(f"aten.{_name}.default")(_rule)
+
+
+# --------------------------------------------------------------------------------------------------
+# Shapes
+
+
+def _log_sigmoid_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    """The result, and something for the backward."""
+    made = shapes.contiguous(shapes.floats_only)(op, args, kwargs, device)
+    return None if made is None else Several(tuple, (made, made))
+
+
+for _name in ("gelu", "silu", "elu", "leaky_relu", "softplus", "hardswish", "mish"):
+    register(f"aten.{_name}.default", shape=shapes.pointwise(1, shapes.floats_only))
+register("aten.relu.default", shape=shapes.pointwise(1, shapes.promote))
+register("aten.relu_.default", shape=shapes.in_place(1, shapes.promote))
+register("aten.log_sigmoid_forward.default", shape=_log_sigmoid_shape, pointwise=True)
+register("aten.log_sigmoid_backward.default", pointwise=True)
+register("aten._prelu_kernel.default", pointwise=True, layout=like_first)
+register("aten.hardtanh.default", layout=like_first)
+register(
+    "aten.rrelu_with_noise.default", shape=shapes.contiguous(shapes.floats_only), pointwise=True
+)
+
+
+register(
+    *aten_names("glu log_sigmoid log_sigmoid_forward _prelu_kernel prelu hardswish"), raises=never
+)

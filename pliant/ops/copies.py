@@ -12,6 +12,18 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import aten_names, register
+from pliant.fake import shapes
+from pliant.fake.layout import (
+    broadcast,
+    is_plain,
+    promoted,
+)
+from pliant.fake.overload import Overload
+from pliant.fake.promotion import as_computed
+from pliant.fake.raising import converts, never
+from pliant.fake.results import Recipe, Same
+from pliant.fake.rule import Args, Kwargs, dense, new
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import INTEGER, Type, largest, smallest
@@ -107,6 +119,19 @@ def _chosen(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> Lo
     return b(Op.SELECT, condition, x, y)
 
 
+def _where_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    found, choices = shapes.operands(args), shapes.operands(args[1:])
+    if found is None or choices is None or args[0].dtype is not torch.bool:
+        return None
+    tensors, numbers = found
+    sizes = broadcast([t.size() for t in tensors])
+    if sizes is None:
+        return None
+    dtype = promoted(*choices)
+    strides = shapes.strides_of([args[0], *as_computed(choices[0], dtype)], bool(numbers), sizes)
+    return new(sizes, strides, dtype, device)
+
+
 @lowers("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
 def where(
     low: Lowering,
@@ -137,6 +162,16 @@ def _eager_selects(dtype: torch.dtype) -> bool:
     except NotImplementedError:
         return False
     return True
+
+
+def _masked_fill_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, mask, _ = args
+    if mask.dtype is not torch.bool or t.dtype.is_complex:
+        return None
+    sizes = broadcast([t.size(), mask.size()])
+    return None if sizes is None else dense(sizes, t.dtype, device)
 
 
 @lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
@@ -170,3 +205,42 @@ def _fitting(low: Lowering, x: IndexedTensor, t: Type) -> IndexedTensor:
         return b.cast(value, t)
 
     return low.map(compute, t, x)
+
+
+# --------------------------------------------------------------------------------------------------
+# Writes, and copies
+
+
+def _copy_in_place_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    target, source = args[:2]
+    found = shapes.operands((target, source))
+    if found is None or not shapes.same(broadcast([target.size(), source.size()]), target.size()):
+        return None
+    return Same(op.written[0]) if is_plain(target) else None
+
+
+def _filled_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """Overwritten in place from numbers alone."""
+    numbers_only = all(type(a) in shapes.NUMBERS for a in args[1:])
+    return Same(op.written[0]) if numbers_only and is_plain(args[0]) else None
+
+
+register("aten.clone.default", "aten._to_copy.default", shape=shapes.like, reads_whole=True)
+register("aten.where.self", shape=_where_shape)
+register("aten.where.ScalarOther", "aten.where.ScalarSelf", pointwise=True)
+register("aten.masked_fill.Scalar", shape=_masked_fill_shape)
+register("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", pointwise=False)
+register("aten.masked_fill.Tensor", raises=converts(2))
+register("aten.fill.Tensor", raises=converts(1))
+register("aten.copy_.default", shape=_copy_in_place_shape)
+register("aten.zero_.default", "aten.fill_.Scalar", shape=_filled_shape)
+register("aten.copy_.default", "aten.copy.default", "aten._to_copy.default", mixed_devices=True)
+
+
+_SAFE: Final = """
+clone contiguous copy to _to_copy type_as alias detach lift lift_fresh lift_fresh_copy where
+masked_fill
+"""
+register(*aten_names(_SAFE), raises=never)

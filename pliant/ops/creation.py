@@ -7,8 +7,21 @@ never computed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import torch
+import torch.nn.functional as F
+
+from pliant.base.operators import aten_names, register, register_functions
+from pliant.fake import shapes
+from pliant.fake.layout import (
+    must_be_size,
+)
+from pliant.fake.order import need
+from pliant.fake.overload import Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe
+from pliant.fake.rule import Args, Kwargs, dense
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, INTEGER, Type
@@ -160,3 +173,100 @@ def one_hot(low: Lowering, x: IndexedTensor, num_classes: int | Expr = -1) -> In
         return b.cast(b(Op.EQ, chosen, b.iota(index[-1])), Type.I64)
 
     return reading(low, low.result.sizes, Type.I64, at, x)
+
+
+# --------------------------------------------------------------------------------------------------
+# Shapes
+
+
+def _is_negative(size: Any) -> bool:
+    """A size that is read from data has to be 0 or more; another is asked about."""
+    known = type(size) is int or size.node.has_hint()
+    return known and bool(size < 0)
+
+
+def _factory_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    sizes = args[0]
+    usual = {"dtype", "device", "pin_memory", "layout"}
+    if kwargs.keys() - usual or kwargs.get("layout") not in (None, torch.strided):
+        return None
+    if len(args) > 1 or any(map(_is_negative, sizes)):
+        return None
+    for size in sizes:
+        must_be_size(size)
+    return dense(sizes, kwargs.get("dtype") or torch.get_default_dtype(), device)
+
+
+def _eye_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    return _factory_shape(op, ((args * 2)[:2],), kwargs, device)
+
+
+def _arange_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), args)
+    if any(type(v) is not int for v in (start, end, step)) or step == 0 or (end - start) * step < 0:
+        return None
+    count = -((start - end) // step)
+    return dense((count,), kwargs.get("dtype") or torch.int64, device)
+
+
+def _symbolic_arange(*args: Any, **kwargs: Any) -> Any:
+    usual = kwargs.keys() <= {"dtype", "device", "requires_grad", "pin_memory", "layout"}
+    start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), (*args, 1, 1)[:3])
+    numbers = (start, end, step)
+    if not usual or not args or not all(isinstance(n, int | torch.SymInt) for n in numbers):
+        return NotImplemented
+    if type(step) is not int or step == 0:
+        return NotImplemented
+    need((end >= start) if step > 0 else (end <= start))
+    count = -((start - end) // step)
+    return torch.empty((count,), **{"dtype": torch.int64, **_given(kwargs)})
+
+
+def _symbolic_linspace(start: Any, end: Any, steps: Any, **kwargs: Any) -> Any:
+    usual = kwargs.keys() <= {"dtype", "device", "requires_grad"}
+    plain = all(isinstance(n, int | float | torch.SymInt | torch.SymFloat) for n in (start, end))
+    if not usual or not plain or type(steps) is int:
+        return NotImplemented
+    return torch.empty((steps,), **_given(kwargs))
+
+
+def _given(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if value is not None}
+
+
+def _one_hot_result(x: torch.Tensor, num_classes: Any = -1) -> Any:
+    """Contiguous: PyTorch compares where it knows no data, and keeps the strides then."""
+    if type(num_classes) is int and num_classes <= 0:
+        return F.one_hot(x, num_classes)
+    return x.new_empty((*x.size(), num_classes), dtype=torch.int64)
+
+
+register(
+    "aten.zeros.default",
+    "aten.ones.default",
+    "aten.empty.memory_format",
+    "aten.rand.default",
+    "aten.randn.default",
+    shape=_factory_shape,
+)
+register("aten.eye.default", "aten.eye.m", shape=_eye_shape)
+_ARANGE: Final = ("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+register(*_ARANGE, shape=_arange_shape, opaque=torch.arange)
+register_functions((torch.arange,), symbolic=_symbolic_arange, cast_by_parts=True)
+register("aten.linspace.default", opaque=torch.linspace)
+register_functions((torch.linspace,), symbolic=_symbolic_linspace, cast_by_parts=True)
+register("aten.one_hot.default", opaque=_one_hot_result)
+register_functions((F.one_hot, torch.ops.aten.one_hot), checks_data=True)
+register(
+    *("aten.empty_like.default", "aten.zeros_like.default", "aten.ones_like.default"),
+    *("aten.full_like.default",),
+    shape=shapes.like,
+)
+
+
+_SAFE: Final = """
+arange eye full full_like ones ones_like zeros zeros_like new_full new_ones new_zeros
+scalar_tensor empty empty_like empty_permuted empty_strided new_empty new_empty_strided
+tril_indices triu_indices
+"""
+register(*aten_names(_SAFE), raises=never)

@@ -7,9 +7,28 @@ those to a part of an input, run through the new elements instead: `scattering`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from pliant.base.operators import aten_names, register, register_functions
+from pliant.fake import meta, selection, shapes
+from pliant.fake.layout import (
+    broadcast,
+    contiguous_strides,
+    index_strides,
+    permuted_strides,
+    spread,
+)
+from pliant.fake.order import hint, is_contiguous, need
+from pliant.fake.overload import Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe
+from pliant.fake.rule import Args, Kwargs, ShapeRule, dense, new
+from pliant.fake.tensor import Fake
+from pliant.fake.traced import by_marks, in_rows
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
@@ -67,7 +86,22 @@ def _with_dims(x: IndexedTensor) -> IndexedTensor:
     return IndexedTensor((ONE,), x.type, lambda b, index: x.at(b, ()), x.cost, x.reads)
 
 
-@lowers("aten.gather.default")
+def _gather_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, index = args[:3]
+    return dense(index.size(), t.dtype, device) if picks(t, dim, index) else None
+
+
+def picks(t: Fake, dim: int, index: Fake) -> bool:
+    """Whether `index` fits into `t` but for one dimension."""
+    if index.dtype is not torch.int64 or not t.dim() or t.dim() != index.dim():
+        return False
+    if not -t.dim() <= dim < t.dim() or t.is_conj() or t.is_neg():
+        return False
+    pairs = enumerate(zip(index.size(), t.size(), strict=True))
+    return all(a <= b for d, (a, b) in pairs if d != dim % t.dim())
+
+
+@lowers("aten.gather.default", shape=_gather_shape)
 def gather(
     low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, sparse_grad: bool = False
 ) -> IndexedTensor:
@@ -81,6 +115,18 @@ def gather(
         return looked_up(low, b, source, _replaced(place, dim, chosen.at(b, place)), wraps=False)
 
     return reading(low, low.result.sizes, x.type, at, x, index)
+
+
+def _symbolic_take_along_dim(t: torch.Tensor, indices: torch.Tensor, dim: Any = None) -> Any:
+    if type(dim) is not int or t.dim() != indices.dim():
+        return NotImplemented
+    dim %= max(t.dim(), 1)
+    for d in range(t.dim()):
+        if d != dim:
+            if hint(t.size(d)) != hint(indices.size(d)):
+                return NotImplemented  # broadcast
+            need(t.size(d) == indices.size(d))
+    return torch.gather(t, dim, indices)
 
 
 @lowers("aten.take_along_dim.default")
@@ -119,7 +165,16 @@ def index_select(low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor
     return reading(low, low.result.sizes, x.type, at, x, index)
 
 
-@lowers("aten.embedding.default")
+def _embedding_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    weight, indices = args[:2]
+    if weight.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+        return None
+    return dense((*indices.shape, weight.size(1)), weight.dtype, device)
+
+
+@lowers("aten.embedding.default", shape=_embedding_shape, fresh=True)
 def embedding(
     low: Lowering,
     weight: IndexedTensor,
@@ -165,7 +220,37 @@ def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
     return (*([flat] if sizes else []), *reversed(found))
 
 
-@lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def _index_by_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return any(t is not None and t.dtype in meta.MASKS for t in args[1])
+
+
+def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """By integers. PyTorch's meta kernel does not see how the indices lie in memory."""
+    t, indices = args
+    at = [d for d, index in enumerate(indices) if index is not None]
+    given = [indices[d] for d in at]
+    plain = all(i.dtype in (torch.int64, torch.int32) for i in given)
+    picked = broadcast([i.size() for i in given]) if at and plain else None
+    if picked is None or len(indices) > t.dim():
+        return None
+    if any(type(t.size(d)) is int and t.size(d) == 0 for d in at):
+        return None  # there is nothing to take
+    adjacent = at[-1] - at[0] + 1 == len(at)
+    rest = [d for d in range(t.dim()) if d not in at]
+    first = at[0] if adjacent else 0  # how many dimensions come before what is picked
+    sizes = (*(t.size(d) for d in rest[:first]), *picked, *(t.size(d) for d in rest[first:]))
+    own = [t.stride(d) for d in rest]
+    source = [*own[:first], *[0] * len(picked), *own[first:]]
+    around = (first, len(rest) - first)
+    if adjacent and is_contiguous(t) and all(map(is_contiguous, given)):
+        strides = contiguous_strides(sizes)
+    else:
+        shown = ([*[0] * first, *spread(i, picked), *[0] * around[1]] for i in given)
+        strides = permuted_strides([source, *shown], sizes)
+    return new(sizes, index_strides(strides, source, given, picked, sizes, around), t.dtype, device)
+
+
+@lowers("aten.index.Tensor", "aten._unsafe_index.Tensor", mixed_devices=True)
 def index(
     low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]
 ) -> IndexedTensor:
@@ -184,7 +269,19 @@ def index(
 # Writes to a part
 
 
-@lowers("aten.select_scatter.default")
+def _part_shape(view: Callable[..., Any]) -> ShapeRule:
+    """The part is given by a view; the meta kernels don't look whether the source fits."""
+
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        part = view(args[0], *args[2:], **kwargs)
+        if not shapes.same(part.size(), args[1].size()):
+            raise RuntimeError("expected src to have a size equal to the slice of self")
+        return None
+
+    return rule
+
+
+@lowers("aten.select_scatter.default", shape=_part_shape(torch.Tensor.select))
 def select_scatter(
     low: Lowering, x: IndexedTensor, src: IndexedTensor, dim: int, index: Number
 ) -> IndexedTensor:
@@ -199,7 +296,7 @@ def select_scatter(
     return reading(low, x.sizes, x.type, at, x, source)
 
 
-@lowers("aten.slice_scatter.default")
+@lowers("aten.slice_scatter.default", shape=_part_shape(torch.ops.aten.slice.Tensor))
 def slice_scatter(
     low: Lowering,
     x: IndexedTensor,
@@ -225,7 +322,7 @@ def slice_scatter(
     return reading(low, x.sizes, x.type, at, x, source)
 
 
-@lowers("aten.diagonal_scatter.default")
+@lowers("aten.diagonal_scatter.default", shape=_part_shape(torch.diagonal))
 def diagonal_scatter(
     low: Lowering,
     x: IndexedTensor,
@@ -264,3 +361,65 @@ def _bounded(low: Lowering, i: Expr, size: Expr) -> Expr:
     if low.known(ge(i, size)):
         return size
     return low.simplify(minimum(maximum(_wrapped(i, size), ZERO), size))
+
+
+register("aten.index.Tensor", shape=index_shape, needs_data=_index_by_mask)
+register_functions(
+    (torch.take_along_dim, torch.Tensor.take_along_dim), symbolic=_symbolic_take_along_dim
+)
+
+
+def _embedding_bag_meta(
+    func: Any,
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample: torch.Tensor | None = None,
+    include_last: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    rest = (scale, mode, sparse, per_sample, include_last, padding_idx)
+    result = func(weight, indices, offsets, *rest)[0]
+    summing, taking_max = mode == 0, mode == 2
+    bags = offsets.size(0) - int(include_last)
+    # A sum of rows that lie whole in memory needs no map from index to bag.
+    plain_rows = weight.dtype in (torch.float32, torch.float16) and weight.stride(1) == 1
+    plain_scale = per_sample is None or per_sample.stride(0) == 1
+    direct = summing and plain_rows and plain_scale and padding_idx < 0
+    bag_of_index = offsets.new_empty((0 if direct else indices.size(0),))
+    bag_size = offsets.new_empty((bags,))
+    at_max = offsets.new_empty((bags, weight.size(1)) if taking_max else (bags,))
+    return result, bag_of_index, bag_size, at_max
+
+
+register(
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    cpu_meta=_embedding_bag_meta,
+)
+register("aten.index_select.default", shape=by_marks(in_rows))
+
+
+def _with_selection(general: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch asks a symbolic number in a key for its value."""
+
+    def chosen(tensor: Any, key: Any, *value: Any) -> Any:
+        items = key if isinstance(key, tuple) else (key,)
+        selects = any(isinstance(item, torch.SymInt) for item in items)
+        if not selects or not isinstance(tensor, torch.Tensor):
+            return NotImplemented
+        return general(tensor, key, *value)
+
+    return chosen
+
+
+register_functions((operator.getitem,), override=_with_selection(selection.get))
+register_functions((operator.setitem,), override=_with_selection(selection.put))
+
+
+register(
+    *aten_names("diagonal_scatter select_scatter slice_scatter as_strided_scatter"), raises=never
+)

@@ -7,8 +7,27 @@ where there is a choice of arguments. Nothing is copied; what is outside of a pi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
+import torch
+
+from pliant.base.operators import aten_names, register
+from pliant.fake import meta, shapes
+from pliant.fake.images import has_pixels, image, plain_image
+from pliant.fake.layout import (
+    channels_last_strides,
+    contiguous_strides,
+    is_like_channels_last,
+    like_strides,
+    promoted,
+)
+from pliant.fake.order import is_contiguous, need
+from pliant.fake.overload import META, Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe
+from pliant.fake.rule import Args, Kwargs, ShapeRule, dense, new
+from pliant.fake.tensor import Fake
+from pliant.fake.traced import as_first, by_marks, first_of, in_rows
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
@@ -37,6 +56,24 @@ MOST_PIECES: Final = 8
 # Put together
 
 
+def _cat_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    tensors, dim = (*args, 0)[:2]
+    found = shapes.operands(tensors)
+    first = tensors[0]
+    rank = first.dim()
+    if found is None or found[1] or not rank or not -rank <= dim < rank:
+        return None
+    dim %= rank
+    others = [[s for d, s in enumerate(t.size()) if d != dim] for t in tensors]
+    if any(t.dim() != rank for t in tensors) or any(o != others[0] for o in others):
+        return None
+    total = sum(t.size(dim) for t in tensors)
+    sizes = [total if d == dim else s for d, s in enumerate(first.size())]
+    channels_last = [is_like_channels_last(t) for t in tensors]
+    strides = (channels_last_strides if all(channels_last) else contiguous_strides)(sizes)
+    return new(sizes, strides, promoted(tensors, ()), device)
+
+
 @lowers("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
 def cat(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> IndexedTensor:
     rank = len(low.result.sizes)
@@ -47,7 +84,21 @@ def cat(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> Indexe
     return _one_after_the_other(low, pieces, normal_dim(dim, rank), keeps=True)
 
 
-@lowers("aten.stack.default")
+def _stack_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    tensors, dim = (*args, 0)[:2]
+    found = shapes.operands(tensors)
+    rank = tensors[0].dim() + 1
+    if found is None or found[1] or not -rank <= dim < rank:
+        return None
+    first = tensors[0].size()
+    if not all(is_contiguous(t) and shapes.same(t.size(), first) for t in tensors):
+        return None
+    sizes = [*first]
+    sizes.insert(dim % rank, len(tensors))
+    return dense(sizes, promoted(tensors, ()), device)
+
+
+@lowers("aten.stack.default", shape=_stack_shape)
 def stack(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> IndexedTensor:
     dim = normal_dim(dim, len(low.result.sizes))
     return _one_after_the_other(low, tensors, dim, keeps=False)
@@ -92,7 +143,32 @@ def _sides(pad: Sequence[Number], rank: int) -> list[tuple[Expr, Expr]]:
     return [(ZERO, ZERO)] * (rank - len(pairs)) + pairs[::-1]
 
 
-@lowers("aten.constant_pad_nd.default")
+def _constant_pad_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    """Pads of 0 or less cut pieces off, and if all do that, the rest is copied as it lies."""
+    t, pads = args[:2]
+    if kwargs or len(pads) % 2 or len(pads) > 2 * t.dim() or t.is_conj() or t.is_neg():
+        return None
+    sizes, cuts = list(t.size()), True
+    for i in range(len(pads) // 2):
+        left = sizes[-1 - i]
+        for pad in pads[2 * i : 2 * i + 2]:
+            sizes[-1 - i] = sizes[-1 - i] + pad
+            if pad <= 0:
+                left = left + pad
+                need(left >= 0, "more is cut off than there is")
+            else:
+                cuts = False
+    if not cuts:
+        if is_like_channels_last(t) and any(size == 0 for size in t.size()):
+            return plain_image(t, sizes, device)
+        return image(t, sizes, device)
+    strides = like_strides(torch.empty_strided(sizes, t.stride(), device=META))
+    return None if strides is None else new(sizes, strides, t.dtype, device)
+
+
+@lowers("aten.constant_pad_nd.default", shape=_constant_pad_shape)
 def constant_pad(
     low: Lowering, x: IndexedTensor, pad: Sequence[Number], value: Number = 0
 ) -> IndexedTensor:
@@ -147,6 +223,27 @@ def _wide_enough(low: Lowering, x: IndexedTensor, pad: Sequence[Number], more: i
             raise NotLowered(f"padding a dimension of size {size}")
 
 
+def _pad_shape(rank: int, *, mirrored: bool) -> ShapeRule:
+    """By pixels of the image itself. Mirrored ones have to be there, beside the border itself."""
+
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        t, pads = args
+        dims = (rank + 1, rank + 2)
+        if kwargs or len(pads) != 2 * rank or t.dim() not in dims or not has_pixels(t, rank):
+            return None
+        if any(type(n) is not int or n < 0 for n in pads) or not t.is_floating_point():
+            return None
+        sizes = list(t.size())
+        for i in range(rank):
+            before, after = pads[2 * i : 2 * i + 2]
+            if mirrored and not max(before, after) < sizes[-1 - i]:
+                return None
+            sizes[-1 - i] = sizes[-1 - i] + before + after
+        return (image if rank == 2 else plain_image)(t, sizes, device)
+
+    return rule
+
+
 @lowers(*[f"aten.reflection_pad{n}d.default" for n in (1, 2, 3)])
 def reflection_pad(low: Lowering, x: IndexedTensor, padding: Sequence[Number]) -> IndexedTensor:
     _wide_enough(low, x, padding, 1)
@@ -193,7 +290,7 @@ def pad(
 # Turned
 
 
-@lowers("aten.flip.default")
+@lowers("aten.flip.default", shape=by_marks(as_first))
 def flip(low: Lowering, x: IndexedTensor, dims: Sequence[int]) -> IndexedTensor:
     turned = {normal_dim(d, len(x.sizes)) for d in dims}
 
@@ -225,7 +322,26 @@ def rot90(
     return reading(low, low.result.sizes, x.type, at, x)
 
 
-@lowers("aten.roll.default")
+def _roll_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, shifts, dims = (*args, ())[:3]
+    usual = is_contiguous(t) and all(-t.dim() <= d < t.dim() for d in dims)
+    fits = len(dims) == len(shifts) if dims else len(shifts) == 1
+    return dense(t.size(), t.dtype, device) if usual and fits else None
+
+
+def _roll_meta(
+    func: Any, t: torch.Tensor, shifts: list[int], dims: Sequence[int] = ()
+) -> torch.Tensor:
+    if not dims or t.numel() == 0:
+        return func(t, shifts, dims)
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = t.size(dim)
+        start = (size - shift) % size
+        t = torch.cat([t.narrow(dim, start, size - start), t.narrow(dim, 0, start)], dim)
+    return t
+
+
+@lowers("aten.roll.default", shape=_roll_shape, cpu_meta=_roll_meta)
 def roll(
     low: Lowering, x: IndexedTensor, shifts: Sequence[Number], dims: Sequence[int] = ()
 ) -> IndexedTensor:
@@ -326,11 +442,37 @@ def _triangle(op: Op) -> Callable[..., IndexedTensor]:
     return rule
 
 
-lowers("aten.tril.default")(_triangle(Op.LE))
-lowers("aten.triu.default")(_triangle(Op.GE))
+def _triangle_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t = args[0]
+    return dense(t.size(), t.dtype, device) if t.dim() >= 2 and is_contiguous(t) else None
 
 
-@lowers("aten.diag_embed.default")
+_TRIANGLE: Final = first_of(_triangle_shape, by_marks(in_rows))
+lowers("aten.tril.default", shape=_TRIANGLE)(_triangle(Op.LE))
+lowers("aten.triu.default", shape=_TRIANGLE)(_triangle(Op.GE))
+
+
+def _diag_embed_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t: Fake = args[0]
+    offset, dim1, dim2 = args[1:] + (0, -2, -1)[len(args) - 1 :]
+    rank = t.dim() + 1
+    if kwargs or not t.dim() or any(not -rank <= d < rank for d in (dim1, dim2)):
+        return None
+    places = sorted((dim1 % rank, dim2 % rank))
+    if places[0] == places[1]:
+        return None
+    sizes = list(t.size())
+    side = sizes.pop() + abs(offset)
+    for place in places:
+        sizes.insert(place, side)
+    return dense(tuple(sizes), t.dtype, device)
+
+
+@lowers("aten.diag_embed.default", shape=_diag_embed_shape)
 def diag_embed(
     low: Lowering, x: IndexedTensor, offset: int = 0, dim1: int = -2, dim2: int = -1
 ) -> IndexedTensor:
@@ -351,7 +493,20 @@ def diag_embed(
 # Shuffled
 
 
-@lowers("aten.pixel_shuffle.default")
+def _pixel_shuffle_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, factor = args
+    if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
+        return None
+    *batch, channels, height, width = t.size()
+    if channels % (factor * factor) != 0:
+        return None
+    sizes = (*batch, channels // (factor * factor), height * factor, width * factor)
+    return dense(sizes, t.dtype, device)
+
+
+@lowers("aten.pixel_shuffle.default", shape=_pixel_shuffle_shape, cpu_meta=meta.like_input)
 def pixel_shuffle(low: Lowering, x: IndexedTensor, upscale_factor: int) -> IndexedTensor:
     r = upscale_factor
 
@@ -362,7 +517,26 @@ def pixel_shuffle(low: Lowering, x: IndexedTensor, upscale_factor: int) -> Index
     return reading(low, low.result.sizes, x.type, at, x)
 
 
-@lowers("aten.pixel_unshuffle.default")
+def _pixel_unshuffle_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, factor = args
+    if t.dim() < 3 or type(factor) is not int or factor <= 0 or not is_contiguous(t):
+        return None
+    *batch, channels, height, width = t.size()
+    if height % factor != 0 or width % factor != 0 or t.numel() == 0:
+        return None  # nothing stays as it is
+    sizes = (*batch, channels * factor * factor, height // factor, width // factor)
+    return dense(sizes, t.dtype, device)
+
+
+def _pixel_unshuffle_meta(func: Any, t: torch.Tensor, factor: int) -> torch.Tensor:
+    return torch.clone(t) if t.numel() == 0 else func(t, factor)  # nothing stays as it is
+
+
+@lowers(
+    "aten.pixel_unshuffle.default", shape=_pixel_unshuffle_shape, cpu_meta=_pixel_unshuffle_meta
+)
 def pixel_unshuffle(low: Lowering, x: IndexedTensor, downscale_factor: int) -> IndexedTensor:
     r = downscale_factor
 
@@ -373,7 +547,9 @@ def pixel_unshuffle(low: Lowering, x: IndexedTensor, downscale_factor: int) -> I
     return reading(low, low.result.sizes, x.type, at, x)
 
 
-@lowers("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
+@lowers(
+    "aten.channel_shuffle.default", "aten.native_channel_shuffle.default", cpu_meta=meta.like_input
+)
 def channel_shuffle(low: Lowering, x: IndexedTensor, groups: Number) -> IndexedTensor:
     count = as_index(groups)
 
@@ -383,3 +559,21 @@ def channel_shuffle(low: Lowering, x: IndexedTensor, groups: Number) -> IndexedT
         return x.at(b, (batch, c % count * each + c // count, *rest))
 
     return reading(low, low.result.sizes, x.type, at, x)
+
+
+register("aten.cat.default", shape=_cat_shape)
+for _rank in (1, 2, 3):
+    register(f"aten.reflection_pad{_rank}d.default", shape=_pad_shape(_rank, mirrored=True))
+    register(f"aten.replication_pad{_rank}d.default", shape=_pad_shape(_rank, mirrored=False))
+register(
+    "aten.reflection_pad2d.default", "aten.replication_pad2d.default", cpu_meta=meta.like_input
+)
+
+
+_SAFE: Final = """
+pad constant_pad_nd _pad_circular reflection_pad1d reflection_pad2d reflection_pad3d
+replication_pad1d replication_pad2d replication_pad3d cat concat concatenate stack flip roll
+rot90 repeat tile tril triu diag_embed block_diag pixel_shuffle pixel_unshuffle
+channel_shuffle native_channel_shuffle
+"""
+register(*aten_names(_SAFE), raises=never)

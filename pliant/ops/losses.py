@@ -6,8 +6,24 @@ else. So of log_softmax only the elements that count are ever computed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
+import torch
+import torch.nn.functional as F
+
+from pliant.base.operators import aten_names, register, register_functions
+from pliant.fake import shapes
+from pliant.fake.layout import (
+    pointwise_strides,
+)
+from pliant.fake.order import known_same, sure
+from pliant.fake.overload import Overload
+from pliant.fake.pointwise import like_first
+from pliant.fake.raising import always, never
+from pliant.fake.results import Recipe, Several
+from pliant.fake.rule import Args, Kwargs, dense
+from pliant.fake.tensor import Fake
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, Type
@@ -140,7 +156,24 @@ def binary_cross_entropy(
 # Of what is chosen
 
 
-@lowers("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def _nll_loss_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    scores, target, weight, reduction, _ = args
+    rank = 4 if op.name.startswith("aten.nll_loss2d") else 2
+    fits = scores.dim() == rank and target.dim() == rank - 1 and target.dtype is torch.int64
+    if not fits or not shapes.same(target.shape, (scores.size(0), *scores.shape[2:])):
+        return None
+    if weight is not None and not (weight.dtype is scores.dtype and weight.dim() == 1):
+        return None
+    if weight is not None and not shapes.same(weight.shape, scores.shape[1:2]):
+        return None
+    total = dense((), scores.dtype, device)
+    result = dense(target.size(), scores.dtype, device) if reduction == 0 else total
+    return Several(tuple, (result, total))
+
+
+@lowers("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default", shape=_nll_loss_shape)
 def nll_loss_forward(
     low: Lowering,
     x: IndexedTensor,
@@ -211,3 +244,165 @@ class _Chosen:
         one = constant(b, 1, self.type)
         found = one if self.weights is None else self.weights.at(b, (place,))
         return b(Op.SELECT, ignored, constant(b, 0, self.type), found)
+
+
+# --------------------------------------------------------------------------------------------------
+# Losses of two tensors of the same shape: PyTorch would broadcast them first
+
+
+def _symbolic_loss(inner: Any) -> Callable[..., Any]:
+    """Of two tensors of the same shape; PyTorch would broadcast them first."""
+
+    def stand_in(
+        t: torch.Tensor, target: torch.Tensor, *args: Any, reduction: str = "mean", **more: Any
+    ) -> Any:
+        unusual = args or any(more.get(name) is not None for name in _DEPRECATED)
+        if unusual or t.dim() != target.dim() or reduction not in _REDUCTIONS:
+            return NotImplemented
+        if not all(known_same(a, b) for a, b in zip(t.size(), target.size())):
+            return NotImplemented
+        return inner(t, target, _REDUCTIONS[reduction])
+
+    return stand_in
+
+
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+_DEPRECATED = ("size_average", "reduce", "weight", "input", "target")
+
+
+def _unbroadcast_loss(inner: Callable[..., Any]) -> Callable[..., Any]:
+    """A loss of two tensors of the same shape, and a number: PyTorch would broadcast them first."""
+
+    def general(*args: Any, reduction: str = "mean", **more: Any) -> Any:
+        others = [value for name, value in more.items() if name not in _NUMBERS]
+        numbers = [value for name, value in more.items() if name in _NUMBERS]
+        usual = len(args) == 2 and reduction in _REDUCTIONS and others.count(None) == len(others)
+        if not usual or not all(isinstance(n, int | float) and n > 0 for n in numbers):
+            return NotImplemented
+        x, target = args
+        same = all(a is b or sure(a == b) for a, b in zip(x.size(), target.size()))
+        if x.dim() != target.dim() or not same:
+            return NotImplemented
+        return inner(x, target, _REDUCTIONS[reduction], *numbers)
+
+    return general
+
+
+_NUMBERS: Final = ("beta", "delta")
+
+
+for _function, _inner in (
+    (F.mse_loss, torch._C._nn.mse_loss),
+    (F.l1_loss, torch._C._nn.l1_loss),
+    (F.smooth_l1_loss, torch._C._nn.smooth_l1_loss),
+    (F.huber_loss, torch._C._nn.huber_loss),
+):
+    register_functions(
+        (_function,), symbolic=_symbolic_loss(_inner), override=_unbroadcast_loss(_inner)
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Decompositions
+
+
+def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
+    if reduction == 0:
+        return loss
+    return loss.mean() if reduction == 1 else loss.sum()
+
+
+def _like_second(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    return pointwise_strides(tensors[1:2], sizes, uniform=False)
+
+
+def _like_each_of_first(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    return pointwise_strides(tensors[:1], sizes)
+
+
+def _bce_with_logits(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = 1,
+) -> torch.Tensor:
+    log_sigmoid = torch.nn.functional.logsigmoid(x)
+    if pos_weight is not None:
+        log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
+    # In place, as PyTorch has it: the result is laid out like its first factor.
+    loss = (1 - target).mul_(x).sub_(log_sigmoid)
+    return _reduced(loss if weight is None else loss.mul_(weight), reduction)
+
+
+def _soft_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = 1) -> torch.Tensor:
+    return _reduced((-x).mul_(target).exp().log1p(), reduction)
+
+
+register(
+    "aten.binary_cross_entropy_with_logits.default",
+    decomposition=_bce_with_logits,
+    pointwise=True,
+    layout=_like_second,
+)
+register(
+    "aten.soft_margin_loss.default",
+    decomposition=_soft_margin_loss,
+    pointwise=True,
+    layout=_like_each_of_first,
+)
+register("aten.huber_loss.default", pointwise=True, layout=like_first)
+register("aten.binary_cross_entropy.default", pointwise=True, layout=like_first)
+register("aten.mse_loss.default", "aten.smooth_l1_loss.default", pointwise=True)
+register("aten.mse_loss_backward.default", pointwise=True)
+register("aten.binary_cross_entropy", raises=always)
+
+
+# --------------------------------------------------------------------------------------------------
+# Connectionist temporal classification
+
+
+def _ctc_loss_lengths(
+    func: Any,
+    probs: torch.Tensor,
+    targets: torch.Tensor,
+    inputs: Any,
+    lengths: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    # Lengths given as numbers are put into a tensor by C++ that writes to its memory directly.
+    inputs, lengths = (
+        v if isinstance(v, torch.Tensor) else torch.empty(len(v), dtype=torch.int64)
+        for v in (inputs, lengths)
+    )
+    return func(probs, targets, inputs, lengths, *args, **kwargs)
+
+
+def _no_cudnn(func: Any, *args: Any, **kwargs: Any) -> bool:
+    return False  # the choice is in the values, and the result looks the same
+
+
+def _ctc_loss_meta(
+    func: Any, probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **_: Any
+) -> Any:
+    # The second result is kept for backward only; its last size is in the values of the lengths,
+    # and this is the most it can be.
+    longest = targets.size(-1)
+    batch = probs.size(1) if probs.dim() == 3 else 1
+    return probs.new_empty((batch,)), probs.new_empty((batch, probs.size(0), 2 * longest + 1))
+
+
+register_functions((torch.ctc_loss, F.ctc_loss), on_fakes=_ctc_loss_lengths)
+register("aten._ctc_loss.Tensor", meta=_ctc_loss_meta, mixed_devices=True)
+register("aten._use_cudnn_ctc_loss.default", meta=_no_cudnn)
+register("aten._use_cudnn_ctc_loss.Tensor", meta=_no_cudnn, mixed_devices=True)
+
+
+register(
+    *aten_names(
+        "mse_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy_with_logits"
+    ),
+    raises=never,
+)

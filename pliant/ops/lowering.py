@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import RECORDS, load, register
 from pliant.base.values import dataclass
 from pliant.loop.define import (
     Computed,
@@ -39,27 +40,28 @@ from pliant.sym.expr import ONE, ZERO, Expr, if_else
 from pliant.sym.floats import FloatExpr, float_bits
 
 Number = int | float | bool | Expr | FloatExpr | Cond
-Rule = Callable[..., Any]
+LoweringRule = Callable[..., Any]
 Combine = Callable[..., LoopValue]  # (body, *values) -> value
-
-RULES: Final[dict[str, Rule]] = {}
-"""By name of the operator with its overload, as `aten.add.Tensor`."""
 
 
 class NotLowered(Exception):
     """There are no loops for this call: PyTorch runs it."""
 
 
-def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule into the table."""
+def lowers(*names: str, **fields: Any) -> Callable[[LoweringRule], LoweringRule]:
+    """Write a rule down in the records of these operators, and what else is said of them."""
 
-    def enter(rule: Rule) -> Rule:
-        for name in names:
-            assert name not in RULES, f"two rules for {name}"
-            RULES[name] = rule
+    def enter(rule: LoweringRule) -> LoweringRule:
+        register(*names, lowering=rule, **fields)
         return rule
 
     return enter
+
+
+def lowerings() -> dict[str, LoweringRule]:
+    """All rules, by name of the operator."""
+    load()
+    return {name: record.lowering for name, record in RECORDS.items() if record.lowering}
 
 
 @dataclass(frozen=True, slots=True)

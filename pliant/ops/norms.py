@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 
+from pliant.base.operators import aten_names, register, register_functions
+from pliant.fake import meta
+from pliant.fake.layout import (
+    suggested_strides,
+)
+from pliant.fake.overload import Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe, Several
+from pliant.fake.rule import Args, Kwargs, dense, is_empty, new
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, Type
@@ -89,12 +99,27 @@ def softmax(
     return _finished(low, lambda b, v, i: b(Op.MUL, v, i), powers, inverse)
 
 
-@lowers("aten._softmax.default")
+def _softmax_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, to_float = (*args, False)[:3]
+    if t.dim():
+        t.size(dim)  # raises what the kernel would; the meta kernel does not look at the dimension
+    if to_float or not t.is_floating_point() or not -max(t.dim(), 1) <= dim < max(t.dim(), 1):
+        return None
+    return dense(t.size(), t.dtype, device)
+
+
+@lowers("aten._softmax.default", shape=_softmax_shape)
 def softmax_as_is(low: Lowering, x: IndexedTensor, dim: int, half_to_float: bool) -> IndexedTensor:
     return softmax(low, x, dim)
 
 
-@lowers("aten._safe_softmax.default")
+def _safe_softmax_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    return _softmax_shape(op, args, kwargs, device) if len(args) == 2 and not kwargs else None
+
+
+@lowers("aten._safe_softmax.default", shape=_safe_softmax_shape)
 def safe_softmax(
     low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
 ) -> IndexedTensor:
@@ -121,7 +146,7 @@ def log_softmax(
     return _finished(low, combine, x, top, log)
 
 
-@lowers("aten._log_softmax.default")
+@lowers("aten._log_softmax.default", shape=_softmax_shape)
 def log_softmax_as_is(
     low: Lowering, x: IndexedTensor, dim: int, half_to_float: bool
 ) -> IndexedTensor:
@@ -183,7 +208,32 @@ def _others(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
     return [low.cast(x, meta.type) for x, meta in zip(statistics, wanted, strict=True)]
 
 
-@lowers("aten.native_layer_norm.default")
+def _layer_norm_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, shape, weight, bias = args[:4]
+    inner = len(shape)
+    fits = list(t.shape[t.dim() - inner :]) == list(shape) and t.dtype is torch.float32 and inner
+    params = [p for p in (weight, bias) if p is not None]
+    if not fits or any(p.dtype is not t.dtype or list(p.shape) != list(shape) for p in params):
+        return None
+    stats = dense((*t.shape[: t.dim() - inner], *[1] * inner), t.dtype, device)
+    return Several(tuple, (dense(t.size(), t.dtype, device), stats, stats))
+
+
+def _saved_statistics(t: torch.Tensor, params: Sequence[Any], sizes: Sequence[int]) -> torch.Tensor:
+    """Saved statistics are of the parameters' dtype, which may be wider than the input's."""
+    given = (p.dtype for p in params if isinstance(p, torch.Tensor))
+    return t.new_empty(sizes, dtype=next(given, t.dtype))
+
+
+def _layer_norm_meta(func: Any, t: torch.Tensor, sizes: Any, *args: Any, **kwargs: Any) -> Any:
+    result, mean, _ = func(t, sizes, *args, **kwargs)
+    stats = _saved_statistics(t, args, mean.size())
+    return result, stats, torch.empty_like(stats)
+
+
+@lowers("aten.native_layer_norm.default", shape=_layer_norm_shape, cpu_meta=_layer_norm_meta)
 def native_layer_norm(
     low: Lowering,
     x: IndexedTensor,
@@ -265,7 +315,25 @@ def _group_norm(
     return out, *found
 
 
-@lowers("aten.native_group_norm.default")
+def _group_norm_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, *params, batch, _, _, groups, _ = args
+    usual = device.type == "cpu" and t.dtype is torch.float32 and not is_empty(t)
+    if not usual or any(p is not None and p.dtype is not t.dtype for p in params):
+        return None
+    stats = dense((batch, groups), t.dtype, device)
+    result = new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+    return Several(tuple, (result, stats, stats))
+
+
+def _group_norm_meta(func: Any, t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    result, mean, _ = func(t, *args, **kwargs)
+    stats = _saved_statistics(t, args, mean.size())
+    return meta.suggested(t, result), stats, torch.empty_like(stats)
+
+
+@lowers("aten.native_group_norm.default", shape=_group_norm_shape, cpu_meta=_group_norm_meta)
 def native_group_norm(
     low: Lowering,
     x: IndexedTensor,
@@ -283,7 +351,26 @@ def native_group_norm(
     return out, *_others(low, *statistics)
 
 
-@lowers("aten.group_norm.default")
+def _symbolic_group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Any:
+    channels = input.size(1) if input.dim() >= 2 else None
+    if type(channels) is not int or not input.is_cpu or num_groups <= 0 or channels % num_groups:
+        return NotImplemented
+    if any(p is not None and p.dtype is not input.dtype for p in (weight, bias)):
+        return NotImplemented
+    pixels = math.prod(input.shape[2:])
+    return torch.native_group_norm(
+        input, weight, bias, input.size(0), channels, pixels, num_groups, eps
+    )[0]
+
+
+@lowers("aten.group_norm.default", opaque=torch.group_norm)
 def group_norm(
     low: Lowering,
     x: IndexedTensor,
@@ -403,7 +490,36 @@ def _by_own_statistics(
     return _scaled(low, x, center, inverse, _of_channel(weight, rank), _of_channel(bias, rank))
 
 
-@lowers("aten.batch_norm.default")
+def _symbolic_batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    if not input.is_cpu or input.dim() < 2 or (not training and running_mean is None):
+        return NotImplemented
+    if training:
+        torch._check_with(ValueError, input.numel() != input.size(1), lambda: _TOO_FEW)
+    statistics = (running_mean, running_var)
+    return torch.native_batch_norm(input, weight, bias, *statistics, training, momentum, eps)[0]
+
+
+_TOO_FEW = "Expected more than 1 value per channel when training"
+
+
+def _batch_norm_result(*args: Any) -> Any:
+    """With the operator's order of arguments."""
+    x, weight, bias, mean, variance, training, momentum, eps, *_ = args
+    in_order = (x, mean, variance, weight, bias, training, momentum, eps)
+    result = _symbolic_batch_norm(*in_order)
+    return F.batch_norm(*in_order) if result is NotImplemented else result
+
+
+@lowers("aten.batch_norm.default", opaque=_batch_norm_result)
 def batch_norm(
     low: Lowering,
     x: IndexedTensor,
@@ -460,7 +576,39 @@ def batch_norm_no_training(
     return _with_nothing_saved(low, x, weight, bias, running_mean, running_var, eps)
 
 
-@lowers("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default")
+def _batch_norm_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, *params, training = args[:6]
+    given = [p for p in params if p is not None]
+    usual = device.type == "cpu" and t.dim() >= 2 and t.dtype is torch.float32
+    if not usual or any(p.dtype is not t.dtype or p.shape != t.shape[1:2] for p in given):
+        return None
+    saved = dense((t.size(1) if training else 0,), t.dtype, device)
+    result = new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
+    if op.name in _RETURN_STATISTICS:
+        if None in params[2:]:
+            return None
+        running = dense((t.size(1),), t.dtype, device)
+        return Several(tuple, (result, saved, saved, running, running))
+    return Several(tuple, (result, saved, saved))
+
+
+_RETURN_STATISTICS = frozenset(("aten._native_batch_norm_legit_functional.default",))
+
+
+def _batch_norm_meta(func: Any, t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    result, mean, _, *rest = func(t, *args, **kwargs)
+    training = next((a for a in args if isinstance(a, bool)), True)
+    stats = _saved_statistics(t, args, mean.size() if training else (0,))
+    return meta.suggested(t, result), stats, torch.empty_like(stats), *rest
+
+
+@lowers(
+    "aten.native_batch_norm.default",
+    "aten._native_batch_norm_legit.default",
+    cpu_meta=_batch_norm_meta,
+)
 def native_batch_norm(
     low: Lowering,
     x: IndexedTensor,
@@ -487,3 +635,42 @@ def _empty(meta: Meta) -> IndexedTensor:
     if ZERO not in meta.sizes:
         raise NotLowered("statistics that are returned")
     return IndexedTensor(meta.sizes, meta.type, lambda b, index: constant(b, 0, meta.type), 0)
+
+
+register("aten.native_batch_norm.default", shape=_batch_norm_shape)
+register(
+    "aten._native_batch_norm_legit_functional.default",
+    shape=_batch_norm_shape,
+    cpu_meta=_batch_norm_meta,
+)
+register(
+    "aten._batch_norm_with_update.default",
+    "aten._native_batch_norm_legit.no_stats",
+    cpu_meta=_batch_norm_meta,
+)
+register_functions((F.group_norm, torch.group_norm), symbolic=_symbolic_group_norm)
+register_functions((F.batch_norm,), symbolic=_symbolic_batch_norm)
+register(
+    "aten.native_batch_norm.default",
+    "aten.cudnn_batch_norm.default",
+    "aten.miopen_batch_norm.default",
+    "aten.batch_norm_update_stats.default",
+    "aten.batch_norm_gather_stats.default",
+    "aten.batch_norm_gather_stats_with_counts.default",
+    hidden_writes=("running_mean", "running_var"),
+)
+register(
+    *("aten._softmax.default", "aten._log_softmax.default", "aten.native_layer_norm.default"),
+    *("aten.layer_norm.default", "aten.softmax.int", "aten.log_softmax.int"),
+    reads_whole=True,
+)
+
+
+_SAFE: Final = """
+layer_norm group_norm batch_norm instance_norm rms_norm _fused_rms_norm native_layer_norm
+native_group_norm native_batch_norm _native_batch_norm_legit _batch_norm_with_update
+_native_batch_norm_legit_functional _native_batch_norm_legit_no_training softmax log_softmax
+_softmax _log_softmax _safe_softmax special_softmax special_log_softmax renorm
+"""
+register(*aten_names(_SAFE), raises=never)
+register("aten.renorm.default", cpu_meta=meta.contiguous)

@@ -13,6 +13,15 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import RECORDS, aten_names, register
+from pliant.fake import meta, shapes
+from pliant.fake.layout import (
+    contiguous_strides,
+    pointwise_strides,
+)
+from pliant.fake.pointwise import like_first
+from pliant.fake.raising import is_float_argument, never
+from pliant.fake.tensor import Fake
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import INTEGER, SIGNED, Type
@@ -36,7 +45,7 @@ from pliant.ops.elementwise import (
     working_type,
 )
 from pliant.ops.indexed_tensor import IndexedTensor
-from pliant.ops.lowering import RULES, Combine, Lowering, NotLowered, Number, lowers
+from pliant.ops.lowering import Combine, Lowering, NotLowered, Number, lowers
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
@@ -90,14 +99,14 @@ def is_one(x: Number) -> bool:
     return type(value) is int and value == 1
 
 
-@lowers("aten.add.Tensor", "aten.add.Scalar")
+@lowers("aten.add.Tensor", "aten.add.Scalar", shape=shapes.pointwise(2, shapes.promote))
 def add(
     low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, alpha: Number = 1
 ) -> IndexedTensor:
     return _summed(low, self, other, alpha, minus=False)
 
 
-@lowers("aten.sub.Tensor", "aten.sub.Scalar")
+@lowers("aten.sub.Tensor", "aten.sub.Scalar", shape=shapes.pointwise(2, shapes.promote))
 def sub(
     low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, alpha: Number = 1
 ) -> IndexedTensor:
@@ -121,7 +130,7 @@ def _addcdiv(b: LoopBody, x: LoopValue, y: LoopValue, z: LoopValue, value: LoopV
     return b(Op.ADD, x, b(Op.DIV, b(Op.MUL, value, y), z))
 
 
-@lowers("aten.addcdiv.default")
+@lowers("aten.addcdiv.default", shape=shapes.pointwise(3, shapes.floats_only))
 def addcdiv(
     low: Lowering,
     self: IndexedTensor,
@@ -197,7 +206,7 @@ def _divided(
     return rule(low, x, y) if not halves or is_number(y) else _IN_STEPS[rule](low, x, y)
 
 
-@lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode", meta=meta.like_sum)
 def div_mode(
     low: Lowering, self: IndexedTensor, other: IndexedTensor | Number, rounding_mode: str | None
 ) -> IndexedTensor:
@@ -206,7 +215,7 @@ def div_mode(
     return _divided(low, _FLOOR_DIV if rounding_mode == "floor" else _TRUNC_DIV, self, other)
 
 
-@lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")
+@lowers("aten.floor_divide.default", "aten.floor_divide.Scalar", meta=meta.like_sum, pointwise=True)
 def floor_divide(
     low: Lowering, self: IndexedTensor, other: IndexedTensor | Number
 ) -> IndexedTensor:
@@ -347,7 +356,7 @@ def _heaviside(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     return b(Op.SELECT, b(Op.EQ, x, zero), y, b.cast(b(Op.GT, x, zero), x.type))
 
 
-@lowers("aten.nan_to_num.default")
+@lowers("aten.nan_to_num.default", layout=like_first)
 def nan_to_num(
     low: Lowering,
     self: IndexedTensor,
@@ -574,15 +583,105 @@ ALIASES: Final = {
 """Other names of the same operators, which have the same overloads."""
 
 
+# --------------------------------------------------------------------------------------------------
+# Shapes, for those that programs use most: the others are tried on tensors of one element
+
+
+def _angle(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of complex numbers it is computed into memory that is made beforehand."""
+    if tensors[0].is_complex():
+        return contiguous_strides(sizes)
+    return pointwise_strides(tensors, sizes)
+
+
+def _isinf(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Of integers it is a tensor of zeros."""
+    return (pointwise_strides if tensors[0].is_floating_point() else like_first)(tensors, sizes)
+
+
+def _of_reversed(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    return pointwise_strides(tensors[::-1], sizes)
+
+
+for _name in ("neg", "floor", "ceil", "round", "trunc", "sign", "abs"):
+    register(f"aten.{_name}.default", shape=shapes.pointwise(1, shapes.promote))
+    register(f"aten.{_name}_.default", shape=shapes.in_place(1, shapes.promote))
+_UNARY_TO_FLOAT: Final = (
+    "exp expm1 log log2 log1p sin cos tanh sigmoid sqrt rsqrt reciprocal erf atan"
+)
+for _name in _UNARY_TO_FLOAT.split():
+    register(f"aten.{_name}.default", shape=shapes.pointwise(1, shapes.to_float))
+    register(f"aten.{_name}_.default", shape=shapes.in_place(1, shapes.to_float))
+for _overload in ("Tensor", "Scalar"):
+    for _name in ("mul", "remainder"):
+        register(f"aten.{_name}.{_overload}", shape=shapes.pointwise(2, shapes.promote))
+    for _name in ("add", "sub", "mul", "remainder"):
+        register(f"aten.{_name}_.{_overload}", shape=shapes.in_place(2, shapes.promote))
+    register(f"aten.div.{_overload}", shape=shapes.pointwise(2, shapes.to_float))
+    register(f"aten.div_.{_overload}", shape=shapes.in_place(2, shapes.to_float))
+    for _name in _COMPARISONS.split():
+        register(f"aten.{_name}.{_overload}", shape=shapes.pointwise(2, shapes.to_bool))
+register(
+    "aten.rsub.Scalar",
+    "aten.maximum.default",
+    "aten.minimum.default",
+    shape=shapes.pointwise(2, shapes.promote),
+)
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    register(f"aten.{_name}.default", shape=shapes.pointwise(2, shapes.to_bool))
+register("aten.logical_not.default", shape=shapes.pointwise(1, shapes.to_bool))
+register("aten.addcmul.default", shape=shapes.pointwise(3, shapes.floats_only))
+register("aten.rsub.Tensor", pointwise=True, layout=_of_reversed)
+register("aten.complex.default", "aten.polar.default", pointwise=True)
+register("aten.mvlgamma.default", pointwise=False)
+register("aten.angle.default", layout=_angle)
+register("aten.isinf.default", layout=_isinf)
+register("aten.rad2deg.default", "aten.deg2rad.default", layout=like_first)
+register("aten.copysign.Scalar", "aten.copysign.Tensor", meta=meta.like_sum)
+register("aten.floor_divide_.Tensor", functional=torch.ops.aten.floor_divide.default)
+
+# --------------------------------------------------------------------------------------------------
+# Which may raise
+
+
+def _divides_integers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """By what may be 0."""
+    dividend, divisor = (*args, None)[:2]
+    if divisor is None:
+        return True
+    if any(map(is_float_argument, (dividend, divisor))):
+        return False
+    return not (type(divisor) is int and divisor)
+
+
+def _divides_rounding(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    mode = args[2] if len(args) > 2 else kwargs.get("rounding_mode")
+    return mode is not None and _divides_integers(args, kwargs)
+
+
+register("aten.floor_divide", "aten.remainder", "aten.fmod", raises=_divides_integers)
+register("aten.div", "aten.divide", raises=_divides_rounding)
+
+
+_SAFE: Final = """
+complex polar view_as_complex view_as_real rsub absolute arccos arccosh arcsin arcsinh
+arctan arctan2 arctanh fix greater greater_equal less less_equal multiply negative not_equal
+subtract true_divide __and__ __or__ __xor__ special_erf special_erfc special_exp2
+special_expit special_expm1 special_log1p special_logit special_sinc
+"""
+register(*aten_names(_SAFE), raises=never)
+
+
 for _name, _table_rule in (
     *[(f"{name}.default", rule) for name, rule in UNARY.items()],
     *OTHERS.items(),
 ):
     lowers(f"aten.{_name}")(_table_rule)
 
-for _name, _rule in list(RULES.items()):
-    _, _base, _overload = _name.split(".")
-    for _alias in ALIASES.get(_base, "").split():
-        lowers(f"aten.{_alias}.{_overload}")(_rule)
+for _name, _record in list(RECORDS.items()):
+    if _record.lowering is not None:
+        _, _base, _overload = _name.split(".")
+        for _alias in ALIASES.get(_base, "").split():
+            lowers(f"aten.{_alias}.{_overload}")(_record.lowering)
 
-__all__ = ["RULES", "Pointwise", "Promotion", "activations", "common_dtype", "copies", "powers"]
+__all__ = ["Pointwise", "Promotion", "activations", "common_dtype", "copies", "powers"]

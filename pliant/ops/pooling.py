@@ -12,7 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, Final
 
+import torch
+import torch.nn.functional as F
+
+from pliant.base.operators import aten_names, register, register_functions
 from pliant.base.values import dataclass
+from pliant.fake import meta
+from pliant.fake.images import has_pixels, image, plain_image, resized
+from pliant.fake.order import is_contiguous
+from pliant.fake.overload import Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe, Several
+from pliant.fake.rule import Args, Kwargs, ShapeRule
+from pliant.fake.tensor import Fake
 from pliant.loop.define import Index, LoopBody, Reduced
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, NUMBER, Type, smallest
@@ -328,3 +340,131 @@ def _largest(count: int, positions: bool) -> Callable[..., Any]:
 for _count in (1, 2, 3):
     lowers(f"aten.max_pool{_count}d.default")(_largest(_count, False))
     lowers(f"aten.max_pool{_count}d_with_indices.default")(_largest(_count, True))
+
+
+# --------------------------------------------------------------------------------------------------
+# Shapes
+
+
+def _filled_up(args: Args, defaults: Args) -> Args:
+    """With what was not given of those after the second."""
+    return (*args, *defaults[len(args) - 2 :])
+
+
+def _max_pool_shape(rank: int) -> ShapeRule:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        t, kernel, stride, padding, dilation, ceil = _filled_up(args, ((), 0, 1, False))
+        sizes = _fitting(t, rank, kernel, stride or kernel, padding, dilation, ceil)
+        if sizes is None or kwargs:
+            return None
+        return Several(tuple, (image(t, sizes, device), image(t, sizes, device, torch.int64)))
+
+    return rule
+
+
+_AVG_POOL = ((), 0, False, True, None)
+
+
+def _avg_pool_shape(rank: int) -> ShapeRule:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        t, kernel, stride, padding, ceil, _, divisor = _filled_up(args, _AVG_POOL)
+        sizes = _fitting(t, rank, kernel, stride or kernel, padding, 1, ceil)
+        unusual = kwargs or divisor == 0 or not t.is_floating_point()
+        return None if sizes is None or unusual else made(t, sizes, device)
+
+    made = image if rank == 2 else plain_image
+    return rule
+
+
+def _fitting(
+    t: Fake, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> list[Any] | None:
+    """The sizes of the result; None for whatever PyTorch may have something to say about."""
+    given = [_numbers(v, rank) for v in (kernel, stride, padding, dilation)]
+    if t.dim() not in (rank + 1, rank + 2) or None in given or not has_pixels(t, rank):
+        return None
+    found = list(t.shape[:-rank])
+    for size, k, s, p, d in zip(t.shape[-rank:], *(v or () for v in given), strict=True):
+        if k < 1 or s < 1 or d < 1 or not 0 <= p <= k // 2:
+            return None
+        span = size + 2 * p - d * (k - 1) - 1
+        # Rounded up, the last window still has to begin inside the image or the padding before it.
+        whole = span // s + 1
+        found.append(torch.sym_min(-(-span // s) + 1, -(-(size + p) // s)) if ceil else whole)
+    return found if all(size >= 1 for size in found[-rank:]) else None
+
+
+def _numbers(value: Any, rank: int) -> list[int] | None:
+    """A number for each dimension, of which one may be given for all."""
+    numbers = [value] if type(value) is int else list(value)
+    if any(type(n) is not int for n in numbers) or len(numbers) not in (1, rank):
+        return None
+    return numbers * rank if len(numbers) == 1 else numbers
+
+
+def _adaptive_avg_pool_shape(rank: int) -> ShapeRule:
+    def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+        sizes = resized(args[0], args[1], least=0)
+        return None if sizes is None or kwargs else made(args[0], sizes, device)
+
+    made = image if rank == 2 else plain_image
+    return rule
+
+
+def _adaptive_max_pool_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t = args[0]
+    sizes = resized(t, args[1], least=0)
+    if sizes is None or kwargs:
+        return None
+    return Several(tuple, (image(t, sizes, device), image(t, sizes, device, torch.int64)))
+
+
+def _symbolic_max_pool1d(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    def row(value: Any, first: int) -> tuple[Any, Any]:
+        return first, value[0] if isinstance(value, list | tuple) else value
+
+    if input.dim() not in (2, 3) or return_indices:
+        return NotImplemented
+    stride = kernel_size if stride is None or stride == [] else stride
+    rest = (row(kernel_size, 1), row(stride, 1), row(padding, 0), row(dilation, 1), ceil_mode)
+    rows = input if is_contiguous(input) else input.clone(memory_format=torch.contiguous_format)
+    return torch.max_pool2d(rows.unsqueeze(-2), *rest).squeeze(-2)
+
+
+def _max_pool1d_on_fakes(func: Any, t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    # The CPU has a kernel of its own for inference, not used for tensor subclasses; its result is
+    # contiguous whatever the input is.
+    indices = kwargs.get("return_indices") or any(args[5:])
+    graded = t.requires_grad and torch.is_grad_enabled()
+    t = t if indices or graded or not t.is_cpu else t.contiguous()
+    return func(t, *args, **kwargs)
+
+
+register("aten.max_pool1d.default", opaque=torch.max_pool1d)
+register_functions(
+    (torch.max_pool1d, F.max_pool1d), symbolic=_symbolic_max_pool1d, on_fakes=_max_pool1d_on_fakes
+)
+for _count in (2, 3):
+    register(f"aten.max_pool{_count}d_with_indices.default", shape=_max_pool_shape(_count))
+    register(f"aten.avg_pool{_count}d.default", shape=_avg_pool_shape(_count))
+    register(f"aten._adaptive_avg_pool{_count}d.default", shape=_adaptive_avg_pool_shape(_count))
+register("aten.adaptive_max_pool2d.default", shape=_adaptive_max_pool_shape)
+register("aten.max_unpool2d.default", cpu_meta=meta.like_input)
+
+
+_SAFE: Final = """
+avg_pool1d avg_pool2d avg_pool3d max_pool1d max_pool2d max_pool3d max_pool1d_with_indices
+max_pool2d_with_indices max_pool3d_with_indices adaptive_avg_pool1d _adaptive_avg_pool2d
+_adaptive_avg_pool3d
+"""
+register(*aten_names(_SAFE), raises=never)

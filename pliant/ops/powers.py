@@ -7,8 +7,13 @@ which wrap around as eager's do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+import torch
+
+from pliant.base.operators import register
+from pliant.fake import shapes
+from pliant.fake.raising import is_float_argument
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
@@ -29,6 +34,8 @@ from pliant.ops.lowering import Lowering, NotLowered, Number, lowers
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
+
+aten = torch.ops.aten
 
 
 def _cube(b: LoopBody, x: LoopValue) -> LoopValue:
@@ -60,7 +67,7 @@ def known(x: Number) -> int | float | bool | None:
     return value if isinstance(value, int | float) else None
 
 
-@lowers("aten.pow.Tensor_Scalar")
+@lowers("aten.pow.Tensor_Scalar", shape=shapes.pointwise(2, shapes.promote, numbers_aside=True))
 def pow_scalar(low: Lowering, self: IndexedTensor, exponent: Number) -> IndexedTensor:
     common = working_type(low, [self, exponent], Promotion.COMMON)
     value = known(exponent)
@@ -93,12 +100,12 @@ def _integer_power(
     return elementwise(low, compute, [low.cast(x, common)], on=INTS, cost=2 * value.bit_length())
 
 
-@lowers("aten.pow.Tensor_Tensor")
+@lowers("aten.pow.Tensor_Tensor", shape=shapes.pointwise(2, shapes.promote))
 def pow_tensor(low: Lowering, self: IndexedTensor, exponent: IndexedTensor) -> IndexedTensor:
     return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
 
 
-@lowers("aten.pow.Scalar")
+@lowers("aten.pow.Scalar", shape=shapes.contiguous(shapes.promote, 1))
 def pow_of_number(low: Lowering, self: Number, exponent: IndexedTensor) -> IndexedTensor:
     value = known(self)
     args = [self, exponent]
@@ -108,3 +115,23 @@ def pow_of_number(low: Lowering, self: Number, exponent: IndexedTensor) -> Index
         # Shifted by too many bits, or by less than none, it is 0, as is the power.
         return elementwise(low, lambda b, two, y: b(Op.SHL, like(b, 1, y), y), args, on=INTS)
     return elementwise(low, op(Op.POW), args, on=FLOATS, cost=40)
+
+
+def _raises_to_symbolic_power(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Integers have no negative powers. A constant exponent is refused when it is captured."""
+    base, exponent = (*args, None)[:2]
+    in_data = not hasattr(exponent, "dtype") and not isinstance(exponent, int | float | complex)
+    return in_data and not is_float_argument(base)
+
+
+def _ldexp(x: torch.Tensor, other: torch.Tensor) -> Any:
+    if x.is_floating_point() and not other.is_floating_point():
+        return NotImplemented  # exact, even where the power alone is too large for a float
+    return x * torch.pow(2.0, other)
+
+
+register("aten.pow", raises=_raises_to_symbolic_power)
+register("aten.pow_.Scalar", functional=aten.pow.Tensor_Scalar)
+register("aten.pow_.Tensor", functional=aten.pow.Tensor_Tensor)
+register("aten.ldexp.Tensor", decomposition=_ldexp)
+register("aten.ldexp_.default", functional=aten.ldexp.Tensor)

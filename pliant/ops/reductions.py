@@ -15,6 +15,15 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import aten_names, register
+from pliant.fake import shapes
+from pliant.fake.order import need
+from pliant.fake.overload import Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe, Several
+from pliant.fake.rule import Args, Kwargs, dense
+from pliant.fake.tensor import Fake
+from pliant.fake.traced import by_marks, in_rows
 from pliant.loop.define import Index, LoopBody, address
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import HALF, INTEGER, Type
@@ -164,7 +173,12 @@ def _as_result(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     return low.cast(low.cast(x, result), accumulated_in(result))
 
 
-@lowers("aten.sum.default", "aten.sum.dim_IntList")
+@lowers(
+    "aten.sum.default",
+    "aten.sum.dim_IntList",
+    shape=shapes.reduction(shapes.sum_dtype),
+    reads_whole=True,
+)
 def sum_(
     low: Lowering,
     x: IndexedTensor,
@@ -195,7 +209,12 @@ def _zero_if_nan(b: LoopBody, v: LoopValue) -> LoopValue:
     return b(Op.SELECT, unknown, b.constant(0.0, v.type), v)
 
 
-@lowers("aten.mean.default", "aten.mean.dim")
+@lowers(
+    "aten.mean.default",
+    "aten.mean.dim",
+    shape=shapes.reduction(shapes.floats_only),
+    reads_whole=True,
+)
 def mean(
     low: Lowering,
     x: IndexedTensor,
@@ -308,12 +327,16 @@ def position(
     return reduced(low, _EXTREME[largest][2], working, dims, keepdim, None, Type.I64, args)
 
 
-@lowers("aten.amax.default")
+@lowers(
+    "aten.amax.default", shape=shapes.reduction(shapes.unchanged, empty=False), reads_whole=True
+)
 def amax(low: Lowering, x: IndexedTensor, dim: Any = (), keepdim: bool = False) -> IndexedTensor:
     return extreme(low, True, x, low.dims(x, dim), keepdim)
 
 
-@lowers("aten.amin.default")
+@lowers(
+    "aten.amin.default", shape=shapes.reduction(shapes.unchanged, empty=False), reads_whole=True
+)
 def amin(low: Lowering, x: IndexedTensor, dim: Any = (), keepdim: bool = False) -> IndexedTensor:
     return extreme(low, False, x, low.dims(x, dim), keepdim)
 
@@ -337,14 +360,23 @@ def min_of_all(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     return extreme(low, False, x, low.dims(x, None), False)
 
 
-@lowers("aten.max.dim")
+def _extreme_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    """max.dim, min.dim: values and indices."""
+    t, dim, keep = (*args, False)[:3]
+    sizes = shapes.reduced_sizes(t, dim, keep)
+    if sizes is None or shapes.over_nothing(t, dim):
+        return None
+    return Several(tuple, (dense(sizes, t.dtype, device), dense(sizes, torch.int64, device)))
+
+
+@lowers("aten.max.dim", shape=_extreme_shape)
 def max_along(
     low: Lowering, x: IndexedTensor, dim: int, keepdim: bool = False
 ) -> tuple[IndexedTensor, IndexedTensor]:
     return _along(low, True, x, dim, keepdim)
 
 
-@lowers("aten.min.dim")
+@lowers("aten.min.dim", shape=_extreme_shape)
 def min_along(
     low: Lowering, x: IndexedTensor, dim: int, keepdim: bool = False
 ) -> tuple[IndexedTensor, IndexedTensor]:
@@ -630,3 +662,75 @@ def norm_along(
     dtype: torch.dtype | None = None,
 ) -> IndexedTensor:
     return vector_norm(low, x, 2 if p is None else p, dim, keepdim, dtype=dtype)
+
+
+# --------------------------------------------------------------------------------------------------
+# Shapes of those that nobody asks anything about symbolic sizes for
+
+
+def _need_elements(args: Args, kwargs: Kwargs) -> None:
+    """Some reductions have no result over nothing; eager PyTorch refuses."""
+    _need_elements_along(args[0], args[1] if len(args) > 1 else kwargs.get("dim"))
+
+
+def _need_elements_of_kthvalue(args: Args, kwargs: Kwargs) -> None:
+    _need_elements_along(args[0], args[2] if len(args) > 2 else kwargs.get("dim", -1))
+
+
+def _need_elements_along(t: Fake, dim: int | None) -> None:
+    if t.dim():
+        for d in range(t.dim()) if dim is None else [dim]:
+            need(t.size(d) != 0)
+
+
+def _need_elements_of_norm(args: Args, kwargs: dict[str, Any]) -> None:
+    """Norms that are the largest or the smallest element have no value over nothing."""
+    t, order, dim = (*args, None, None)[:3]
+    order = kwargs.get("ord", order)
+    if not isinstance(order, int | float) or not (order < 0 or order == math.inf):
+        return
+    dims = kwargs.get("dim", dim)
+    every = dims is None or dims == []
+    for d in range(t.dim()) if every else [dims] if isinstance(dims, int) else dims:
+        if t.dim():
+            need(t.size(d) != 0)
+
+
+def _names(*groups: tuple[str, str]) -> list[str]:
+    """`("all any", "default dim")` is all.default, all.dim, any.default, any.dim."""
+    return [f"aten.{n}.{o}" for names, more in groups for n in names.split() for o in more.split()]
+
+
+register(
+    *_names(
+        ("prod", "default dim_int"),
+        ("std var var_mean std_mean", "correction"),
+        ("all any", "default dim dims"),
+        ("median nanmedian nansum logsumexp trace", "default"),
+        ("count_nonzero", "dim_IntList default"),
+    ),
+    shape=by_marks(in_rows),
+)
+register(
+    *_names(
+        ("argmax argmin max min mode aminmax", "default"),
+        ("median nanmedian", "dim"),
+    ),
+    shape=by_marks(in_rows, _need_elements),
+)
+register("aten.kthvalue.default", shape=by_marks(in_rows, _need_elements_of_kthvalue))
+register(
+    *_names(
+        ("norm", "Scalar ScalarOpt_dim ScalarOpt_dim_dtype"), ("linalg_vector_norm", "default")
+    ),
+    shape=by_marks(in_rows, _need_elements_of_norm),
+)
+register(*_names(("prod any all max min argmax argmin", "default")), reads_whole=True)
+
+
+_SAFE: Final = """
+linalg_vector_norm norm sum nansum mean prod amax amin aminmax _aminmax max min argmax
+argmin all any count_nonzero std std_mean var var_mean logsumexp special_logsumexp median
+nanmedian mode kthvalue trace
+"""
+register(*aten_names(_SAFE), raises=never)

@@ -9,8 +9,25 @@ two ways to compute it, which differ, PyTorch runs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
+import torch
+import torch.nn.functional as F
+
+from pliant.base.operators import aten_names, register, register_functions
 from pliant.base.values import dataclass
+from pliant.fake.functions import depending_on
+from pliant.fake.images import image, resized
+from pliant.fake.layout import (
+    suggested_strides,
+)
+from pliant.fake.order import is_contiguous, need
+from pliant.fake.overload import Overload
+from pliant.fake.raising import never
+from pliant.fake.results import Recipe
+from pliant.fake.rule import Args, Kwargs, dense
+from pliant.fake.tensor import make
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, Type
@@ -282,3 +299,105 @@ for _count in (1, 2, 3):
 for _name, _count in (("linear1d", 1), ("bilinear2d", 2), ("trilinear3d", 3)):
     _enter(f"upsample_{_name}", _count, _weighted(_count, _linear, 2), True)
 _enter("upsample_bicubic2d", 2, _weighted(2, _cubic, 4), True)
+
+
+# --------------------------------------------------------------------------------------------------
+# Shapes
+
+
+def _upsample_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    if any(type(size) is int and size == 0 for size in args[0].shape[1:]):
+        raise RuntimeError("there is nothing in the image")  # which meta kernels do not see
+    sizes = None if kwargs else resized(args[0], args[1], least=1)
+    return None if sizes is None else image(args[0], sizes, device)
+
+
+_SMOOTH = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear")
+
+
+def _symbolic_interpolate(
+    input: torch.Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Any:
+    rank = input.dim() - 2
+    usual = mode in _SMOOTH and rank in (1, 2, 3) and input.is_cpu and input.is_floating_point()
+    usual = usual and _RANKS.get(mode, rank) == rank
+    if not usual or (size is None) == (scale_factor is None) or recompute_scale_factor:
+        return NotImplemented
+    given = size if scale_factor is None else scale_factor
+    each = list(given) if isinstance(given, list | tuple) else [given] * rank
+    if scale_factor is not None:
+        each = [_scaled(n, scale) for n, scale in zip(input.shape[2:], each)]
+    if len(each) != rank or None in each:
+        return NotImplemented
+    for size in (*input.shape[1:], *each):
+        need(size > 0)
+    sizes = (*input.shape[:2], *each)
+    made = make(input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device)  # type: ignore[attr-defined]
+    return depending_on(made, (input,))
+
+
+_RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+
+
+def _scaled(size: Any, scale: Any) -> Any:
+    """A size times a number, rounded down; None unless integers can tell."""
+    if not isinstance(scale, int | float) or scale <= 0:
+        return None
+    if scale == int(scale):
+        return size * int(scale)
+    part = round(1 / scale)
+    return size // part if part * scale == 1 and part & (part - 1) == 0 else None
+
+
+def _upsample_result(original: Any, x: Any, size: Any, *rest: Any) -> Any:
+    """An operator that resamples, given sizes or factors: what its result looks like."""
+    found = NotImplemented
+    if x._has_symbolic_sizes_strides:
+        found = _symbolic_interpolate(x, size, None if size is not None else rest[-1])
+    return original(x, size, *rest) if found is NotImplemented else found
+
+
+def _grid_sampler_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    """PyTorch has this as a long list of other operators, which takes seconds."""
+    t, grid = args[:2]
+    usual = t.dim() == grid.dim() == 4 and t.dtype is grid.dtype and t.is_floating_point()
+    if not usual or not (t.is_cpu and grid.is_cpu and is_contiguous(t)):
+        return None
+    if t.size(0) != grid.size(0) or grid.size(3) != 2 or t.size(2) == 0 or t.size(3) == 0:
+        return None
+    return dense((t.size(0), t.size(1), grid.size(1), grid.size(2)), t.dtype, device)
+
+
+def _cudnn_grid_sampler_meta(func: Any, t: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+    return t.new_empty((*t.shape[:2], *grid.shape[1:3]))
+
+
+register_functions((F.interpolate,), symbolic=_symbolic_interpolate)
+for _name in (
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+    *(f"upsample_nearest{rank}d" for rank in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{rank}d" for rank in (1, 2, 3)),
+):
+    register(f"aten.{_name}.default", shape=_upsample_shape)
+    _listed = getattr(torch.ops.aten, _name).vec
+    register(f"aten.{_name}.vec", opaque=partial(_upsample_result, _listed))
+register("aten.grid_sampler_2d.default", shape=_grid_sampler_shape)
+register("aten.cudnn_grid_sampler.default", meta=_cudnn_grid_sampler_meta)
+
+
+_SAFE: Final = """
+upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
+upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+_upsample_nearest_exact2d _upsample_nearest_exact3d grid_sampler_2d grid_sampler_3d
+"""
+register(*aten_names(_SAFE), raises=never)

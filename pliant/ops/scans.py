@@ -15,6 +15,9 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.operators import aten_names, register
+from pliant.fake.raising import never
+from pliant.fake.traced import by_marks, in_rows
 from pliant.loop.define import Index, LoopBody, Scan, Scanned
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, INTEGER, Type, largest, smallest
@@ -103,14 +106,14 @@ def _accumulated(low: Lowering, op: Op, x: IndexedTensor, dim: int, first: int) 
     return scanned(low, x, dim, start, step, lambda b, new: b.cast(new[0], result))[0]
 
 
-@lowers("aten.cumsum.default")
+@lowers("aten.cumsum.default", shape=by_marks(in_rows), fresh=True, reads_whole=True)
 def cumsum(
     low: Lowering, x: IndexedTensor, dim: int, *, dtype: torch.dtype | None = None
 ) -> IndexedTensor:
     return _accumulated(low, Op.ADD, x, dim, 0)
 
 
-@lowers("aten.cumprod.default")
+@lowers("aten.cumprod.default", shape=by_marks(in_rows))
 def cumprod(
     low: Lowering, x: IndexedTensor, dim: int, *, dtype: torch.dtype | None = None
 ) -> IndexedTensor:
@@ -195,7 +198,7 @@ def cummin(low: Lowering, x: IndexedTensor, dim: int) -> list[IndexedTensor]:
 # Logarithms of sums
 
 
-@lowers("aten.logcumsumexp.default", "aten._logcumsumexp.default")
+@lowers("aten.logcumsumexp.default", "aten._logcumsumexp.default", shape=by_marks(in_rows))
 def logcumsumexp(low: Lowering, x: IndexedTensor, dim: int) -> IndexedTensor:
     dim, t = normal_dim(dim, len(x.sizes)), x.type
     if t.kind != "float":
@@ -217,3 +220,6 @@ def _log_of_sum(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
     rest = b(Op.LOG1P, b(Op.EXP, b(Op.SUB, least, most)))
     infinite = b(Op.AND, b(Op.EQ, least, most), b(Op.ISINF, least))
     return b(Op.SELECT, infinite, x, b(Op.ADD, rest, most))
+
+
+register(*aten_names("cumsum cumprod cummax cummin logcumsumexp _logcumsumexp"), raises=never)

@@ -14,6 +14,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import torch
+
+from pliant.base.operators import register
+from pliant.fake import shapes
+from pliant.fake.layout import (
+    broadcast,
+    is_plain,
+    like_strides,
+)
+from pliant.fake.overload import Overload
+from pliant.fake.results import New, Recipe, Same
+from pliant.fake.rule import Args, Kwargs, dense, new
+from pliant.fake.tensor import Fake
 from pliant.loop.define import (
     Index,
     LoopBody,
@@ -28,6 +41,7 @@ from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, INTEGER, SIGNED, Type, largest, smallest
 from pliant.ops.elementwise import check_fits
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
+from pliant.ops.indexing import index_shape, picks
 from pliant.ops.lowering import Lowering, NotLowered, Number, computed_in, lowers
 from pliant.ops.places import (
     compared,
@@ -48,13 +62,6 @@ from pliant.sym.cond import eq, ge
 from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
 Combine = Callable[[LoopBody, LoopValue, LoopValue], LoopValue]
-
-_SCATTERS = """
-scatter.src scatter.value scatter.reduce scatter.value_reduce scatter_add.default scatter_reduce.two
-index_add.default index_copy.default index_fill.int_Scalar index_fill.int_Tensor
-index_put.default _unsafe_index_put.default"""
-IN_PLACE: Final = frozenset(f"aten.{name}" for name in _SCATTERS.split())
-"""Operators whose rules write to `Lowering.target` if there is one."""
 
 
 # --------------------------------------------------------------------------------------------------
@@ -230,7 +237,18 @@ def _number(low: Lowering, value: Number, t: Type) -> IndexedTensor:
 _REDUCED: Final[dict[str, Combine]] = {"add": added, "multiply": multiplied}
 
 
-@lowers("aten.scatter.src", "aten.scatter.value")
+def _scatter_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
+    t, dim, index, source = args[:4]
+    if type(source) is Fake:
+        alike = source.dtype is t.dtype and source.dim() == index.dim()
+        if not alike or not all(a <= b for a, b in zip(index.size(), source.size(), strict=True)):
+            return None
+    if not picks(t, dim, index):
+        return None
+    return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
+
+
+@lowers("aten.scatter.src", "aten.scatter.value", shape=_scatter_shape, writes_target=True)
 def scatter(
     low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, src: IndexedTensor | Number
 ) -> IndexedTensor:
@@ -239,7 +257,7 @@ def scatter(
     return _scatter(low, x, dim, index, _number(low, src, x.type))
 
 
-@lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
+@lowers("aten.scatter.reduce", "aten.scatter.value_reduce", writes_target=True)
 def scatter_and_reduce(
     low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, src: Any, *, reduce: str
 ) -> IndexedTensor:
@@ -247,7 +265,7 @@ def scatter_and_reduce(
     return _accumulated(low, x, dim, index, source, _REDUCED[reduce])
 
 
-@lowers("aten.scatter_add.default")
+@lowers("aten.scatter_add.default", shape=_scatter_shape, writes_target=True)
 def scatter_add(
     low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, src: IndexedTensor
 ) -> IndexedTensor:
@@ -288,7 +306,7 @@ def _extreme(t: Type, sign: int) -> Any:
     return sign * math.inf
 
 
-@lowers("aten.scatter_reduce.two")
+@lowers("aten.scatter_reduce.two", shape=_scatter_shape, writes_target=True)
 def scatter_reduce(
     low: Lowering,
     x: IndexedTensor,
@@ -381,7 +399,21 @@ def _slices(
     return scattered(low, x, sizes, rows, at, combine, type)
 
 
-@lowers("aten.index_add.default")
+def _index_add_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, dim, index, source = args
+    alike = source.dtype is t.dtype and source.dim() == t.dim() > 0 and index.dim() == 1
+    if not alike or index.dtype is not torch.int64 or not -t.dim() <= dim < t.dim():
+        return None
+    wanted = list(t.size())
+    wanted[dim] = index.size(0)
+    if not shapes.same(source.size(), wanted):
+        return None
+    return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
+
+
+@lowers("aten.index_add.default", shape=_index_add_shape, writes_target=True)
 def index_add(
     low: Lowering,
     x: IndexedTensor,
@@ -428,7 +460,7 @@ def _constant(b: LoopBody, number: int | float, t: Type) -> LoopValue:
     return b.constant(float(number) if t.kind == "float" else int(number), t)
 
 
-@lowers("aten.index_copy.default")
+@lowers("aten.index_copy.default", writes_target=True)
 def index_copy(
     low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, source: IndexedTensor
 ) -> IndexedTensor:
@@ -437,7 +469,7 @@ def index_copy(
     return _slices(low, x, dim, index, source, source)
 
 
-@lowers("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+@lowers("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor", writes_target=True)
 def index_fill(
     low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor, value: IndexedTensor | Number
 ) -> IndexedTensor:
@@ -456,7 +488,27 @@ def index_fill(
 # Index tensors for some dimensions
 
 
-@lowers("aten.index_put.default", "aten._unsafe_index_put.default")
+def _index_put_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    t, indices, values = args[:3]
+    place = index_shape(op, (t, indices), {}, device)
+    if type(place) is not New or values.dtype is not t.dtype:
+        return None
+    if not shapes.same(broadcast([values.size(), place.sizes]), place.sizes):
+        return None
+    if op.written:
+        return Same(op.written[0]) if is_plain(t) else None
+    strides = like_strides(t)
+    return None if strides is None else new(t.size(), strides, t.dtype, device)
+
+
+@lowers(
+    "aten.index_put.default",
+    "aten._unsafe_index_put.default",
+    writes_target=True,
+    mixed_devices=True,
+)
 def index_put(
     low: Lowering,
     x: IndexedTensor,
@@ -588,3 +640,15 @@ def _in_line(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> Callab
         assert memory is not None
     of, offset = memory.of, memory.offset
     return lambda b, i, mask=None: b.read(of, offset + i, mask)
+
+
+register(
+    "aten.scatter_.src",
+    "aten.scatter_.value",
+    "aten.scatter_add_.default",
+    "aten.scatter_reduce_.two",
+    shape=_scatter_shape,
+)
+register("aten.index_add_.default", shape=_index_add_shape)
+register("aten.index_put.default", "aten.index_put_.default", shape=_index_put_shape)
+register("aten.index_put_.default", "aten._index_put_impl_.default", mixed_devices=True)

@@ -1,15 +1,27 @@
-"""Imports every module of rules, so that the table is full."""
+"""Imports every family of operators, so that all records are there."""
 
-from pliant.ops import (  # noqa: F401  # noqa: F401
+from pliant.ops import (  # noqa: F401
+    activations,
+    attention,
+    convolution,
+    copies,
     creation,
     indexing,
     joining,
     losses,
+    matmul,
     norms,
+    opaque,
     pointwise,
     pooling,
+    powers,
+    random,
+    recurrent,
     reductions,
     resampling,
+    reshaping,
     scans,
     scattering,
+    unbacked,
+    views,
 )

@@ -7,7 +7,7 @@ its distance to the exact result may be this much, or as much as that of the bet
 
 import math
 
-from pliant.ops.lowering import RULES
+from pliant.ops.lowering import lowerings
 
 MODULES = ("elementwise", "pointwise", "activations", "powers")
 
@@ -15,7 +15,7 @@ MODULES = ("elementwise", "pointwise", "activations", "powers")
 def pointwise():
     """The names of all operators that are lowered to a function of elements at the same place."""
     modules = {f"pliant.ops.{name}" for name in MODULES}
-    return [name for name, rule in RULES.items() if rule.__module__ in modules]
+    return [name for name, rule in lowerings().items() if rule.__module__ in modules]
 
 
 SAME = (0, 0, 0)

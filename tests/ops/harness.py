@@ -5,6 +5,7 @@ import ctypes
 import torch
 
 import pliant.ops.table  # noqa: F401  fills the table of rules
+from pliant.base.operators import record_of
 from pliant.loop.body import FLAG
 from pliant.loop.buffer_reuse import Lifetimes
 from pliant.loop.check import check
@@ -12,7 +13,7 @@ from pliant.loop.define import Definition
 from pliant.loop.fuse import FusionGroup, schedule
 from pliant.loop.write import write_kernel
 from pliant.ops.indexed_tensor import IndexedTensor, in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
+from pliant.ops.lowering import Lowering, Meta, NotLowered, type_of
 from pliant.sym.expr import evaluate, integer, symbol
 from pliant.targets.cpu.jit import host
 from pliant.targets.cpu.loop_nest import arrange
@@ -72,11 +73,10 @@ def run_op(func, *args, symbolic=False, expected=None, target=None, **kwargs):
         return value
 
     name = str(func)
-    if name not in RULES:
+    rule = record_of(name).lowering
+    if rule is None:
         raise NotLowered(f"no rule for {name}")
-    indexed_tensors = RULES[name](
-        low, *map(given, args), **{k: given(v) for k, v in kwargs.items()}
-    )
+    indexed_tensors = rule(low, *map(given, args), **{k: given(v) for k, v in kwargs.items()})
     indexed_tensors = (
         list(indexed_tensors) if isinstance(indexed_tensors, (tuple, list)) else [indexed_tensors]
     )

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from pliant.base.operators import record_of
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
 from pliant.ops.indexed_tensor import in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, type_of
+from pliant.ops.lowering import Lowering, Meta, type_of
 from tests.ops.harness import exprs, run_definitions
 from tests.ops.moving import some
 
@@ -35,7 +36,7 @@ class Steps:
     def __call__(self, func, *args):
         result = func(*args)
         self.low.results = (Meta(exprs(result.size()), exprs(result.stride()), result.dtype),)
-        found = RULES[str(func)](self.low, *map(self.indexed, args))
+        found = record_of(str(func)).lowering(self.low, *map(self.indexed, args))
         self.indexed_tensors[id(result)] = result, found
         return result
 

@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pliant.base.operators import record_of
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
 from pliant.ops.elementwise import common_dtype
 from pliant.ops.indexed_tensor import in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
+from pliant.ops.lowering import Lowering, Meta, NotLowered, lowerings, type_of
 from pliant.ops.pointwise import ALIASES, UNARY
 from pliant.sym.expr import symbol
 from pliant.sym.floats import float_bits, float_symbol
@@ -237,7 +238,7 @@ def run_with_symbols(func, *args, like, values):
         memory[made] = value
         return in_memory(made)
 
-    indexed = RULES[str(func)](low, *map(given, args))
+    indexed = record_of(str(func)).lowering(low, *map(given, args))
     memory[FLAG] = torch.zeros((), dtype=torch.int64)
     stored = low.realize(indexed, low.result.strides).memory.of
     run_definitions(low.definitions, [stored], memory, values)
@@ -382,7 +383,7 @@ def test_numbers_that_are_symbols():
 
 
 def test_every_rule_is_for_an_operator_there_is():
-    for name in RULES:
+    for name in lowerings():
         namespace, base, which = name.split(".")
         assert which in getattr(getattr(torch.ops, namespace), base).overloads(), name
 
@@ -391,7 +392,7 @@ def test_other_names_have_the_same_arguments():
     for name, aliases in ALIASES.items():
         for alias in aliases.split():
             for which in getattr(aten, alias).overloads():
-                if f"aten.{alias}.{which}" in RULES:
+                if record_of(f"aten.{alias}.{which}").lowering:
                     schemas = [overload(f"{n}.{which}")._schema for n in (name, alias)]
                     first, second = [[a.name for a in schema.arguments] for schema in schemas]
                     assert first == second
@@ -417,7 +418,7 @@ MINE = ("pliant.ops.pointwise", "pliant.ops.activations", "pliant.ops.powers", "
 def rules_here():
     return [
         name
-        for name, rule in RULES.items()
+        for name, rule in lowerings().items()
         if getattr(rule, "__module__", type(rule).__module__) in (*MINE, "pliant.ops.elementwise")
     ]
 

@@ -4,9 +4,10 @@ import math
 
 import torch
 
+from pliant.base.operators import record_of
 from pliant.loop.define import Definition
 from pliant.ops.indexed_tensor import in_memory
-from pliant.ops.lowering import RULES, Lowering, Meta, NotLowered, type_of
+from pliant.ops.lowering import Lowering, Meta, NotLowered, type_of
 from tests.ops.harness import Fault, exprs, run_op
 
 DTYPES = [
@@ -84,7 +85,7 @@ def lowered(func, *args, **kwargs):
 
     try:
         low = Lowering(results=(Meta(exprs(result.shape), exprs(result.stride()), result.dtype),))
-        RULES[str(func)](low, *map(given, args), **kwargs)
+        record_of(str(func)).lowering(low, *map(given, args), **kwargs)
     except (NotLowered, Fault):
         return False
     return True

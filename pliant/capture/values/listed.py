@@ -12,7 +12,7 @@ from torch import fx
 
 from pliant.capture.value import Lazy, Value
 from pliant.capture.values.containers import Sequence
-from pliant.fake.data import Listed
+from pliant.fake.unbacked import Listed
 
 if TYPE_CHECKING:
     from pliant.capture.residual import Emitter

@@ -31,7 +31,7 @@ from pliant.capture.value import FALSE, NONE, Break, Const, Value
 from pliant.capture.values.containers import Sequence, instance_dict
 from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake.whole import made_by_rule
+from pliant.fake.functions import made_by_rule
 from pliant.fake.world import GOES_BACK
 from pliant.guards.guard import GuardKind
 from pliant.guards.source import Attr

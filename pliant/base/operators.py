@@ -1,0 +1,150 @@
+"""What pliant knows of PyTorch's operators: one record for each, in one registry.
+
+The one idea: whoever wants to know something about an operator looks it up here, and nobody keeps a
+list of operators of his own. The modules of `pliant.ops`, which stand above all readers, fill the
+registry when the first record is looked up; so shape propagation (`fake`), the functional graph
+(`graph`), lowering and memory planning share what is known without importing each other.
+
+What a schema or a tag tells is not written down here: `fake.overload` reads it from PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any, Final
+
+from pliant.base.values import dataclass
+
+Rule = Callable[..., Any]
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of one overload, as `aten.add.Tensor`. None and False stand for what is not
+    known, which is always sound: PyTorch is asked, or runs the operator."""
+
+    name: str
+
+    # Shapes: what results look like on fakes.
+    shape: Rule | None = None  # (overload, args, kwargs, device) -> recipe; None: ask on
+    pointwise: bool | None = None  # element by element; None: if it is tagged so
+    layout: Rule | None = None  # strides of a pointwise result that isn't laid out as most are
+    meta: Rule | None = None  # called in place of the meta kernel, which is its first argument
+    cpu_meta: Rule | None = None  # the same, for tensors on the CPU alone
+    finish: Rule | None = None  # corrects what the meta kernel told, seeing the fakes themselves
+    needs_data: Rule | None = None  # whether sizes of this call's result are in the data
+    data_shape: Rule | None = None  # the recipe of such a call, with unbacked symbols
+    view: Rule | None = None  # sizes, strides and offset of a view, for symbolic sizes
+    unsupported: str = ""  # the kind of tensor it returns, of which there are no fakes
+    mixed_devices: bool = False  # takes tensors of several devices; the first decides
+
+    # The functional graph.
+    opaque: Rule | None = None  # never decomposed; this function has the same result on fakes
+    decomposition: Rule | None = None  # what to run in its place; may be NotImplemented
+    functional: Any = None  # the operator that computes what this one writes
+    inverse: Rule | None = None  # of a view: all elements again, with new ones in its place
+    is_part: bool = False  # a view of which there are several: rules take which one it is
+    factors: Rule | None = None  # of a matrix product: what it multiplies and adds
+
+    # Lowering.
+    lowering: Rule | None = None  # (lowering, *args) -> a tensor for each result
+    index_map: Rule | None = None  # of a view: from its index to that in what it is a view of
+    writes_target: bool = False  # the lowering can write to memory that is there already
+
+    # Facts.
+    raises: Rule | None = None  # whether a call may because of data; None: if it isn't pointwise
+    fresh: bool = False  # the one result fills memory of its own
+    reads_whole: bool = False  # reads each element of the first argument
+    rearranges: bool = False  # a view that has each element of what it is a view of
+    injective: bool = False  # a view that has each element at most once
+    covers: bool = False  # a view whose inverse replaces all elements
+    draws_integers: bool = False  # of random numbers
+    fills_first: bool = False  # fills a tensor like the first argument with random numbers
+    hidden_writes: tuple[str, ...] = ()  # in training, though its schema calls them read-only
+
+
+@dataclass(slots=True)
+class FunctionRecord:
+    """What is known of a function of PyTorch's Python interface, as `F.linear`."""
+
+    function: Any
+    sizes: Rule | None = None  # of a result that is new and contiguous; None: run it
+    symbolic: Rule | None = None  # called in its place if sizes are symbolic
+    on_fakes: Rule | None = None  # called in its place on fakes, with the function first
+    override: Rule | None = None  # called in its place when the graph is functionalized
+    cast_by_parts: bool = False  # under autocast, as the operators that it is made of are
+    assumes: dict[str, Any] | None = None  # what operators that read data give, to go on with
+    checks_data: bool = False  # raises for some data, although its operators do not
+
+
+RECORDS: Final[dict[str, Record]] = {}
+FUNCTIONS: Final[dict[Any, FunctionRecord]] = {}
+
+_waiting: Final[list[str]] = []  # modules that fill the registry
+
+
+def fill_from(module: str) -> None:
+    """Have the module imported by the first lookup: most of a program's time to its first result
+    is imports, and a program that compiles nothing needs none of them."""
+    _waiting.append(module)
+
+
+def load() -> None:
+    """Import the modules that fill the registry, if that was not done before."""
+    for module in list(_waiting):
+        import_module(module)
+    _waiting.clear()  # only now: another thread has to wait for the import, too
+
+
+def register(*names: str, **fields: Any) -> None:
+    """Write down something about operators. A name without overload, as `aten.sum`, stands for all
+    overloads and forms of one that don't say otherwise."""
+    for name in names:
+        record = RECORDS.get(name)
+        if record is None:
+            record = RECORDS[name] = Record(name)
+        _set(record, name, fields)
+
+
+def register_functions(functions: Iterable[Any], **fields: Any) -> None:
+    """Write down something about functions of PyTorch that do the same."""
+    for function in functions:
+        record = FUNCTIONS.get(function)
+        if record is None:
+            record = FUNCTIONS[function] = FunctionRecord(function)
+        _set(record, function, fields)
+
+
+def _set(record: Any, name: Any, fields: dict[str, Any]) -> None:
+    for field, value in fields.items():
+        if getattr(record, field) not in _UNSET:
+            raise AssertionError(f"{field} of {name} is said twice")
+        setattr(record, field, value)
+
+
+_UNSET: Final = (None, False, "", ())
+_NOTHING: Final = Record("")
+
+
+def record_of(name: str) -> Record:
+    """The record of an overload; an empty one if nothing is known of it."""
+    if _waiting:
+        load()
+    return RECORDS.get(name, _NOTHING)
+
+
+def function_record(function: Any) -> FunctionRecord | None:
+    if _waiting:
+        load()
+    return FUNCTIONS.get(function)
+
+
+def aten_names(names: str) -> list[str]:
+    """`"sum mean"` is aten.sum and aten.mean, with all of their overloads."""
+    return [f"aten.{name}" for name in names.split()]
+
+
+def record_of_schema(name: str, overload: str) -> Record:
+    """The record of an operator as its schema names it: `aten::mm`, without overload."""
+    return record_of(f"{name.replace('::', '.')}.{overload or 'default'}")

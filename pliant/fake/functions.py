@@ -1,0 +1,106 @@
+"""Functions of PyTorch that are answered in a way of our own, without PyTorch taking them apart.
+
+The one idea: PyTorch composes such a function of many operators, and asks about sizes to choose the
+fastest way (fold a batch, skip a copy, leave out what is empty). Each question would become a
+guard, though the result looks the same whichever way is taken. The record of the function has the
+sizes of the result (`sizes`), or one way for all sizes (`symbolic`), which returns NotImplemented
+for "as usual". Only the look of the result counts, and that autograd sees which arguments it
+depends on; when the graph runs, PyTorch's own function does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from pliant.base.operators import FunctionRecord
+from pliant.fake.layout import contiguous_strides
+from pliant.fake.tensor import Fake, make
+from pliant.sym.node import SYMBOLIC
+
+
+def answer(record: FunctionRecord, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fake | None:
+    """The result, new and contiguous, if there is a rule for this call."""
+    rule = record.sizes
+    if rule is None or kwargs:
+        return None
+    tensors = [arg for arg in args if arg is not None]
+    if not all(type(t) is Fake for t in tensors) or not _alike(tensors):
+        return None
+    sizes = rule(*args)
+    if sizes is None:
+        return None
+    first = tensors[0]
+    shell = make(first._world, sizes, contiguous_strides(sizes), 0, first.dtype, first.device)
+    return depending_on(shell, tensors)
+
+
+def symbolic_form(
+    record: FunctionRecord, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """What to call in place of the function for these arguments, or None."""
+    function = record.symbolic
+    if function is None or (torch._C._is_any_autocast_enabled() and not record.cast_by_parts):
+        return None
+    if not any(map(_is_symbolic, (*args, *kwargs.values()))):
+        return None
+    return function if _takes(function, len(args), kwargs) else None
+
+
+def depending_on(made: Any, tensors: Iterable[Any]) -> Any:
+    """`made`, of which autograd knows that it was made from these tensors."""
+    graded = [t for t in tensors if type(t) is Fake and t.requires_grad]
+    if not graded or not torch.is_grad_enabled():
+        return made
+    return _Made.apply(lambda: made, *graded)
+
+
+class _Made(torch.autograd.Function):
+    """Some function of tensors. Gradients look like the tensors they belong to."""
+
+    @staticmethod
+    def forward(ctx: Any, make_it: Callable[[], Fake], *tensors: Fake) -> Fake:
+        ctx.save_for_backward(*tensors)
+        return make_it()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Fake) -> Any:
+        tensors = ctx.saved_tensors
+        gradients = (depending_on(torch.empty_like(t), (grad, *tensors)) for t in tensors)
+        return None, *gradients
+
+
+def made_by_rule(node: Any) -> bool:
+    """Whether a node of autograd stands for a function that a rule has answered."""
+    return getattr(type(node), "_forward_cls", None) is _Made
+
+
+def _alike(tensors: list[Any]) -> bool:
+    first = tensors[0]
+    return (
+        first.dtype.is_floating_point
+        and all(t.dtype is first.dtype and t.device == first.device for t in tensors)
+        and not any(t.is_neg() for t in tensors)
+        and not torch._C._is_any_autocast_enabled()
+    )
+
+
+def _takes(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> bool:
+    """Whether the function knows these arguments by these names."""
+    code = function.__code__
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    many, by_name = code.co_flags & VARARGS, code.co_flags & VARKEYWORDS
+    if count > code.co_argcount and not many:
+        return False
+    return bool(by_name) or all(name in named[count:] for name in kwargs)
+
+
+def _is_symbolic(value: Any) -> bool:
+    if type(value) is Fake:
+        return bool(value._has_symbolic_sizes_strides)
+    return isinstance(value, SYMBOLIC)
+
+
+VARARGS, VARKEYWORDS = 0x04, 0x08

@@ -1,0 +1,118 @@
+"""Operators whose result has a size, or a value, that is in the data: it becomes a new symbol.
+
+The one idea: what can't be known is given a name. The symbol has no value while the program is
+followed, only a range by nature (`nonzero` finds between none and all elements); whoever has to
+know more breaks the graph there, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.fake.layout import contiguous_strides
+from pliant.fake.results import New, Recipe
+from pliant.sym.cond import ne
+from pliant.sym.env import ShapeEnv
+from pliant.sym.expr import as_expr
+from pliant.sym.node import to_torch
+from pliant.sym.ranges import INF, Range
+
+Tensor = torch.Tensor
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+DataShape = Callable[[ShapeEnv, torch.device, Args, Kwargs], Recipe | None]
+
+
+def new_size(env: ShapeEnv, what: str, most: Any = None, least: int = 0) -> torch.SymInt:
+    """A size that is in the data: between these two, if they are known."""
+    limit = most if type(most) is int else INF
+    found: torch.SymInt = to_torch(
+        env.add_unbacked(what, size_like=True, declared=Range(least, limit), why="read from data"),
+        env,
+    )
+    return found
+
+
+def scalar(env: ShapeEnv, dtype: torch.dtype, what: str) -> Any:
+    """What `item()` gives; None for a kind of number that has no symbols."""
+    if dtype is torch.bool:
+        flag = env.add_unbacked(what, declared=Range(0, 1), why="read from data")
+        return to_torch(ne(flag, as_expr(0)), env)
+    if dtype.is_floating_point:
+        return to_torch(env.add_float(what, None, why="read from data"), env)
+    if dtype.is_complex:
+        return None
+    limits = torch.iinfo(dtype)
+    declared = None if limits.bits == 64 else Range(limits.min, limits.max)
+    return to_torch(env.add_unbacked(what, declared=declared, why="read from data"), env)
+
+
+class Numbers:
+    """What `item()` gave. The same element of memory holds the same number until it is written."""
+
+    def __init__(self) -> None:
+        # By place: a tensor that keeps the memory alive, its version, the number.
+        self._read: dict[Any, tuple[Tensor, int, Any]] = {}
+
+    def read(self, env: ShapeEnv, t: Tensor, what: str) -> Any:
+        """A new symbol, or the one from before; None for a kind of number that has no symbols."""
+        offset = t.storage_offset()
+        if type(offset) is not int or t.is_inference():  # its place or its version is not known
+            return scalar(env, t.dtype, what)
+        place = (t.untyped_storage()._cdata, offset, t.dtype)
+        before = self._read.get(place)
+        if before is not None and before[1] == t._version:
+            return before[2]
+        found = scalar(env, t.dtype, what)
+        self._read[place] = (t, t._version, found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What `tolist()` gives: a list, nested as deep as there are sizes. A number in it becomes a
+    symbol when somebody reads it; mostly few are read."""
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+    what: str
+
+    def __len__(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether the items are numbers, not lists."""
+        return len(self.sizes) == 1
+
+    def item(self, env: ShapeEnv, index: int) -> Any:
+        what = f"{self.what}[{index}]"
+        if self.of_numbers:
+            return scalar(env, self.dtype, what)
+        return Listed(self.sizes[1:], self.dtype, what)
+
+
+def listed(env: ShapeEnv, t: Tensor, what: str) -> Any:
+    """What `tolist()` gives; None for a kind of number that has no symbols. How many elements there
+    are has to be known."""
+    if not t.dim():
+        return scalar(env, t.dtype, what)
+    sizes: list[int] = []
+    for size in t.shape:
+        sizes.append(int(size))
+        if not sizes[-1]:  # there is nothing inside, whatever the other sizes are
+            break
+    return None if t.dtype.is_complex and all(sizes) else Listed(tuple(sizes), t.dtype, what)
+
+
+def dense(sizes: Any, dtype: torch.dtype, device: torch.device) -> New:
+    return New(tuple(sizes), contiguous_strides(sizes), 0, dtype, device, False)
+
+
+def always(args: Args, kwargs: Kwargs) -> bool:
+    """Whether sizes of a result are in the data, where they always are."""
+    return True

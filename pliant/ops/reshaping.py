@@ -1,0 +1,324 @@
+"""Views of another shape, and `reshape`: a view where that is possible, else a copy.
+
+The one idea: dimensions that become one can be a view if the outer stride spans the inner
+dimension, or one of them has size 1. That is asked for each pair that is merged, and nothing else:
+dimensions that stay, or are split, ask nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise, product
+from operator import mul
+from typing import Any
+
+import torch
+
+from pliant.base.operators import register, register_functions
+from pliant.fake import numbers
+from pliant.fake.layout import ask_for_ones, contiguous_strides, layout_now
+from pliant.fake.order import hint, is_contiguous, need, sure
+from pliant.fake.views import ViewLayout
+from pliant.loop.define import Index
+from pliant.ops.indexed_tensor import IndexedTensor
+from pliant.ops.lowering import NotLowered
+from pliant.ops.places import divisor
+from pliant.sym.expr import ONE, ZERO, Expr, floordiv, mod, product_of
+
+aten = torch.ops.aten
+Map = Callable[[Index], Index]
+Group = tuple[list[int], list[Any]]  # dimensions of the tensor, and the sizes that they become
+
+
+def reshape(input: torch.Tensor, *shape: Any) -> Any:
+    """Stands in for `torch.reshape`."""
+    sizes = filled_in(input, shape[0] if len(shape) == 1 and _is_list(shape[0]) else shape)
+    if is_contiguous(input):
+        return input.view(sizes)
+    groups = _groups(input, sizes)
+    if groups is None:
+        return NotImplemented
+    if all(_merges(input, dims) for dims, _ in groups):
+        strides = [stride for dims, parts in groups for stride in _split(input, dims, parts)]
+        if not is_view_now(input, sizes, strides):
+            return NotImplemented
+        return input.as_strided(sizes, strides, input.storage_offset())
+    if _falls_apart(input, groups):
+        return NotImplemented
+    return input.clone(memory_format=torch.contiguous_format).view(sizes)
+
+
+def flatten(input: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """Stands in for `torch.flatten`."""
+    rank = input.dim()
+    if not rank or not (-rank <= start_dim < rank and -rank <= end_dim < rank):
+        return NotImplemented
+    first, last = start_dim % rank, end_dim % rank
+    if first >= last:
+        return NotImplemented
+    sizes = input.shape
+    return reshape(input, *sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :])
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _groups(t: torch.Tensor, sizes: Sequence[Any]) -> list[Group] | None:
+    """Which dimensions become which sizes, as far as it is known; from the outermost on."""
+    found: list[Group] = []
+    dims, left = list(range(t.dim())), list(sizes)
+    while dims or left:
+        group = _next_group(t, dims, left)
+        if group is None:
+            return None
+        found.append(group)
+    return found
+
+
+def _next_group(t: torch.Tensor, dims: list[int], left: list[Any]) -> Group | None:
+    """Takes dimensions and sizes, one more on the side that has fewer elements, until both sides
+    have the same number."""
+    taken: Group = ([], [])
+    have, want = 1, 1
+    while not taken[0] or not taken[1] or not sure(have == want):
+        few, many = hint(have), hint(want)
+        if dims and (not taken[0] or (taken[1] and _less(few, many))):
+            taken[0].append(dims.pop(0))
+            have = have * t.size(taken[0][-1])
+        elif left and (not taken[1] or _less(many, few)):
+            taken[1].append(left.pop(0))
+            want = want * taken[1][-1]
+        else:
+            return None
+    return taken
+
+
+def _less(a: int | None, b: int | None) -> bool:
+    return a is not None and b is not None and a < b
+
+
+def _falls_apart(t: torch.Tensor, groups: Sequence[Group]) -> bool:
+    """Whether the first group that does not lie as one is several: with other sizes it may be, as
+    (m, n) to (n, m) where these are equal, and those may lie as one."""
+    dims, parts = next(group for group in groups if not _merges(t, group[0]))
+    starts = (_starts([t.size(d) for d in dims]), _starts(parts))
+    pairs = [(a, b) for a, b in product(*starts) if None not in (hint(a), hint(b))]
+    return any(a == b for a, b in pairs)
+
+
+def _starts(sizes: Sequence[Any]) -> list[Any]:
+    """How many elements the first dimensions have, for each number of these but all."""
+    return list(accumulate(sizes[:-1], mul))
+
+
+def _merges(t: torch.Tensor, dims: list[int]) -> bool:
+    """Whether the dimensions lie in memory as one."""
+    if all(sure(_spans(t, *pair)) for pair in _pairs(t, dims)):
+        return True
+    real = [d for d in dims if not t.size(d) == 1]  # noqa: SIM201  a question: the answer is guarded
+    return all(_spans(t, *pair) for pair in _pairs(t, real))
+
+
+def _pairs(t: torch.Tensor, dims: list[int]) -> Iterator[tuple[int, int]]:
+    return pairwise(d for d in dims if not sure(t.size(d) == 1))
+
+
+def _spans(t: torch.Tensor, outer: int, inner: int) -> Any:
+    return t.stride(outer) == t.stride(inner) * t.size(inner)
+
+
+def _split(t: torch.Tensor, dims: list[int], parts: list[Any]) -> list[Any]:
+    """The strides of the sizes that dimensions lying as one become."""
+    real = [d for d in dims if not sure(t.size(d) == 1)] or dims[-1:]
+    step, strides = t.stride(real[-1]), []
+    for part in reversed(parts):
+        strides.append(step)
+        step = step * part
+    return list(reversed(strides))
+
+
+# --------------------------------------------------------------------------------------------------
+# Views
+
+
+def _view_layout(t: torch.Tensor, sizes: Sequence[Any]) -> ViewLayout | None:
+    shape = filled_in(t, sizes)
+    for strides in _ways_to_view(t, shape):
+        if is_view_now(t, shape, strides):
+            return ViewLayout(shape, strides, t.storage_offset())
+    return None
+
+
+def is_view_now(t: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether eager PyTorch gives a view of this shape these strides, as the sizes are now."""
+    layout, wanted = layout_now(t), tuple(map(hint, shape))
+    if None in (*layout[0], *layout[1], *wanted) or 0 in wanted:
+        return True
+    return numbers.viewed(layout, wanted) == tuple(map(hint, strides))
+
+
+def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The strides of a view: those for sizes of which none is 1, and if they are not right as the
+    sizes are now, with more questions."""
+    if is_contiguous(t):
+        yield contiguous_strides(shape)
+    strides = _split_strides(t, shape)
+    if strides is not None:
+        yield strides
+        ask_for_ones([t])
+        strides = _split_strides(t, shape)
+        if strides is not None:
+            yield strides
+    if t.is_contiguous():
+        yield contiguous_strides(shape)
+
+
+def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
+    """The sizes, with what stands for -1, and the certainty that the elements suffice."""
+    missing = [d for d, size in enumerate(sizes) if _is_missing(size)]
+    total, given = t.numel(), 1
+    for d, size in enumerate(sizes):
+        if d not in missing:
+            given = given * size
+    if not missing:
+        need(total == given)
+        return tuple(sizes)
+    need(len(missing) == 1, "only one dimension can be inferred")
+    rest = _divided(total, given)
+    return tuple(rest if d in missing else size for d, size in enumerate(sizes))
+
+
+def _is_missing(size: Any) -> bool:
+    """Whether a size is -1. A number of the program's may be that; what is a size is not asked."""
+    if type(size) is int:
+        return size == -1
+    if sure(size >= 0):
+        return False
+    if size.node.has_hint() and size == -1:
+        return True
+    need(size >= 0)
+    return False
+
+
+def _divided(total: Any, given: Any) -> Any:
+    """What -1 means. Exact division is asked for, and a quotient that is exact without being asked
+    is not asked about."""
+    need(given != 0, "-1 can be any size, beside a size of 0")
+    need(total % given == 0)
+    return total // given
+
+
+def _split_strides(t: torch.Tensor, shape: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Strides for a view that keeps each of the dimensions, splits it, or adds ones."""
+    if not t.dim():
+        return (1,) * len(shape) if all(is_known_equal(size, 1) for size in shape) else None
+    strides: list[Any] = []
+    at = len(shape) - 1
+    have, base = 1, t.stride(-1)
+    for dim in reversed(range(t.dim())):
+        have = have * t.size(dim)
+        if dim and is_known_equal(t.size(dim - 1), 1):  # goes with what is inside it
+            continue
+        found = 1
+        while at >= 0 and (not is_known_equal(found, have) or is_known_equal(shape[at], 1)):
+            strides.append(base * found)
+            found = found * shape[at]
+            at -= 1
+        if not is_known_equal(found, have):
+            return None
+        have, base = 1, t.stride(dim - 1)
+    return tuple(reversed(strides)) if at < 0 else None
+
+
+def is_known_equal(a: Any, b: Any) -> bool:
+    """Whether the two are equal, as far as that is known without a question."""
+    return sure(a == b)
+
+
+def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
+    """Dimensions are cut into the shortest pieces that have as many elements on both sides."""
+    pieces = matched(x.sizes, sizes)
+
+    def where(index: Index) -> Index:
+        found: dict[int, Expr] = {}
+        for theirs, mine in pieces:
+            flat = ZERO
+            for d in mine:
+                flat = flat * sizes[d] + index[d]
+            for d in reversed(theirs[1:]):
+                size = divisor(x.sizes[d])
+                found[d] = mod(flat, size)
+                flat = floordiv(flat, size)
+            if theirs:
+                found[theirs[0]] = flat
+        return tuple([found.get(d, ZERO) for d in range(len(x.sizes))])
+
+    return where
+
+
+def matched(theirs: tuple[Expr, ...], mine: tuple[Expr, ...]) -> list[tuple[list[int], list[int]]]:
+    """Pieces of dimensions of two shapes, in order, with equally many elements. Dimensions of size
+    1 are in none."""
+    a = [d for d, size in enumerate(theirs) if size is not ONE]
+    b = [d for d, size in enumerate(mine) if size is not ONE]
+    pieces: list[tuple[list[int], list[int]]] = []
+    while a or b:
+        left, right = a[:1], b[:1]
+        while True:
+            n, m = product_of([theirs[d] for d in left]), product_of([mine[d] for d in right])
+            if n is m and left and right:
+                break
+            left, right = _longer(theirs, mine, a, b, left, right, n, m)
+        pieces.append((left, right))
+        a, b = a[len(left) :], b[len(right) :]
+    return pieces
+
+
+def _longer(
+    theirs: tuple[Expr, ...],
+    mine: tuple[Expr, ...],
+    a: list[int],
+    b: list[int],
+    left: list[int],
+    right: list[int],
+    n: Expr,
+    m: Expr,
+) -> tuple[list[int], list[int]]:
+    """One dimension more on the side that has fewer elements (or all of both, if nobody knows)."""
+    more_left, more_right = len(left) < len(a), len(right) < len(b)
+    if n.value is not None and m.value is not None:
+        grow_left = n.value < m.value
+    else:
+        grow_left = len(n.symbols) + len(n.factors) < len(m.symbols) + len(m.factors)
+    if grow_left and more_left:
+        return a[: len(left) + 1], right
+    if more_right and (not grow_left or not more_left):
+        return left, b[: len(right) + 1]
+    if more_left:
+        return a[: len(left) + 1], right
+    raise NotLowered("a reshape whose sizes don't match")
+
+
+def reshape_inverse(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same elements in the same order: needs memory in that order."""
+    new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
+    return rec.dispatch(aten.view.default, (new, list(parent.size())), {})
+
+
+register(
+    "aten.view.default",
+    "aten._unsafe_view.default",
+    view=_view_layout,
+    index_map=reshape_map,
+    inverse=reshape_inverse,
+    covers=True,
+    injective=True,
+    rearranges=True,
+)
+register("aten.unflatten.int", rearranges=True)
+register("aten.reshape.default", decomposition=reshape)
+register("aten.flatten.using_ints", decomposition=flatten)
+register_functions((torch.reshape, torch.Tensor.reshape), symbolic=reshape)
+register_functions((torch.flatten, torch.Tensor.flatten), symbolic=flatten)
