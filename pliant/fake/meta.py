@@ -17,10 +17,27 @@ from pliant.fake.layout import (
     ordered_strides,
     suggested_strides,
 )
+from pliant.fake.order import hint
 
 Tensor = torch.Tensor
 
 MASKS = (torch.bool, torch.uint8)
+
+
+def check_masks(t: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> None:
+    """A mask has the sizes of the dimensions that it stands for, which meta kernels don't check."""
+    dim = 0
+    for at, index in enumerate(indices):
+        if index is None or index.dtype not in MASKS:
+            dim += 1
+            continue
+        for own, size in zip(index.size(), t.shape[dim:]):
+            if hint(own) is not None and hint(size) is not None and own != size:
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} at index {at} does not match the "
+                    f"shape of the indexed tensor {list(t.shape)} at index {dim}"
+                )
+        dim += index.dim()
 
 
 def meta_rule(record: Record, device: torch.device) -> Callable[..., Any] | None:

@@ -25,7 +25,7 @@ from pliant.base.values import dataclass
 from pliant.fake import convert, functions, measured, pointwise, unbacked, views
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
-from pliant.fake.meta import MASKS, meta_rule
+from pliant.fake.meta import MASKS, check_masks, meta_rule
 from pliant.fake.order import is_contiguous
 from pliant.fake.overload import Argument, Overload, OverloadKind, describe
 from pliant.fake.plain_checks import plain_checks
@@ -313,6 +313,7 @@ class World(TorchDispatchMode):
         read.reusable = False
         device = result_device(read.fakes, kwargs, op.record.mixed_devices)
         if op.name == "aten.index.Tensor":
+            check_masks(*args)
             taken = (args[0], self._mask_places(args[1]))
             return self._work_out(op, taken, kwargs, read)
         rule = op.record.data_shape

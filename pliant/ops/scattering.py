@@ -23,6 +23,7 @@ from pliant.fake.layout import (
     is_plain,
     like_strides,
 )
+from pliant.fake.meta import check_masks
 from pliant.fake.overload import Overload
 from pliant.fake.results import New, Recipe, Same
 from pliant.fake.rule import Args, Kwargs, dense, new
@@ -492,6 +493,7 @@ def _index_put_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
     t, indices, values = args[:3]
+    check_masks(t, indices)
     place = index_shape(op, (t, indices), {}, device)
     if type(place) is not New or values.dtype is not t.dtype:
         return None

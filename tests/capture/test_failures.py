@@ -1,6 +1,7 @@
 """A graph that fails at run time, or meets a case in the data that it was not compiled for, after
 it has changed something."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -321,3 +322,16 @@ def test_a_tensor_that_a_failing_operator_resized(function, make):
         return error, [(t.shape, t.stride(), t.storage_offset(), t.tolist()) for t in args]
 
     assert outcome(pliant.compile(function)) == outcome(function)
+
+
+@pytest.mark.parametrize("dynamic", [False, None, True])
+def test_a_mask_that_does_not_fit_is_refused_before_anything_is_written(dynamic: Any) -> None:
+    def f(x: torch.Tensor, mask: torch.Tensor, items: list) -> None:
+        items.reverse()
+        x[mask] = 0
+
+    compiled = pliant.compile(f, dynamic=dynamic)
+    for size in (3, 2, 4, 0, 3):
+        arguments = (torch.ones(3), torch.ones(size) > 0, [1, 2])
+        expected = run(f, copy.deepcopy(arguments))
+        same_outcome(run(compiled, copy.deepcopy(arguments)), expected)

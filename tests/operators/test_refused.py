@@ -84,6 +84,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "batch_norm of mixed dtypes": (lambda d, x: F.batch_norm(d, x[0], x[1]), (DOUBLES, X)),
     "group_norm of mixed dtypes": (lambda d, x: F.group_norm(d, 3, x[0]), (DOUBLES, X)),
     "batch_norm of other sizes": (lambda x: F.batch_norm(x, x[0, :2], x[0, :2]), (X,)),
+    "a mask of another size": (lambda x: x[x[0] > 0], (X,)),
+    "a mask of another size, set": (
+        lambda x: x.clone().__setitem__((slice(None), x[:, 0] > 0), 0.0),
+        (X,),
+    ),
     "rand_like": (lambda i: torch.rand_like(i), (INTS,)),
     "normal_": (lambda i: i.normal_(), (INTS,)),
     "a view after out=": (

@@ -275,3 +275,49 @@ def test_a_script_shows_both_results(capfd) -> None:
     exec(compile(script, "<script>", "exec"), {"__name__": "__main__"})
     lines = capfd.readouterr().out.splitlines()
     assert lines[0].startswith("eager: tensor(") and lines[2].startswith("pliant: tensor(")
+
+
+ZEROS = Argument("z", "code", "torch.zeros(3, dtype=torch.int64)")
+EFFECTS = {
+    "a number": (["box.count = box.count + 1"], Argument("box", "code", "Box(value=a, count=0)")),
+    "an item": (["table['k'] = a"], Argument("table", "code", "{'k': z}")),
+    "an order": (["items.reverse()"], Argument("items", "code", "[a, z]")),
+    "a length": (["items.append(a)"], Argument("items", "code", "[a, z]")),
+}
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("name", EFFECTS)
+def test_effects_before_an_error_may_be_missing_if_tensors_are_written(name: str) -> None:
+    body, argument = EFFECTS[name]
+    calls = [[tensor(), ZEROS, argument]]
+    writes = program(*body, "z.fmod_(z)", calls=calls)
+    finding = check(writes)
+    assert finding is not None
+    assert reason(writes, asdict(finding)) is not None
+    reads = program(*body, "v = z.fmod(z)", calls=calls)
+    assert check(reads) is None
+    assert reason(reads, asdict(finding)) is None
+
+
+def test_contents_of_tensors_after_an_error_are_compared() -> None:
+    def compile(function, **options):
+        def run(*args):
+            try:
+                function(*args)
+            finally:
+                args[0].add_(1)
+
+        return run
+
+    raising = program("z.add_(1)", "raise ValueError('twice')", calls=[[tensor(), ZEROS]])
+    finding = check(raising, compile)
+    assert finding is not None
+    assert reason(raising, asdict(finding)) is None
+
+
+def test_strides_behind_a_mask_among_the_arguments() -> None:
+    calls = [[tensor(), tensor("m", dtype="bool")]]
+    finding = asdict(Finding("stride of a dimension of size 1", "", 0))
+    assert reason(program("return a[m].unfold(0, 1, 2)", calls=calls), finding) is not None
+    assert reason(program("return a[a].unfold(0, 1, 2)", calls=calls), finding) is None

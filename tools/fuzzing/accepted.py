@@ -13,8 +13,15 @@ Rule = Callable[[Program, dict[str, Any]], bool]
 
 def _stride_with_size_from_data(program: Program, finding: dict[str, Any]) -> bool:
     small = ("stride of a dimension of size 1", "stride of an empty tensor")
-    from_data = any(name in program.source() for name in SIZES_FROM_DATA)
+    source = program.source()
+    from_data = any(name in source for name in SIZES_FROM_DATA) or _indexes_by_mask(program)
     return finding["kind"] in small and from_data
+
+
+def _indexes_by_mask(program: Program) -> bool:
+    """Whether a tensor is indexed by one of the program's arguments that is a mask."""
+    masks = {a.name for call in program.calls for a in call if a.dtype == "bool"}
+    return any(f"[{name}]" in program.source() for name in masks)
 
 
 SIZES_FROM_DATA = (
@@ -59,13 +66,19 @@ def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
     return finding["kind"] in ("values", "shape") and bool(made)
 
 
-WRITES = re.compile(r"\w_\(|out=|\] = |\w [-+*/%]+= ")
+# To tensors. A key in quotes is one of a dictionary.
+WRITES = re.compile(r"\w_\(|out=|[^'\"]\] = |\w [-+*/%]+= ")
 AS_INTEGERS = re.compile(r"view\(torch\.u?int")
 SCATTERED = re.compile(r"(select|slice|diagonal)_scatter")
 
 
+# What becomes of Python objects: their items, which object each is, numbers.
+EFFECTS = tuple(f"{kind} after an error" for kind in ("structure", "identity", "number"))
+
+
 def _effects_before_error(program: Program, finding: dict[str, Any]) -> bool:
-    return finding["kind"] == "structure after an error" and bool(WRITES.search(program.source()))
+    function = program.source().partition("def f(")[2].partition("def arguments_")[0]
+    return finding["kind"] in EFFECTS and bool(WRITES.search(function))
 
 
 def _bits_of_nan(program: Program, finding: dict[str, Any]) -> bool:

@@ -54,8 +54,12 @@ def compare(ours: Outcome, eager: Outcome, rerun: Rerun) -> Difference | None:
     try:
         _compare_errors(ours.error, eager.error)
         mine, theirs = (list(leaves(_all(o), "")) for o in (ours, eager))
-        _compare_structure(mine, theirs, " after an error" if eager.error else "")
-        _compare_values(mine, theirs, rerun)
+        when = " after an error" if eager.error else ""
+        _compare_paths(mine, theirs, when)
+        if eager.error:  # an effect that is missing is no difference of what tensors hold
+            _compare_sharing(mine, theirs, when)
+        _compare_metadata(mine, theirs)
+        _compare_values(mine, theirs, rerun, when)
         _compare_sharing(mine, theirs)
         _compare_layouts(mine, theirs)
         _compare_state(ours, eager)
@@ -104,12 +108,13 @@ def _shown(error: Exception | None) -> str:
     return "no error" if error is None else f"{type(error).__name__}: {message(error)[:600]}"
 
 
-def _compare_structure(
-    mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], when: str
-) -> None:
+def _compare_paths(mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], when: str) -> None:
     if [path for path, _ in mine] != [path for path, _ in theirs]:
         paths = [[path for path, _ in side] for side in (theirs, mine)]
         raise Different("structure" + when, f"eager: {paths[0]}\npliant: {paths[1]}")
+
+
+def _compare_metadata(mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> None:
     for (path, a), (_, b) in zip(mine, theirs):
         if type(a) is not type(b) and type(a).__qualname__ != type(b).__qualname__:
             raise Different("type", f"{path}: eager {type(b)}, pliant {type(a)}")
@@ -132,7 +137,7 @@ UNREADABLE = object()
 
 
 def _compare_values(
-    mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], rerun: Rerun
+    mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], rerun: Rerun, when: str
 ) -> None:
     unequal = []
     for index, ((_, a), (_, b)) in enumerate(zip(mine, theirs)):
@@ -159,6 +164,7 @@ def _compare_values(
         if not bool(fine.all()):
             differ = ours[~fine].double().ne(eager[~fine].double())
             kind = "values" if bool(differ.any()) else "sign of zero"
+            kind = f"number{when}" if when and not isinstance(a, torch.Tensor) else kind
             raise Different(kind, _values_text(path, ours, eager, fine))
 
 
@@ -185,14 +191,16 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(same.all())
 
 
-def _compare_sharing(mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]]) -> None:
+def _compare_sharing(
+    mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]], when: str = ""
+) -> None:
     for kind, key in (("identity", _identity), ("sharing of memory", _memory)):
         sides = [[key(value, path) for path, value in side] for side in (mine, theirs)]
         pattern = [[side.index(item) for item in side] for side in sides]
         if pattern[0] != pattern[1]:
             at = next(i for i, (p, q) in enumerate(zip(*pattern)) if p != q)
             eager, ours = mine[pattern[1][at]][0], mine[pattern[0][at]][0]
-            raise Different(kind, f"{mine[at][0]}: eager as {eager}, pliant as {ours}")
+            raise Different(kind + when, f"{mine[at][0]}: eager as {eager}, pliant as {ours}")
 
 
 def _identity(value: Any, path: str) -> Any:
