@@ -37,6 +37,7 @@ import pliant  # noqa: E402
 from pliant.base import events, logs  # noqa: E402
 from pliant.base.options import Options  # noqa: E402
 from pliant.capture.breaks import BREAKS  # noqa: E402
+from pliant.guards.guard import GuardKind  # noqa: E402
 
 PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -166,6 +167,12 @@ def _first_paragraph(kind: type) -> str:
     return " ".join(text.split())
 
 
+def guard_kinds() -> str:
+    records = [(kind.name, kind.value) for kind in GuardKind]
+    rows = [[f"`{name}`", f"`{record.example}`", record.doc] for name, record in records]
+    return table(["kind", "prints as", "what is assumed"], rows)
+
+
 def packages() -> str:
     """The packages in the order of the layers, the highest first, and what their docstrings say."""
     layers = sorted(make_architecture.packages(), key=lambda package: -package.row)
@@ -186,6 +193,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "events": event_kinds,
     "errors": errors,
     "packages": packages,
+    "guard-kinds": guard_kinds,
 }
 
 

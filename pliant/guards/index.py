@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pliant._native import Dispatcher, Entry
-from pliant.guards.guard import ExpectedTensor, Guard, GuardKind
+from pliant.guards.guard import Guard
+from pliant.guards.kinds import CLASS, IDENTITY, TENSOR
 from pliant.guards.source import DictItem, InstanceDict, Local, SeqItem, Source
 
 FEWEST: Final = 8
@@ -24,9 +25,6 @@ LONGEST_WAY: Final = 6
 
 IndexQuestion = tuple[int, tuple[str | int | None, ...], int, int]
 """Parameter, steps from it, mode, dimension: as `csrc/index.h` has them."""
-
-EQUAL, IS, TYPE, LENGTH, TENSOR, SIZE = range(6)
-_CONSTANTS: Final = (int, bool, float, str, bytes, type(None))
 
 
 def update(dispatcher: Dispatcher, new: Entry) -> None:
@@ -61,11 +59,11 @@ def demands(guards: Sequence[Guard]) -> dict[IndexQuestion, Any]:
     """The questions that these guards answer, with what they demand."""
     table: dict[IndexQuestion, Any] = {}
     for guard in guards:
-        answer = _ANSWERS.get(guard.kind)
-        if answer is not None and guard.source is not None:
+        answers = guard.kind.value.answers
+        if answers is not None and guard.source is not None:
             way = _way(guard.source)
             if way is not None:
-                for mode, dim, expected in answer(guard.expected):
+                for mode, dim, expected in answers(guard.expected):
                     table.setdefault((*way, mode, dim), expected)
     return table
 
@@ -89,27 +87,9 @@ _STEPS: Final[dict[type[Source], Callable[[Any], Any]]] = {
 }
 
 
-def _of_constant(expected: Any) -> list[tuple[int, int, Any]]:
-    return [(EQUAL, 0, expected)] if type(expected) in _CONSTANTS else []
-
-
-def _of_tensor(spec: ExpectedTensor) -> list[tuple[int, int, Any]]:
-    sizes = [(SIZE, dim, size) for dim, size in enumerate(spec.sizes) if size is not None]
-    return [(TENSOR, 0, spec), *sizes]
-
-
-_ANSWERS: Final[dict[GuardKind, Callable[[Any], list[tuple[int, int, Any]]]]] = {
-    GuardKind.EQUALS: _of_constant,
-    GuardKind.IS: lambda expected: [(IS, 0, expected)],
-    GuardKind.TYPE: lambda expected: [(TYPE, 0, expected)],
-    GuardKind.LENGTH: lambda expected: [(LENGTH, 0, expected)],
-    GuardKind.TENSOR: _of_tensor,
-}
-
-
 def _mark(mode: int, expected: Any) -> Any:
     """Equal for answers that the native index can't tell apart, or takes for equal."""
-    if mode in (IS, TYPE):
+    if mode in (IDENTITY, CLASS):
         return id(expected)
     if mode == TENSOR:
         return (expected.dtype, len(expected.sizes), expected.requires_grad, expected.dispatch_keys)

@@ -1,7 +1,7 @@
 """Assumptions that native code can't check: small Python objects to be called with the value.
 
-They are for rare things (`Kind.PREDICATE`): a call into Python costs a tenth of a microsecond. Each
-prints as the lambda it stands for.
+They are for rare things (`GuardKind.PREDICATE`): a call into Python costs a tenth of a microsecond.
+Each prints as the lambda it stands for.
 """
 
 from __future__ import annotations

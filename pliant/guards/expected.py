@@ -1,0 +1,64 @@
+"""What guards expect, where it is more than a value: of tensors, and of sizes and numbers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pliant.base.values import dataclass
+from pliant.guards.source import Source
+from pliant.sym.program import SizeProgram
+
+MISSING = type("MISSING", (), {"__repr__": lambda self: "<no such attribute>"})()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTensor:
+    """What is expected of a tensor. A size or stride of None is not checked."""
+
+    dtype: Any
+    device: Any
+    requires_grad: bool
+    sizes: tuple[int | None, ...]
+    strides: tuple[int | None, ...] | None  # None: the layout has no strides
+    storage_offset: int | None
+    dispatch_keys: int  # the raw representation of the key set
+
+    def __str__(self) -> str:
+        name = str(self.dtype).removeprefix("torch.")
+        size = list(self.sizes)
+        grad = ", requires_grad" if self.requires_grad else ""
+        return f"Tensor({name}{size}, stride={self.strides}, {self.device}{grad})"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a symbol stands for: the size or stride of a tensor in a dimension, its storage offset,
+    or an int itself."""
+
+    source: Source
+    what: Literal["size", "stride", "offset", "value"]
+    dim: int = 0
+
+    def __str__(self) -> str:
+        return _LOADS[self.what].format(self.source, self.dim)
+
+
+_LOADS = {
+    "size": "{}.size()[{}]",
+    "stride": "{}.stride()[{}]",
+    "offset": "{}.storage_offset()",
+    "value": "{}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeCondition:
+    """A condition on sizes and ints. Symbol i of the program is what `loads[i]` finds; what is not
+    there (no such dimension, not an int, beyond 64 bits) fails the guard."""
+
+    program: SizeProgram
+    loads: tuple[Load, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text

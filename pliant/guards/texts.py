@@ -1,0 +1,53 @@
+"""Values as text for a line of a log: short, and without running a `__repr__` of the user's where a
+value is not part of an assumption."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+import torch
+
+from pliant.guards.source import key_text
+
+
+def name_of(value: Any) -> str | None:
+    """The name of a class or a function, as a user would write it."""
+    first = "__name__" if isinstance(value, types.BuiltinFunctionType) else "__qualname__"
+    name = getattr(value, first, None) or getattr(value, "__name__", None)
+    return name if isinstance(name, str) else None
+
+
+def short(value: Any) -> str:
+    """A value that is assumed."""
+    if isinstance(value, torch.Tensor):
+        return key_text(value)
+    return cut(name_of(value) or repr(value))
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+_PRINTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, range, slice, torch.dtype)
+
+
+def describe(value: Any) -> str:
+    """What a value is, in a few words, without running a `__repr__` of the user's."""
+    if type(value) in _PRINTABLE or isinstance(value, torch.device):
+        return cut(repr(value))
+    if isinstance(value, type) or inspect.isroutine(value):
+        return name_of(value) or str(value)
+    return f"<{type(value).__qualname__} object>"
+
+
+def length(value: Any) -> str:
+    return str(len(value)) if hasattr(type(value), "__len__") else describe(value)
+
+
+def keys(value: Any) -> str:
+    if not isinstance(value, dict):
+        return describe(value)
+    shown = [describe(key) for _, key in zip(range(20), value, strict=False)]
+    return f"[{', '.join(shown)}{', ...' if len(value) > len(shown) else ''}]"
