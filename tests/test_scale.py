@@ -13,7 +13,7 @@ import torch
 
 import pliant
 from pliant.base import events
-from tests.support.work import growth
+from tests.support.work import calls, growth
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 PROGRAMS: dict[str, Callable[[int], Program]] = {}
@@ -368,6 +368,30 @@ def test_a_number_beyond_64_bits_is_no_wrong_number():
     for size in (5, 900):
         x = torch.zeros(size)
         torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_a_float_may_be_computed_from_many_elements(seen):
+    def f(x):
+        total = 0.0
+        for i in range(1100):
+            total = total * 0.5 + x[i].item()
+        return x * total
+
+    x = torch.rand(1100, dtype=torch.float64)
+    torch.testing.assert_close(pliant.compile(f, backend="llvm")(x), f(x), rtol=0, atol=0)
+    assert not seen(events.FellBack) and not seen(events.NotGenerated)
+
+
+def test_the_step_of_an_optimizer_runs_little_python():
+    """Factors of the step are computed for each parameter: in one call of Python, not a walk over
+    their expressions."""
+    parameters = [torch.nn.Parameter(torch.randn(4)) for _ in range(20)]
+    for parameter in parameters:
+        parameter.grad = torch.randn(4)
+    step = pliant.compile(torch.optim.AdamW(parameters, foreach=True).step, backend="llvm")
+    for _ in range(3):
+        step()
+    assert calls(step) < 30 * len(parameters)
 
 
 # Sizes in which each step has the last one several times.

@@ -25,6 +25,7 @@ from pliant.loop.write import WrittenKernel, write_kernel
 from pliant.sym.cond import Cond, eq
 from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
 from pliant.sym.floats import FloatExpr, float_bits, held_as
+from pliant.sym.functions import python_function
 from pliant.sym.program import instructions
 from pliant.targets.cpu.jit import host
 from pliant.targets.cpu.loop_nest import arrange
@@ -95,10 +96,12 @@ class Sequencer:
             found = len(self.values)
             steps = self.computes if self.late.isdisjoint(read) else self.steps
             try:
+                if isinstance(expr, FloatExpr):
+                    raise NotImplementedError("floats in a program for the stack machine")
                 steps.append(("compute", found, instructions(expr, self.values)))
             except NotImplementedError:  # floats, or numbers beyond 64 bits
                 given = [(_KIND[type(s)], self.values[place]) for place, s in read.items()]
-                function = partial(_evaluate, expr, tuple(read.values()))
+                function = _function(expr, tuple(read.values()))
                 steps.append(("python", function, given, [(_KIND[type(expr)], found)]))
             self.values[key] = found
         return found
@@ -337,8 +340,15 @@ def _with_ones(step: Expr) -> Expr:
 _KIND: Final = {Expr: "value", FloatExpr: "float", Cond: "bool"}
 
 
-def _evaluate(expr: Any, symbols: tuple[Any, ...], *values: Any) -> Any:
+def _function(expr: Any, symbols: tuple[Any, ...]) -> Callable[..., Any]:
     """What the launcher's own arithmetic can't compute."""
+    try:
+        return python_function(expr, symbols)
+    except NotImplementedError:  # choices and conditions
+        return partial(_evaluate, expr, symbols)
+
+
+def _evaluate(expr: Any, symbols: tuple[Any, ...], *values: Any) -> Any:
     return evaluate(expr, dict(zip(symbols, values, strict=True)))
 
 

@@ -278,12 +278,15 @@ def constant(b: LoopBody, x: int | float | bool, t: Type) -> LoopValue:
     return b.constant(float(x), t)
 
 
+MOST_FLOAT_DEPTH: Final = 16  # a deeper one is computed before the kernel
+
+
 def computable(x: Any) -> bool:
     """Whether kernels can compute this argument, if it is a number: of floats only the simplest."""
     if isinstance(x, (list, tuple)):
         return all(map(computable, x))
     if isinstance(x, FloatExpr) and x.op in (*_FLOAT_OPS, "to_float"):
-        return all(map(computable, x.args))
+        return x.depth <= MOST_FLOAT_DEPTH and all(map(computable, x.args))
     if isinstance(x, Expr | Cond):
         return not any(isinstance(s, FloatExpr) for s in x.symbols)
     return not isinstance(x, FloatExpr) or x.op in ("fsymbol", "float")
