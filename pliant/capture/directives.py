@@ -257,8 +257,18 @@ def substitute_of(fn: Any) -> Callable[..., Any] | None:
     return getattr(fn, "__torch_dynamo_polyfill__", None) if substitute is None else substitute
 
 
+# Packages of PyTorch whose code takes another path under a compiler, with other results: optimizers
+# compute other numbers, `TransformerEncoder` keeps what padding hides, a module skips hooks.
+AS_IN_EAGER = ("torch.optim", "torch.nn.modules")
+
+
 def is_disabled(fn: Any) -> bool:
-    return bool(getattr(fn, MARK, False) or getattr(fn, "_torchdynamo_disable", False))
+    """Whether a function is marked with `disable`. Marks on PyTorch's own optimizers are for
+    torch.compile alone, which sets them when it is first used."""
+    if getattr(fn, MARK, False):
+        return True
+    by_pytorch = (fn.__module__ or "").startswith(AS_IN_EAGER)
+    return bool(getattr(fn, "_torchdynamo_disable", False)) and not by_pytorch
 
 
 @function(graph_break)
@@ -266,11 +276,6 @@ def handle_graph_break(trace: Trace, msg: Value | None = None) -> Value:
     if _in_pytorch(trace):
         return NONE
     raise Break("user", "graph_break()")
-
-
-# Packages of PyTorch whose code takes another path under a compiler, with other results: optimizers
-# compute other numbers, `TransformerEncoder` keeps what padding hides, a module skips hooks.
-AS_IN_EAGER = ("torch.optim", "torch.nn.modules")
 
 
 def _in_pytorch(trace: Trace) -> bool:
@@ -333,10 +338,7 @@ def nothing(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     return NONE
 
 
-Record: Any = torch.autograd.profiler.record_function  # a name for what runs, in a profile
-function(
-    torch.compiler.cudagraph_mark_step_begin, Record.__init__, Record.__enter__, Record.__exit__
-)(nothing)
+function(torch.compiler.cudagraph_mark_step_begin)(nothing)
 
 
 @function(torch.compile)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from pliant.capture.attributes import module_namespace
-from pliant.capture.model import CALL, call, get_attribute
+from pliant.capture.model import CALL, call, get_attribute, set_attribute
 from pliant.capture.native import SHORTCUTS, function
 from pliant.capture.trace import Trace
-from pliant.capture.value import NONE, Break, Const, Unread, Value
+from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.functions import CompiledFunction
 from pliant.capture.values.objects import Instance, Opaque
@@ -127,3 +127,31 @@ def log_api_usage(trace: Trace, event: Value) -> Value:
 @function(torch.is_tensor)
 def is_tensor(trace: Trace, obj: Value) -> Value:
     return Const(issubclass(trace.read(obj).python_type(), torch.Tensor))
+
+
+# ---- names of what runs, in profiles
+
+Record: Any = torch.autograd.profiler.record_function
+
+
+@function(Record.__init__)
+def initialise_record(trace: Trace, record: Value, name: Value, args: Value = NONE) -> Value:
+    """It has all its attributes, so that Python can go on with it behind a graph break."""
+    given = {"name": name, "args": args}
+    for attribute, default in vars(Record("")).items():
+        set_attribute(trace, record, attribute, given.get(attribute, Const(default)))
+    return NONE
+
+
+@function(Record.__enter__)
+def enter_record(trace: Trace, record: Value) -> Value:
+    """Nothing is recorded: the graph has no such names. So there is nothing to end either, in case
+    that Python leaves the block."""
+    set_attribute(trace, record, "run_callbacks_on_exit", FALSE)
+    return record
+
+
+@function(Record.__exit__)
+def leave_record(trace: Trace, record: Value, *error: Value) -> Value:
+    set_attribute(trace, record, "run_callbacks_on_exit", TRUE)
+    return NONE

@@ -154,3 +154,15 @@ def test_the_time_to_compile_is_proportional_to_the_number_of_parameters():
     calls(2)
     few, many = calls(30), calls(120)
     assert few < many < 5 * few
+
+
+def test_after_torch_compile_was_used():
+    """It marks parts of the optimizers, and means itself."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    mine, eagers = optimizer("Adam", foreach=False), optimizer("Adam", foreach=False)
+    step = pliant.compile(mine.step)
+    for _ in range(2):
+        step()
+        eagers.step()
+        torch.testing.assert_close(tensors_of(mine), tensors_of(eagers))
+    assert events.counters["graph_breaks"] == 0

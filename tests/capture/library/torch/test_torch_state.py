@@ -236,3 +236,41 @@ def draws_and_fails(x, index):
 
 def test_random_numbers_after_a_failure():
     check(draws_and_fails, torch.ones(2, 3), torch.tensor([7]))
+
+
+# ---- names in profiles
+
+
+def a_break_under_a_name(x):
+    with torch.autograd.profiler.record_function("a") as record:
+        y = x + 1
+        try:
+            note([], y)
+        finally:
+            name = record.name
+        return y * 2, name
+
+
+def a_break_of_python_under_a_name(x):
+    record = torch.autograd.profiler.record_function("a")
+    leaves(record.__exit__, record.__enter__())
+    return x + 1
+
+
+@pliant.disable
+def leaves(leave, record):
+    leave(None, None, None)
+
+
+@pytest.mark.parametrize("function", [a_break_under_a_name, a_break_of_python_under_a_name])
+def test_break_under_a_name_for_profiles(function):
+    check(function, X, breaks=None)
+
+
+def test_a_name_for_profiles_that_leaves_the_program():
+    make = pliant.compile(lambda x: (torch.autograd.profiler.record_function("a"), x + 1))
+    record, _ = make(X)
+    expected = vars(torch.autograd.profiler.record_function("a"))
+    assert vars(record) == expected
+    with record:
+        pass
