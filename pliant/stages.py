@@ -75,7 +75,9 @@ class Captured:
     shape_log: ShapeLog = field(default_factory=ShapeLog)  # what happened to sizes, for the log
     symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
     assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
-    predictions: tuple[tuple[str, bool], ...] = ()  # branches on data: whether predicted
+    speculations: tuple[
+        tuple[str, bool], ...
+    ] = ()  # branches on data, and whether they were speculated
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
     only_writes: bool = True  # so it is if no node has written to memory from outside
 

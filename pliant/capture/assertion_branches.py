@@ -20,7 +20,7 @@ RAISES = opcodes_with(Role.RAISES)
 GOES_ELSEWHERE = JUMPS | opcodes_with(Role.RETURNS | Role.YIELDS)
 
 
-def followed_way(
+def way_past_assertion(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
 ) -> bool | None:
     """Whether to jump, where a tensor decides and the other way only raises. None: not so."""
@@ -53,7 +53,7 @@ def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
     """The graph will test something here, and the function has to be run again if it fails. Where
     that can't be, this is the break instead."""
     trace.lasting.guarded = True
-    trace.lasting.asserted.append((frame.step, cause.at(trace.stack())))
+    trace.lasting.assertion_branches.append((frame.step, cause.at(trace.stack())))
 
 
 def only_raises(frame: Frame, index: int) -> bool:

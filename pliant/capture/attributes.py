@@ -17,7 +17,7 @@ from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
-from pliant.capture.values.functions import BoundMethod, CompiledFunction, Function
+from pliant.capture.values.functions import BoundMethod, CompiledFunction, FunctionValue
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
 
@@ -161,7 +161,7 @@ def get_method_attribute(trace: Trace, obj: BoundMethod, name: str) -> Value | N
     return get_attribute(trace, obj.function, special) if special else None
 
 
-def get_function_attribute(trace: Trace, obj: Function, name: str) -> Value | None:
+def get_function_attribute(trace: Trace, obj: FunctionValue, name: str) -> Value | None:
     """The attributes that every function has."""
     if name in obj.own:
         return obj.own[name]
@@ -169,18 +169,18 @@ def get_function_attribute(trace: Trace, obj: Function, name: str) -> Value | No
     return special(trace, obj) if special is not None else None
 
 
-def _function_source(obj: Function) -> Source:
+def _function_source(obj: FunctionValue) -> Source:
     assert obj.source is not None
     return obj.source
 
 
-def _defaults(trace: Trace, obj: Function) -> Value:
+def _defaults(trace: Trace, obj: FunctionValue) -> Value:
     values = obj.default_values(trace)
     return Sequence(tuple, list(values)) if values else Const(None)
 
 
 def _real_attribute(name: str, made: Any) -> Any:
-    def read(trace: Trace, obj: Function) -> Value:
+    def read(trace: Trace, obj: FunctionValue) -> Value:
         if obj.real is None:
             return made(trace, obj)
         return trace.read(Unread(getattr(obj.real, name), Attr(_function_source(obj), name)))
@@ -188,7 +188,7 @@ def _real_attribute(name: str, made: Any) -> Any:
     return read
 
 
-def _made_annotations(trace: Trace, obj: Function) -> Value:
+def _made_annotations(trace: Trace, obj: FunctionValue) -> Value:
     """A dictionary, made from the pairs that the instruction was given."""
     given = obj.annotations
     made = Mapping(dict)
@@ -201,11 +201,11 @@ def _made_annotations(trace: Trace, obj: Function) -> Value:
     return made
 
 
-def _made_keyword_defaults(trace: Trace, obj: Function) -> Value:
+def _made_keyword_defaults(trace: Trace, obj: FunctionValue) -> Value:
     return Mapping(dict, dict(obj.kwdefaults)) if obj.kwdefaults else Const(None)
 
 
-def _made_closure(trace: Trace, obj: Function) -> Value:
+def _made_closure(trace: Trace, obj: FunctionValue) -> Value:
     return Sequence(tuple, list(obj.cells)) if obj.cells else Const(None)
 
 
@@ -272,5 +272,5 @@ def get_compiled_attribute(trace: Trace, obj: CompiledFunction, name: str) -> Va
 GET[CompiledFunction] = get_compiled_attribute
 GET[Const] = get_constant_attribute
 GET[BoundMethod] = get_method_attribute
-GET[Function] = get_function_attribute
+GET[FunctionValue] = get_function_attribute
 SET[Const] = set_class_attribute

@@ -36,10 +36,10 @@ from pliant.capture.values.conversion import from_real, known_object
 from pliant.capture.values.functions import (
     BuiltinMethod,
     CompiledFunction,
-    Function,
+    FunctionValue,
     named,
 )
-from pliant.capture.values.generators import Generator
+from pliant.capture.values.generators import GeneratorValue
 from pliant.capture.values.objects import Opaque
 from pliant.capture.values.tensors import TensorValue
 
@@ -50,7 +50,7 @@ SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # what a call makes, an
 
 
 def call_function(
-    trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value], direct: bool
+    trace: Trace, target: FunctionValue, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
     """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else
     follow."""
@@ -85,7 +85,7 @@ def call_function(
     variables = bind(trace, target, args, kwargs)
     frame = Frame(target.code, target.globals, variables, target.closure(trace), target, direct)
     if target.code.co_flags & SUSPENDED:
-        return Generator(frame)
+        return GeneratorValue(frame)
     return run_frame(trace, frame)
 
 
@@ -113,13 +113,13 @@ def call_marked(
     if has_constant_result(real):
         return constant_result(trace, real, args, kwargs)
     original = getattr(real, "_torchdynamo_orig_callable", None)  # by torch.compile
-    if original is not None and isinstance(target, Function):
+    if original is not None and isinstance(target, FunctionValue):
         found = target.instance_attribute(trace, "_torchdynamo_orig_callable")
         return None if found is None else call(trace, found, args, kwargs, direct)
     return None
 
 
-def wrapper_of(target: Function) -> Callable[..., Value | None] | None:
+def wrapper_of(target: FunctionValue) -> Callable[..., Value | None] | None:
     """The way past PyTorch's decorator that keeps functions from its own compiler."""
     if target.code is not DYNAMO_DISABLED:
         return None
@@ -134,7 +134,7 @@ def wrapper_of(target: Function) -> Callable[..., Value | None] | None:
 
 
 def bind(
-    trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value]
+    trace: Trace, target: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> dict[str, Value]:
     """Arguments to parameters."""
     code = target.code
@@ -158,7 +158,7 @@ def bind(
 
 
 def _refuse(
-    trace: Trace, target: Function, args: list[Value], kwargs: dict[str, Value]
+    trace: Trace, target: FunctionValue, args: list[Value], kwargs: dict[str, Value]
 ) -> NoReturn:
     """The arguments do not fit: a function of the same signature, which does nothing, tells how."""
     code = target.code
@@ -185,7 +185,7 @@ def nothing() -> None:
 
 def _bind_keywords(
     trace: Trace,
-    target: Function,
+    target: FunctionValue,
     variables: dict[str, Value],
     args: list[Value],
     kwargs: dict[str, Value],
@@ -205,7 +205,7 @@ def _bind_keywords(
     return extra
 
 
-def _bind_defaults(trace: Trace, target: Function, variables: dict[str, Value]) -> bool:
+def _bind_defaults(trace: Trace, target: FunctionValue, variables: dict[str, Value]) -> bool:
     """Whether every parameter has a value, if need be its default."""
     code = target.code
     count = code.co_argcount
@@ -486,7 +486,7 @@ def call_compiled(
     return call(trace, target.function, args, kwargs, direct)
 
 
-CALL[Function] = call_function
+CALL[FunctionValue] = call_function
 CALL[CompiledFunction] = call_compiled
 CALL[BuiltinMethod] = call_builtin_method
 CALL[Const] = call_constant

@@ -17,7 +17,7 @@ from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.breaks import BREAKS
-from pliant.capture.finish import Product
+from pliant.capture.finish import Finisher
 from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic
 from pliant.capture.interpreter import run_frame
@@ -122,7 +122,7 @@ class Attempt:
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
         # A wrong prediction breaks the graph after all, when the user does not expect it any more.
-        self.trace.lasting.predicted = None if fullgraph else {}
+        self.trace.lasting.speculated = None if fullgraph else {}
         begin_overrides(self.trace, self.state)
 
     def run(self) -> Captured:
@@ -142,8 +142,8 @@ class Attempt:
         try:
             result = run_frame(self.trace, frame)
         except Raised as raised:
-            return self._product().raised(raised.value)
-        return self._product().returned(result)
+            return self._finisher().raised(raised.value)
+        return self._finisher().returned(result)
 
     def _root_frame(self) -> Frame:
         code = self.function.__code__
@@ -162,11 +162,13 @@ class Attempt:
         ]
         return Frame(code, self.function.__globals__, {**variables}, cells)
 
-    def _product(self) -> Product:
+    def _finisher(self) -> Finisher:
         lasting = self.trace.lasting
-        if lasting.asserted and lasting.other:  # it could not be run again where it is to raise
-            raise Restart(*lasting.asserted[0])
-        return Product(self.trace, self.function.__name__, self.state)
+        if (
+            lasting.assertion_branches and lasting.other
+        ):  # it could not be run again where it is to raise
+            raise Restart(*lasting.assertion_branches[0])
+        return Finisher(self.trace, self.function.__name__, self.state)
 
     def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
         """End the graph at the present instruction, or at the call that led to it."""
@@ -185,7 +187,7 @@ class Attempt:
         if trace.changes != frame.changes:
             # Half done: an iterator has moved, something is written. Break before it begins.
             raise Restart(frame.step, cause)
-        raise Ended(self._product().broke(frames, cause))
+        raise Ended(self._finisher().broke(frames, cause))
 
 
 def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphBreakError:

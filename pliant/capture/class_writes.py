@@ -1,7 +1,7 @@
 """Attributes of classes that the program writes.
 
 A class from outside is not touched during capture: what is written is found by later look-ups and
-replayed by residual code. A class made during the capture is a stand-in and simply changed.
+replayed by residual code. A class made during the capture is a placeholder and simply changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.capture.value import Break, Value
 from pliant.capture.values.containers import Mapping
-from pliant.capture.values.program_classes import stand_in
+from pliant.capture.values.program_classes import placeholder_for
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import Defines, HasNames
 from pliant.guards.source import ClassAttr, Fixed
@@ -99,7 +99,7 @@ def set_on_class(trace: Trace, cls: type, name: str, value: Value | None) -> Non
         trace.throw(TypeError(text))
     if name in STRUCTURE or issubclass(cls, enum.Enum):
         raise Break("attribute-write", f"{cls.__name__}.{name}")
-    if id(cls) in trace.stand_ins:
+    if id(cls) in trace.temporaries:
         _change(trace, cls, name, value)
     else:
         _note(trace, cls, name, value)
@@ -109,7 +109,7 @@ def set_on_class(trace: Trace, cls: type, name: str, value: Value | None) -> Non
 def _change(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     trace.changes += 1
     if value is not None:
-        type.__setattr__(cls, name, stand_in(trace, value))
+        type.__setattr__(cls, name, placeholder_for(trace, value))
         return
     try:
         type.__delattr__(cls, name)
@@ -128,7 +128,7 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
         real: Any = MISSING
     else:
         value = trace.read(value)
-        real = stand_in(trace, value)
+        real = placeholder_for(trace, value)
         plain = isinstance(real, types.FunctionType) or not hasattr(type(real), "__get__")
         if not plain:
             raise Break("attribute-write", f"the descriptor {cls.__name__}.{name}")

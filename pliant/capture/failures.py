@@ -44,9 +44,9 @@ class Lasting:
     raises: bool = False  # an operation may raise because of the numbers in a tensor
     guarded: bool = False  # an operation is in a part of the program that handles failures
     # Branches on data that the graph tests: the step of each, and the break it would be.
-    asserted: list[tuple[int, Break]] = field(default_factory=list)
+    assertion_branches: list[tuple[int, Break]] = field(default_factory=list)
     # Branches on data, and whether they were told in advance; None: that is not to be done.
-    predicted: dict[str, bool] | None = None
+    speculated: dict[str, bool] | None = None
 
     def __bool__(self) -> bool:
         """A tensor that was made on the way is gone if the graph fails, whatever is in it."""

@@ -18,7 +18,7 @@ from pliant.capture.aliasing import assume_distinct, assume_present
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
 from pliant.capture.graph import GraphInput
-from pliant.capture.host_randomness import write_draws
+from pliant.capture.host_randomness import write_random_draws
 from pliant.capture.interpreter import current_exception
 from pliant.capture.residual import Emitter
 from pliant.capture.resume_points import closes, generator_source, suspended
@@ -33,7 +33,7 @@ from pliant.stages import BreakInfo, Captured, ResumeTarget
 from pliant.sym.frozen import META
 
 
-class Product:
+class Finisher:
     """Collects residual code for one end of a capture."""
 
     def __init__(self, trace: Trace, name: str, state: State) -> None:
@@ -41,7 +41,10 @@ class Product:
         self.name = name
         self.state = state
         self.emit = Emitter(trace.graph, generator_source)
-        self.emit.stand_ins, self.emit.stands_for = trace.stand_ins, trace.standing.value_of
+        self.emit.temporaries, self.emit.placeholder_value = (
+            trace.temporaries,
+            trace.placeholders.value_of,
+        )
         self.resumes: list[ResumeTarget] = []
         self.broken: BreakInfo | None = None
         self.where: dict[int, tuple[Position, ...]] = {}
@@ -118,7 +121,10 @@ class Product:
         return None
 
     def _run(
-        self, operation: residual_ops.Operation, stack: tuple[Position, ...], handled: str | None
+        self,
+        operation: residual_ops.ResidualOperation,
+        stack: tuple[Position, ...],
+        handled: str | None,
     ) -> None:
         """Run the operation, and if it stands in an `except` block, as part of such a block."""
         if handled is None or not operation.text:
@@ -143,14 +149,16 @@ class Product:
         self.emit.indent(-1)
         self.emit.line(f"{names} = {call}{function})" if names else f"{call}{function})")
 
-    def _write(self, operation: residual_ops.Operation, stack: tuple[Position, ...]) -> None:
+    def _write(
+        self, operation: residual_ops.ResidualOperation, stack: tuple[Position, ...]
+    ) -> None:
         for line in operation.text:
             self._mark(stack)
             self.emit.line(line)
 
     def _run_guarded(
         self,
-        operation: residual_ops.Operation,
+        operation: residual_ops.ResidualOperation,
         stack: tuple[Position, ...],
         handled: str | None,
         depth: int,
@@ -165,7 +173,7 @@ class Product:
         self.emit.line(f"    {self.emit.helper('clean_traceback')}({error})")
         self.emit.line(f"    {call}")
 
-    def _exits(self, frames: list[Frame], operation: residual_ops.Operation) -> list[str]:
+    def _exits(self, frames: list[Frame], operation: residual_ops.ResidualOperation) -> list[str]:
         """The lines that go on behind the operation."""
         frame = frames[-1]
         below = frame.stack[: len(frame.stack) - operation.pops]
@@ -226,8 +234,8 @@ class Product:
         )
         head = [] if graph is None else self._graph_call(graph_name)
         drawing = 0
-        if trace.draws:
-            head, drawing = write_draws(emit, trace.draws, head)
+        if trace.random_draws:
+            head, drawing = write_random_draws(emit, trace.random_draws, head)
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [
@@ -259,7 +267,7 @@ class Product:
             shape_log=trace.sizes.shape_log,
             symbols=tuple(trace.sizes.provenance()),
             assumptions=trace.sizes.assumptions(),
-            predictions=tuple((trace.lasting.predicted or {}).items()),
+            speculations=tuple((trace.lasting.speculated or {}).items()),
             rerunnable=trace.lasting.undoable or not trace.lasting,
             only_writes=trace.lasting.only_writes,
         )

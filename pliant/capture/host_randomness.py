@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
 
 
-class Drawn(Source):
+class DrawnNumber(Source):
     """What the residual code has drawn, by number."""
 
     __slots__ = ("what",)
@@ -31,16 +31,18 @@ class Drawn(Source):
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class RandomDraw:
     """One call of a generator: `method` of `generator` with known arguments."""
 
-    targets: tuple[Drawn, ...]
+    targets: tuple[DrawnNumber, ...]
     generator: Value  # or a module of functions that share a state
     call: str  # "{}.randint(1, 6)"
     state: tuple[str, str] | None  # how the state is read and put back; None: it is new
 
 
-def write_draws(emit: Emitter, draws: list[Draw], graph_call: list[str]) -> tuple[list[str], int]:
+def write_random_draws(
+    emit: Emitter, draws: list[RandomDraw], graph_call: list[str]
+) -> tuple[list[str], int]:
     """Lines that draw and then call the graph, and how many come before the graph's own."""
     before: list[str] = []
     undo: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Real objects that stand for values during a capture, in the namespaces of classes it makes."""
+"""Placeholders: real objects that stand for values in the namespaces of program-defined classes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from pliant.capture.value import Value
 
 
-class Standing:
-    """Which object stands for which value."""
+class Placeholders:
+    """Which object stands for which value. Objects are compared by identity and kept alive."""
 
     def __init__(self) -> None:
         self._pairs: dict[int, tuple[Any, Value]] = {}
@@ -16,7 +16,7 @@ class Standing:
     def __bool__(self) -> bool:
         return bool(self._pairs)
 
-    def let(self, real: Any, value: Value) -> None:
+    def add(self, real: Any, value: Value) -> None:
         """Where `real` is found, it means `value`."""
         self._pairs[id(real)] = (real, value)
 

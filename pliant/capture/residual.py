@@ -24,11 +24,11 @@ from pliant._native import is_python_class
 from pliant.base.position import Position
 from pliant.base.tracebacks import traceback_through
 from pliant.capture.graph import GraphBuilder, placeholder_name
-from pliant.capture.host_randomness import Drawn
+from pliant.capture.host_randomness import DrawnNumber
 from pliant.capture.residual_helpers import HELPERS
 from pliant.capture.value import Break, Const, Lazy, Null, Unread, Value
 from pliant.capture.values.containers import ById, Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue
 from pliant.capture.values.listed import Item, runs
 from pliant.capture.values.objects import Cell, ExceptionValue, Handled, Instance
 from pliant.capture.values.tensors import TensorValue
@@ -45,7 +45,7 @@ from pliant.guards.source import (
 
 LITERALS = (int, str, bytes, bool, type(None), type(...))
 MOST_LEVELS = 24
-TWO_STEPS = (Instance, Function, Cell, ExceptionValue)
+TWO_STEPS = (Instance, FunctionValue, Cell, ExceptionValue)
 
 
 class Emitter:
@@ -70,8 +70,8 @@ class Emitter:
         self._last: dict[str, int] = {}  # the number of the last variable of a name
         self._constants: dict[int, str] = {}
         self._indent = "    "
-        self.stand_ins: dict[int, Value] = {}  # real objects of the capture to what they stand for
-        self.stands_for: Callable[[Any], Value | None] = lambda real: None
+        self.temporaries: dict[int, Value] = {}  # what exists during the capture only, by id
+        self.placeholder_value: Callable[[Any], Value | None] = lambda real: None
         self._open = 0  # functions that are being written
         self._unfilled: list[tuple[Value, str]] = []  # cells written in the meantime
 
@@ -96,7 +96,7 @@ class Emitter:
                 if value.known is None:
                     continue
                 value = value.known
-            if self.stand_ins:
+            if self.temporaries:
                 value = self._visit_stand_ins(value, path)
             if isinstance(value, Const | Null) or value.source is not None:
                 continue
@@ -125,11 +125,11 @@ class Emitter:
     def _visit_stand_ins(self, value: Value, path: set[int]) -> Value:
         """Classes made during the capture are needed by their instances."""
         if isinstance(value, Unread):
-            value = self.stands_for(value.real) or value
+            value = self.placeholder_value(value.real) or value
         if isinstance(value, Const):
-            return self.stand_ins.get(id(value.value), value)
+            return self.temporaries.get(id(value.value), value)
         if not isinstance(value, Null | Lazy | Handled):
-            cls = self.stand_ins.get(id(value.python_type()))
+            cls = self.temporaries.get(id(value.python_type()))
             if cls is not None:
                 self._visit(cls, path)
         return value
@@ -164,8 +164,8 @@ class Emitter:
         """Source for the object that `value` is: found, made before, or made now."""
         if type(value) is Item:
             return value.rebuild(self) if value.known is None else self.expression(value.known)
-        if self.stand_ins and isinstance(value, Unread):
-            value = self.stands_for(value.real) or value
+        if self.temporaries and isinstance(value, Unread):
+            value = self.placeholder_value(value.real) or value
         if isinstance(value, Const):
             return self.constant(value.value)
         if value.source is not None:
@@ -197,7 +197,7 @@ class Emitter:
     def _in_two_steps(self, value: Value, name: str) -> None:
         """Make an object, then complete it. A function needs its cells, which may hold the function
         itself: they are filled when it exists."""
-        opens = isinstance(value, Function)
+        opens = isinstance(value, FunctionValue)
         self._open += opens
         text = value.rebuild(self)
         self._open -= opens
@@ -224,7 +224,7 @@ class Emitter:
         """The parameter that brings the object at `source`."""
         if isinstance(source, Fixed):
             return self._very_object(source.value)
-        if isinstance(source, Drawn):
+        if isinstance(source, DrawnNumber):
             if source not in self.drawn:
                 self.drawn[source] = self.fresh(f"drawn_{source.what}")
             return self.drawn[source]
@@ -259,8 +259,8 @@ class Emitter:
         if cls is tuple:
             inner = ", ".join(self.constant(item) for item in real)
             return f"({inner},)" if len(real) == 1 else f"({inner})"
-        if id(real) in self.stand_ins:
-            return self.expression(self.stand_ins[id(real)])
+        if id(real) in self.temporaries:
+            return self.expression(self.temporaries[id(real)])
         return self._named(real)
 
     def _very_object(self, real: Any) -> str:
@@ -371,7 +371,7 @@ class Emitter:
 
 
 def _wish(value: Value) -> str:
-    if isinstance(value, Function | BuiltinMethod):
+    if isinstance(value, FunctionValue | BuiltinMethod):
         return value.name
     if isinstance(value, BoundMethod):
         return _wish(value.function)

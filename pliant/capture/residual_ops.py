@@ -21,7 +21,7 @@ from pliant.capture.opcodes.calls import split_call
 from pliant.capture.residual import Emitter
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Break, Const, Value
-from pliant.capture.values.functions import BuiltinMethod, Function, called
+from pliant.capture.values.functions import BuiltinMethod, FunctionValue, called
 from pliant.guards.source import ClassAttr
 from pliant.stages import ROUTED
 
@@ -31,7 +31,7 @@ Exit = tuple[str | None, int, list[Value | str]]
 
 
 @dataclass(slots=True)
-class Operation:
+class ResidualOperation:
     """What residual code does in place of one instruction."""
 
     trace: Trace
@@ -71,32 +71,32 @@ def pops_of(frame: Frame) -> int:
 
 def operation_of(
     trace: Trace, emit: Emitter, frame: Frame, places: tuple[CallSite, ...] = ()
-) -> Operation:
+) -> ResidualOperation:
     """The present instruction of `frame` as residual code."""
     writer = WRITERS.get(frame.instruction.op)
     if writer is None:
         raise Break("unsupported-instruction", frame.instruction.op)
     pops = pops_of(frame)
     operands = frame.stack[len(frame.stack) - pops :] if pops else []
-    operation = Operation(trace, frame, emit, places, operands, pops)
+    operation = ResidualOperation(trace, frame, emit, places, operands, pops)
     writer(operation)
     return operation
 
 
-def _template(text: str) -> Callable[[Operation], None]:
+def _template(text: str) -> Callable[[ResidualOperation], None]:
     """An expression over the operands."""
 
-    def write(op: Operation) -> None:
+    def write(op: ResidualOperation) -> None:
         value = op.frame.instruction.value
         op.result(text.format(*map(op.source, op.operands), value=value))
 
     return write
 
 
-def _statement(text: str) -> Callable[[Operation], None]:
+def _statement(text: str) -> Callable[[ResidualOperation], None]:
     """A statement without a result."""
 
-    def write(op: Operation) -> None:
+    def write(op: ResidualOperation) -> None:
         value = op.frame.instruction.value
         op.text.append(text.format(*map(op.source, op.operands), value=value))
         op.go_on()
@@ -104,7 +104,7 @@ def _statement(text: str) -> Callable[[Operation], None]:
     return write
 
 
-def _binary(op: Operation) -> None:
+def _binary(op: ResidualOperation) -> None:
     left, right = map(op.source, op.operands)
     symbol: str = op.frame.instruction.value
     if not symbol.endswith("="):
@@ -115,7 +115,7 @@ def _binary(op: Operation) -> None:
     op.go_on(name)
 
 
-def _call(op: Operation) -> None:
+def _call(op: ResidualOperation) -> None:
     target, args, kwargs = split_call(op.frame, op.operands)
     target = op.trace.read(target)
     extra = []
@@ -130,7 +130,7 @@ def _call(op: Operation) -> None:
         callee = target.rebuild(op.emit)  # `x.item()` rather than a variable for `x.item`
     else:
         callee = op.source(target)
-    write = _callback if _calls_back(target) else Operation.source
+    write = _callback if _calls_back(target) else ResidualOperation.source
     parts = [*(write(op, arg) for arg in args), *extra]
     parts += [f"{name}={write(op, value)}" for name, value in kwargs.items()]
     if op.places:
@@ -153,18 +153,18 @@ def _calls_back(target: Value) -> bool:
     )
 
 
-def _callback(op: Operation, value: Value) -> str:
+def _callback(op: ResidualOperation, value: Value) -> str:
     """A Python function that C code will call is compiled like any other."""
     text = op.source(value)
-    if not isinstance(op.trace.read(value), Function):
+    if not isinstance(op.trace.read(value), FunctionValue):
         return text
     return f"{op.emit.bind('routed', ROUTED)}({text})"
 
 
-def _is_method_of(op: Operation, target: Value, args: list[Value]) -> bool:
+def _is_method_of(op: ResidualOperation, target: Value, args: list[Value]) -> bool:
     """Whether `args[0].name` finds the function `target`, so that the call can be written so."""
     source = target.source
-    if not (isinstance(target, Function) and isinstance(source, ClassAttr) and args):
+    if not (isinstance(target, FunctionValue) and isinstance(source, ClassAttr) and args):
         return False
     obj = op.trace.read(args[0])
     if op.trace.lookup(obj.python_type(), source.name) is not target.real:
@@ -172,7 +172,7 @@ def _is_method_of(op: Operation, target: Value, args: list[Value]) -> bool:
     return obj.instance_attribute(op.trace, source.name) is None
 
 
-def _two_arguments(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+def _two_arguments(op: ResidualOperation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
     """`super()` looks into the frame for its class and object; here they are given."""
     if args:
         return []
@@ -183,7 +183,7 @@ def _two_arguments(op: Operation, args: list[Value], kwargs: dict[str, Value]) -
     return [op.source(cls), op.source(held)]
 
 
-def _namespaces(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+def _namespaces(op: ResidualOperation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
     """`eval` and `exec` use the variables of the frame unless they are given others."""
     if len(args) > 1:
         return []
@@ -193,11 +193,11 @@ def _namespaces(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> l
     return [op.emit.bind("namespace", op.frame.globals), f"{{{pairs}}}"]
 
 
-def _no_frame(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+def _no_frame(op: ResidualOperation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
     raise Break("unsupported-function", "the frame of a function")
 
 
-def _deeper(op: Operation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
+def _deeper(op: ResidualOperation, args: list[Value], kwargs: dict[str, Value]) -> list[str]:
     """A warning attributed to a caller of the compiled function: two of our frames lie between."""
     level = args.pop(2) if len(args) > 2 else kwargs.get("stacklevel")
     if level is not None:
@@ -226,19 +226,19 @@ def reads_variables(frame: Frame) -> bool:
     )
 
 
-def _call_ex(op: Operation) -> None:
+def _call_ex(op: ResidualOperation) -> None:
     _, target, args, *rest = op.operands
     extra = f", **{op.source(rest[0])}" if rest else ""
     op.result(f"{op.source(target)}(*{op.source(args)}{extra})")
 
 
-def _load_method(op: Operation) -> None:
+def _load_method(op: ResidualOperation) -> None:
     name = op.name("result")
     op.text.append(f"{name} = {op.source(op.operands[0])}.{op.frame.instruction.value}")
     op.go_on(NULL, name)
 
 
-def _load_attr(op: Operation) -> None:
+def _load_attr(op: ResidualOperation) -> None:
     value = op.frame.instruction.value
     name, as_method = (value, False) if isinstance(value, str) else value
     result = op.name("result")
@@ -246,10 +246,10 @@ def _load_attr(op: Operation) -> None:
     op.go_on(*([NULL, result] if as_method else [result]))
 
 
-def _jump(condition: str) -> Callable[[Operation], None]:
+def _jump(condition: str) -> Callable[[ResidualOperation], None]:
     """A branch: the test in Python, a resume function for each way."""
 
-    def write(op: Operation) -> None:
+    def write(op: ResidualOperation) -> None:
         test = condition.format(op.source(op.operands[0]))
         name = op.name("test")
         op.text.append(f"{name} = {test}")
@@ -259,8 +259,8 @@ def _jump(condition: str) -> Callable[[Operation], None]:
     return write
 
 
-def _jump_or_pop(condition: str) -> Callable[[Operation], None]:
-    def write(op: Operation) -> None:
+def _jump_or_pop(condition: str) -> Callable[[ResidualOperation], None]:
+    def write(op: ResidualOperation) -> None:
         name = op.name("test")
         op.text.append(f"{name} = {condition.format(op.source(op.operands[0]))}")
         op.exits.append((name, op.frame.instruction.value, [op.operands[0]]))
@@ -269,7 +269,7 @@ def _jump_or_pop(condition: str) -> Callable[[Operation], None]:
     return write
 
 
-def _for_iter(op: Operation) -> None:
+def _for_iter(op: ResidualOperation) -> None:
     iterator = op.operands[0]
     item = op.name("item")
     end = op.emit.bind("END", object())
@@ -282,7 +282,7 @@ def _for_iter(op: Operation) -> None:
     op.exits.append((None, op.frame.index + 1, [iterator, item]))
 
 
-def _unpack(op: Operation) -> None:
+def _unpack(op: ResidualOperation) -> None:
     count = op.frame.instruction.arg or 0
     names = [op.name("part") for _ in range(count)]
     left = ", ".join(names) + ("," if count == 1 else "")
@@ -290,7 +290,7 @@ def _unpack(op: Operation) -> None:
     op.go_on(*reversed(names))
 
 
-def _unpack_ex(op: Operation) -> None:
+def _unpack_ex(op: ResidualOperation) -> None:
     arg = op.frame.instruction.arg or 0
     before, after = arg & 0xFF, arg >> 8
     names = [op.name("part") for _ in range(before + after + 1)]
@@ -299,14 +299,14 @@ def _unpack_ex(op: Operation) -> None:
     op.go_on(*reversed(names))
 
 
-def _before_with(op: Operation) -> None:
+def _before_with(op: ResidualOperation) -> None:
     leave, entered = op.name("leave"), op.name("entered")
     call = f"{op.emit.helper('enter')}({op.source(op.operands[0])})"
     op.text.append(f"{leave}, {entered} = {call}")
     op.go_on(leave, entered)
 
 
-def _with_except_start(op: Operation) -> None:
+def _with_except_start(op: ResidualOperation) -> None:
     leave, lasti, handled, exception = op.operands
     error = op.emit.name_it(exception, "error")
     name = op.name("swallow")
@@ -315,23 +315,23 @@ def _with_except_start(op: Operation) -> None:
     op.go_on(leave, lasti, handled, exception, name)
 
 
-def _import_name(op: Operation) -> None:
+def _import_name(op: ResidualOperation) -> None:
     level, names = map(op.source, op.operands)
     namespace = op.emit.bind("namespace", op.frame.globals)
     op.result(f"__import__({op.frame.instruction.value!r}, {namespace}, None, {names}, {level})")
 
 
-def _import_from(op: Operation) -> None:
+def _import_from(op: ResidualOperation) -> None:
     module = op.operands[0]
     name = op.name("imported")
     op.text.append(f"{name} = {op.source(module)}.{op.frame.instruction.value}")
     op.go_on(module, name)
 
 
-def _update(method: str) -> Callable[[Operation], None]:
+def _update(method: str) -> Callable[[ResidualOperation], None]:
     """Instructions that add to a container that stays on the stack."""
 
-    def write(op: Operation) -> None:
+    def write(op: ResidualOperation) -> None:
         target, *between, added = op.operands
         op.text.append(f"{op.emit.name_it(target, 'target')}.{method}({op.source(added)})")
         op.go_on(target, *between)
@@ -339,7 +339,7 @@ def _update(method: str) -> Callable[[Operation], None]:
     return write
 
 
-def _dict_merge(op: Operation) -> None:
+def _dict_merge(op: ResidualOperation) -> None:
     target, *between, added = op.operands
     place = -1 - (op.frame.instruction.arg or 0) - 2
     callee = called(op.trace, op.frame.stack[place])
@@ -348,7 +348,7 @@ def _dict_merge(op: Operation) -> None:
     op.go_on(target, *between)
 
 
-def _load_super_attr(op: Operation) -> None:
+def _load_super_attr(op: ResidualOperation) -> None:
     _, cls, obj = op.operands
     name, as_method, _ = op.frame.instruction.value
     result = op.name("result")
@@ -356,19 +356,19 @@ def _load_super_attr(op: Operation) -> None:
     op.go_on(*([NULL, result] if as_method else [result]))
 
 
-def _map_add(op: Operation) -> None:
+def _map_add(op: ResidualOperation) -> None:
     target, *between, key, value = op.operands
     name = op.emit.name_it(target, "target")
     op.text.append(f"{name}[{op.source(key)}] = {op.source(value)}")
     op.go_on(target, *between)
 
 
-def _raise(op: Operation) -> None:
+def _raise(op: ResidualOperation) -> None:
     parts = [op.source(operand) for operand in op.operands]
     op.text.append("raise " + " from ".join(parts))
 
 
-def _format(op: Operation) -> None:
+def _format(op: ResidualOperation) -> None:
     conversion, has_spec = op.frame.instruction.value
     value = op.source(op.operands[0])
     if conversion is not None:
@@ -377,51 +377,51 @@ def _format(op: Operation) -> None:
     op.result(f"format({value}{spec})")
 
 
-def _build(opening: str, closing: str) -> Callable[[Operation], None]:
-    def write(op: Operation) -> None:
+def _build(opening: str, closing: str) -> Callable[[ResidualOperation], None]:
+    def write(op: ResidualOperation) -> None:
         op.result(opening + ", ".join(map(op.source, op.operands)) + closing)
 
     return write
 
 
-def _get_len(op: Operation) -> None:
+def _get_len(op: ResidualOperation) -> None:
     name = op.name("length")
     op.text.append(f"{name} = len({op.source(op.operands[0])})")
     op.go_on(op.operands[0], name)
 
 
-def _is_op(op: Operation) -> None:
+def _is_op(op: ResidualOperation) -> None:
     left, right = map(op.source, op.operands)
     op.result(f"{left} {op.frame.instruction.value} {right}")
 
 
-def _build_map(op: Operation) -> None:
+def _build_map(op: ResidualOperation) -> None:
     parts = [op.source(operand) for operand in op.operands]
     op.result(
         "{" + ", ".join(f"{k}: {v}" for k, v in zip(parts[::2], parts[1::2], strict=True)) + "}"
     )
 
 
-def _branches(condition: str, *suffixes: str) -> dict[str, Callable[[Operation], None]]:
+def _branches(condition: str, *suffixes: str) -> dict[str, Callable[[ResidualOperation], None]]:
     return {f"POP_JUMP_{suffix}": _jump(condition) for suffix in suffixes}
 
 
-def _discard(op: Operation) -> None:
+def _discard(op: ResidualOperation) -> None:
     """The object is given up when the residual code returns, before the program goes on."""
     op.go_on()
 
 
-def _delete(op: Operation) -> None:
+def _delete(op: ResidualOperation) -> None:
     del op.frame.locals[op.frame.instruction.value]
     op.go_on()
 
 
-def _store(op: Operation) -> None:
+def _store(op: ResidualOperation) -> None:
     op.frame.locals[op.frame.instruction.value] = op.operands[0]
     op.go_on()
 
 
-WRITERS: dict[str, Callable[[Operation], None]] = {
+WRITERS: dict[str, Callable[[ResidualOperation], None]] = {
     "CALL": _call,
     "POP_TOP": _discard,
     "DELETE_FAST": _delete,

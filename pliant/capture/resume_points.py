@@ -15,7 +15,7 @@ from pliant.bytecode.resume import ResumePoint, StackItem, closure_names, resume
 from pliant.capture.frame import Frame
 from pliant.capture.residual import Emitter
 from pliant.capture.value import Lazy, Null, Unread, Value
-from pliant.capture.values.generators import Generator
+from pliant.capture.values.generators import GeneratorValue
 from pliant.capture.values.objects import Handled, Instance, Opaque
 
 # Functions that see all variables of the frame that calls them.
@@ -69,7 +69,7 @@ def closes(value: Value) -> bool:
         return getweakrefcount(value.real) > 0
     if isinstance(value, Unread | Opaque):
         return isinstance(value.real, GeneratorType) and value.real.gi_frame is not None
-    return isinstance(value, Generator) and not value.frame.finished and value.has_cleanup()
+    return isinstance(value, GeneratorValue) and not value.frame.finished and value.has_cleanup()
 
 
 def _is_plain_object(real: Any) -> bool:
@@ -89,7 +89,7 @@ def _stack_argument(emit: Emitter, item: Value | str) -> str:
     return emit.expression(item.exception if isinstance(item, Handled) else item)
 
 
-def generator_source(emit: Emitter, generator: Generator) -> str:
+def generator_source(emit: Emitter, generator: GeneratorValue) -> str:
     """An expression for a real generator in the state of `generator`."""
     frame = generator.frame
     if frame.finished:

@@ -126,7 +126,7 @@ class SizeNodes:
         made = self.node(product)
         return made if c == 1 else self._call(operator.mul, (made, c))
 
-    def _product(self, expr: Expr) -> fx.Node:
+    def _finisher(self, expr: Expr) -> fx.Node:
         parts = [
             self.node(factor) if e == 1 else self._call(operator.pow, (self.node(factor), e))
             for factor, e in expr.factors
@@ -180,7 +180,7 @@ def _combined(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]
 
 _SPECIAL: dict[str, Callable[[SizeNodes, Any], fx.Node]] = {
     "add": SizeNodes._sum,
-    "mul": SizeNodes._product,
+    "mul": SizeNodes._finisher,
     "le0": _compared(operator.le),
     "eq0": _compared(operator.eq),
     "ne0": _compared(operator.ne),

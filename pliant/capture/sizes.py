@@ -141,7 +141,9 @@ class Sizes:
         trace.lasting.guarded = True
         if trace.lasting.other and trace.frames:
             cause = Break("data-dependent-number", f"{trace.asker()}, which assumes a size")
-            trace.lasting.asserted.append((trace.frames[-1].step, cause.at(trace.stack())))
+            trace.lasting.assertion_branches.append(
+                (trace.frames[-1].step, cause.at(trace.stack()))
+            )
 
     def as_assumed(self, node: fx.Node, result: torch.Tensor) -> fx.Node:
         """Under the policy "torch" a result has the shape that was assumed, come what may."""

@@ -46,11 +46,11 @@ def remaining(value: Value) -> int:
     return ROUNDS + 1 if count is None else count(value)
 
 
-def predicted_way(
+def speculated_way(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
 ) -> bool | None:
     """Whether to jump, where a tensor decides and its outcome can be told. None: not so."""
-    if trace.lasting.predicted is None or not is_test(trace, value):
+    if trace.lasting.speculated is None or not is_test(trace, value):
         return None
     assert isinstance(value, TensorValue)
     jumps = _stays_in_loop(frame, ins)
@@ -61,7 +61,7 @@ def predicted_way(
         return None
     position = trace.stack()[-1]
     about = f"the truth of a tensor at {position.file}:{position.line}"
-    good = trace.lasting.predicted[about] = trace.sizes.env.answers.get(about, True)
+    good = trace.lasting.speculated[about] = trace.sizes.env.answers.get(about, True)
     if not good:
         return None
     add_test(trace, frame, value, jumps is jump_on, about)

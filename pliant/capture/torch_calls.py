@@ -150,7 +150,7 @@ def record(
     name = target if isinstance(target, str) else named(Const(target))
     if trace.lasting.backward and program_handles(trace.frames):
         raise Break("tensor-method", "a handler of failures behind Tensor.backward")
-    _nobody_is_asked(trace, function, name, [*args, *kwargs.values()])
+    _require_no_overrides(trace, function, name, [*args, *kwargs.values()])
     args = scalars.as_sizes(trace, name, args)
     node_args, fake_args = _both(trace, args, name)
     pairs = [convert(trace, value, name) for value in kwargs.values()]
@@ -201,7 +201,7 @@ def _takes_number(trace: Trace, name: str, args: list[Value], result: Any) -> bo
     return any(isinstance(trace.read(arg), Number) for arg in args)
 
 
-def _nobody_is_asked(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
+def _require_no_overrides(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
     """Whoever overrides PyTorch's functions has been asked before: if not, Python does it."""
     state = trace.overrides
     never = function in QUERIES or function in WRITERS or name in overrides.NEVER_ASKED

@@ -23,9 +23,9 @@ from pliant.base.strict import get_error_on_graph_break
 from pliant.capture.exception_conversion import exception_value
 from pliant.capture.failures import Lasting
 from pliant.capture.graph import GraphBuilder
-from pliant.capture.host_randomness import Draw
+from pliant.capture.host_randomness import RandomDraw
 from pliant.capture.inputs import Dynamic, Inputs
-from pliant.capture.placeholders import Standing
+from pliant.capture.placeholders import Placeholders
 from pliant.capture.sizes import Sizes
 from pliant.capture.value import Break, Const, Lazy, Raised, Unread, Value
 from pliant.capture.values.objects import Cell
@@ -113,10 +113,12 @@ class Trace:
         self.overrides: Any = None  # who has a say in what PyTorch's functions do
         self.printed: Any = None  # calls of print still to be made
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
-        self.stand_ins: dict[int, Value] = {}  # objects made for a while, to what they stand for
+        self.temporaries: dict[int, Value] = {}  # what exists during the capture only, by id
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
-        self.standing = Standing()  # the same for parts of made classes
-        self.draws: list[Draw] = []  # random numbers that residual code draws before the graph
+        self.placeholders = Placeholders()  # parts of the classes among them
+        self.random_draws: list[
+            RandomDraw
+        ] = []  # random numbers that residual code draws before the graph
         self.signatures: dict[Any, Value] = {}  # of methods that the program asked for
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
@@ -138,7 +140,7 @@ class Trace:
 
     def known(self, real: Any, source: Source) -> Value | None:
         """The value of an object met before by another path; assumes that the paths meet again."""
-        entry = self._known.get(id(real)) or self.standing.entry(real)
+        entry = self._known.get(id(real)) or self.placeholders.entry(real)
         if entry is None:
             return None
         value = entry[1]
@@ -167,9 +169,9 @@ class Trace:
     def pinned(self, real: Any, source: Source) -> Value:
         """An item of an immutable object whose identity is already assumed: plain ones are
         certain."""
-        stands_for = self.standing.value_of(real) if self.standing else None
-        if stands_for is not None:
-            return stands_for
+        placeholder_value = self.placeholders.value_of(real) if self.placeholders else None
+        if placeholder_value is not None:
+            return placeholder_value
         return Const(real) if self.is_plain_constant(real) else Unread(real, source)
 
     def wrap_pinned(self, real: Any) -> Value:
@@ -203,8 +205,8 @@ class Trace:
         for _, value in self._known.values():
             if hasattr(value, "attributes"):
                 value.attributes = None
-        self.standing.clear()
-        made = (self.stand_ins, self.class_writes, self.applied, self.signatures)
+        self.placeholders.clear()
+        made = (self.temporaries, self.class_writes, self.applied, self.signatures)
         for table in (self._known, self.effects, self.tensors, self._lookups, *made):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
@@ -225,7 +227,7 @@ class Trace:
             if name in base.__dict__:
                 found = base.__dict__[name]
                 break
-        if id(cls) in self.stand_ins:
+        if id(cls) in self.temporaries:
             for base in cls.__bases__:
                 self.lookup(base, name)
         elif not cls.__flags__ & IMMUTABLE_TYPE:
@@ -282,17 +284,17 @@ class Trace:
     def guard(self, kind: GuardKind, source: Source | None, expected: Any) -> None:
         """Assume something of the value at `source` from here on."""
         key = (kind, source, _identity(expected))
-        if self.stand_ins and self._of_stand_in(source):
+        if self.temporaries and self._of_temporary(source):
             return
         if key not in self._guarded:
             self._guarded.add(key)
             self.guards.append(Guard(kind, source, expected, self.position()))
 
-    def _of_stand_in(self, source: Source | None) -> bool:
+    def _of_temporary(self, source: Source | None) -> bool:
         """Whether the path starts at an object of this capture, of which all is known."""
         while source is not None and source.parent is not None:
             source = source.parent
-        return isinstance(source, Fixed) and id(source.value) in self.stand_ins
+        return isinstance(source, Fixed) and id(source.value) in self.temporaries
 
     def position(self) -> Position | None:
         return self.frames[-1].position() if self.frames else None

@@ -29,7 +29,7 @@ from pliant.capture.values.functions import (
     BoundMethod,
     BuiltinMethod,
     CompiledFunction,
-    Function,
+    FunctionValue,
     Partial,
 )
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
@@ -248,7 +248,7 @@ def _set(trace: Trace, real: Any, source: Source) -> Value:
 
 def _function(trace: Trace, real: types.FunctionType, source: Source) -> Value:
     trace.guard(GuardKind.FUNCTION, source, (real.__code__, real.__globals__))
-    return Function(real.__code__, real.__globals__, real, source)
+    return FunctionValue(real.__code__, real.__globals__, real, source)
 
 
 def _bound_method(trace: Trace, real: types.MethodType, source: Source) -> Value:

@@ -71,8 +71,8 @@ def _wrong_answer(captured: Captured, error: BaseException) -> str | None:
     failed. What tests a prediction depends on the backend: its error has the question in it."""
     if isinstance(error, AssumptionFailed):
         return error.condition
-    text = str(error) if captured.predictions else ""
-    return next((about for about, made in captured.predictions if made and about in text), None)
+    text = str(error) if captured.speculations else ""
+    return next((about for about, made in captured.speculations if made and about in text), None)
 
 
 def _run_other_case(
@@ -97,7 +97,7 @@ def _answers_instead(entry: Entry, failed: str) -> dict[str, bool]:
     """The answers that were assumed up to the one that failed, and the other one to that."""
     answers = {}
     captured: Captured = entry.info.captured
-    for key, answer in (*captured.predictions, *captured.assumptions):
+    for key, answer in (*captured.speculations, *captured.assumptions):
         answers[key] = answer if key != failed else not answer
         if key == failed:
             break
@@ -110,7 +110,7 @@ def _entry_with(
     """An entry that fits the call and was compiled with these answers."""
     for entry in dispatcher.entries:
         captured: Captured = entry.info.captured
-        assumed = dict((*captured.predictions, *captured.assumptions))
+        assumed = dict((*captured.speculations, *captured.assumptions))
         if answers.items() <= assumed.items() and entry.tree.check(values) is None:
             return entry
     return None

@@ -27,7 +27,7 @@ PROGRAMS = [
 # The beginning of a resume function moves its arguments about: it can't be resumed in its middle.
 MOVING = ("POP_TOP", "STORE_FAST", "DELETE_FAST")
 ASKS_FRAME = (locals, globals)
-STEP, BROKE = interpreter._step, finish.Product.broke
+STEP, BROKE = interpreter._step, finish.Finisher.broke
 
 
 class Breaker:
@@ -67,7 +67,7 @@ def compare(monkeypatch, capsys):
     def compare(function, args, at=None):
         breaker = Breaker(at)
         monkeypatch.setattr(interpreter, "_step", breaker.follow)
-        monkeypatch.setattr(finish.Product, "broke", lambda *about: breaker.note_broke(*about))
+        monkeypatch.setattr(finish.Finisher, "broke", lambda *about: breaker.note_broke(*about))
         expected = run(function, copy.deepcopy(args))
         with config.patch(recompile_limit=10**6, accumulated_recompile_limit=10**6):
             compiled = pliant.compile(function)

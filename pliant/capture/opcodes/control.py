@@ -6,12 +6,12 @@ from typing import Any
 
 from pliant.bytecode.decode import Instruction
 from pliant.bytecode.tables import Role, opcodes_with
-from pliant.capture.assertion_branches import followed_way
+from pliant.capture.assertion_branches import way_past_assertion
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.library.torch.symbolic_functions import branch
 from pliant.capture.model import advance, is_none, iterate, truth
-from pliant.capture.speculated_branches import predicted_way
+from pliant.capture.speculated_branches import speculated_way
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Const, Value
 
@@ -29,9 +29,9 @@ def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
 
 
 def _jumps(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
-    found = followed_way(trace, frame, ins, value, jump_on)
+    found = way_past_assertion(trace, frame, ins, value, jump_on)
     if found is None:
-        found = predicted_way(trace, frame, ins, value, jump_on)
+        found = speculated_way(trace, frame, ins, value, jump_on)
     return branch(trace, frame, ins, value, jump_on) if found is None else found
 
 

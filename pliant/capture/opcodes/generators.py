@@ -21,7 +21,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Value
-from pliant.capture.values.generators import Generator, returned_value
+from pliant.capture.values.generators import GeneratorValue, returned_value
 from pliant.guards.guard import MISSING
 
 ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
@@ -40,7 +40,7 @@ def yield_value(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> A
 
 @opcode("GET_YIELD_FROM_ITER")
 def get_yield_from_iter(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    return value if isinstance(value, Generator) else iterate(trace, value)
+    return value if isinstance(value, GeneratorValue) else iterate(trace, value)
 
 
 @opcode("SEND")
@@ -57,7 +57,7 @@ def send(trace: Trace, frame: Frame, ins: Instruction, iterator: Value, value: V
 
 def _send_into(trace: Trace, iterator: Value, value: Value) -> tuple[Value | None, Value]:
     try:
-        if isinstance(iterator, Generator):
+        if isinstance(iterator, GeneratorValue):
             return iterator.send(trace, value), iterator.result
         if isinstance(value, Const) and value.value is None:
             return advance(trace, iterator), NONE
@@ -89,7 +89,7 @@ def cleanup_throw(
 @opcode("GET_AWAITABLE")
 def get_awaitable(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
     """What `await` goes over."""
-    if isinstance(value, Generator):
+    if isinstance(value, GeneratorValue):
         flags = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
         if value.frame.code.co_flags & flags:
             return value

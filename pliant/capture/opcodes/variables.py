@@ -16,7 +16,7 @@ from pliant.capture.model import get_attribute, set_attribute
 from pliant.capture.trace import Trace
 from pliant.capture.value import NULL, Break, Const, Raised, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.functions import BoundMethod, FunctionValue
 from pliant.capture.values.objects import Cell, ExceptionValue, Super
 from pliant.guards.source import DictItem, Fixed
 
@@ -310,7 +310,7 @@ def delete_attr(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any
 @opcode("MAKE_FUNCTION", lazy=True)
 def make_function(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     *extras, code = operands
-    function = Function(code.constant(), frame.globals)
+    function = FunctionValue(code.constant(), frame.globals)
     flags = ins.arg or 0
     if flags & 0x08:
         cells = trace.read(extras.pop())

@@ -1,8 +1,8 @@
 """Things that can be called: Python functions, bound methods, partial applications.
 
-A `Function` is followed by interpreting its bytecode. One from outside keeps the real function and
-is guarded by its code, so that a fresh closure over the same code still matches; one made during
-capture holds values for its defaults and closure.
+A `FunctionValue` is followed by interpreting its bytecode. One from outside keeps the real function
+and is guarded by its code, so that a fresh closure over the same code still matches; one made
+during capture holds values for its defaults and closure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 
-class Function(Value):
+class FunctionValue(Value):
     """A Python function."""
 
     __slots__ = (
@@ -225,7 +225,7 @@ class Partial(Instance):
 def called(trace: Trace, value: Value) -> str:
     """How Python itself names a callable in the errors of calls."""
     value = trace.read(value)
-    if isinstance(value, Function):
+    if isinstance(value, FunctionValue):
         module = value.globals.get("__name__")
         return f"{module}.{value.qualname}" if module not in (None, "builtins") else value.qualname
     return called(trace, value.function) if isinstance(value, BoundMethod) else named(value)
@@ -233,7 +233,7 @@ def called(trace: Trace, value: Value) -> str:
 
 def named(value: Value) -> str:
     """How to call a callable in a message."""
-    if isinstance(value, Function):
+    if isinstance(value, FunctionValue):
         return value.qualname
     if isinstance(value, BuiltinMethod):
         return f"{value.owner.__name__}.{value.name}"

@@ -24,7 +24,7 @@ ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
 DELEGATES = 2  # the argument of a RESUME behind the `yield` that a `yield from` contains
 
 
-class Generator(Value):
+class GeneratorValue(Value):
     """A generator object. `result` is what it returned, once it has."""
 
     __slots__ = ("frame", "result", "running", "started")
@@ -129,10 +129,10 @@ class Generator(Value):
 
     def _throw_into(self, trace: Trace, inner: Value, exception: Value) -> Value | None:
         if issubclass(exception.python_type(), GeneratorExit):
-            if isinstance(inner, Generator):
+            if isinstance(inner, GeneratorValue):
                 inner.close(trace)
             raise Raised(exception)
-        if not isinstance(inner, Generator):
+        if not isinstance(inner, GeneratorValue):
             raise Raised(exception)
         item = inner.throw_in(trace, exception)
         if item is not None:
@@ -185,7 +185,7 @@ class Generator(Value):
         if not self.started:
             return False
         inner = self.delegate()
-        if isinstance(inner, Generator) and inner.has_cleanup():
+        if isinstance(inner, GeneratorValue) and inner.has_cleanup():
             return True
         return any(handlers(self.frame, self.frame.index - 1))
 
@@ -238,7 +238,7 @@ def returned_value(stop: Value) -> Value:
 # ---- methods
 
 
-def _item_or_stop(trace: Trace, generator: Generator, item: Value | None) -> Value:
+def _item_or_stop(trace: Trace, generator: GeneratorValue, item: Value | None) -> Value:
     if item is not None:
         return item
     result, generator.result = generator.result, NONE
@@ -247,31 +247,35 @@ def _item_or_stop(trace: Trace, generator: Generator, item: Value | None) -> Val
 
 
 @method(types.GeneratorType, "__iter__")
-def generator_iter(trace: Trace, self: Generator) -> Value:
+def generator_iter(trace: Trace, self: GeneratorValue) -> Value:
     return self
 
 
 @method(types.GeneratorType, "__next__")
-def generator_next(trace: Trace, self: Generator) -> Value:
+def generator_next(trace: Trace, self: GeneratorValue) -> Value:
     return _item_or_stop(trace, self, self.advance(trace))
 
 
 @method(types.CoroutineType, "__await__")
-def coroutine_await(trace: Trace, self: Generator) -> Value:
+def coroutine_await(trace: Trace, self: GeneratorValue) -> Value:
     """Python makes a thin wrapper here, which the coroutine itself can stand for."""
     return self
 
 
 @method(types.CoroutineType, "send")
 @method(types.GeneratorType, "send")
-def generator_send(trace: Trace, self: Generator, value: Value) -> Value:
+def generator_send(trace: Trace, self: GeneratorValue, value: Value) -> Value:
     return _item_or_stop(trace, self, self.send(trace, trace.read(value)))
 
 
 @method(types.CoroutineType, "throw")
 @method(types.GeneratorType, "throw")
 def generator_throw(
-    trace: Trace, self: Generator, exception: Value, value: Value = NONE, traceback: Value = NONE
+    trace: Trace,
+    self: GeneratorValue,
+    exception: Value,
+    value: Value = NONE,
+    traceback: Value = NONE,
 ) -> Value:
     """`throw(error)`, or in the old form `throw(class, error or arguments, traceback)`."""
     exception, value = trace.read(exception), trace.read(value)
@@ -286,31 +290,31 @@ def generator_throw(
 
 @method(types.CoroutineType, "close")
 @method(types.GeneratorType, "close")
-def generator_close(trace: Trace, self: Generator) -> Value:
+def generator_close(trace: Trace, self: GeneratorValue) -> Value:
     self.close(trace)
     return NONE
 
 
 @method(types.CoroutineType, "__name__")
 @method(types.GeneratorType, "__name__")
-def generator_name(trace: Trace, self: Generator) -> Value:
+def generator_name(trace: Trace, self: GeneratorValue) -> Value:
     return Const(self.frame.code.co_name)
 
 
 @method(types.CoroutineType, "__qualname__")
 @method(types.GeneratorType, "__qualname__")
-def generator_qualname(trace: Trace, self: Generator) -> Value:
+def generator_qualname(trace: Trace, self: GeneratorValue) -> Value:
     return Const(self.frame.code.co_qualname)
 
 
 @method(types.CoroutineType, "cr_running")
 @method(types.GeneratorType, "gi_running")
-def generator_running(trace: Trace, self: Generator) -> Value:
+def generator_running(trace: Trace, self: GeneratorValue) -> Value:
     return boolean(self.running)
 
 
 @method(types.CoroutineType, "cr_await")
 @method(types.GeneratorType, "gi_yieldfrom")
-def generator_yieldfrom(trace: Trace, self: Generator) -> Value:
+def generator_yieldfrom(trace: Trace, self: GeneratorValue) -> Value:
     waiting = self.started and not self.frame.finished and not self.running
     return (self.delegate() if waiting else None) or NONE

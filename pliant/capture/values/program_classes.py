@@ -1,9 +1,9 @@
 """Classes and descriptors that the program makes while it is followed.
 
 The one idea: Python itself makes a class object during capture, so that instances have a class with
-an MRO and all that depends on it, but this object is a stand-in: residual code makes another one,
-on each call. Where the namespace of a class needs a real object for a value, it gets a stand-in as
-well; the trace knows which value each stands for.
+an MRO and all that depends on it, but this object is temporary: residual code makes another one, on
+each call. Where the namespace of a class needs a real object for a value, it gets a placeholder;
+the trace knows which value each stands for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.capture.value import Break, Const, NotConstant, Value, is_constant
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.conversion import known_object
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.objects import Cell, Instance
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ LOOKED_AT = frozenset(
 SLOT_TYPES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 
 
-class Placeholder:
-    """Stands for a value in the namespace of a class."""
+class BarePlaceholder:
+    """Stands for a value of which Python needs to know nothing."""
 
 
-class MadeObject(Value):
+class ProgramObject(Value):
     """An object made by calling a function that is known: a property, a named tuple class."""
 
     __slots__ = ("args", "kwargs", "real", "target")
@@ -62,7 +62,7 @@ class MadeObject(Value):
         return f"{emit.expression(self.target)}({', '.join(parts)})"
 
 
-class MadeMember(Value):
+class ProgramEnumMember(Value):
     """A member of an enumeration made during the capture."""
 
     __slots__ = ("real",)
@@ -79,8 +79,8 @@ class MadeMember(Value):
         return f"{emit.constant(type(self.real))}[{self.real.name!r}]"
 
 
-class MadeClass(Value):
-    """A class made during the capture. `real` is its stand-in; what it holds now is emitted."""
+class ProgramClass(Value):
+    """A class made during the capture. `real` is its placeholder; what it holds now is emitted."""
 
     __slots__ = ("real", "trace")
     two_steps = True
@@ -125,10 +125,10 @@ class MadeClass(Value):
             emit.line(f"{name}.__abstractmethods__ = frozenset({emit.constant(names)})")
 
 
-# ---- stand-ins
+# ---- placeholders
 
 
-def stand_in(trace: Trace, value: Value) -> Any:
+def placeholder_for(trace: Trace, value: Value) -> Any:
     """A real object for `value`, to be put where Python wants one."""
     value = trace.read(value)
     if isinstance(value, Const):
@@ -136,19 +136,19 @@ def stand_in(trace: Trace, value: Value) -> Any:
     real = getattr(value, "real", None)
     if real is not None and value.source is not None:
         return real
-    found = trace.standing.of(value)
+    found = trace.placeholders.of(value)
     if found is not None:
         return found
-    maker = STAND_INS.get(type(value))
-    real = Placeholder() if maker is None else maker(trace, value)
+    maker = PLACEHOLDER_MAKERS.get(type(value))
+    real = BarePlaceholder() if maker is None else maker(trace, value)
     if not isinstance(real, tuple):
-        trace.standing.let(real, value)
+        trace.placeholders.add(real, value)
     if isinstance(value, Instance):
         _fill_instance(trace, value, real)
     return real
 
 
-def _function(trace: Trace, value: Function) -> Any:
+def _function(trace: Trace, value: FunctionValue) -> Any:
     cells = tuple(types.CellType() for _ in value.code.co_freevars)
     made = types.FunctionType(value.code, value.globals, value.name, None, cells)
     made.__qualname__ = value.qualname
@@ -173,18 +173,18 @@ def _fill_instance(trace: Trace, value: Instance, real: Any) -> None:
         parts.update(value.attributes.items)
     for name, part in parts.items():
         if part is not None:
-            object.__setattr__(real, name, stand_in(trace, part))
+            object.__setattr__(real, name, placeholder_for(trace, part))
 
 
 def _tuple(trace: Trace, value: Sequence) -> Any:
     try:
-        return known_object(value, trace) if value.cls is tuple else Placeholder()
+        return known_object(value, trace) if value.cls is tuple else BarePlaceholder()
     except NotConstant:
-        return Placeholder()
+        return BarePlaceholder()
 
 
-STAND_INS: dict[type, Callable[[Trace, Any], Any]] = {
-    Function: _function,
+PLACEHOLDER_MAKERS: dict[type, Callable[[Trace, Any], Any]] = {
+    FunctionValue: _function,
     Instance: _instance,
     Sequence: _tuple,
 }
@@ -195,7 +195,7 @@ def plain_object(trace: Trace, value: Value) -> Any:
     try:
         return known_object(value, trace)
     except NotConstant:
-        return stand_in(trace, value)
+        return placeholder_for(trace, value)
 
 
 def value_of(trace: Trace, real: Any) -> Value:
@@ -204,10 +204,10 @@ def value_of(trace: Trace, real: Any) -> Value:
         return Const(real)
     if isinstance(real, types.FunctionType):
         return adopted(trace, real)
-    if type(real) in (staticmethod, classmethod) and id(real) not in trace.stand_ins:
-        inner = trace.standing.value_of(real.__func__)
+    if type(real) in (staticmethod, classmethod) and id(real) not in trace.temporaries:
+        inner = trace.placeholders.value_of(real.__func__)
         if inner is not None:  # Python wraps `__new__` and some others by itself
-            trace.stand_ins[id(real)] = MadeObject(real, Const(type(real)), [inner])
+            trace.temporaries[id(real)] = ProgramObject(real, Const(type(real)), [inner])
     if type(real) is dict:
         return Mapping(dict, {key: value_of(trace, item) for key, item in real.items()})
     return trace.wrap_pinned(real)
@@ -215,15 +215,15 @@ def value_of(trace: Trace, real: Any) -> Value:
 
 def adopted(trace: Trace, real: types.FunctionType) -> Value:
     """The value of a function that was made while a class was, from parts that may be
-    stand-ins."""
-    known = trace.standing.value_of(real)
+    placeholders."""
+    known = trace.placeholders.value_of(real)
     if known is not None:
         return known
-    if not _has_stand_ins(trace, real):
+    if not _has_placeholders(trace, real):
         return trace.wrap_pinned(real)
-    made = Function(real.__code__, real.__globals__)
+    made = FunctionValue(real.__code__, real.__globals__)
     made.name, made.qualname = real.__name__, real.__qualname__
-    trace.standing.let(real, made)
+    trace.placeholders.add(real, made)
     made.defaults = [value_of(trace, item) for item in real.__defaults__ or ()]
     made.kwdefaults = {k: value_of(trace, item) for k, item in (real.__kwdefaults__ or {}).items()}
     made.cells = [_adopted_cell(trace, cell) for cell in real.__closure__ or ()]
@@ -237,7 +237,7 @@ def _adopted_cell(trace: Trace, cell: types.CellType) -> Cell:
         return Cell(None)
 
 
-def _has_stand_ins(trace: Trace, real: types.FunctionType) -> bool:
+def _has_placeholders(trace: Trace, real: types.FunctionType) -> bool:
     parts: list[Any] = [*(real.__defaults__ or ()), *(real.__kwdefaults__ or {}).values()]
     for cell in real.__closure__ or ():
         try:
@@ -245,5 +245,6 @@ def _has_stand_ins(trace: Trace, real: types.FunctionType) -> bool:
         except ValueError:
             continue
     return any(
-        id(part) in trace.stand_ins or trace.standing.value_of(part) is not None for part in parts
+        id(part) in trace.temporaries or trace.placeholders.value_of(part) is not None
+        for part in parts
     )

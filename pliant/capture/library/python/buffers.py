@@ -30,7 +30,7 @@ READING = frozenset(
 )
 
 
-class Buffer(Value):
+class BufferValue(Value):
     """A buffer; `held` is an object of ours that has the same contents."""
 
     __slots__ = ("held",)
@@ -48,20 +48,20 @@ class Buffer(Value):
 
 def known_or_held(trace: Trace, value: Value) -> Any:
     value = trace.read(value)
-    return value.held if isinstance(value, Buffer) else known_object(value, trace)
+    return value.held if isinstance(value, BufferValue) else known_object(value, trace)
 
 
-def _made(trace: Trace, result: Any, own: Buffer | None) -> Value:
+def _made(trace: Trace, result: Any, own: BufferValue | None) -> Value:
     if own is not None and result is own.held:
         return own
-    return Buffer(result) if type(result) in BUFFERS else from_real(trace, result)
+    return BufferValue(result) if type(result) in BUFFERS else from_real(trace, result)
 
 
 def _new(cls: Any) -> Callable[..., Value]:
     def make(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         real_args = [known_or_held(trace, arg) for arg in args]
         try:
-            return Buffer(
+            return BufferValue(
                 cls(*real_args, **{k: known_or_held(trace, v) for k, v in kwargs.items()})
             )
         except Exception as error:
@@ -72,7 +72,7 @@ def _new(cls: Any) -> Callable[..., Value]:
 
 def _method(descriptor: Any, reading: bool) -> Callable[..., Value]:
     def handler(trace: Trace, obj: Value, /, *args: Value, **kwargs: Value) -> Value:
-        assert isinstance(obj, Buffer)
+        assert isinstance(obj, BufferValue)
         real_args = [known_or_held(trace, arg) for arg in args]
         real_kwargs = {name: known_or_held(trace, arg) for name, arg in kwargs.items()}
         if not reading:
@@ -87,7 +87,7 @@ def _method(descriptor: Any, reading: bool) -> Callable[..., Value]:
 
 
 def _iterate(trace: Trace, obj: Value) -> Value:
-    assert isinstance(obj, Buffer)
+    assert isinstance(obj, BufferValue)
     items = list(obj.held) if type(obj.held) in (bytearray, array.array) else obj.held.readlines()
     return iterate(trace, plain_list([Const(item) for item in items]))
 

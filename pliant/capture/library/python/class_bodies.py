@@ -31,16 +31,16 @@ from pliant.capture.residual_helpers import bare_class, enum_class, has_subclass
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
 from pliant.capture.values.conversion import known_object
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.objects import Cell, Instance, Super
 from pliant.capture.values.program_classes import (
     LOOKED_AT,
-    MadeClass,
-    MadeMember,
-    MadeObject,
-    Placeholder,
+    BarePlaceholder,
+    ProgramClass,
+    ProgramEnumMember,
+    ProgramObject,
+    placeholder_for,
     plain_object,
-    stand_in,
     value_of,
 )
 from pliant.guards.guard import MISSING
@@ -62,7 +62,7 @@ HARMLESS_METACLASSES = (
 def build_class(trace: Trace, body: Value, name: Value, *bases: Value, **keywords: Value) -> Value:
     """`class name(*bases, **keywords): body`."""
     function = trace.read(body)
-    if not isinstance(function, Function):
+    if not isinstance(function, FunctionValue):
         raise Break("class-definition", "a class body that is not a function")
     given = [trace.read(base) for base in bases]
     real_bases = _real_bases(trace, given)
@@ -160,12 +160,12 @@ def type_new(
     real_bases = tuple(trace.read(base).constant() for base in drain(trace, bases))
     winner = _winner(trace, class_of(trace, meta), real_bases)
     real = _make(trace, winner, text, real_bases, values)
-    trace.stand_ins[id(real)] = MadeClass(trace, real)
+    trace.temporaries[id(real)] = ProgramClass(trace, real)
     if isinstance(cell, Cell):
         cell.store(trace, Const(real))
     for key, value in values.items():
         if isinstance(value, Instance):
-            type.__setattr__(real, key, stand_in(trace, value))
+            type.__setattr__(real, key, placeholder_for(trace, value))
             call_special(trace, value, "__set_name__", Const(real), Const(key))
     _subclass_hook(trace, real, real_bases, keywords)
     return Const(real)
@@ -188,10 +188,10 @@ def _part(trace: Trace, name: str, value: Value) -> Any:
     if name in LOOKED_AT or name == "__qualname__":
         return plain_object(trace, value)
     if isinstance(value, Instance):
-        return Placeholder()  # Python would run its __set_name__; replaced later
+        return BarePlaceholder()  # Python would run its __set_name__; replaced later
     if name == "__hash__" and isinstance(value, Const):
         return value.value
-    return stand_in(trace, value)
+    return placeholder_for(trace, value)
 
 
 def _subclass_hook(
@@ -229,8 +229,8 @@ def type_delattr(trace: Trace, cls: Value, name: Value) -> Value:
 
 
 def adopt(trace: Trace, real: type) -> Const:
-    """A class that Python has made from stand-ins."""
-    trace.stand_ins[id(real)] = MadeClass(trace, real)
+    """A class that Python has made from placeholders."""
+    trace.temporaries[id(real)] = ProgramClass(trace, real)
     for item in vars(real).values():
         if isinstance(item, types.FunctionType):
             value_of(trace, item)
@@ -249,7 +249,7 @@ SHORTCUTS[abc.ABCMeta.__new__] = abc_new
 
 
 def harmless_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Let a metaclass that is known make the class from stand-ins."""
+    """Let a metaclass that is known make the class from placeholders."""
     meta, name, bases, namespace = (trace.read(arg) for arg in args)
     assert isinstance(namespace, Mapping)
     values = {key: trace.read(item) for key, item in namespace.read_all(trace).items()}
@@ -264,14 +264,14 @@ def harmless_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> V
     except (TypeError, ValueError, AttributeError) as error:
         trace.throw(error)
     arguments = [name, bases, Mapping(dict, dict(values))]
-    trace.stand_ins[id(real)] = MadeObject(real, meta, arguments, kwargs)
+    trace.temporaries[id(real)] = ProgramObject(real, meta, arguments, kwargs)
     if isinstance(cell, Cell):
         cell.store(trace, Const(real))
     return Const(real)
 
 
 def _real_part(trace: Trace, name: str, value: Value) -> Any:
-    return plain_object(trace, value) if name in LOOKED_AT else stand_in(trace, value)
+    return plain_object(trace, value) if name in LOOKED_AT else placeholder_for(trace, value)
 
 
 # ---- enumerations
@@ -296,15 +296,15 @@ def enum_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value
     except (TypeError, ValueError) as error:
         trace.throw(error)
     made = [meta, name, bases, Sequence(list, list(values))]
-    trace.stand_ins[id(real)] = MadeObject(real, Const(enum_class), made)
+    trace.temporaries[id(real)] = ProgramObject(real, Const(enum_class), made)
     for member in real.__members__.values():
-        trace.stand_ins[id(member)] = MadeMember(member)
+        trace.temporaries[id(member)] = ProgramEnumMember(member)
     return Const(real)
 
 
 def _member(trace: Trace, value: Value) -> Any:
-    if isinstance(value, Function):
-        return stand_in(trace, value)
+    if isinstance(value, FunctionValue):
+        return placeholder_for(trace, value)
     if isinstance(value, Instance) and value.cls is enum.auto:
         return enum.auto()
     try:
@@ -333,9 +333,9 @@ def named_members(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> 
         raise Break("class-definition", "an enumeration of values that are not known") from error
     except (TypeError, ValueError) as error:
         trace.throw(error)
-    trace.stand_ins[id(real)] = MadeObject(real, cls, list(rest), kwargs)
+    trace.temporaries[id(real)] = ProgramObject(real, cls, list(rest), kwargs)
     for member in real.__members__.values():
-        trace.stand_ins[id(member)] = MadeMember(member)
+        trace.temporaries[id(member)] = ProgramEnumMember(member)
     return Const(real)
 
 
@@ -348,9 +348,9 @@ METHODS[enum.EnumType, "_create_"] = named_members
 def process_dataclass(
     trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value | None:
-    """`@dataclass` on a class of the program: done to its stand-in."""
+    """`@dataclass` on a class of the program: done to its placeholder."""
     cls = trace.read(args[0])
-    if not (isinstance(cls, Const) and id(cls.value) in trace.stand_ins):
+    if not (isinstance(cls, Const) and id(cls.value) in trace.temporaries):
         return None
     options = [trace.read(arg).constant() for arg in args[1:]]
     named = {key: trace.read(arg).constant() for key, arg in kwargs.items()}
@@ -361,7 +361,7 @@ def process_dataclass(
     for name in vars(made):
         trace.forget_lookups(name)
     for field in made.__dataclass_fields__.values():
-        trace.standing.drop(field)
+        trace.placeholders.drop(field)
     return adopt(trace, made)
 
 
@@ -369,7 +369,7 @@ SHORTCUTS[dataclasses._process_class] = process_dataclass  # type: ignore[attr-d
 
 
 def _made_by_call(real_function: Any, values: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """A shortcut that calls `real_function` with what is known, and stand-ins for `values`."""
+    """A shortcut that calls `real_function` with what is known, and placeholders for `values`."""
     parameters = inspect.signature(real_function)
 
     def shortcut(
@@ -393,7 +393,7 @@ def _made_by_call(real_function: Any, values: tuple[str, ...] = ()) -> Callable[
             real = real_function(**real_args)
         except (TypeError, ValueError) as error:
             trace.throw(error)
-        trace.stand_ins[id(real)] = MadeObject(real, Const(real_function), [], given)
+        trace.temporaries[id(real)] = ProgramObject(real, Const(real_function), [], given)
         return Const(real)
 
     return shortcut
@@ -403,7 +403,7 @@ def _items_for(trace: Trace, value: Value) -> Any:
     value = trace.read(value)
     if isinstance(value, Const):
         return value.value
-    return tuple(stand_in(trace, item) for item in drain(trace, value))
+    return tuple(placeholder_for(trace, item) for item in drain(trace, value))
 
 
 SHORTCUTS[collections.namedtuple] = _made_by_call(collections.namedtuple, ("defaults",))
@@ -414,9 +414,11 @@ SHORTCUTS[collections.namedtuple] = _made_by_call(collections.namedtuple, ("defa
 
 def _new_descriptor(cls: type) -> Callable[..., Value]:
     def make(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-        real_args = [stand_in(trace, arg) for arg in args]
-        real = cls(*real_args, **{name: stand_in(trace, arg) for name, arg in kwargs.items()})
-        trace.stand_ins[id(real)] = MadeObject(real, Const(cls), list(args), kwargs)
+        real_args = [placeholder_for(trace, arg) for arg in args]
+        real = cls(
+            *real_args, **{name: placeholder_for(trace, arg) for name, arg in kwargs.items()}
+        )
+        trace.temporaries[id(real)] = ProgramObject(real, Const(cls), list(args), kwargs)
         return Const(real)
 
     return make

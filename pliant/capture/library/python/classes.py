@@ -701,7 +701,7 @@ def type_subclasses(trace: Trace, cls: Value) -> Value:
     if not isinstance(real, type):
         raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error
     found = subclasses(real)
-    if any(id(each) in trace.stand_ins for each in (real, *found)):
+    if any(id(each) in trace.temporaries for each in (real, *found)):
         raise Break("unsupported-method", "type.__subclasses__ of a class made here")
     trace.guard(
         GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), found)

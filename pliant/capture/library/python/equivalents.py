@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 
 
 def initialised(obj: Any, init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,8 +36,8 @@ def applied(forward: Any, context: Any, args: tuple[Any, ...], kwargs: dict[str,
     return tuple(found) if several else found[0]
 
 
-def as_value(function: Any) -> Function:
+def as_value(function: Any) -> FunctionValue:
     """One of these functions as a value. It is ours, so nothing has to be assumed of it."""
-    value = Function(function.__code__, function.__globals__)
+    value = FunctionValue(function.__code__, function.__globals__)
     value.cells, value.defaults, value.kwdefaults = [], [], {}
     return value

@@ -11,7 +11,7 @@ from pliant.capture.model import call, drain, get_attribute, truth
 from pliant.capture.native import method
 from pliant.capture.value import NONE, TRUE, Const, Value
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def split(trace: Trace, value: Value, test: Test) -> tuple[Value | None, Value |
 
 def _test(trace: Trace, condition: Value) -> Test:
     condition = trace.read(condition)
-    if isinstance(condition, Function):
+    if isinstance(condition, FunctionValue):
         return lambda value: truth(trace, call(trace, condition, [value]))
     return lambda value: is_instance(trace, value, condition)
 

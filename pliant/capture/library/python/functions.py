@@ -18,8 +18,8 @@ from pliant.capture.native import function, method
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, NOT_IMPLEMENTED, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
-from pliant.capture.values.generators import Generator
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue
+from pliant.capture.values.generators import GeneratorValue
 from pliant.capture.values.objects import Cell
 from pliant.guards.guard import GuardKind
 from pliant.guards.source import Attr
@@ -38,7 +38,7 @@ def make_function(
     table = trace.read(namespace)
     if not isinstance(table, Mapping) or not isinstance(table.real, dict):
         raise Break("unsupported-function", "types.FunctionType")
-    made = Function(trace.read(code).constant(), table.real)
+    made = FunctionValue(trace.read(code).constant(), table.real)
     made.defaults = _items(trace, argdefs)
     made.kwdefaults = {}
     cells = [trace.read(cell) for cell in _items(trace, closure)]
@@ -78,7 +78,9 @@ SET[Cell] = set_cell_attribute
 # ---- attributes of functions made during the capture
 
 
-def set_function_attribute(trace: Trace, obj: Function, name: str, value: Value | None) -> None:
+def set_function_attribute(
+    trace: Trace, obj: FunctionValue, name: str, value: Value | None
+) -> None:
     """What every function has is kept by the value; the rest is in its `__dict__`."""
     writer = WRITERS.get(name)
     if writer is None:
@@ -92,15 +94,15 @@ def set_function_attribute(trace: Trace, obj: Function, name: str, value: Value 
         writer(trace, obj, trace.read(value))
 
 
-def _same_name(trace: Trace, obj: Function, value: Value) -> None:
+def _same_name(trace: Trace, obj: FunctionValue, value: Value) -> None:
     """Libraries give functions the name that these have already."""
     if not isinstance(value, Const) or value.value != obj.name or obj.source is None:
         raise Break("attribute-write", "function.__name__")
     trace.guard(GuardKind.EQUALS, Attr(obj.source, "__name__"), obj.name)
 
 
-def _set_text(field: str) -> Callable[[Trace, Function, Value], None]:
-    def write(trace: Trace, obj: Function, value: Value) -> None:
+def _set_text(field: str) -> Callable[[Trace, FunctionValue, Value], None]:
+    def write(trace: Trace, obj: FunctionValue, value: Value) -> None:
         if not issubclass(value.python_type(), str):
             trace.throw(TypeError(f"__{field}__ must be set to a string object"))
         setattr(obj, field, value.constant())
@@ -108,7 +110,7 @@ def _set_text(field: str) -> Callable[[Trace, Function, Value], None]:
     return write
 
 
-def _set_defaults(trace: Trace, obj: Function, value: Value) -> None:
+def _set_defaults(trace: Trace, obj: FunctionValue, value: Value) -> None:
     if isinstance(value, Sequence) and value.cls is tuple:
         obj.defaults = list(value.items)
     elif isinstance(value, Const) and value.value is None:
@@ -117,7 +119,7 @@ def _set_defaults(trace: Trace, obj: Function, value: Value) -> None:
         trace.throw(TypeError("__defaults__ must be set to a tuple object"))
 
 
-def _set_keyword_defaults(trace: Trace, obj: Function, value: Value) -> None:
+def _set_keyword_defaults(trace: Trace, obj: FunctionValue, value: Value) -> None:
     if isinstance(value, Mapping):
         obj.kwdefaults = dict(value.read_all(trace))
     elif isinstance(value, Const) and value.value is None:
@@ -126,18 +128,18 @@ def _set_keyword_defaults(trace: Trace, obj: Function, value: Value) -> None:
         trace.throw(TypeError("__kwdefaults__ must be set to a dict object"))
 
 
-def _set_own(name: str) -> Callable[[Trace, Function, Value], None]:
-    def write(trace: Trace, obj: Function, value: Value) -> None:
+def _set_own(name: str) -> Callable[[Trace, FunctionValue, Value], None]:
+    def write(trace: Trace, obj: FunctionValue, value: Value) -> None:
         obj.own[name] = value
 
     return write
 
 
-def _set_code(trace: Trace, obj: Function, value: Value) -> None:
+def _set_code(trace: Trace, obj: FunctionValue, value: Value) -> None:
     raise Break("attribute-write", "function.__code__")
 
 
-WRITERS: dict[str, Callable[[Trace, Function, Value], None]] = {
+WRITERS: dict[str, Callable[[Trace, FunctionValue, Value], None]] = {
     "__name__": _set_text("name"),
     "__qualname__": _set_text("qualname"),
     "__defaults__": _set_defaults,
@@ -148,7 +150,7 @@ WRITERS: dict[str, Callable[[Trace, Function, Value], None]] = {
     "__type_params__": _set_own("__type_params__"),
     "__code__": _set_code,
 }
-SET[Function] = set_function_attribute
+SET[FunctionValue] = set_function_attribute
 
 
 # ---- descriptors called by hand
@@ -175,18 +177,18 @@ for _cls in (types.MemberDescriptorType, types.GetSetDescriptorType):
 # ---- generators
 
 
-def get_generator_attribute(trace: Trace, obj: Generator, name: str) -> Value | None:
+def get_generator_attribute(trace: Trace, obj: GeneratorValue, name: str) -> Value | None:
     found = GENERATOR_ATTRIBUTES.get(name)
     return None if found is None else found(obj)
 
 
-def _frame(obj: Generator) -> Value:
+def _frame(obj: GeneratorValue) -> Value:
     if not obj.frame.finished:
         raise Break("unsupported-attribute", "the frame of a generator")
     return NONE
 
 
-GENERATOR_ATTRIBUTES: dict[str, Callable[[Generator], Value]] = {
+GENERATOR_ATTRIBUTES: dict[str, Callable[[GeneratorValue], Value]] = {
     "gi_running": lambda obj: boolean(obj.running),
     "gi_code": lambda obj: Const(obj.frame.code),
     "gi_frame": _frame,
@@ -195,14 +197,14 @@ GENERATOR_ATTRIBUTES: dict[str, Callable[[Generator], Value]] = {
 }
 
 
-def _named(obj: Generator, which: str) -> str:
+def _named(obj: GeneratorValue, which: str) -> str:
     function = obj.frame.function
-    if isinstance(function, Function):
+    if isinstance(function, FunctionValue):
         return str(getattr(function, which))
     return str(getattr(obj.frame.code, f"co_{which}"))
 
 
-GET[Generator] = get_generator_attribute
+GET[GeneratorValue] = get_generator_attribute
 
 
 # ---- bound methods

@@ -10,7 +10,7 @@ from pliant.capture.model import OPERATE
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.value import Break, Const, Value, boolean
 from pliant.capture.values.containers import Container
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 KNOWN = FUNCTIONS[id]  # of objects from outside
-MADE = (Container, Instance, Function, TensorValue)
+WITH_IDENTITY = (Container, Instance, FunctionValue, TensorValue)
 
 
 class Identity(int):
@@ -50,7 +50,7 @@ class IdentityNumber(Value):
 def number_of(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     outside = getattr(obj, "real", None) is not None and obj.source is not None
-    if outside or not isinstance(obj, MADE):
+    if outside or not isinstance(obj, WITH_IDENTITY):
         return KNOWN(trace, obj)
     made = IdentityNumber(obj)
     for each in trace.keys:

@@ -306,7 +306,7 @@ def builtin_id(trace: Trace, obj: Value) -> Value:
 
 
 def _no_stand_in(trace: Trace, obj: Value, what: str) -> None:
-    if trace.stand_ins and id(obj.constant()) in trace.stand_ins:
+    if trace.temporaries and id(obj.constant()) in trace.temporaries:
         raise Break("identity-number", f"{what} of something made here")
 
 

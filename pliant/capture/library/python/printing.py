@@ -17,7 +17,7 @@ import torch
 from torch import _tensor_str
 
 from pliant.capture.attributes import module_namespace
-from pliant.capture.library.python.buffers import Buffer
+from pliant.capture.library.python.buffers import BufferValue
 from pliant.capture.native import FUNCTIONS
 from pliant.capture.torch_calls import BEFORE_WRITES, METADATA_WRITERS
 from pliant.capture.trace import PLAIN, Trace, written_objects
@@ -76,16 +76,18 @@ def print_later(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     return NONE
 
 
-def _own_output(trace: Trace, kwargs: dict[str, Value]) -> Buffer | None:
+def _own_output(trace: Trace, kwargs: dict[str, Value]) -> BufferValue | None:
     """The text buffer that the program has made, and prints to."""
     output = trace.read(kwargs.get("file", NONE))
     if isinstance(output, Const) and output.value is None:
         written = module_namespace(trace, sys)
         output = trace.read(written.get(trace, "stdout") or NONE) if written.written else NONE
-    return output if isinstance(output, Buffer) and type(output.held) is io.StringIO else None
+    return output if isinstance(output, BufferValue) and type(output.held) is io.StringIO else None
 
 
-def _print_into(trace: Trace, output: Buffer, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _print_into(
+    trace: Trace, output: BufferValue, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
     texts = [trace.read(FUNCTIONS[str](trace, arg)) for arg in args]
     settings = {k: _setting(trace, k, v).constant() for k, v in kwargs.items() if k != "file"}
     try:

@@ -44,7 +44,7 @@ class NeedsConstants(Exception):
     """What an operation gives can't be told without the numbers themselves."""
 
 
-class Operation:
+class SymbolicOperation:
     """An operation on numbers, while its result is being made out."""
 
     def __init__(self, trace: Trace, function: Callable[..., Any], operands: list[Any]) -> None:
@@ -135,7 +135,7 @@ def compute(
     trace: Trace, function: Callable[..., Any], build: Callable[..., Any], numbers: list[Any]
 ) -> Value | None:
     """The result of an operation that `build` makes an expression of; None as for `operate`."""
-    operation = Operation(trace, function, numbers)
+    operation = SymbolicOperation(trace, function, numbers)
     try:
         result = build(operation, *numbers)
         for part in result if isinstance(result, tuple) else (result,):
@@ -225,7 +225,7 @@ Build = Callable[..., Any]
 def _arithmetic(whole: Build, op: str) -> Build:
     """`whole` for integers, the operation `op` of floats otherwise."""
 
-    def build(operation: Operation, *operands: AnyExpr) -> Any:
+    def build(operation: SymbolicOperation, *operands: AnyExpr) -> Any:
         numbers = [_number(e) for e in operands]
         return whole(*numbers) if _whole(*numbers) else floats.apply(op, *numbers)
 
@@ -235,7 +235,7 @@ def _arithmetic(whole: Build, op: str) -> Build:
 def _dividing(whole: Build, op: str) -> Build:
     divide = _arithmetic(whole, op)
 
-    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Any:
+    def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Any:
         operation.need(conds.ne(_number(b), 0))
         return divide(operation, a, b)
 
@@ -245,7 +245,7 @@ def _dividing(whole: Build, op: str) -> Build:
 def _of_integers(build_one: Build) -> Build:
     """An operation that floats don't have: of one, Python makes the error."""
 
-    def build(operation: Operation, *operands: AnyExpr) -> Any:
+    def build(operation: SymbolicOperation, *operands: AnyExpr) -> Any:
         if not _whole(*operands):
             raise NeedsConstants
         return build_one(operation, *[_number(e) for e in operands])
@@ -253,7 +253,7 @@ def _of_integers(build_one: Build) -> Build:
     return build
 
 
-def _shift(operation: Operation, a: Expr, b: Expr, how: Build) -> Expr:
+def _shift(operation: SymbolicOperation, a: Expr, b: Expr, how: Build) -> Expr:
     operation.need(conds.ge(b, 0))
     return how(a, b)
 
@@ -261,7 +261,7 @@ def _shift(operation: Operation, a: Expr, b: Expr, how: Build) -> Expr:
 def _bits(of_flags: Callable[..., Cond], of_numbers: Build) -> Build:
     whole = _of_integers(lambda operation, a, b: of_numbers(a, b))
 
-    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Any:
+    def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Any:
         both = isinstance(a, Cond) and isinstance(b, Cond)
         return of_flags(a, b) if both else whole(operation, a, b)
 
@@ -276,7 +276,7 @@ def _differ(a: Cond, b: Cond) -> Cond:
 
 
 def _comparing(compare: Build) -> Build:
-    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Any:
+    def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Any:
         x, y = _number(a), _number(b)
         if _whole(x) is not _whole(y):
             x, y = _nearest(compare, x, y), _nearest(_MIRRORED[compare], y, x)
@@ -310,7 +310,7 @@ _ROUNDED: dict[Build, Callable[[float], int]] = {
 def _equality(same: bool) -> Build:
     plain = _comparing(conds.eq)
 
-    def build(operation: Operation, a: AnyExpr, b: AnyExpr) -> Cond:
+    def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Cond:
         if isinstance(a, Cond) and isinstance(b, Cond):
             equal = not_(_differ(a, b))
         else:
@@ -323,7 +323,7 @@ def _equality(same: bool) -> Build:
 # ---- powers
 
 
-def _power(operation: Operation, base: AnyExpr, exponent: AnyExpr) -> Any:
+def _power(operation: SymbolicOperation, base: AnyExpr, exponent: AnyExpr) -> Any:
     a, b = _number(base), _number(exponent)
     if not _whole(a, b):
         return _float_power(operation, a, b)
@@ -333,7 +333,9 @@ def _power(operation: Operation, base: AnyExpr, exponent: AnyExpr) -> Any:
     return floats.float_power(a, b)
 
 
-def _float_power(operation: Operation, a: Expr | FloatExpr, b: Expr | FloatExpr) -> FloatExpr:
+def _float_power(
+    operation: SymbolicOperation, a: Expr | FloatExpr, b: Expr | FloatExpr
+) -> FloatExpr:
     """A root of a negative number is complex, which has no expression."""
     value = b.value
     if value is None or value != int(value) or not math.isfinite(value):
@@ -350,7 +352,7 @@ def _float_power(operation: Operation, a: Expr | FloatExpr, b: Expr | FloatExpr)
 def _rounding(of_float: Build, of_quotient: Build | None = None) -> Build:
     """Of nan and the infinities, which only symbols of floats can be, there is no integer."""
 
-    def build(operation: Operation, value: AnyExpr) -> Any:
+    def build(operation: SymbolicOperation, value: AnyExpr) -> Any:
         number = _number(value)
         if isinstance(number, Expr):
             return number
@@ -363,7 +365,7 @@ def _rounding(of_float: Build, of_quotient: Build | None = None) -> Build:
     return build
 
 
-def _quotient(operation: Operation, number: FloatExpr) -> tuple[Expr, int] | None:
+def _quotient(operation: SymbolicOperation, number: FloatExpr) -> tuple[Expr, int] | None:
     """`n * 0.75` as (3*n, 4) and `n / 3` as (n, 3): integers, so that guards can test what comes
     of it. The float has the same integer part as long as all of this is exact in floats."""
     n, above, below = _ratio(number)
@@ -408,7 +410,7 @@ def _same(number: Expr) -> Expr:
     return number
 
 
-def _round(operation: Operation, value: AnyExpr, digits: AnyExpr | None = None) -> Any:
+def _round(operation: SymbolicOperation, value: AnyExpr, digits: AnyExpr | None = None) -> Any:
     if digits is None:
         return _rounding(floats.round_half_even)(operation, value)
     number, count = _number(value), digits.value
@@ -421,15 +423,15 @@ def _round(operation: Operation, value: AnyExpr, digits: AnyExpr | None = None) 
     return number
 
 
-def _truth_value(operation: Operation, value: AnyExpr) -> Cond:
+def _truth_value(operation: SymbolicOperation, value: AnyExpr) -> Cond:
     return _condition(value)
 
 
-def _not(operation: Operation, value: AnyExpr) -> Cond:
+def _not(operation: SymbolicOperation, value: AnyExpr) -> Cond:
     return not_(_condition(value))
 
 
-def _divmod(operation: Operation, a: AnyExpr, b: AnyExpr) -> tuple[Any, Any]:
+def _divmod(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> tuple[Any, Any]:
     return _floordiv(operation, a, b), _mod(operation, a, b)
 
 
@@ -439,7 +441,7 @@ def _divmod(operation: Operation, a: AnyExpr, b: AnyExpr) -> tuple[Any, Any]:
 def _mathematical(name: str) -> Build:
     domain = _DOMAINS.get(name)
 
-    def build(operation: Operation, *operands: AnyExpr) -> FloatExpr:
+    def build(operation: SymbolicOperation, *operands: AnyExpr) -> FloatExpr:
         numbers = [_number(e) for e in operands]
         if domain is not None:
             operation.need(domain(numbers[0]))
@@ -468,7 +470,9 @@ _ALWAYS_DEFINED = frozenset(
 """In their domains. The others are not, for large or infinite numbers."""
 
 
-def _logarithm(operation: Operation, value: AnyExpr, base: AnyExpr | None = None) -> FloatExpr:
+def _logarithm(
+    operation: SymbolicOperation, value: AnyExpr, base: AnyExpr | None = None
+) -> FloatExpr:
     log = _mathematical("log")
     if base is None:
         return log(operation, value)
@@ -477,20 +481,20 @@ def _logarithm(operation: Operation, value: AnyExpr, base: AnyExpr | None = None
     return floats.true_div(log(operation, value), divisor)
 
 
-def _is_nan(operation: Operation, value: AnyExpr) -> Cond:
+def _is_nan(operation: SymbolicOperation, value: AnyExpr) -> Cond:
     return conds.ne(value, value) if isinstance(value, FloatExpr) else conds.FALSE
 
 
-def _is_infinite(operation: Operation, value: AnyExpr) -> Cond:
+def _is_infinite(operation: SymbolicOperation, value: AnyExpr) -> Cond:
     return conds.eq(abs(value), math.inf) if isinstance(value, FloatExpr) else conds.FALSE
 
 
-def _is_finite(operation: Operation, value: AnyExpr) -> Cond:
+def _is_finite(operation: SymbolicOperation, value: AnyExpr) -> Cond:
     return conds.lt(abs(value), math.inf) if isinstance(value, FloatExpr) else conds.TRUE
 
 
 def _of_two(build: Build) -> Build:
-    def build_two(operation: Operation, *operands: AnyExpr) -> Any:
+    def build_two(operation: SymbolicOperation, *operands: AnyExpr) -> Any:
         if len(operands) != 2:
             raise NeedsConstants
         return build(operation, *operands)

@@ -18,7 +18,7 @@ from pliant.capture.model import call, call_special
 from pliant.capture.native import function
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, instance_dict
-from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function, Partial
+from pliant.capture.values.functions import BoundMethod, BuiltinMethod, FunctionValue, Partial
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import ExceptionValue, Instance, SliceValue
 from pliant.capture.values.tensors import TensorValue
@@ -86,7 +86,7 @@ def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
     """A copy of `x`, whose members are themselves (memo is None) or copies."""
     if isinstance(x, TensorValue):
         return _copy_tensor(trace, x, memo)
-    if isinstance(x, Const | Number | Function | BuiltinMethod | SliceValue):
+    if isinstance(x, Const | Number | FunctionValue | BuiltinMethod | SliceValue):
         return x
     copier = COPIERS.get(type(x))
     if copier is None and isinstance(x, Instance):

@@ -52,7 +52,7 @@ from pliant.capture.values.containers import (
     plain_list,
     plain_tuple,
 )
-from pliant.capture.values.functions import BoundMethod, Function, Partial
+from pliant.capture.values.functions import BoundMethod, FunctionValue, Partial
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Fixed, Source
@@ -444,7 +444,7 @@ def cached_property_get(trace: Trace, prop: Value, obj: Value, owner: Value = NO
 @function(functools.partialmethod.__get__)
 def partialmethod_get(trace: Trace, method: Value, obj: Value, cls: Value = NONE) -> Value:
     target = trace.read(get_attribute(trace, method, "func"))
-    if not isinstance(target, Function) or same_object(trace, obj, NONE):
+    if not isinstance(target, FunctionValue) or same_object(trace, obj, NONE):
         raise Break("unsupported-descriptor", "this functools.partialmethod")
     args = drain(trace, get_attribute(trace, method, "args"))
     keywords = trace.read(get_attribute(trace, method, "keywords"))

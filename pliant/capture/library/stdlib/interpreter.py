@@ -19,7 +19,7 @@ from pliant.capture.library.stdlib.serialization import is_plain
 from pliant.capture.native import FUNCTIONS, function
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.conversion import from_real, known_object
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.guards.source import Fixed
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ KNOWN_SIGNATURE = FUNCTIONS[inspect.signature]
 def signature_of(trace: Trace, target: Value, **kwargs: Value) -> Value:
     """Of a function made here, as far as its defaults are plain."""
     known = trace.read(target)
-    if not isinstance(known, Function) or known.real is not None or known.attributes is not None:
+    if (
+        not isinstance(known, FunctionValue)
+        or known.real is not None
+        or known.attributes is not None
+    ):
         return KNOWN_SIGNATURE(trace, target, **kwargs)
     code = known.code
     cells = tuple(types.CellType() for _ in code.co_freevars)

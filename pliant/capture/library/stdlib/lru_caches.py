@@ -30,7 +30,7 @@ from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import Instance, Opaque
-from pliant.capture.values.program_classes import STAND_INS, stand_in
+from pliant.capture.values.program_classes import PLACEHOLDER_MAKERS, placeholder_for
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import Remembers, is_empty_cell
@@ -74,11 +74,11 @@ class CachedFunction(Value):
         return f"{emit.constant(CACHED)}({parts})"
 
 
-def _stand_in_cached(trace: Trace, value: CachedFunction) -> Any:
-    return functools.lru_cache(stand_in(trace, value.function))
+def _placeholder_of_cached(trace: Trace, value: CachedFunction) -> Any:
+    return functools.lru_cache(placeholder_for(trace, value.function))
 
 
-STAND_INS[CachedFunction] = _stand_in_cached
+PLACEHOLDER_MAKERS[CachedFunction] = _placeholder_of_cached
 
 
 @function(CACHED)

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.host_randomness import Draw, Drawn
+from pliant.capture.host_randomness import DrawnNumber, RandomDraw
 from pliant.capture.native import FUNCTIONS, LATE, METHODS, SHORTCUTS
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Sequence
@@ -44,7 +44,7 @@ NUMPY_NUMBERS = (
 )  # fmt: skip
 
 
-class Generator(Value):
+class RandomGenerator(Value):
     """A `random.Random` from outside, or one that residual code makes."""
 
     __slots__ = ("real",)
@@ -60,7 +60,7 @@ class Generator(Value):
 def generator_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     if not isinstance(source, Fixed):
         trace.guard(GuardKind.TYPE, source, random.Random)
-    return Generator(real, source)
+    return RandomGenerator(real, source)
 
 
 BUILDERS[random.Random] = generator_from_outside
@@ -78,17 +78,17 @@ def drawn(
     items = given if many else [] if given is None else [given]
     if any(type(item) not in (int, float) for item in items):
         raise Break("random-state", f"{name}(), which does not draw a number")
-    number = sum(len(draw.targets) for draw in trace.draws)
-    targets = [Drawn(number + i, name) for i in range(len(items))]
+    number = sum(len(draw.targets) for draw in trace.random_draws)
+    targets = [DrawnNumber(number + i, name) for i in range(len(items))]
     trace.changes += 1
-    trace.draws.append(Draw(tuple(targets), owner, f"{{}}.{name}({arguments})", state))
+    trace.random_draws.append(RandomDraw(tuple(targets), owner, f"{{}}.{name}({arguments})", state))
     values = [_number(trace, *pair) for pair in zip(targets, items, strict=True)]
     if many:
         return Sequence(list, list(values))
     return values[0] if values else NONE
 
 
-def _number(trace: Trace, source: Drawn, example: Any) -> Value:
+def _number(trace: Trace, source: DrawnNumber, example: Any) -> Value:
     load, env = Load(source, "value", 0), trace.sizes.env
     expr: Any
     if type(example) is int:
@@ -123,11 +123,11 @@ def _has_source(item: Any) -> bool:
 def _draw(name: str) -> Callable[..., Value]:
     def handler(trace: Trace, owner: Value, *args: Value, **kwargs: Value) -> Value:
         owner = trace.read(owner)
-        if not isinstance(owner, Generator):
+        if not isinstance(owner, RandomGenerator):
             raise Break("random-state", f"{name}() of a generator that is not known")
         text, known, named = _written(trace, list(args), kwargs)
         example = getattr(random.Random(0), name)
-        state = None if isinstance(owner.source, Drawn) else PYTHON_STATE
+        state = None if isinstance(owner.source, DrawnNumber) else PYTHON_STATE
         return drawn(trace, owner, name, lambda: example(*known, **named), text, state)
 
     return handler
@@ -160,11 +160,11 @@ def make_generator(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if not args and not kwargs:
         raise Break("random-state", "a generator that is seeded by the system")
     text, _, _ = _written(trace, list(args), kwargs)
-    number = sum(len(draw.targets) for draw in trace.draws)
-    target = Drawn(number, "Random")
+    number = sum(len(draw.targets) for draw in trace.random_draws)
+    target = DrawnNumber(number, "Random")
     trace.changes += 1
-    trace.draws.append(Draw((target,), Const(random), f"{{}}.Random({text})", None))
-    return Generator(None, target)
+    trace.random_draws.append(RandomDraw((target,), Const(random), f"{{}}.Random({text})", None))
+    return RandomGenerator(None, target)
 
 
 FUNCTIONS[random.Random] = make_generator

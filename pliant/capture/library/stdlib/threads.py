@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOCK_TYPES = {_thread.allocate_lock: type(_thread.allocate_lock()), _thread.RLock: _thread.RLock}
 
 
-class MadeLock(Value):
+class LockValue(Value):
     """A lock made during the capture, of which no other thread can know yet."""
 
     __slots__ = ("held", "maker")
@@ -44,10 +44,10 @@ class MadeLock(Value):
 
 
 def _make_lock(maker: Any) -> Callable[..., Value]:
-    return lambda trace: MadeLock(maker)
+    return lambda trace: LockValue(maker)
 
 
-def _acquire(trace: Trace, lock: MadeLock, *args: Value, **kwargs: Value) -> Value:
+def _acquire(trace: Trace, lock: LockValue, *args: Value, **kwargs: Value) -> Value:
     if lock.held and lock.maker is not _thread.RLock:
         waits = kwargs.get("blocking", args[0] if args else TRUE)
         if isinstance(trace.read(waits), Const) and not trace.read(waits).constant():
@@ -58,7 +58,7 @@ def _acquire(trace: Trace, lock: MadeLock, *args: Value, **kwargs: Value) -> Val
     return TRUE
 
 
-def _release(trace: Trace, lock: MadeLock, *args: Value) -> Value:
+def _release(trace: Trace, lock: LockValue, *args: Value) -> Value:
     if not lock.held:
         text = "release unlocked lock" if lock.maker is not _thread.RLock else None
         trace.throw(RuntimeError(text or "cannot release un-acquired lock"))

@@ -11,7 +11,7 @@ from pliant.capture.library.folding import same_from_outside
 from pliant.capture.native import function, pure
 from pliant.capture.value import Const, Value
 from pliant.capture.values.conversion import known_object
-from pliant.capture.values.program_classes import MadeObject
+from pliant.capture.values.program_classes import ProgramObject
 from pliant.capture.wrap import BUILDERS
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def make_type_variable(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     make: Any = typing.TypeVar
     real = make(*real_args, **{k: known_object(v, trace) for k, v in kwargs.items()})
     real.__module__ = trace.frames[-1].globals.get("__name__", "")
-    trace.stand_ins[id(real)] = MadeObject(real, Const(typing.TypeVar), list(args), kwargs)
+    trace.temporaries[id(real)] = ProgramObject(real, Const(typing.TypeVar), list(args), kwargs)
     return Const(real)
 
 

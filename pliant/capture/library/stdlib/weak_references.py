@@ -17,7 +17,7 @@ from pliant.capture.model import CALL, GET, SET, call, equal, get_attribute, set
 from pliant.capture.native import FUNCTIONS, METHODS, function, method
 from pliant.capture.value import NONE, Break, Const, Raised, Value, boolean
 from pliant.capture.values.containers import Mapping
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.generators import is_referenced
 from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 NOT_IMPLEMENTED = Const(NotImplemented)
-TARGETS = (Instance, TensorValue, Function)
+TARGETS = (Instance, TensorValue, FunctionValue)
 
 
-class MadeWeakRef(Instance):
+class ProgramWeakRef(Instance):
     """A weak reference made during the capture to an object that was made there too."""
 
     __slots__ = ("callback", "target")
@@ -55,10 +55,10 @@ class MadeWeakRef(Instance):
 
     def object(self, trace: Trace) -> Value:
         """What calling the reference gives. Objects from outside outlive the call."""
-        kept = self.target.source is not None or isinstance(self.target, Function)
+        kept = self.target.source is not None or isinstance(self.target, FunctionValue)
         if kept or is_referenced(trace, self.target):
             return self.target
-        if _in_cycle(self.target) or trace.stand_ins or trace.class_writes:
+        if _in_cycle(self.target) or trace.temporaries or trace.class_writes:
             raise Break("unsupported", "a weak reference to an object that may be gone")
         return NONE
 
@@ -96,7 +96,7 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     if not outside and target.python_type().__weakrefoffset__ == 0:
         name = target.python_type().__name__
         trace.throw(TypeError(f"cannot create weak reference to '{name}' object"))
-    made = MadeWeakRef(real, target, None if known else callback)
+    made = ProgramWeakRef(real, target, None if known else callback)
     if isinstance(target, Instance):
         target.watched = True
     if outside:
@@ -109,8 +109,8 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     return made
 
 
-def _references(trace: Trace, target: Value) -> list[MadeWeakRef]:
-    found = [each for each in trace.keys if isinstance(each, MadeWeakRef)]
+def _references(trace: Trace, target: Value) -> list[ProgramWeakRef]:
+    found = [each for each in trace.keys if isinstance(each, ProgramWeakRef)]
     return [each for each in found if each.target is target and each.cls is weakref.ref]
 
 
@@ -125,7 +125,7 @@ METHODS[weakref.ref, "__init__"] = lambda trace, obj, *args: NONE
 
 @method(weakref.ref, "__call__")
 def call_reference(trace: Trace, obj: Value) -> Value:
-    if isinstance(obj, MadeWeakRef):
+    if isinstance(obj, ProgramWeakRef):
         return obj.object(trace)
     known = obj if isinstance(obj, WeakRef) else WeakRef(obj.constant())
     return call_weakref(trace, known, [], {}, False)
@@ -134,7 +134,7 @@ def call_reference(trace: Trace, obj: Value) -> Value:
 @method(weakref.ref, "__hash__")
 def hash_reference(trace: Trace, obj: Value) -> Value:
     """A number that tells references to different objects apart."""
-    if not isinstance(obj, MadeWeakRef):
+    if not isinstance(obj, ProgramWeakRef):
         return Const(hash(obj.constant()))
     if obj.target.source is not None:
         return Const(hash(real_object(trace, obj.target)))
@@ -168,12 +168,12 @@ def remove_dead(trace: Trace, table: Value, key: Value) -> Value:
 # ---- proxies
 
 
-class MadeProxy(Value):
+class ProgramWeakProxy(Value):
     """`weakref.proxy(obj)` of an object made during the capture."""
 
     __slots__ = ("reference",)
 
-    def __init__(self, reference: MadeWeakRef) -> None:
+    def __init__(self, reference: ProgramWeakRef) -> None:
         super().__init__()
         self.reference = reference
 
@@ -204,14 +204,14 @@ def make_proxy(trace: Trace, obj: Value, *callback: Value) -> Value:
     if trace.lookup(target.cls, "__call__") is not MISSING:
         raise Break("unsupported-function", "weakref.proxy of a callable")
     target.watched = True
-    return MadeProxy(MadeWeakRef(weakref.ref, target, None))
+    return ProgramWeakProxy(ProgramWeakRef(weakref.ref, target, None))
 
 
-def _get_through(trace: Trace, proxy: MadeProxy, name: str) -> Value:
+def _get_through(trace: Trace, proxy: ProgramWeakProxy, name: str) -> Value:
     return get_attribute(trace, proxy.object(trace), name)
 
 
-def _set_through(trace: Trace, proxy: MadeProxy, name: str, value: Value | None) -> None:
+def _set_through(trace: Trace, proxy: ProgramWeakProxy, name: str, value: Value | None) -> None:
     set_attribute(trace, proxy.object(trace), name, value)
 
 
@@ -225,6 +225,6 @@ def _call_reference(
     return call_reference(trace, target, *args, **kwargs)
 
 
-GET[MadeProxy] = _get_through
-SET[MadeProxy] = _set_through
-CALL[MadeWeakRef] = _call_reference
+GET[ProgramWeakProxy] = _get_through
+SET[ProgramWeakProxy] = _set_through
+CALL[ProgramWeakRef] = _call_reference

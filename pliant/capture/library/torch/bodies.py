@@ -1,8 +1,8 @@
 """Functions given to PyTorch's transforms and control flow, as graphs of their own (bodies).
 
 `torch.func.grad(f)(x)` calls `f` in a way that can't be written as operations on `x`. So `f` is
-followed on stand-ins for what it will be given, into the graph that is being made; then its nodes
-are cut out and become a module, whose further inputs are the tensors around it that it uses. The
+followed on placeholders for its arguments, into the graph under construction; then its nodes are
+cut out and become a module, whose further inputs are the tensors around it that it uses. The
 operation is one node that takes the module.
 """
 
@@ -51,9 +51,9 @@ def follow_body(
 ) -> Body:
     """Follow `function` as something that PyTorch will call, once or often.
 
-    With `changes`, one for each argument, it is given stand-ins for its tensors, so that they are
-    inputs of the body; without, it uses the tensors around it. It may not change Python objects
-    that outlive it: when, and how often, is not known.
+    With `changes`, one for each argument, its tensors are placeholders, so that they are inputs of
+    the body; without, it uses the tensors around it. It may not change Python objects that outlive
+    it: when, and how often, is not known.
     """
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
     known = len(trace.sizes.env.symbols)

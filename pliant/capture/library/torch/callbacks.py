@@ -18,7 +18,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.library.torch.custom_functions import either
 from pliant.capture.trace import Trace
 from pliant.capture.value import Const, Value, is_constant
-from pliant.capture.values.functions import BoundMethod, Function
+from pliant.capture.values.functions import BoundMethod, FunctionValue
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import Cell, Instance
 from pliant.capture.values.tensors import TensorValue
@@ -34,13 +34,13 @@ UNCHANGING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, t
 def the_very_function(trace: Trace, value: Value) -> fx.Node | None:
     """A node that gives the function itself; None if it is made anew on each call."""
     known = trace.read(value)
-    if isinstance(known, Function) and known.real is None:
+    if isinstance(known, FunctionValue) and known.real is None:
         made = _made_once(known)
         return None if made is None else trace.graph.attribute("function", made)
     owner = trace.read(known.obj) if isinstance(known, BoundMethod) else known
-    if not isinstance(owner, Function | Instance) or owner.source is None:
+    if not isinstance(owner, FunctionValue | Instance) or owner.source is None:
         return None
-    if isinstance(known, Function) and isinstance(_root(owner.source), Local):
+    if isinstance(known, FunctionValue) and isinstance(_root(owner.source), Local):
         assert known.real is not None and known.source is not None
         return trace.graph.input(known.source, known.real)  # type: ignore[arg-type]
     return either(trace, known, "a function that PyTorch calls")[0]
@@ -52,7 +52,7 @@ def _root(source: Source) -> Source:
     return source
 
 
-def _made_once(value: Function) -> types.FunctionType | None:
+def _made_once(value: FunctionValue) -> types.FunctionType | None:
     """The function, if all that it is made of is there for good."""
     cells, defaults = value.cells or [], value.defaults or []
     fixed = all(cell.real is not None and isinstance(cell.source, Fixed) for cell in cells)
@@ -69,7 +69,7 @@ def _made_once(value: Function) -> types.FunctionType | None:
 
 def only_computes(value: Value) -> bool:
     """Whether a function reads nothing that may change and seems to write nothing."""
-    if not isinstance(value, Function) or value.code.co_freevars:
+    if not isinstance(value, FunctionValue) or value.code.co_freevars:
         return False
     return _is_closed(value.code, value.globals)
 
@@ -89,7 +89,7 @@ def _is_closed(code: types.CodeType, namespace: dict[str, Any]) -> bool:
 def keeps_its_variables(trace: Trace, value: Value) -> bool:
     """Whether what a function made in the program closes over stays what it is."""
     known = trace.read(value)
-    if not isinstance(known, Function):
+    if not isinstance(known, FunctionValue):
         return is_constant(known) or not isinstance(known, Instance)
     cells = known.closure(trace)
     return all(_stays(trace, cell) for cell in cells)
@@ -97,9 +97,9 @@ def keeps_its_variables(trace: Trace, value: Value) -> bool:
 
 def _stays(trace: Trace, cell: Cell) -> bool:
     held = None if cell.contents is None else trace.read(cell.contents)
-    if not isinstance(held, TensorValue | Const | Number | Function):
+    if not isinstance(held, TensorValue | Const | Number | FunctionValue):
         return False
-    if isinstance(held, Function) and not keeps_its_variables(trace, held):
+    if isinstance(held, FunctionValue) and not keeps_its_variables(trace, held):
         return False
     for frame in trace.frames:
         for name, own in frame.cells.items():

@@ -1,6 +1,6 @@
 """`torch.cond`, `while_loop`, `scan` and `map`: control flow in the graph, one node each.
 
-The functions they are given are followed once, on stand-ins; which way is taken, and how often,
+The functions they are given are followed once, on placeholders; which way is taken, and how often,
 shows when the code runs.
 """
 

@@ -26,7 +26,7 @@ from pliant.capture.torch_calls import CONVERT, convert
 from pliant.capture.trace import INLINE, Restart, Trace
 from pliant.capture.value import Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
-from pliant.capture.values.functions import BoundMethod, Function, named
+from pliant.capture.values.functions import BoundMethod, FunctionValue, named
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING, GuardKind
@@ -82,7 +82,7 @@ def _identified(trace: Trace, value: Value) -> Any:
         return None if method is None or obj is None else getattr(obj, method.__name__, None)
     if real is None or value.source is None:
         raise Break("operation-argument", f"{named(value)} made in the program")
-    if isinstance(value, Instance | Function | Opaque) and not isinstance(value.source, Fixed):
+    if isinstance(value, Instance | FunctionValue | Opaque) and not isinstance(value.source, Fixed):
         trace.guard(GuardKind.IS, value.source, real)
     return real
 

@@ -17,7 +17,7 @@ from pliant.capture.model import CALL, GET, get_attribute
 from pliant.capture.native import function
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Value
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 
 if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
@@ -53,7 +53,7 @@ def call_disabled(
 
 
 def _name(value: Value) -> str:
-    return value.qualname if isinstance(value, Function) else value.python_type().__name__
+    return value.qualname if isinstance(value, FunctionValue) else value.python_type().__name__
 
 
 CALL[Disabled] = call_disabled

@@ -26,7 +26,7 @@ from pliant.capture.failures import is_guarded
 from pliant.capture.frame import Frame
 from pliant.capture.library.python.numbers import compute as compute_now
 from pliant.capture.library.python.symbolic_numbers import (
-    Operation,
+    SymbolicOperation,
     compute,
     expression,
     operate,
@@ -36,7 +36,7 @@ from pliant.capture.native import FUNCTIONS, function
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value, boolean
 from pliant.capture.values.containers import Sequence
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.number import Number
 from pliant.sym import cond as conds
 from pliant.sym import floats
@@ -117,7 +117,10 @@ def _text(trace: Trace, message: Value) -> str:
     message = trace.read(message)
     if isinstance(message, Const) and message.value is None:
         return DEFAULT_TEXT
-    if isinstance(message, Function) and message.code.co_names == message.code.co_freevars == ():
+    if (
+        isinstance(message, FunctionValue)
+        and message.code.co_names == message.code.co_freevars == ()
+    ):
         found = [const for const in message.code.co_consts if isinstance(const, str)]
         return found[0] if len(found) == 1 and not message.code.co_argcount else ""
     return ""
@@ -249,7 +252,7 @@ def sym_ite(trace: Trace, b: Value, t: Value, f: Value) -> Value:
     return chosen
 
 
-def _chosen(operation: Operation, choice: Cond, a: Any, b: Any) -> Any:
+def _chosen(operation: SymbolicOperation, choice: Cond, a: Any, b: Any) -> Any:
     if isinstance(a, Cond):
         return or_(and_(choice, a), and_(not_(choice), b))
     return if_else(choice, a, b) if isinstance(a, Expr) else floats.float_if(choice, a, b)

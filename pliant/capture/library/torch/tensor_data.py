@@ -20,7 +20,7 @@ from pliant.capture.torch_calls import convert, record
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, TRUE, Break, Const, Value
 from pliant.capture.values.containers import Sequence
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.tensors import TensorValue
 
 # ---- torch.distributions
@@ -47,7 +47,7 @@ LazyProperty: Any = distribution_utils._lazy_property_and_property
 def lazy_property(trace: Trace, wrapped: Value) -> Value:
     """What a lazy property looks like on the class: made to be looked at, not to be used."""
     known = trace.read(wrapped)
-    if not isinstance(known, Function) or known.real is None:
+    if not isinstance(known, FunctionValue) or known.real is None:
         raise Break("unsupported-class", LazyProperty.__name__)
     return Const(LazyProperty(known.real))
 

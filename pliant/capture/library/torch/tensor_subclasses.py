@@ -100,7 +100,7 @@ def new_of_class(trace: Trace, cls: Any, data: TensorValue, requires_grad: bool)
         finally:
             trace.overrides.level = level
         return in_class(trace, detached, cls)
-    if id(cls) in trace.stand_ins:
+    if id(cls) in trace.temporaries:
         raise Break("tensor-kind", f"a new {cls.__name__}")
     made = record_body_call(
         trace,

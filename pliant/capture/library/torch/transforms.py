@@ -24,7 +24,7 @@ from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.conversion import known_object
-from pliant.capture.values.functions import Function
+from pliant.capture.values.functions import FunctionValue
 from pliant.capture.values.tensors import TensorValue
 
 
@@ -202,7 +202,7 @@ def _inner(outer: Any, name: str) -> types.CodeType:
     return next(code for code in codes if code.co_name == name)
 
 
-def _closure(trace: Trace, target: Function) -> dict[str, Value]:
+def _closure(trace: Trace, target: FunctionValue) -> dict[str, Value]:
     names = target.code.co_freevars
     cells = zip(names, target.closure(trace), strict=True)
     return {name: trace.read(cell.contents) for name, cell in cells if cell.contents is not None}
@@ -210,7 +210,11 @@ def _closure(trace: Trace, target: Function) -> dict[str, Value]:
 
 def _jacobian(target: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Value]:
     def jacobian(
-        trace: Trace, wrapper: Function, args: list[Value], kwargs: dict[str, Value], direct: bool
+        trace: Trace,
+        wrapper: FunctionValue,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        direct: bool,
     ) -> Value:
         around = _closure(trace, wrapper)
         options = {name: around[name] for name in names if name in around}
