@@ -109,6 +109,8 @@ class Functionalizer(AliasWorld):
         if self._aliased(result, args):
             return self._note_views(op, args, kwargs, result)
         self.write_down(op, args, kwargs, result)
+        if op.name in SCATTERS:  # of what overlaps itself, eager writes to a copy that does too
+            keep_injective(self, op.name, self.alias(result), self.tensor(result))
         return result
 
     def _aliased(self, result: Any, args: tuple[Any, ...]) -> bool:
@@ -417,6 +419,11 @@ COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 # With running statistics in places 3 and 4, and whether they are written to in place 5.
 NORMS_IN_TRAINING: Final = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
 
+
+# Copies of a tensor with its strides, of which a part is written to.
+SCATTERS: Final = frozenset(
+    f"aten.{name}_scatter.default" for name in ("select", "slice", "diagonal", "as_strided")
+)
 
 # Operators that write their second argument, or zeros if they have none.
 COPIES: Final = frozenset(

@@ -8,12 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from pliant.base.operators import aten_names, register, register_functions
-from pliant.fake.layout import (
-    broadcast,
-    contiguous_strides,
-    is_dense,
-    ordered_strides,
-)
+from pliant.fake.layout import broadcast, contiguous_strides, like_strides
 from pliant.fake.order import is_contiguous, known_same, need, sure
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
@@ -113,10 +108,9 @@ def _attention_shape(
     if not usual:
         return None
     batch, heads, length, _ = query.size()
-    strides = query.stride()
-    if not is_dense(query):
-        nesting = sorted(range(4), key=query.stride, reverse=True)
-        strides = ordered_strides(query.size(), nesting)
+    strides = like_strides(query)
+    if strides is None:
+        return None
     order = contiguous_strides((batch, length, heads))
     summed = _SUMMED_IN[query.dtype]
     logsumexp = new((batch, heads, length), (order[0], order[2], order[1]), summed, device)

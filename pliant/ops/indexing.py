@@ -19,6 +19,7 @@ from pliant.fake.layout import (
     broadcast,
     contiguous_strides,
     index_strides,
+    like_strides,
     permuted_strides,
     spread,
 )
@@ -276,7 +277,10 @@ def _part_shape(view: Callable[..., Any]) -> ShapeRule:
         part = view(args[0], *args[2:], **kwargs)
         if not shapes.same(part.size(), args[1].size()):
             raise RuntimeError("expected src to have a size equal to the slice of self")
-        return None
+        layout = zip(args[0].size(), args[0].stride())
+        expanded = any(type(n) is type(s) is int and n > 1 and s == 0 for n, s in layout)
+        strides = like_strides(args[0]) if expanded else None
+        return None if strides is None else new(args[0].size(), strides, args[0].dtype, device)
 
     return rule
 

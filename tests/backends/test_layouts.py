@@ -127,3 +127,51 @@ def test_running_statistics_are_read_before_and_after_they_are_written(norm, dyn
     training = "training" if norm is F.batch_norm else "use_input_stats"
     args = (torch.randn(3, 4, 5), torch.zeros(4), torch.ones(4))
     agree(function, args, dynamic=dynamic)
+
+
+QUERIES = {
+    "dense": lambda: torch.randn(2, 3, 5, 4),
+    "heads inside": lambda: torch.randn(2, 5, 3, 4).transpose(1, 2),
+    "one batch": lambda: torch.randn(1, 3, 5, 4).expand(2, 3, 5, 4),
+    "one head": lambda: torch.randn(2, 1, 5, 4).expand(2, 3, 5, 4),
+    "one place": lambda: torch.randn(2, 3, 1, 4).expand(2, 3, 5, 4),
+    "one batch, heads inside": lambda: torch.randn(1, 5, 3, 4).transpose(1, 2).expand(2, 3, 5, 4),
+    "gaps": lambda: torch.randn(2, 3, 10, 4)[:, :, ::2],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", QUERIES)
+def test_attention_is_laid_out_like_the_query(name, dynamic):
+    query = QUERIES[name]()
+    compiled = pliant.compile(F.scaled_dot_product_attention, backend=llvm, dynamic=dynamic)
+    for other in QUERIES.values():
+        key = other()
+        found, expected = (f(query, key, key) for f in (compiled, F.scaled_dot_product_attention))
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+
+
+SCATTERS = {
+    "slice": lambda x: torch.slice_scatter(x, x[:1] + 1, 0, 0, 1),
+    "select": lambda x: torch.select_scatter(x, x[0] + 5, 0, 1),
+    "diagonal": lambda x: torch.diagonal_scatter(x, x.diagonal() * 0),
+}
+OVERLAPPING = {
+    "a row": lambda: torch.arange(3.0).expand(4, 3),
+    "a column": lambda: torch.arange(4.0).reshape(4, 1).expand(4, 3),
+    "one element": lambda: torch.ones(()).expand(3, 3),
+    "a row, turned": lambda: torch.arange(4.0).expand(3, 4).t(),
+    "windows": lambda: torch.arange(6.0).unfold(0, 3, 1),
+    "windows, turned": lambda: torch.arange(6.0).unfold(0, 3, 1).t(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("of", OVERLAPPING)
+@pytest.mark.parametrize("name", SCATTERS)
+def test_parts_put_into_tensors_that_overlap_themselves(name, of, dynamic):
+    x = OVERLAPPING[of]()
+    compiled = pliant.compile(SCATTERS[name], backend=llvm, dynamic=dynamic)
+    found, expected = compiled(x), SCATTERS[name](x)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()
