@@ -27,7 +27,13 @@ from pliant.fake.rule import Args, Kwargs, dense, new
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import INTEGER, Type, largest, smallest
-from pliant.ops.elementwise import COMPUTABLE, Promotion, check_fits, working_type
+from pliant.ops.elementwise import (
+    COMPUTABLE,
+    Promotion,
+    check_always_fits,
+    check_fits,
+    working_type,
+)
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number, constant, lowers
 
@@ -91,7 +97,7 @@ def filled(low: Lowering, value: IndexedTensor | Number) -> IndexedTensor:
     """The value everywhere."""
     sizes, t = low.result.sizes, low.result.type
     if not isinstance(value, IndexedTensor):
-        check_fits(value, t)
+        check_always_fits(value, t)
     one = low.indexed(value, t)
     blank = IndexedTensor(sizes, t, lambda b, index: constant(b, 0, t), 0)
     found = low.map(lambda b, _, v: v, t, blank, one, cost=0)

@@ -100,7 +100,7 @@ def elementwise(
     if wide and common in HALF and is_number(args[1]):
         indexed_tensors[1] = low.indexed(args[1], working)
     for number in options:
-        check_fits(number, common)
+        check_always_fits(number, common)
         indexed_tensors.append(
             low.indexed(low.indexed(number, common if rounded else working), working)
         )
@@ -195,6 +195,16 @@ def check_fits(x: Number, t: Type) -> None:
             raise NotLowered(f"{value} as {t}")
     elif math.isfinite(value) and abs(value) > torch.finfo(t.dtype).max:
         raise NotLowered(f"{value} as {t}")
+
+
+def check_always_fits(x: Number, t: Type) -> None:
+    """The same of a number that may be another one in the next call: where the range is narrow,
+    PyTorch looks at each."""
+    check_fits(x, t)
+    unknown = isinstance(x, Expr | FloatExpr) and x.value is None
+    narrow = t is Type.F16 or (t in INTEGER and not (isinstance(x, Expr) and t is Type.I64))
+    if unknown and narrow:
+        raise NotLowered(f"{x} as {t}")
 
 
 class RoundingBody:

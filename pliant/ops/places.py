@@ -14,13 +14,12 @@ from dataclasses import replace
 from pliant.base.values import dataclass
 from pliant.loop.define import Definition, Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
-from pliant.loop.types import INTEGER, Type
-from pliant.ops.elementwise import check_fits
+from pliant.loop.types import Type
+from pliant.ops.elementwise import check_always_fits
 from pliant.ops.indexed_tensor import At, IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, Number
 from pliant.sym.cond import ge
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr
-from pliant.sym.floats import FloatExpr
 
 INDEX_TYPES = frozenset({Type.I64, Type.I32})
 
@@ -167,10 +166,7 @@ def stored(low: Lowering, x: IndexedTensor, times: int) -> IndexedTensor:
 
 def fitting(x: Number, t: Type) -> Number:
     """The number, if `Tensor.fill_` takes it for this type: it refuses what overflows."""
-    check_fits(x, t)
-    unknown = isinstance(x, Expr | FloatExpr) and x.value is None
-    if unknown and t in INTEGER and not (isinstance(x, Expr) and t is Type.I64):
-        raise NotLowered(f"{x} as {t}")
+    check_always_fits(x, t)
     return x
 
 

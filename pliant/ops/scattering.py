@@ -40,7 +40,7 @@ from pliant.loop.define import (
 from pliant.loop.fuse import owner, probe
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import FLOAT, HALF, INTEGER, SIGNED, Type, largest, smallest
-from pliant.ops.elementwise import check_fits
+from pliant.ops.elementwise import check_always_fits, check_fits
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.indexing import index_shape, picks
 from pliant.ops.lowering import Lowering, NotLowered, Number, computed_in, lowers
@@ -231,7 +231,7 @@ def _scatter(
 
 
 def _number(low: Lowering, value: Number, t: Type) -> IndexedTensor:
-    check_fits(value, t)
+    check_always_fits(value, t)
     return low.indexed(value, t)
 
 

@@ -17,6 +17,7 @@ from tests.support.against_eager import run, same_outcome
 X = torch.arange(6.0).reshape(2, 3)
 INTS = X.to(torch.int64)
 BOOLS = X > 2
+BYTES = X.to(torch.uint8)
 DOUBLES = X.double()
 EMPTY = torch.ones(0)
 BIG = torch.ones(300, 400)
@@ -170,6 +171,13 @@ BY_SIZE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] 
     "//": (lambda i, n: i // n, (INTS, 2), (INTS, 0)),
     "%": (lambda i, n: i % n, (INTS, 2), (INTS, 0)),
     "**": (lambda i, n: i**n, (INTS, 2), (INTS, -1)),
+    "index_fill": (lambda b, r: b.index_fill(0, FIRST, r), (BYTES, 1.5), (BYTES, -1.5)),
+    "scatter": (lambda b, r: b.scatter(0, FIRST[None], r), (BYTES, 1.5), (BYTES, 300.5)),
+    "index_fill of halves": (
+        lambda h, r: h.index_fill(0, FIRST, r),
+        (X.half(), 1.5),
+        (X.half(), 70000.5),
+    ),
 }
 
 
@@ -190,6 +198,22 @@ def test_refused_for_some_sizes(name: str, use: Callable[..., Any], backend: str
             for args in calls:
                 expected = run(function, copy.deepcopy(args))
                 same_outcome(run(compiled, copy.deepcopy(args)), expected)
+
+
+PARAMETERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "threshold": (lambda b, r: F.threshold(b, r, r), (1.5, -1.5, 300.5, 1.5)),
+    "alpha": (lambda b, n: torch.add(b, b, alpha=n), (2, 300, 3)),
+}
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_out_of_the_range_of_the_dtype(name: str) -> None:
+    operation, numbers = PARAMETERS[name]
+    for dynamic in (None, True):
+        compiled = pliant.compile(operation, backend="llvm", dynamic=dynamic)
+        for number in numbers:
+            same_outcome(run(compiled, (BYTES, number)), run(operation, (BYTES, number)))
 
 
 NUMBERS: dict[str, Callable[..., Any]] = {
