@@ -28,7 +28,7 @@ NOWHERE: Positions = (None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class AssemblyItem:
     """One instruction to assemble.
 
     ``source`` is the index of the instruction of the original code that this one stands for:
@@ -62,7 +62,9 @@ class Header:
     stack_size: int
 
 
-def assemble(header: Header, items: Sequence[Item], place: Mapping[int, int]) -> types.CodeType:
+def assemble(
+    header: Header, items: Sequence[AssemblyItem], place: Mapping[int, int]
+) -> types.CodeType:
     """The code object; ``place`` says which item stands for an instruction of the original."""
     linked = _link(items, place)
     concrete = bytecode.ConcreteBytecode(
@@ -97,7 +99,7 @@ def _prefix_count(arg: int) -> int:
     return max(0, (arg.bit_length() - 1) // 8)
 
 
-def _link(items: Sequence[Item], place: Mapping[int, int]) -> _Linked:
+def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
     """Turn targets into distances. A distance may need a prefix, which lengthens distances."""
     args = [item.arg for item in items]
     prefixes = [_prefix_count(arg) for arg in args]
@@ -122,7 +124,9 @@ def _link(items: Sequence[Item], place: Mapping[int, int]) -> _Linked:
             return _Linked(args, prefixes, starts)
 
 
-def _concrete_instructions(items: Sequence[Item], linked: _Linked) -> list[bytecode.ConcreteInstr]:
+def _concrete_instructions(
+    items: Sequence[AssemblyItem], linked: _Linked
+) -> list[bytecode.ConcreteInstr]:
     result: list[bytecode.ConcreteInstr] = []
     locations: dict[Positions, bytecode.instr.InstrLocation] = {}
     for item, arg, prefixes in zip(items, linked.args, linked.prefixes, strict=True):
@@ -151,7 +155,7 @@ def _location(positions: Positions) -> bytecode.instr.InstrLocation:
 
 
 def _exception_table(
-    items: Sequence[Item], linked: _Linked, place: Mapping[int, int]
+    items: Sequence[AssemblyItem], linked: _Linked, place: Mapping[int, int]
 ) -> list[bytecode.concrete.ExceptionTableEntry]:
     """One entry per run of neighbours that share a handler."""
     table: list[bytecode.concrete.ExceptionTableEntry] = []

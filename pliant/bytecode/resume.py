@@ -34,7 +34,7 @@ from weakref import WeakValueDictionary
 from pliant.base.values import dataclass
 from pliant.base.weak import ByIdentity
 from pliant.bytecode import flow
-from pliant.bytecode.assemble import Header, Item, assemble
+from pliant.bytecode.assemble import AssemblyItem, Header, assemble
 from pliant.bytecode.decode import (
     Decoded,
     ExceptionEntry,
@@ -364,58 +364,58 @@ class _Builder:
             stack_size=stack_size,
         )
 
-    def _prologue(self) -> Iterator[Item]:
+    def _prologue(self) -> Iterator[AssemblyItem]:
         instruction = self.decoded.instructions[self.index]
         line: Positions = (instruction.line, instruction.line, None, None)
         for item in self._prologue_items():
             yield item if item.positions[0] is not None else replace(item, positions=line)
 
-    def _prologue_items(self) -> Iterator[Item]:
+    def _prologue_items(self) -> Iterator[AssemblyItem]:
         if self.freevars:
-            yield Item("COPY_FREE_VARS", len(self.freevars))
+            yield AssemblyItem("COPY_FREE_VARS", len(self.freevars))
         if self.form is not _Form.FUNCTION:
-            yield Item("RETURN_GENERATOR")
-            yield Item("POP_TOP")
-        yield Item("RESUME", 0)
+            yield AssemblyItem("RETURN_GENERATOR")
+            yield AssemblyItem("POP_TOP")
+        yield AssemblyItem("RESUME", 0)
         parameters = iter(self.parameters)
         for entry in self.point.stack:
             if entry is StackItem.NULL:
-                yield Item("PUSH_NULL")
+                yield AssemblyItem("PUSH_NULL")
                 continue
             yield from self._take(next(parameters))
             if entry is StackItem.HANDLED:
-                yield Item("PUSH_EXC_INFO")
-                yield Item("POP_TOP")
+                yield AssemblyItem("PUSH_EXC_INFO")
+                yield AssemblyItem("POP_TOP")
         for name, parameter in zip(self.point.locals, parameters, strict=False):
             if name != parameter:
                 yield from self._take(parameter)
-                yield Item("STORE_FAST", self.slot[name])
+                yield AssemblyItem("STORE_FAST", self.slot[name])
         if self.point.inner is not None:
             yield from self._inner_call(self.point.inner)
         source: int | None = self.index
         if self.form is not _Form.FUNCTION and _is_suspended(self.decoded, self.point.index):
             # What was sent, or, when primed, what is yielded. No point has it on its stack.
-            yield Item("LOAD_CONST", _position_of_none(self.consts))
+            yield AssemblyItem("LOAD_CONST", _position_of_none(self.consts))
             source = None
-        yield Item("JUMP_FORWARD", source=source, target=self.index)
+        yield AssemblyItem("JUMP_FORWARD", source=source, target=self.index)
 
-    def _take(self, parameter: str) -> Iterator[Item]:
+    def _take(self, parameter: str) -> Iterator[AssemblyItem]:
         """Move a parameter to the stack. What the original has consumed must not stay alive."""
-        yield Item("LOAD_FAST", self.slot[parameter])
-        yield Item("DELETE_FAST", self.slot[parameter])
+        yield AssemblyItem("LOAD_FAST", self.slot[parameter])
+        yield AssemblyItem("DELETE_FAST", self.slot[parameter])
 
-    def _inner_call(self, count: int) -> Iterator[Item]:
+    def _inner_call(self, count: int) -> Iterator[AssemblyItem]:
         call_index = _call_index(self.point)
         handler = self.decoded.handler(call_index)
         positions = self.decoded.instructions[call_index].positions
-        yield Item("PUSH_NULL")
+        yield AssemblyItem("PUSH_NULL")
         for parameter in self.parameters[len(self.parameters) - count - 1 :]:
             yield from self._take(parameter)
         for op in CALL_SEQUENCE:  # the last one is the call itself
             source = call_index if op == CALL_SEQUENCE[-1] else None
-            yield Item(op, count, source=source, handler=handler, positions=positions)
+            yield AssemblyItem(op, count, source=source, handler=handler, positions=positions)
 
-    def _body(self) -> Iterator[Item]:
+    def _body(self) -> Iterator[AssemblyItem]:
         """The original, without what cannot be reached from here."""
         starts = [self.index]
         if self.point.inner is not None:
@@ -439,13 +439,13 @@ class _Builder:
             if op in _LOADS_LOCAL and instruction.value not in self.parameters:
                 # 3.12 reads without a look where the original was sure that the slot is filled.
                 op = LOAD_CHECKED
-            yield Item(
+            yield AssemblyItem(
                 op, arg, instruction.index, instruction.target, handler, instruction.positions
             )
 
     def _super_call(
         self, instruction: Instruction, handler: ExceptionEntry | None
-    ) -> Iterator[Item]:
+    ) -> Iterator[AssemblyItem]:
         """Give ``super()`` its arguments: left alone it takes the frame's first, another one here.
 
         (On 3.12 ``super().name`` is LOAD_SUPER_ATTR, which has them and only must not ignore them.)
@@ -454,9 +454,9 @@ class _Builder:
         if index - 1 not in self.decoded.super_calls:
             first = self.decoded.variables[0]
             load = "LOAD_DEREF" if first in self.freevars else LOAD_CHECKED
-            yield Item("LOAD_DEREF", self.slot["__class__"], index, None, handler, at)
-            yield Item(load, self.slot[first], None, None, handler, at)
-        yield Item(instruction.op, 2, None, None, handler, at)
+            yield AssemblyItem("LOAD_DEREF", self.slot["__class__"], index, None, handler, at)
+            yield AssemblyItem(load, self.slot[first], None, None, handler, at)
+        yield AssemblyItem(instruction.op, 2, None, None, handler, at)
 
 
 def _position_of_none(consts: tuple[object, ...]) -> int:
