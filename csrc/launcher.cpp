@@ -510,16 +510,16 @@ PyObject* launcher_vectorcall(PyObject* object, PyObject* const* args, size_t na
 
 PyObject* launcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
-  static const char* names[] = {"inputs",  "symbols",  "steps", "outputs",
-                                "written", "fallback", nullptr};
-  Py_ssize_t inputs = 0;
-  PyObject *symbols, *steps, *outputs, *written, *fallback;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nOOOOO", const_cast<char**>(names), &inputs,
-                                   &symbols, &steps, &outputs, &written, &fallback)) {
+  static const char* names[] = {"inputs",  "symbols",  "steps",   "outputs", "written",
+                                "fallback", "objects", "kernels", nullptr};
+  Arguments a;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nOOOOO|OO", const_cast<char**>(names), &a.inputs,
+                                   &a.symbols, &a.steps, &a.outputs, &a.written, &a.fallback,
+                                   &a.objects, &a.kernels)) {
     return nullptr;
   }
   try {
-    auto program = read_program(inputs, symbols, steps, outputs, written, fallback);
+    auto program = read_program(a);
     PyObject* object = type->tp_alloc(type, 0);
     if (object == nullptr) return nullptr;
     self_of(object)->vectorcall = launcher_vectorcall;
@@ -581,7 +581,9 @@ PyTypeObject* init_launcher_type() {
   type.tp_call = PyVectorcall_Call;
   type.tp_new = launcher_new;
   type.tp_methods = launcher_methods;
-  type.tp_doc = "Launcher(inputs, symbols, steps, outputs, written, fallback): a compiled graph.";
+  type.tp_doc =
+      "Launcher(inputs, symbols, steps, outputs, written, fallback, objects=(), kernels=()): "
+      "a compiled graph.";
   return ready(type, "pliant._native.Launcher", sizeof(Launcher), launcher_dealloc,
                launcher_traverse, launcher_clear);
 }

@@ -132,11 +132,16 @@ struct LaunchProgram {
   std::vector<Ref> held;  // all Python objects in here, and what keeps machine code alive
 };
 
-// From the arguments of `Launcher` in Python; throws what torch knows how to translate, or a
-// pybind11::cast_error for what is of the wrong type.
-std::unique_ptr<LaunchProgram> read_program(Py_ssize_t inputs, PyObject* symbols, PyObject* steps,
-                                            PyObject* outputs, PyObject* written,
-                                            PyObject* fallback);
+// The arguments of `Launcher` in Python: a program, which is plain data, and what its numbers stand
+// for in this process.
+struct Arguments {
+  Py_ssize_t inputs = 0;
+  PyObject *symbols, *steps, *outputs, *written;             // the program
+  PyObject *fallback, *objects = nullptr, *kernels = nullptr;  // the bindings
+};
+
+// Throws what torch knows how to translate, or a pybind11::cast_error for what is of the wrong type.
+std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments);
 
 PyTypeObject* init_launcher_type();  // null, with a Python error, if it fails
 

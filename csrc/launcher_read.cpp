@@ -27,7 +27,7 @@ const Table<Number::Kind> kNumbers = {{"size", Number::Size},     {"stride", Num
 const Table<Item::Kind> kItems = {
     {"slot", Item::Slot},      {"value", Item::Int},       {"float", Item::Float},
     {"bool", Item::Bool},      {"drop", Item::Drop},       {"list", Item::List},
-    {"const", Item::Constant}, {"object", Item::Constant}, {"none", Item::Constant}};
+    {"const", Item::Constant}, {"bound", Item::Constant}, {"none", Item::Constant}};
 
 template <typename T>
 T named(const Table<T>& table, py::handle name) {
@@ -90,9 +90,11 @@ class Known {
 };
 
 struct Reader {
-  explicit Reader(LaunchProgram& made) : program(made) {}
+  Reader(LaunchProgram& made, py::sequence bound, py::sequence compiled)
+      : program(made), objects(std::move(bound)), kernels(std::move(compiled)) {}
 
   LaunchProgram& program;
+  py::sequence objects, kernels;  // what numbers in the program stand for
   Known slots{"slot"};
   Known values{"value"};
   Indices roots;  // by slot: what it is a view of
@@ -107,6 +109,7 @@ struct Reader {
     TORCH_CHECK_TYPE(PyCallable_Check(object.ptr()), "expected something that can be called");
     return hold(object);
   }
+  py::handle bound(py::handle number) const { return at(objects, number.cast<size_t>()); }
   int32_t slot(py::handle object, Need need) {
     int32_t i = slots.use(object);
     if (is_input(i)) program.inputs[i] = std::max(program.inputs[i], need);
@@ -149,6 +152,7 @@ Item Reader::item(py::handle object, const c10::TypePtr& type, std::optional<int
     list(made, at(items, 1), type);
   } else if (made.kind == Item::Constant) {
     py::handle constant = items.size() > 1 ? at(items, 1) : py::handle(Py_None);
+    if (at(items, 0).cast<std::string_view>() == "bound") constant = bound(constant);
     if (type) made.constant = torch::jit::toIValue(constant, type, length);
     if (!type) made.object = hold(constant);
   } else {
@@ -242,8 +246,10 @@ Step view(Reader& reader, const py::sequence& items) {
 
 Step kernel(Reader& reader, const py::sequence& items) {
   RunKernel step;
-  step.function = reinterpret_cast<RunKernel::Function>(at(items, 1).cast<uintptr_t>());
+  py::sequence compiled = sequence(at(reader.kernels, at(items, 1).cast<size_t>()));
+  step.function = reinterpret_cast<RunKernel::Function>(at(compiled, 0).cast<uintptr_t>());
   TORCH_CHECK_VALUE(step.function != nullptr, "a kernel without an address");
+  reader.hold(at(compiled, 1));  // its code lives as long as this
   for (py::handle buffer : sequence(at(items, 2))) {
     bool is_flag = buffer.cast<int64_t>() == -1;
     step.slots.push_back(is_flag ? -1 : reader.slot(buffer, Need::Plain));
@@ -251,8 +257,7 @@ Step kernel(Reader& reader, const py::sequence& items) {
   step.values = reader.values.use_all(at(items, 3));
   step.extent = at(items, 4).cast<int64_t>() == -1 ? -1 : reader.values.use(at(items, 4));
   step.cost = at(items, 5).cast<double>();
-  reader.hold(at(items, 6));
-  step.writes = at(items, 7).cast<bool>();
+  step.writes = at(items, 6).cast<bool>();
   return step;
 }
 
@@ -275,8 +280,8 @@ Step call(Reader& reader, const py::sequence& items) {
 Step python(Reader& reader, const py::sequence& items) {
   std::vector<Item> args = reader.python_items(at(items, 2));
   bool writes = items.size() > 4 && at(items, 4).cast<bool>();
-  return CallPython{reader.callable(at(items, 1)), std::move(args), reader.results(at(items, 3)),
-                    writes};
+  PyObject* function = reader.callable(reader.bound(at(items, 1)));
+  return CallPython{function, std::move(args), reader.results(at(items, 3)), writes};
 }
 
 Step read(Reader& reader, const py::sequence& items) {
@@ -311,7 +316,7 @@ Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 Step random(Reader&, const py::sequence&) { return KeepRandom{}; }
 
 Step sizes(Reader& reader, const py::sequence& items) {
-  CheckSizes step{{}, reader.callable(at(items, 1))};
+  CheckSizes step{{}, reader.callable(reader.bound(at(items, 1)))};
   for (py::handle object : sequence(at(items, 2))) {
     py::sequence pair = sequence(object);
     step.limits.emplace_back(reader.values.use(at(pair, 0)), at(pair, 1).cast<int64_t>());
@@ -328,10 +333,10 @@ Step free(Reader& reader, const py::sequence& items) {
 }
 
 const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
-    {"compute", compute}, {"empty", allocate}, {"view", view},   {"kernel", kernel},
-    {"call", call},       {"python", python},  {"read", read},   {"check", check},
-    {"wrote", wrote},     {"free", free},      {"apart", apart}, {"laid_out", laid_out},
-    {"sizes", sizes},     {"random", random},  {"save", save}};
+    {"compute", compute}, {"cpu_empty", allocate}, {"view", view},   {"cpu_kernel", kernel},
+    {"call", call},       {"python", python},      {"read", read},   {"check", check},
+    {"wrote", wrote},     {"free", free},          {"apart", apart}, {"laid_out", laid_out},
+    {"sizes", sizes},     {"random", random},      {"save", save}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {
@@ -344,24 +349,27 @@ Step read_step(Reader& reader, const py::sequence& items) {
 
 }  // namespace
 
-std::unique_ptr<LaunchProgram> read_program(Py_ssize_t inputs, PyObject* symbols, PyObject* steps,
-                                            PyObject* outputs, PyObject* written,
-                                            PyObject* fallback) {
+std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments) {
   auto program = std::make_unique<LaunchProgram>();
+  Py_ssize_t inputs = arguments.inputs;
   TORCH_CHECK_VALUE(inputs >= 0 && inputs < kMost, "a wrong number of inputs: ", inputs);
   program->inputs.resize(inputs, Need::Anything);
-  Reader reader(*program);
+  auto table = [](PyObject* items) { return items ? sequence(items) : py::sequence(py::tuple(0)); };
+  Reader reader(*program, table(arguments.objects), table(arguments.kernels));
   for (Py_ssize_t i = 0; i < inputs; ++i) reader.roots.push_back(reader.slots.make(i));
-  for (py::handle object : sequence(symbols)) {
+  for (py::handle object : sequence(arguments.symbols)) {
     py::sequence items = sequence(object);
     reader.values.make(std::ssize(program->symbols));
     program->symbols.push_back(reader.number(at(items, 0), at(items, 1), at(items, 2)));
   }
-  for (py::handle input : sequence(written)) program->written.push_back(reader.input(input));
-  for (py::handle step : sequence(steps)) {
+  for (py::handle input : sequence(arguments.written)) {
+    program->written.push_back(reader.input(input));
+  }
+  for (py::handle step : sequence(arguments.steps)) {
     program->steps.push_back(read_step(reader, sequence(step)));
   }
-  program->outputs = reader.python_items(outputs);
+  program->outputs = reader.python_items(arguments.outputs);
+  PyObject* fallback = arguments.fallback;
   program->fallback = fallback == Py_None ? Py_None : reader.callable(fallback);
   program->slot_count = reader.slots.count();
   program->value_count = reader.values.count();

@@ -204,16 +204,16 @@ class Launcher:
     the bits of a double. `steps` are tuples, run in order:
 
         ("compute", value, code)                 `code`: `pliant.sym.program.SizeProgram.numbers`
-        ("empty", slot, dtype, sizes, strides)         sizes and strides are values, by number
+        ("cpu_empty", slot, dtype, sizes, strides)     sizes and strides are values, by number
         ("view", slot, of, sizes, strides, offset[, dtype, inner])   `offset` counts from the first
                          item; `inner`: only operators that return new tensors see it
         ("laid_out", slot, dtype, sizes, strides)      what it has to be: other strides are made
                                                        these, anything else is an error
-        ("kernel", address, slots, values, extent, cost, keep, writes) slot -1: the error flag;
+        ("cpu_kernel", kernel, slots, values, extent, cost, writes)    slot -1: the error flag;
                          extent -1: no grid; `cost`: nanoseconds per iteration; `writes`: what it
                          overwrites of an input was read before
         ("call", name, overload, arguments, results)   an operator, below autograd
-        ("python", function, arguments, results[, writes])
+        ("python", object, arguments, results[, writes])   the object is a function
         ("read", value, slot, "size" | "stride" | "offset", dimension)
         ("apart", sizes, strides, offset[, sizes, strides, offset, elementwise])   fall back if the
                          two tensors in one memory have an element in common (`elementwise`: other
@@ -221,14 +221,17 @@ class Launcher:
         ("save", slot)                                 what is in it is put back on falling back
         ("check",)                                     fall back if a kernel set the error flag
         ("random",)                                    the fallback draws these numbers again
-        ("sizes", first, ((value, limit), ...))        if values are at most their limit, do what
-                         was settled for these; at first, call `first(launcher, sizes, *arguments)`
+        ("sizes", object, ((value, limit), ...))       if values are at most their limit, do what
+                         was settled for these; at first, call `object(launcher, sizes, *arguments)`
         ("wrote", input)                               the version of the tensor is counted up
         ("free", slots)
 
     Arguments and outputs: ("slot", i), ("value", i), ("float", i), ("bool", i), ("list", [...]),
-    ("const", object), ("object", object), ("none",). Results: a slot, -1 for none, ("slot", i),
+    ("const", data), ("bound", object), ("none",). Results: a slot, -1 for none, ("slot", i),
     ("value", i), ("float", i), ("bool", i), ("drop",).
+
+    All this is data. Kernels and objects are numbers in it, of `kernels`, each the pair of an
+    address and what keeps the code there, and of `objects`, which can be anything.
 
     The fallback is called with the arguments, and its result is that of the call, if a tensor isn't
     in plain memory of the CPU where a kernel or view needs that, if an int has more than 64 bits,
@@ -244,7 +247,9 @@ class Launcher:
         steps: Iterable[tuple[Any, ...]],
         outputs: Iterable[tuple[Any, ...]],
         written: Iterable[int],
-        fallback: Callable[..., Any],
+        fallback: Callable[..., Any] | None,
+        objects: Sequence[Any] = ...,
+        kernels: Sequence[tuple[int, Any]] = ...,
     ) -> Launcher: ...
     def __call__(self, *args: Any) -> Any: ...
     def settle(self, sizes: str, instead: Callable[..., Any] | None) -> None:

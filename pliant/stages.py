@@ -17,6 +17,7 @@ from pliant.bytecode.resume import ResumePoint
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
+from pliant.sym.frozen import Shapes
 from pliant.sym.records import Provenance
 
 
@@ -60,6 +61,7 @@ class Captured:
 
     name: str
     graph: fx.GraphModule | None
+    shapes: Shapes | None  # what is known of the graph's inputs
     graph_name: str  # how the residual code calls the graph
     examples: tuple[torch.Tensor | float, ...]  # the graph's inputs as seen during capture
     guards: tuple[Guard, ...]

@@ -27,6 +27,7 @@ from pliant.base.errors import (
     choices,
 )
 from pliant.base.isolation import FATAL
+from pliant.base.options import Options
 
 Backend = Callable[..., Any]
 """`backend(gm, example_inputs) -> callable`, where `gm` is a torch.fx.GraphModule."""
@@ -194,12 +195,23 @@ def with_options(
     return functools.partial(backend, **passed) if passed else backend
 
 
-def call_backend(backend: Backend, gm: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a graph. Whatever goes wrong in the backend is a `BackendError`, or an
-    `InternalError` if it is our own."""
+def call_backend(
+    backend: Backend,
+    gm: Any,
+    example_inputs: Sequence[Any],
+    shapes: Any = None,
+    options: Options | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph. A backend of our own (`own_backend`) is also given what the capture knows of
+    `shapes`, and the options of the function. Whatever goes wrong in the backend is a
+    `BackendError`, or an `InternalError` if it is our own."""
     name = backend_name(backend)
     try:
-        compiled = backend(gm, list(example_inputs))
+        with_values = getattr(backend, "compile_with_values", None)
+        if with_values is not None and options is not None:
+            compiled = with_values(gm, list(example_inputs), shapes, options)
+        else:
+            compiled = backend(gm, list(example_inputs))
     except (InternalError, *FATAL):
         raise
     except Exception as error:

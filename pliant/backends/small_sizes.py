@@ -16,31 +16,29 @@ import torch
 from pliant._native import isolated
 from pliant.base import events
 from pliant.base.forks import lock
-from pliant.base.options import config
 from pliant.base.values import dataclass
 from pliant.graph.aliases import NotFunctionalized
+from pliant.launch.sequence import OutputLayout, SymbolSource
 from pliant.sym.expr import Expr, evaluate
 
 MOST_PATTERNS: Final = 64
 MOST_VARIANTS: Final = 8
-
-Strides = tuple[Expr, ...]
-SymbolSource = tuple[int, str, int]  # where a symbol is read from
 
 _compiling = lock()
 
 
 @dataclass(slots=True)
 class SmallSizes:
-    """What is done in such calls. `outputs`: the strides of each, None for what PyTorch lays out or
-    what is no tensor. `variant` compiles the graph for arguments, some sizes known to be 1."""
+    """What is done in such calls. `layout` is what the program foresees of its results, `sizes` are
+    those that may be small, by number of value. `variant` compiles the graph for arguments, some
+    sizes known to be 1."""
 
     function: str
     forward: Callable[..., Any]
     variant: Callable[[Sequence[Any], frozenset[Expr]], Variant]
-    symbols: Mapping[Any, SymbolSource]
+    layout: OutputLayout
     sizes: Mapping[int, Expr]
-    outputs: Sequence[Strides | None]
+    raise_on_fallback: bool
     patterns: int = 0
     variants: int = 0
 
@@ -55,7 +53,7 @@ class SmallSizes:
     def _settled(
         self, pattern: str, args: Sequence[Any], result: Sequence[Any]
     ) -> Callable[..., Any] | None:
-        if are_laid_out(self.outputs, self.symbols, args, result):
+        if are_laid_out(self.layout, args, result):
             return None
         small = [item.split("=") for item in pattern.split()]
         ones = frozenset(self.sizes[int(value)] for value, number in small if number == "1")
@@ -67,11 +65,11 @@ class SmallSizes:
         except NotFunctionalized:
             return self.forward
         except Exception as error:
-            if config.raise_on_fallback:
+            if self.raise_on_fallback:
                 raise
             events.emit(events.FellBack(function=self.function, reason=repr(error), error=error))
             return self.forward
-        good = are_laid_out(variant.outputs, variant.symbols, args, result)
+        good = are_laid_out(variant.layout, args, result)
         return variant.launcher if good else self.forward
 
 
@@ -80,19 +78,13 @@ class Variant:
     """A graph compiled for some sizes."""
 
     launcher: Callable[..., Any]
-    symbols: Mapping[Any, SymbolSource]
-    outputs: Sequence[Strides | None]
+    layout: OutputLayout
 
 
-def are_laid_out(
-    outputs: Sequence[Strides | None],
-    symbols: Mapping[Any, SymbolSource],
-    args: Sequence[Any],
-    result: Sequence[Any],
-) -> bool:
+def are_laid_out(layout: OutputLayout, args: Sequence[Any], result: Sequence[Any]) -> bool:
     """Whether the results have the strides that are foreseen for these arguments."""
-    values = {symbol: _read(args, place) for symbol, place in symbols.items()}
-    for strides, tensor in zip(outputs, result, strict=True):
+    values = {symbol: _read(args, source) for symbol, source in layout.symbols.items()}
+    for strides, tensor in zip(layout.strides, result, strict=True):
         if strides is None or not isinstance(tensor, torch.Tensor):
             continue
         for expr, actual in zip(strides, tensor.stride(), strict=True):
@@ -102,7 +94,7 @@ def are_laid_out(
     return True
 
 
-def _read(args: Sequence[Any], place: SymbolSource) -> Any:
-    index, what, dim = place
+def _read(args: Sequence[Any], source: SymbolSource) -> Any:
+    index, what, dim = source
     value = args[index]
     return getattr(value, what)(dim) if what in ("size", "stride") else value

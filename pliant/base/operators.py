@@ -143,8 +143,3 @@ def function_record(function: Any) -> FunctionRecord | None:
 def aten_names(names: str) -> list[str]:
     """`"sum mean"` is aten.sum and aten.mean, with all of their overloads."""
     return [f"aten.{name}" for name in names.split()]
-
-
-def record_of_schema(name: str, overload: str) -> Record:
-    """The record of an operator as its schema names it: `aten::mm`, without overload."""
-    return record_of(f"{name.replace('::', '.')}.{overload or 'default'}")

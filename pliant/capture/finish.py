@@ -244,14 +244,16 @@ class Finisher:
             if not (isinstance(source, Local) and source.name == name)
         ]
         offset = len(comments) + len(head) + 2
+        shapes = None if graph is None else input_shapes(trace)
         if graph is not None:
-            graph.meta[META] = input_shapes(trace)
+            graph.meta[META] = shapes  # for backends that are called with the graph alone
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
         guards = [Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
         return Captured(
             name=self.name,
             graph=graph,
+            shapes=shapes,
             graph_name=graph_name,
             examples=tuple(known.example for known in trace.graph.inputs) if graph else (),
             guards=tuple(guards),

@@ -21,7 +21,7 @@ from pliant.base.errors import InternalError, PliantError
 from pliant.base.forks import lock
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.operators import fill_from
-from pliant.base.options import Options, config
+from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import resume_function
 from pliant.capture.capture import NotCaptured, capturable, capture, refused
@@ -42,10 +42,9 @@ _lock = lock()  # one compilation at a time
 fill_from("pliant.ops.table")  # what is known of operators, for both ends
 
 
-def cleanups(strict: bool) -> list[Cleanup]:
+def cleanups() -> list[Cleanup]:
     """For the end of a compilation: what it may change that belongs to all threads."""
-    changed = [attribute(torch, "_check_with")]
-    return [*changed, config.restoring()] if strict else changed
+    return [attribute(torch, "_check_with")]
 
 
 class OutOfMemory(Exception):
@@ -75,9 +74,7 @@ class Compiler:
 
     def on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
         """No entry fits the call: compile one, or None to run the function as it is."""
-        entry: Entry | None = isolated(
-            _lock, cleanups(self.strict), self._on_miss, dispatcher, values
-        )
+        entry: Entry | None = isolated(_lock, cleanups(), self._on_miss, dispatcher, values)
         return entry
 
     def _on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
@@ -110,8 +107,6 @@ class Compiler:
     ) -> Entry | None:
         """A new entry, or None where we fail, or where another tracer is at work."""
         try:
-            if self.strict:  # the backend asks the process-wide option; under the lock
-                config.replace_all(replace(config.snapshot(), raise_on_fallback=True))
             return self._compile(dispatcher, values, answers)
         except InternalError as error:  # of our own backend
             raise_hidden(error.__cause__ or error)
@@ -172,7 +167,10 @@ class Compiler:
             forced = stance.current().backend
             backend = self.backend if forced is None else lookup(forced)
             with reporting.backend(captured.name, backend_name(backend)):
-                graph = call_backend(backend, captured.graph, list(captured.examples))
+                options = replace(self.options, raise_on_fallback=self.strict)
+                graph = call_backend(
+                    backend, captured.graph, list(captured.examples), captured.shapes, options
+                )
             namespace[captured.graph_name] = graph
         for target in captured.resumes:  # inner ones first
             function = resume_function(target.point, target.namespace)
@@ -206,7 +204,7 @@ class Compiler:
             return self._try_to_compile(dispatcher, values, answers) if allowed else None
 
         def other_case(answers: dict[str, bool]) -> Entry | None:
-            entry: Entry | None = isolated(_lock, cleanups(self.strict), compile_case, answers)
+            entry: Entry | None = isolated(_lock, cleanups(), compile_case, answers)
             return entry
 
         return recovery.handle(dispatcher, entry, values, error, other_case)

@@ -31,3 +31,6 @@ class ExternOperator:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     func: Any = None  # instead of the node's
+
+    def __str__(self) -> str:
+        return self.node.name

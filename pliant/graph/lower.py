@@ -373,9 +373,9 @@ class _Lowerer(InPlace):
         finds = (*[found.symbol for found in node.defines], *settled)
         # Behind what may raise, inputs are left as they were until it has run.
         raises = node.effect or (may_raise(node) and node.name not in WRITES_IN_PLACE)
-        self.steps.append(
-            ExternCall(reads, makes, ExternOperator(node, args, kwargs, func), finds, raises)
-        )
+        fresh = not node.view and record_of(node.name).fresh
+        what = ExternOperator(node, args, kwargs, func)
+        self.steps.append(ExternCall(reads, makes, what, finds, raises, fresh, node.view))
         for number, made in in_place.items():
             copy = node.results[copies + number]
             self._set(copy, in_memory(made, made.sizes, made.strides, made.offset))
@@ -383,7 +383,7 @@ class _Lowerer(InPlace):
         if node.view:  # one memory under two names
             self.fresh.difference_update(map(owner, reads))
             self.shared.update(map(owner, (*reads, *makes)))
-        elif record_of(node.name).fresh and len(makes) == 1:
+        elif fresh and len(makes) == 1:
             self.fresh.update(makes)
         self.done.called[f"{node.name}: {why}"] += 1
 

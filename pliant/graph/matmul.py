@@ -127,7 +127,8 @@ class MatmulLowering:
         out = TensorArgument(MemoryLayout(made, contiguous(sizes), ZERO), sizes, result.dtype)
         called = Node(str(func), func, (), {}, (result,))
         reads = tuple([place.memory.of for place in args])
-        call = ExternCall(reads, (made,), ExternOperator(called, args, {"out": out}), raises=False)
+        operator = ExternOperator(called, args, {"out": out})
+        call = ExternCall(reads, (made,), operator, raises=False, fresh=True)
         return Matmul(call, made, in_memory(made, result.sizes, result.strides))
 
     # ---- operands

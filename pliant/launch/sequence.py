@@ -1,409 +1,178 @@
-"""The launch sequence: what the native launcher does, step by step, to run a program.
+"""The launch sequence of a graph: kernels and calls in order, as the `Program` of the launcher.
 
-The one idea: everything that a call needs to compute is a number in one array or a tensor in
-another, and a step says which of them it takes and makes. Numbers that depend on sizes alone are
-computed before anything runs.
+The one idea: nothing is decided here any more. The schedule says what runs and in which memory, the
+kernels are written; what is left is to give numbers to tensors and sizes, to free what nobody needs
+any longer, and to say where the results are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-import torch
-
-from pliant.base.operators import record_of_schema
 from pliant.base.values import dataclass
-from pliant.loop.body import FLAG
-from pliant.loop.buffer_reuse import reuse
-from pliant.loop.define import Definition, contiguous
-from pliant.loop.fuse import FusionGroup
-from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
-from pliant.loop.write import WrittenKernel, write_kernel
-from pliant.sym.cond import Cond, eq
-from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
-from pliant.sym.floats import FloatExpr, float_bits, held_as
-from pliant.sym.functions import python_function
-from pliant.sym.program import instructions
-from pliant.targets.cpu.jit import host
-from pliant.targets.cpu.loop_nest import arrange
+from pliant.graph.extern import ExternOperator
+from pliant.graph.ir import Function, Node, OutputView
+from pliant.graph.lower import Lowered
+from pliant.graph.opaque_calls import draws
+from pliant.graph.raising import may_raise
+from pliant.launch.kernels import Kernels
+from pliant.launch.operators import TensorView, constant_call, operator_call
+from pliant.launch.program import Program, Step
+from pliant.launch.steps import StepWriter, as_seen, symbols_of
+from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
 
-FLAG_SLOT: Final = -1
-ONCE: Final = -1  # the extent of a kernel without a grid
-WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
-ACCESS_NS: Final = 0.08
+SymbolSource = tuple[int, str, int]  # where a symbol is read from
+Strides = tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TensorView:
-    """A part of the memory of a definition, as a tensor."""
+class OutputLayout:
+    """What a program foresees of its results: the strides of each, in terms of symbols that are
+    read from the arguments; None for what PyTorch lays out or what is no tensor."""
 
-    of: Definition
-    sizes: tuple[Expr, ...]
-    strides: tuple[Expr, ...]
-    offset: Expr
-    dtype: torch.dtype
-    written: bool = False  # by an operator: a tensor whose version nobody else counts
+    symbols: Mapping[Any, SymbolSource]
+    strides: Sequence[Strides | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorCall:
-    """An operator of PyTorch: its schema's arguments in order, as the launcher reads them once
-    `slot` and `value` have turned tensors and expressions into numbers."""
-
-    name: str
-    overload: str
-    args: tuple[Any, ...]  # View | Expr | FloatExpr | Cond | list of these; else: a constant
-    python: Callable[..., Any] | None = None  # to be called instead
+Watcher = Callable[[OutputLayout, Mapping[int, Expr]], Any]
+"""Makes what is called when a size is 0 or 1 for the first time; sizes are by number of value."""
 
 
-@dataclass(slots=True)
-class Sequencer:
-    """A launch sequence in the making."""
+def sequence(
+    function: Function,
+    lowered: Lowered,
+    scheduled: Scheduled,
+    kernels: Kernels,
+    device: str,
+    watcher: Watcher,
+) -> tuple[Program, tuple[Any, ...], OutputLayout]:
+    """The program, the live objects that it refers to by number, and how its results look."""
+    sources, numbers = symbols_of(function.inputs)
+    writer = StepWriter(device, numbers=scheduled.numbers)
+    _write_inputs(writer, function, lowered, numbers)
+    for definition, real in lowered.constants:
+        call = constant_call(real, definition in scheduled.kept)
+        writer.call(call, [definition], [real.dtype])
+    _write_items(writer, scheduled, kernels)
+    for index, times in function.times.items():
+        writer.steps += [("wrote", index)] * times
+    outputs = tuple([_output(writer, item, lowered) for item in lowered.outputs])
+    inputs = len(function.inputs)
+    kept = {out[1] for out in outputs if out[0] == "slot"} | set(range(inputs))
+    symbols = {symbol: sources[place] for symbol, place in numbers.items()}
+    strides = [_strides(writer, item, out) for item, out in zip(lowered.outputs, outputs)]
+    layout = OutputLayout(symbols, strides)
+    if any(known is not None for known in strides):
+        _watch_sizes(writer, lowered, layout, watcher)
+    written = tuple(sorted(function.writes))
+    objects = tuple(writer.objects)
+    program = Program(
+        inputs,
+        tuple(sources),
+        writer.freed(kept),
+        outputs,
+        written,
+        tuple(writer.kernels),
+        len(objects),
+    )
+    return program, objects, layout
 
-    hint: Callable[[Expr], int]
-    values: dict[Any, int] = field(default_factory=dict)
-    slots: dict[Definition, int] = field(default_factory=dict)
-    steps: list[tuple[Any, ...]] = field(default_factory=list)
-    computes: list[tuple[Any, ...]] = field(default_factory=list)
-    kernels: list[Kernel] = field(default_factory=list)
-    returned: dict[int, object] = field(default_factory=dict)  # by slot
-    numbers: dict[Any, Any] = field(default_factory=dict)  # by symbols that stand for them
-    late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
-    fresh: set[Definition] = field(default_factory=set)  # memory that nobody else has
-    foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
-    first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
-    _views: dict[Any, int] = field(default_factory=dict)
-    _count: int = 0
 
-    def new_slot(self) -> int:
-        self._count += 1
-        return self._count - 1
+def _write_inputs(
+    writer: StepWriter, function: Function, lowered: Lowered, numbers: Mapping[Any, int]
+) -> None:
+    for symbol, number in numbers.items():
+        writer.bind(symbol, number)
+    for definition in lowered.inputs:
+        slot = writer.new_slot()
+        if definition is not None:
+            writer.slots[definition] = slot
+    for condition in function.apart:
+        writer.keep_apart(condition)
 
-    def bind(self, symbol: Any, number: int) -> None:
-        self.values[symbol] = number
 
-    def value(self, expr: Any) -> int:
-        """The place of a number (of the bits of a float); it is computed first if it is new."""
-        key = held_as(expr)
-        found = self.values.get(key)
-        if found is None and key in self.numbers:
-            found = self.values[key] = self.value(self.numbers[key])
-        if found is None:
-            read = {held_as(s): s for s in expr.symbols}
-            found = len(self.values)
-            steps = self.computes if self.late.isdisjoint(read) else self.steps
-            try:
-                if isinstance(expr, FloatExpr):
-                    raise NotImplementedError("floats in a program for the stack machine")
-                steps.append(("compute", found, instructions(expr, self.values)))
-            except NotImplementedError:  # floats, or numbers beyond 64 bits
-                given = [(_KIND[type(s)], self.values[place]) for place, s in read.items()]
-                function = _function(expr, tuple(read.values()))
-                steps.append(("python", function, given, [(_KIND[type(expr)], found)]))
-            self.values[key] = found
-        return found
+def _write_items(writer: StepWriter, scheduled: Scheduled, kernels: Kernels) -> None:
+    first_draw = _first_draw(scheduled)
+    for at, item in enumerate(scheduled.items):
+        if isinstance(item, ScheduledGroup):
+            writer.save(item.saved)
+            writer.allocate(item)
+            if at in kernels.groups:
+                writer.launch(kernels.groups[at], item.final)
+            continue
+        extern: ExternOperator = item.call.what
+        node = extern.node
+        if node is first_draw:  # if something fails, random numbers are drawn once more
+            writer.steps.append(("random",))
+        dtypes = [tensor.dtype for tensor in node.results]
+        writer.call(operator_call(extern), item.call.makes, dtypes, node.defines, item.final)
 
-    def find(self, symbol: Expr) -> int:
-        """The place of a number that a step will tell."""
-        self.late.add(symbol)
-        found = self.values[symbol] = len(self.values)
-        return found
 
-    def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
-        return tuple([self.value(expr) for expr in exprs])
-
-    def slot(self, view: TensorView, returned: object = None, inner: bool = False) -> int:
-        """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
-        as another one. `inner`: for an operator that returns new tensors."""
-        base, first = self.slots[view.of], self.first.get(view.of, view.of)
-        whole = (view.sizes, view.strides) == (first.sizes, first.strides)
-        whole = whole and view.offset.value == 0 and view.dtype is first.type.dtype
-        whole = whole and not view.written
-        if first is not view.of and first in self.foreign:  # strides of its own where n is 1
-            whole = whole and returned is None
-        if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
-            return base
-        key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned), inner)
-        found = self._views.get(key)
-        if found is None:
-            found = self._views[key] = self.new_slot()
-            strides = as_seen(view.sizes, view.strides)
-            (start,) = as_seen(view.sizes, [view.offset])
-            layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
-            self.steps.append(("view", found, base, *layout, view.dtype, inner))
-        return found
-
-    def keep_apart(self, condition: Any) -> None:
-        """Nothing runs if what a `graph.ir.NoOverlap` says of memory does not hold."""
-        numbers: list[Any] = []
-        for layout in filter(None, (condition.one, condition.other)):
-            places = (self.all_values(layout.sizes), self.all_values(layout.strides))
-            numbers += [*places, self.value(layout.offset)]
-        more = [] if condition.other is None else [condition.elementwise]
-        self.steps.append(("apart", *numbers, *more))
-
-    # ---- kernels
-
-    def save(self, parts: Iterable[Definition]) -> None:
-        """Parts of inputs that are put back if the program fails later."""
-        for part in parts:
-            dtype = part.type.dtype
-            view = TensorView(part, part.sizes, part.strides, part.offset, dtype)
-            assert part.into is not None
-            self.slots[part] = self.slots[part.into]
-            self.first[part] = self.first.get(part.into, part.into)
-            self.steps.append(("save", self.slot(view, inner=True)))
-
-    def run(
-        self, group: FusionGroup, stored: set[Definition], ending: set[Definition], once: bool
-    ) -> None:
-        """Memory for what the group stores, and its kernel. Nobody reads `ending` afterwards;
-        `once`: it overwrites what was read of an input."""
-        over = reuse(group, stored, ending & self.fresh)
-        done = write_kernel(group, stored, f"kernel{len(self.kernels)}", self.hint, over, arrange)
-        for member in group.members:
-            if member.into is not None:
-                self.slots[member] = self.slots[member.into]
-                self.first[member] = self.first.get(member.into, member.into)
-            if member not in stored or member.into is not None:
-                continue
-            self.fresh.add(member)
-            if member in over:
-                home = over[member]
-                self.slots[member] = self.slots[home]
-                self.first[member] = self.first.get(home, home)
-            else:
-                self._allocate(member)
-        self._launch(done, once)
-
-    def _allocate(self, definition: Definition) -> None:
-        slot = self.slots[definition] = self.new_slot()
-        strides = as_seen(definition.sizes, definition.strides)
-        layout = (self.all_values(definition.sizes), self.all_values(strides))
-        self.steps.append(("empty", slot, definition.type.dtype, *layout))
-
-    def _launch(self, done: WrittenKernel, writes: bool) -> None:
-        kernel = done.kernel
-        if not done.memory:  # nobody needs any of it
-            return
-        self.kernels.append(kernel)
-        compiled = host().compile(kernel)
-        slots = tuple([self._slot_of(memory) for memory in done.memory])
-        grid = kernel.grid
-        extent = self.value(product_of([loop.extent for loop in grid])) if grid else ONCE
-        body = grid[-1].body if grid else kernel.body
-        cost = max(self._cost(body), 0.05)
-        sizes = self.all_values(kernel.sizes)
-        step = ("kernel", compiled.address, slots, sizes, extent, cost, compiled, writes)
-        self.steps.append(step)
-        if FLAG in done.memory:
-            self.steps.append(("check",))
-
-    def _slot_of(self, memory: Definition) -> int:
-        return FLAG_SLOT if memory is FLAG else self.slots[memory]
-
-    def _cost(self, body: tuple[Statement, ...]) -> float:
-        """Nanoseconds, roughly, with the sizes that were seen."""
-        total = 0.0
-        for item in body:
-            if isinstance(item, Loop):
-                total += self._cost(item.body) * max(self.hint(item.extent), 1)
-            elif item.op in MEMORY:
-                total += ACCESS_NS
-            elif item.op is not Op.CONSTANT:
-                total += WEIGHT.get(item.op, 1) * WEIGHT_NS
-        return total
-
-    # ---- calls
-
-    def call(
-        self,
-        operator: OperatorCall,
-        makes: Sequence[Definition],
-        dtypes: Sequence[torch.dtype],
-        finds: Sequence[Any] = (),
-        once: bool = False,
-    ) -> None:
-        """`finds`: the unbacked symbols (`graph.ir.UnbackedSymbol`) that it defines. `once`: it
-        overwrites what was read of an input."""
-        if operator.overload == "out":
-            self._call_into(operator, makes)
-            return
-        args = [self._argument(arg) for arg in operator.args]
-        for made in makes:
-            if made.into is not None:
-                self.slots[made] = self.slots[made.into]
-                self.first[made] = self.first.get(made.into, made.into)
-            else:
-                self.slots[made] = self.new_slot()
-        new = [made for made in makes if made.into is None]
-        self.foreign.update(makes)
-        if record_of_schema(operator.name, operator.overload).fresh:
-            self.fresh.update(makes)
-        results: list[tuple[Any, ...]] = [("slot", self.slots[made]) for made in new]
-        sizes = [found for found in finds if found.what in ("size", "stride")]
-        for found in finds:
-            place = self.find(found.symbol)
-            if found not in sizes:
-                results.append(("value" if found.what == "int" else found.what, place))
-        if operator.python is not None:
-            results = results or ([("drop",)] if not makes else [])
-            self.steps.append(("python", operator.python, args, results, once))
+def _first_draw(scheduled: Scheduled) -> Node | None:
+    """The first call that draws random numbers, if something may fail from there on: a kernel that
+    looks at the data, or any operator of PyTorch's (which may refuse a dtype, or find no
+    memory)."""
+    first: Node | None = None
+    for item in scheduled.items:
+        if isinstance(item, ScheduledCall):
+            node = item.call.what.node
+            fails = may_raise(node) or (first is not None and not node.view)
+            first = node if first is None and draws(node) else first
         else:
-            self.steps.append(("call", operator.name, operator.overload, args, results))
-        for found in sizes:
-            slot = self.slots[makes[found.result]]
-            read = ("read", self.values[found.symbol], slot, found.what, found.dim)
-            self.steps.append(read)
-        for made, dtype in zip(makes, dtypes, strict=True):
-            if made.into is not None:
-                continue
-            layout = (self.all_values(made.sizes), self.all_values(made.strides))
-            self.steps.append(("laid_out", self.slots[made], dtype, *layout))
-
-    def _call_into(self, operator: OperatorCall, makes: Sequence[Definition]) -> None:
-        """A call that stores what it makes in memory which is among its arguments."""
-        for made in makes:
-            self._allocate(made)
-        self.fresh.update(makes)
-        views = [isinstance(arg, TensorView) for arg in operator.args]
-        args = [
-            ("slot", self.slot(arg, inner=True)) if is_view else self._argument(arg)
-            for arg, is_view in zip(operator.args, views, strict=True)
-        ]
-        results = [("drop",)] * len(makes)
-        self.steps.append(("call", operator.name, operator.overload, args, results))
-
-    def _argument(self, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, TensorView):
-            return ("slot", self.slot(value, inner=value.written))
-        if isinstance(value, Expr):
-            return ("value", self.value(value))
-        if isinstance(value, Cond):
-            return ("bool", self.value(value))
-        if isinstance(value, FloatExpr):
-            return ("float", self.value(value))
-        if isinstance(value, (list, tuple)) and any(map(_moves, value)):
-            return ("list", [self._argument(item) for item in value])
-        return ("none",) if value is None else ("const", value)
-
-    def freed(self, kept: Iterable[int]) -> list[tuple[Any, ...]]:
-        """The steps, with tensors dropped behind their last use."""
-        last: dict[int, int] = {}
-        for at, step in enumerate(self.steps):
-            for slot in _slots_in(step):
-                last[slot] = at
-        gone: dict[int, list[int]] = {}
-        for slot, at in last.items():
-            if slot not in kept:
-                gone.setdefault(at, []).append(slot)
-        found: list[tuple[Any, ...]] = list(self.computes)
-        for at, step in enumerate(self.steps):
-            found.append(step)
-            if at in gone:
-                found.append(("free", tuple(gone[at])))
-        return found
+            fails = any(reads.faults for reads in item.group.reads.values())
+        if first is not None and fails:
+            return first
+    return None
 
 
-def as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
-    """Strides (or an offset) as PyTorch has them. When it computes those of an empty tensor, it
-    counts a size of 0 as 1; expressions don't, and it makes no difference to anything else."""
-    count = product_of(sizes)
-    if count.value or not any(step.symbols for step in steps):
-        return list(steps)
-    if tuple(steps) == contiguous(sizes):  # the same where no size is 0
-        return list(contiguous([maximum(size, 1) for size in sizes]))
-    empty = [_with_ones(step) for step in steps]
-    return [
-        step if step is other else if_else(eq(count, 0), other, step)
-        for step, other in zip(steps, empty, strict=True)
-    ]
+def _strides(writer: StepWriter, item: Any, out: Step) -> Strides | None:
+    """Of an output; None if it is no tensor, or PyTorch has laid it out."""
+    view = item[0] if isinstance(item, tuple) else item
+    if not isinstance(view, OutputView) or (item is view and view.whole) or not view.sizes:
+        return None
+    if item is not view and item[1].of in writer.foreign and out[1] == writer.slots[item[1].of]:
+        return None
+    return tuple(as_seen(view.sizes, view.strides))
 
 
-def _with_ones(step: Expr) -> Expr:
-    """With sizes of 0 counted as 1. (What is not a size itself, as the start of a slice, is as it
-    is.)"""
-    total = integer(step.const)
-    for product, times in step.terms:
-        factors = [
-            maximum(atom, 1) if atom.op == "symbol" else atom
-            for atom, exponent in product.factors
-            for _ in range(exponent)
-        ]
-        total = total + product_of(factors) * times
-    return total
+def _watch_sizes(
+    writer: StepWriter, lowered: Lowered, layout: OutputLayout, watcher: Watcher
+) -> None:
+    """Sizes of arguments and results that are 0, or may be 0 or 1."""
+    sizes = {s: None for s, source in layout.symbols.items() if source[1] == "size"}
+    for item, strides in zip(lowered.outputs, layout.strides):
+        view = item[0] if isinstance(item, tuple) else item
+        if strides is not None:
+            known = [size for size in view.sizes if size.symbols <= layout.symbols.keys()]
+            sizes |= dict.fromkeys(known)
+    watched = {writer.value(size): size for size in sizes if not size.value}
+    if watched:
+        limits = tuple([(value, 1) for value in watched])
+        writer.computes.append(("sizes", writer.live(watcher(layout, watched)), limits))
 
 
-_KIND: Final = {Expr: "value", FloatExpr: "float", Cond: "bool"}
-
-
-def _function(expr: Any, symbols: tuple[Any, ...]) -> Callable[..., Any]:
-    """What the launcher's own arithmetic can't compute."""
-    try:
-        return python_function(expr, symbols)
-    except NotImplementedError:  # choices and conditions
-        return partial(_evaluate, expr, symbols)
-
-
-def _evaluate(expr: Any, symbols: tuple[Any, ...], *values: Any) -> Any:
-    return evaluate(expr, dict(zip(symbols, values, strict=True)))
-
-
-def _moves(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_moves, value))
-    return isinstance(value, (TensorView, Expr, FloatExpr, Cond))
-
-
-def _slots_in(step: tuple[Any, ...]) -> set[int]:
-    """The slots that a step reads or makes."""
-    return {slot for slot in _SLOTS.get(step[0], lambda step: ())(step) if slot >= 0}
-
-
-def _in_items(items: Iterable[Any]) -> Iterator[int]:
-    for item in items:
-        if isinstance(item, tuple) and item[0] == "slot":
-            yield item[1]
-        elif isinstance(item, tuple) and item[0] == "list":
-            yield from _in_items(item[1])
-
-
-_SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
-    "empty": lambda step: (step[1],),
-    "laid_out": lambda step: (step[1],),
-    "view": lambda step: (step[1], step[2]),
-    "read": lambda step: (step[2],),
-    "save": lambda step: (step[1],),
-    "kernel": lambda step: step[2],
-    "call": lambda step: _in_items((*step[3], *step[4])),
-    "python": lambda step: _in_items((*step[2], *step[3])),
-}
-
-
-def symbols_of(
-    inputs: Sequence[Any],
-) -> tuple[list[tuple[int, str, int]], Mapping[Any, int]]:
-    """Where symbols are read from: the first size, stride or number that is one."""
-    found: list[tuple[int, str, int]] = []
-    places: dict[Any, int] = {}
-
-    def note(symbol: Any, place: tuple[int, str, int]) -> None:
-        if symbol not in places:
-            places[symbol] = len(found)
-            found.append(place)
-
-    for index, given in enumerate(inputs):
-        if isinstance(given, Expr):
-            if given.op == "symbol":
-                note(given, (index, "int", 0))
-        elif getattr(given, "op", "") == "fsymbol":
-            note(float_bits(given), (index, "float", 0))
-        elif hasattr(given, "sizes"):
-            for what, numbers in (("size", given.sizes), ("stride", given.strides)):
-                for dim, number in enumerate(numbers):
-                    if number.op == "symbol":
-                        note(number, (index, what, dim))
-    return found, places
+def _output(writer: StepWriter, item: Any, lowered: Lowered) -> Step:
+    if isinstance(item, tuple):
+        output, memory = item
+        offset = output.offset + memory.offset
+        view = TensorView(memory.of, output.sizes, output.strides, offset, output.dtype)
+        return ("slot", writer.slot(view, output.tensor))
+    if isinstance(item, OutputView):
+        assert item.input is not None
+        definition = lowered.inputs[item.input]
+        assert definition is not None
+        if item.whole:
+            return ("slot", item.input)
+        view = TensorView(definition, item.sizes, item.strides, item.offset, item.dtype)
+        writer.returned.setdefault(item.input, definition)
+        return ("slot", writer.slot(view, item.tensor))
+    if isinstance(item, Expr):
+        return ("value", writer.value(item))
+    if isinstance(item, FloatExpr):
+        return ("float", writer.value(item))
+    if hasattr(item, "symbols"):
+        return ("bool", writer.value(item))
+    return writer.constant(item)

@@ -49,7 +49,7 @@ class Lifetimes:
         return self._ending.get(at, set())
 
 
-def reuse(
+def reused_buffers(
     group: FusionGroup, stored: Collection[Definition], free: Collection[Definition]
 ) -> dict[Definition, Definition]:
     """For members of the group the memory, among that which is `free` after the group, that they

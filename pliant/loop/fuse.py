@@ -48,6 +48,8 @@ class ExternCall:
     what: Any = None
     finds: tuple[Any, ...] = ()  # symbols whose value it tells, or says something about
     raises: bool = True  # it may, depending on data
+    fresh: bool = False  # what it makes is in memory that nobody else has
+    view: bool = False  # what it makes is in the memory of what it reads
 
 
 Step = Definition | ExternCall

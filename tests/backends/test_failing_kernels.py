@@ -18,15 +18,24 @@ from tests.backends.eager_twin import call, difference
 @pytest.fixture
 def refuse(monkeypatch):
     """Let LLVM fail on kernels with one of these operations in them, or on all."""
-    compile = KernelCompiler.compile
+    source, compile = KernelCompiler.source, KernelCompiler.compile_source
 
     def failing(operations):
-        def instead(self, kernel, target=None):
-            if operations is None or any(v.op in operations for v in values(kernel.body)):
-                raise RuntimeError("LLVM says no")
-            return compile(self, kernel, target)
+        refused = set()
 
-        monkeypatch.setattr(KernelCompiler, "compile", instead)
+        def noted(self, kernel, target=None):
+            made = source(self, kernel, target)
+            if operations is None or any(v.op in operations for v in values(kernel.body)):
+                refused.add(made.key)
+            return made
+
+        def instead(self, made):
+            if made.key in refused:
+                raise RuntimeError("LLVM says no")
+            return compile(self, made)
+
+        monkeypatch.setattr(KernelCompiler, "source", noted)
+        monkeypatch.setattr(KernelCompiler, "compile_source", instead)
 
     return failing
 

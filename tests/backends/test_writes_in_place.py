@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import pliant
-from pliant.backends.llvm import build
 from pliant.graph.functionalize import NotFunctionalized
+from tests.support.compiled_code import compiled_code
 
 ROWS, COLUMNS = 6, 40
 
@@ -25,10 +25,10 @@ def elements_written(function, *args, dynamic=False):
 
     def backend(graph, examples):
         try:
-            programs.append(build(graph, examples))
+            programs.append(compiled_code(graph, examples))
         except NotFunctionalized:
             return graph.forward
-        return programs[-1].launcher
+        return programs[-1].load()
 
     compiled = pliant.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)
     mine, eagers = [t.clone() for t in args], [t.clone() for t in args]

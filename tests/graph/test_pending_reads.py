@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import pliant
-from pliant.backends.llvm import build
 from pliant.base import events
 from pliant.graph.functionalize import NotFunctionalized
 from tests.backends.eager_twin import call, difference
 from tests.backends.random_writes import program
+from tests.support.compiled_code import compiled_code
 
 pytestmark = pytest.mark.own_default
 
@@ -25,10 +25,10 @@ class Counted:
 
     def __call__(self, graph, examples):
         try:
-            self.programs.append(build(graph, examples))
+            self.programs.append(compiled_code(graph, examples))
         except NotFunctionalized:  # questions about sizes that guards don't answer
             return graph.forward
-        return self.programs[-1].launcher
+        return self.programs[-1].load()
 
     @property
     def iterations(self):

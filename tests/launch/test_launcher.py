@@ -30,8 +30,30 @@ def fallback(*args):
 
 
 def launcher(inputs=1, symbols=(), steps=(), outputs=(), written=(), fallback=None):
-    """Without a fallback: errors come out as they are."""
-    return Launcher(inputs, symbols, steps, outputs, written, fallback)
+    """With live objects and kernels in the steps, for which a program has numbers. Without a
+    fallback: errors come out as they are."""
+    objects, kernels = [], []
+
+    def number(table, item):
+        table.append(item)
+        return len(table) - 1
+
+    def bound(item):
+        if item[0] == "list":
+            return ("list", [bound(part) for part in item[1]])
+        return ("bound", number(objects, item[1])) if item[0] == "bound" else item
+
+    def numbered(step):
+        kind, *rest = step
+        if kind == "cpu_kernel":
+            return (kind, number(kernels, rest[0]), *rest[1:])
+        if kind == "python":
+            args = [bound(item) for item in rest[1]]
+            return (kind, number(objects, rest[0]), args, *rest[2:])
+        return (kind, number(objects, rest[0]), *rest[1:]) if kind == "sizes" else step
+
+    steps, outputs = [numbered(step) for step in steps], [bound(item) for item in outputs]
+    return Launcher(inputs, symbols, steps, outputs, written, fallback, objects, kernels)
 
 
 def constant(value, number):
@@ -52,13 +74,13 @@ ADD = add_constant(1.0)
 
 
 def add_step(source, target, size=0, cost=0.3):
-    return ("kernel", ADD.address, (source, target), (size,), size, cost, ADD, True)
+    return ("cpu_kernel", (ADD.address, ADD), (source, target), (size,), size, cost, True)
 
 
 def adder(cost=0.3):
     """`x + 1` for vectors."""
     return launcher(
-        1, SIZE, [("empty", 1, F32, (0,), (1,)), add_step(0, 1, 0, cost)], [("slot", 1)]
+        1, SIZE, [("cpu_empty", 1, F32, (0,), (1,)), add_step(0, 1, 0, cost)], [("slot", 1)]
     )
 
 
@@ -100,7 +122,10 @@ def test_a_kernel_without_a_grid_runs_once():
     y = build.buffer("y", Type.F32, Access.WRITE)
     build.store(y, 0, build.constant(7.0, Type.F32))
     made = host().compile(check(build.kernel()))
-    steps = [("empty", 0, F32, (), ()), ("kernel", made.address, (0,), (), -1, 1.0, made, False)]
+    steps = [
+        ("cpu_empty", 0, F32, (), ()),
+        ("cpu_kernel", (made.address, made), (0,), (), -1, 1.0, False),
+    ]
     (found,) = launcher(0, [], steps, [("slot", 0)])()
     assert torch.equal(found, torch.tensor(7.0))
 
@@ -112,7 +137,7 @@ def test_a_storage_offset_is_part_of_the_pointer():
 
 @pytest.mark.parametrize("dtype", [F32, torch.float64, torch.bfloat16, torch.int8, torch.bool])
 def test_empty_has_the_layout_that_was_asked_for(dtype):
-    steps = [constant(0, 2), constant(1, 3), ("empty", 0, dtype, (0, 1), (1, 0))]
+    steps = [constant(0, 2), constant(1, 3), ("cpu_empty", 0, dtype, (0, 1), (1, 0))]
     (found,) = launcher(0, [], steps, [("slot", 0)])()
     assert (found.dtype, found.shape, found.stride()) == (dtype, (2, 3), (3, 2))
     assert not found.requires_grad and found._base is None and found._version == 0
@@ -184,7 +209,7 @@ def test_outputs_of_every_kind():
         ("float", 1),
         ("bool", 2),
         ("bool", 3),
-        ("object", marker),
+        ("bound", marker),
         ("none",),
         ("slot", 0),
         ("list", [("value", 0), ("list", [("slot", 0)])]),
@@ -247,7 +272,7 @@ def test_a_view_of_a_result_needs_no_base():
 
 def test_a_result_and_its_view_share_a_version():
     steps = [
-        ("empty", 1, F32, (0,), (1,)),
+        ("cpu_empty", 1, F32, (0,), (1,)),
         add_step(0, 1),
         constant(2, 0),
         ("view", 2, 1, (0,), (1,), 2),
@@ -350,7 +375,7 @@ def test_a_number_that_an_operator_returns_is_a_value():
 
 def test_out_variants_write_into_planned_buffers():
     steps = [
-        ("empty", 2, F32, (0, 2), (2, 3)),
+        ("cpu_empty", 2, F32, (0, 2), (2, 3)),
         ("call", "aten::mm", "out", [("slot", 0), ("slot", 1), ("slot", 2)], [-1]),
     ]
     symbols = [(0, "size", 0), (0, "size", 1), (1, "size", 1), (1, "stride", 1)]
@@ -401,7 +426,7 @@ def test_python_gets_objects_and_gives_tensors_and_numbers():
         ("value", 0),
         ("float", 1),
         ("bool", 0),
-        ("const", marker),
+        ("bound", marker),
         ("none",),
         ("list", [("slot", 0), ("value", 0)]),
     ]
@@ -467,7 +492,11 @@ def test_python_may_call_the_launcher_again():
     def again(x):
         return x if len(x) <= 1 else made(x[1:])[0]
 
-    steps = [("python", again, [("slot", 0)], [1]), ("empty", 2, F32, (0,), (1,)), add_step(0, 2)]
+    steps = [
+        ("python", again, [("slot", 0)], [1]),
+        ("cpu_empty", 2, F32, (0,), (1,)),
+        add_step(0, 2),
+    ]
     made = launcher(1, SIZE, steps, [("slot", 1), ("slot", 2)])
     found = made(torch.arange(5.0))
     assert found[0].tolist() == [4] and found[1].tolist() == [1, 2, 3, 4, 5]
@@ -479,7 +508,7 @@ def test_python_may_call_the_launcher_again():
 def test_the_error_flag_leads_to_the_fallback():
     flag, ran = raise_flag(), []
     steps = [
-        ("kernel", flag.address, (0, -1), (0,), 0, 0.3, flag, False),
+        ("cpu_kernel", (flag.address, flag), (0, -1), (0,), 0, 0.3, False),
         ("check",),
         ("python", lambda: ran.append(1), [], [-1]),
     ]
@@ -556,7 +585,7 @@ class Special(torch.Tensor):
     ids=["negated", "meta", "sparse", "subclass"],
 )
 def test_a_tensor_that_a_kernel_cannot_read_falls_back(x):
-    steps = [constant(0, 4), constant(1, 1), ("empty", 1, F32, (0,), (1,)), add_step(0, 1)]
+    steps = [constant(0, 4), constant(1, 1), ("cpu_empty", 1, F32, (0,), (1,)), add_step(0, 1)]
     found = launcher(1, [], steps, [("slot", 1)], fallback=fallback)(x)
     assert found[0] == "fallback" and found[1][0] is x
 
@@ -566,7 +595,7 @@ def test_a_kernel_refuses_what_a_step_made_of_it():
     steps = [
         ("call", "aten::_conj", "", [("slot", 0)], [1]),
         ("call", "aten::imag", "", [("slot", 1)], [2]),
-        ("empty", 3, F32, (0,), (1,)),
+        ("cpu_empty", 3, F32, (0,), (1,)),
         add_step(2, 3),
     ]
     with pytest.raises(RuntimeError, match="plain"):
@@ -584,8 +613,8 @@ def test_an_error_leads_to_the_fallback_unless_an_input_is_written():
 
 def test_a_kernel_that_only_reads_an_input_leaves_it_as_it_was():
     fail = ("python", lambda: 1 / 0, [], [-1])
-    read = ("kernel", ADD.address, (0, 1), (0,), 0, 0.3, ADD, False)
-    steps = [("empty", 1, F32, (0,), (1,)), read, fail, add_step(1, 0)]
+    read = ("cpu_kernel", (ADD.address, ADD), (0, 1), (0,), 0, 0.3, False)
+    steps = [("cpu_empty", 1, F32, (0,), (1,)), read, fail, add_step(1, 0)]
     x = torch.zeros(5)
     assert launcher(1, SIZE, steps, [], [0], fallback)(x) == ("fallback", (x,))
 
@@ -602,12 +631,12 @@ def test_an_error_of_the_fallback_is_raised():
 
 
 BAD = {
-    "a slot that is not there": [("empty", 1, F32, (), ()), ("free", [1]), ("free", [1])],
+    "a slot that is not there": [("cpu_empty", 1, F32, (), ()), ("free", [1]), ("free", [1])],
     "a slot that is never made": [("read", 0, 7, "size", 0)],
-    "a value that is not there": [("empty", 1, F32, (3,), (3,))],
-    "an input made anew": [("empty", 0, F32, (), ())],
+    "a value that is not there": [("cpu_empty", 1, F32, (3,), (3,))],
+    "an input made anew": [("cpu_empty", 0, F32, (), ())],
     "an unknown step": [("dance",)],
-    "a step without its items": [("empty", 1)],
+    "a step without its items": [("cpu_empty", 1)],
     "an empty step": [()],
     "an unknown operator": [("call", "aten::dance", "", [], [])],
     "too few arguments": [("call", "aten::add", "Tensor", [("slot", 0)], [])],
@@ -615,25 +644,25 @@ BAD = {
     "an unknown argument": [("python", print, [("dance", 0)], [])],
     "a dropped argument": [("python", print, [("drop",)], [])],
     "a constant for a result": [("python", print, [], [("const", 0)])],
-    "another number of strides": [constant(0, 1), ("empty", 1, F32, (0,), ())],
+    "another number of strides": [constant(0, 1), ("cpu_empty", 1, F32, (0,), ())],
     "a stack that runs empty": [("compute", 0, [OPERATIONS.index("add"), 0])],
     "an odd program": [("compute", 0, [0])],
     "a load of nothing": [("compute", 0, [OPERATIONS.index("load"), 5])],
-    "a huge slot": [("empty", 1 << 40, F32, (), ())],
-    "a negative slot": [("empty", -2, F32, (), ())],
-    "a kernel at 0": [("kernel", 0, (), (), -1, 1.0, None, False)],
+    "a huge slot": [("cpu_empty", 1 << 40, F32, (), ())],
+    "a negative slot": [("cpu_empty", -2, F32, (), ())],
+    "a kernel at 0": [("cpu_kernel", (0, None), (), (), -1, 1.0, False)],
     "a number of a slot": [("read", 0, 0, "int", 0)],
-    "a write to no input": [("empty", 1, F32, (), ()), ("wrote", 1)],
+    "a write to no input": [("cpu_empty", 1, F32, (), ()), ("wrote", 1)],
 }
 MISTYPED = {
     "no tuple": [5],
     "no list of steps": 5,
-    "no dtype": [("empty", 1, "float", (), ())],
+    "no dtype": [("cpu_empty", 1, "float", (), ())],
     "no callable": [("python", 5, [], [])],
     "no name": [(5,)],
-    "no int": [("empty", "1", F32, (), ())],
+    "no int": [("cpu_empty", "1", F32, (), ())],
     "no code": [("compute", 0, "text")],
-    "no indices": [("empty", 1, F32, 5, ())],
+    "no indices": [("cpu_empty", 1, F32, 5, ())],
 }
 
 
@@ -708,9 +737,9 @@ def test_free_lets_go_of_a_tensor():
 
 
 def test_nothing_holds_arguments_or_results():
-    x, objects = torch.ones(4), [("object", "text" * 3)]
+    x, objects = torch.ones(4), [("bound", "text" * 3)]
     made = launcher(
-        1, SIZE, [("empty", 1, F32, (0,), (1,)), add_step(0, 1)], [("slot", 1), *objects]
+        1, SIZE, [("cpu_empty", 1, F32, (0,), (1,)), add_step(0, 1)], [("slot", 1), *objects]
     )
     made(x)
     before = sys.getrefcount(x)
@@ -725,7 +754,7 @@ def test_calls_of_every_kind_leave_memory_flat():
         raise ValueError("as expected")
 
     steps = [
-        ("empty", 1, F32, (0,), (1,)),
+        ("cpu_empty", 1, F32, (0,), (1,)),
         add_step(0, 1),
         ("call", "aten::cat", "", [("list", [("slot", 0), ("slot", 1)]), ("const", 0)], [2]),
         ("python", lambda x: (x + 1, [3]), [("slot", 2)], [3, ("value", 2)]),
@@ -780,10 +809,10 @@ def test_a_cycle_through_a_launcher_is_collected():
         box = Box()
         steps = {
             "python": [("python", box.call, [], [])],
-            "const": [("python", print, [("list", [("const", box)])], [])],
-            "keep": [("kernel", ADD.address, (), (), -1, 1.0, box, False)],
+            "const": [("python", print, [("list", [("bound", box)])], [])],
+            "keep": [("cpu_kernel", (ADD.address, box), (), (), -1, 1.0, False)],
         }.get(where, [])
-        outputs = [("object", box)] if where == "output" else []
+        outputs = [("bound", box)] if where == "output" else []
         box.made = launcher(
             0, [], steps, outputs, fallback=box.call if where == "fallback" else print
         )
@@ -797,7 +826,7 @@ def test_the_launcher_may_go_away_while_it_runs():
     held = {}
     steps = [
         ("python", lambda: held.clear(), [], [-1]),
-        ("empty", 1, F32, (0,), (1,)),
+        ("cpu_empty", 1, F32, (0,), (1,)),
         add_step(0, 1),
     ]
     held["made"] = launcher(1, SIZE, steps, [("slot", 1)])
@@ -809,7 +838,7 @@ def test_the_launcher_may_go_away_while_it_runs():
 
 def test_threads_share_a_launcher():
     steps = [
-        ("empty", 1, F32, (0,), (1,)),
+        ("cpu_empty", 1, F32, (0,), (1,)),
         add_step(0, 1, 0, 5.0),
         ("call", "aten::sum", "", [("slot", 1), ("none",)], [2]),
         ("python", lambda x: x * 2, [("slot", 2)], [3]),

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import pliant
-from pliant.backends.llvm import build, llvm
+from pliant.backends.llvm import llvm
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import run_op
+from tests.support.compiled_code import compiled_code
 
 aten = torch.ops.aten
 SCANS = (aten.cumsum.default, aten.cumprod.default, aten.cummax.default, aten.cummin.default)
@@ -93,14 +94,14 @@ def kernels_of(function, *args):
     built = []
 
     def backend(graph, examples):
-        built.append(build(graph, examples))
+        built.append(compiled_code(graph, examples))
         return llvm(graph, examples)
 
     with torch.no_grad():
         found = pliant.compile(function, backend=backend, fullgraph=True)(*args)
     same(found, function(*args))
     (program,) = built
-    return len(program.kernels), sum(program.called.values())
+    return len(program.kernels), sum(program.lowered.called.values())
 
 
 def test_elementwise_neighbours_share_the_loop():

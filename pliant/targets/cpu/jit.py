@@ -24,6 +24,7 @@ from pliant.targets.cpu.kernel_cache import from_environment, key_of
 from pliant.targets.cpu.llvm import SYMBOL, emit
 from pliant.targets.cpu.llvm_lanes import Machine, machine_of
 from pliant.targets.cpu.sleef import needed_by
+from pliant.targets.target import KernelSource
 
 RECENT: Final = 256  # kernels
 LINKED: Final = 256
@@ -69,17 +70,25 @@ class KernelCompiler:
 
     def compile(self, kernel: Kernel, target: Machine | None = None) -> CompiledKernel:
         """The kernel as machine code. `target` is for tests of other vector widths."""
-        return self.compile_text(emit(kernel, target or self.target))
+        return self.compile_source(self.source(kernel, target))
 
-    def compile_text(self, text: str) -> CompiledKernel:
+    def source(self, kernel: Kernel, target: Machine | None = None) -> KernelSource:
+        """The kernel as LLVM IR."""
+        return self.with_key(emit(kernel, target or self.target))
+
+    def with_key(self, text: str) -> KernelSource:
+        return KernelSource(key_of(text, *self._identity()), text)
+
+    def compile_source(self, source: KernelSource) -> CompiledKernel:
         """The function `SYMBOL` of a module."""
-        key = key_of(text, *self._identity())
+        key = source.key
         with _LOCK:
-            found = self._loaded.get(key)
-            if found is None:
-                found = self._loaded[key] = self._from_disk(key) or self._make(key, text)
-                self._recent.append(found)
-            return found
+            compiled = self._loaded.get(key)
+            if compiled is None:
+                compiled = self._from_disk(key) or self._make(key, source.text)
+                self._loaded[key] = compiled
+                self._recent.append(compiled)
+            return compiled
 
     def _identity(self) -> tuple[str, ...]:
         """What object code depends on beside the text."""

@@ -44,7 +44,7 @@ def test_object_code_can_be_loaded_again():
 def test_text_that_is_no_ir_is_an_error_and_leaves_the_compiler_usable():
     compiler = KernelCompiler()
     with pytest.raises(RuntimeError):
-        compiler.compile_text(f"define void @{SYMBOL}( {{")
+        compiler.compile_source(compiler.with_key(f"define void @{SYMBOL}( {{"))
     assert compiler.compile(square()).address
 
 

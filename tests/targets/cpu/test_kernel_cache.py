@@ -316,7 +316,7 @@ def test_directories_are_made_for_this_user_alone(tmp_path):
 
 def test_a_warning_that_is_an_error_gets_out(monkeypatch):
     monkeypatch.setenv("PLIANT_CACHE_DIR", "relative/place")
-    monkeypatch.setattr("pliant.launch.sequence.host", KernelCompiler)
+    monkeypatch.setattr("pliant.targets.cpu.target.host", KernelCompiler)
     with pytest.raises(PliantWarning, match="not an absolute path"):
         pliant.compile(lambda x: x.exp() + 1, backend="llvm")(torch.ones(3))
 
@@ -399,7 +399,7 @@ def test_compiled_functions_do_not_notice(monkeypatch, own_directory, fault):
 
     x = torch.randn(5, 7)
     monkeypatch.setattr(
-        "pliant.launch.sequence.host", KernelCompiler
+        "pliant.targets.cpu.target.host", KernelCompiler
     )  # nothing is known of earlier kernels
     expected = pliant.compile(steps, backend="llvm")(x)
     FAULTS[fault](monkeypatch, own_directory)

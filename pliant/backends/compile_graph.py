@@ -1,0 +1,158 @@
+"""The whole path from a captured graph to something that can be called, one line a stage.
+
+Captured -> Functional -> Scheduled -> Kernels -> Program -> Launcher. Each is a value that prints,
+and that a checker looks at where `config.check_ir` asks for it. Only `load` ties the result to this
+process: a `Program` is plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+import pliant.ops.table  # noqa: F401  fills the table of rules
+from pliant._native import Launcher
+from pliant.backends.small_sizes import SmallSizes, Variant
+from pliant.base import events
+from pliant.base.collection import without_collection
+from pliant.base.options import Options
+from pliant.base.values import dataclass
+from pliant.fake.trial import REFUSED
+from pliant.graph.cse import eliminate_common_subexpressions
+from pliant.graph.functionalize import NotFunctionalized, functionalize
+from pliant.graph.ir import Function, Node
+from pliant.graph.lower import Lowered, lower
+from pliant.graph.masks import materialize_masks
+from pliant.launch.kernels import (
+    KernelError,
+    KernelRefused,
+    Kernels,
+    compile_kernels,
+    write_kernels,
+)
+from pliant.launch.program import Bindings, Program, load
+from pliant.launch.sequence import OutputLayout, sequence
+from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
+from pliant.ops.lowering import NotLowered
+from pliant.sym.expr import Expr
+from pliant.sym.floats import float_bits
+from pliant.sym.frozen import FrozenEnv, Shapes
+from pliant.targets.cpu.target import CPU
+
+MOST_REFUSED: Final = 50
+"""If more operators than this have kernels that fail, it is not about one of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """What became of a graph, stage by stage."""
+
+    functional: Function
+    lowered: Lowered
+    scheduled: Scheduled
+    written: Kernels
+    program: Program
+    bindings: Bindings
+    layout: OutputLayout
+
+    @property
+    def kernels(self) -> tuple[Any, ...]:
+        """The kernels as loops."""
+        return tuple([made.kernel for made in self.written.groups.values()])
+
+    def load(self) -> Launcher:
+        return load(self.program, self.bindings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphCompiler:
+    """A captured graph, what is known of its inputs, and how it is to be compiled."""
+
+    gm: fx.GraphModule
+    shapes: Shapes | None
+    options: Options
+
+    @without_collection()
+    def compile(self, examples: Sequence[Any], ones: frozenset[Expr] = frozenset()) -> Code:
+        """`ones`: sizes that are 1 whenever it is called."""
+        if self.shapes is None:
+            raise NotFunctionalized("a graph that pliant did not capture")
+        if any(REFUSED in node.meta for node in self.gm.graph.nodes):
+            raise NotFunctionalized("PyTorch refuses one of its operations")
+        with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
+            functional = functionalize(self.gm, self.shapes, examples, ones)
+        materialize_masks(functional)
+        eliminate_common_subexpressions(functional)
+        try:
+            return self._generate(functional, FrozenEnv(self.shapes, ones))
+        except NotLowered as error:  # a tensor whose dtype loops can't copy
+            raise NotFunctionalized(str(error)) from error
+        except NotImplementedError as error:  # floats among the numbers of the program
+            raise NotFunctionalized(str(error)) from error
+
+    def _generate(self, functional: Function, env: FrozenEnv) -> Code:
+        """Until every kernel can be compiled, and no input is written to too early."""
+        refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
+        late: set[int] = set()  # inputs that are written to at the end only
+        while True:
+            lowered = lower(functional, env, refused, late)  # values become definitions and calls
+            try:
+                return self._assemble(functional, lowered, env)
+            except WrittenTooEarly as early:
+                late |= early.inputs
+            except KernelError as failure:
+                refused |= self._without_kernel(lowered, failure, len(refused))
+
+    def _assemble(self, functional: Function, lowered: Lowered, env: FrozenEnv) -> Code:
+        target = CPU
+        scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
+        kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
+        handles = compile_kernels(kernels, scheduled, target)  # machine code
+        program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
+            functional, lowered, scheduled, kernels, target.device, self._watcher
+        )
+        bindings = Bindings(objects, handles, self.gm.forward)
+        return Code(functional, lowered, scheduled, kernels, program, bindings, layout)
+
+    def _without_kernel(
+        self, lowered: Lowered, failure: KernelError, already: int
+    ) -> dict[Node, str]:
+        """The operators that PyTorch runs from now on, and why."""
+        error, nodes = failure.error, lowered.computed_by(failure.group.members)
+        strict = self.options.raise_on_fallback and not isinstance(error, KernelRefused)
+        if strict or not nodes or already > MOST_REFUSED:
+            raise error
+        names = tuple(sorted({node.name for node in nodes}))
+        reason = f"{type(error).__name__}: {error}"
+        function = type(self.gm).__name__
+        events.emit(
+            events.KernelFailed(function=function, operators=names, reason=reason, error=error)
+        )
+        return dict.fromkeys(nodes, f"its kernel could not be compiled ({reason})")
+
+    def _watcher(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> SmallSizes:
+        return SmallSizes(
+            type(self.gm).__name__,
+            self.gm.forward,
+            partial(_variant, self),
+            layout,
+            sizes,
+            self.options.raise_on_fallback,
+        )
+
+
+def _variant(compiler: GraphCompiler, args: Sequence[Any], ones: frozenset[Expr]) -> Variant:
+    code = compiler.compile(args, ones)
+    return Variant(code.load(), code.layout)
+
+
+def _schedule(lowered: Lowered) -> Scheduled:
+    returned = [item for item in lowered.outputs if isinstance(item, tuple)]
+    kept = {memory.of for _, memory in returned}
+    numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
+    constants = [definition for definition, _ in lowered.constants]
+    return plan_schedule(lowered.steps, lowered.inputs, constants, kept, numbers)

@@ -1,0 +1,97 @@
+"""`Kernels`: the loop IR of every group of a schedule, and its text for the target's compiler.
+
+The one idea: all kernels are there before anything is said about launching them. A group whose
+kernel can't be written or compiled is named by a `KernelError`; its operators are then left to
+PyTorch, and everything is lowered once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pliant.base.isolation import FATAL
+from pliant.base.values import dataclass
+from pliant.loop.define import Definition
+from pliant.loop.fuse import FusionGroup
+from pliant.loop.ir import Kernel
+from pliant.loop.scheduled import Scheduled, ScheduledGroup
+from pliant.loop.write import write_kernel
+from pliant.ops.lowering import NotLowered
+from pliant.targets.target import Grid, Hint, KernelSource, Target
+
+
+class KernelRefused(Exception):
+    """The target has no such type or operation. That is no mistake: PyTorch runs the operators."""
+
+
+class KernelError(Exception):
+    """What was to share a kernel has to run without one, because of the `error`."""
+
+    def __init__(self, group: FusionGroup, error: Exception) -> None:
+        super().__init__(group, error)
+        self.group = group
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupKernel:
+    """The kernel of a group. Its buffers are the memory of these definitions, in order."""
+
+    kernel: Kernel
+    memory: tuple[Definition, ...]
+    source: KernelSource
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """The kernels of a schedule, by the position of their group in it. A group of which nothing is
+    stored has none."""
+
+    groups: Mapping[int, GroupKernel]
+
+    def __str__(self) -> str:
+        return "\n".join([str(made.kernel) for made in self.groups.values()])
+
+
+def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
+    """Write the kernels for a target."""
+    groups: dict[int, GroupKernel] = {}
+    for at, item in enumerate(scheduled.items):
+        if not isinstance(item, ScheduledGroup):
+            continue
+        name = f"kernel{len(groups)}"
+        with _blamed_on(item.group):
+            written = write_kernel(item.group, item.stored, name, hint, item.reuse, target.arrange)
+            kernel = written.kernel
+            if not written.memory:  # nobody needs any of it
+                continue
+            if (reason := target.refusal(kernel)) is not None:
+                raise KernelRefused(reason)
+            grid = target.grid(kernel, hint)
+            groups[at] = GroupKernel(kernel, written.memory, target.generate(kernel), grid)
+    return Kernels(groups)
+
+
+def compile_kernels(kernels: Kernels, scheduled: Scheduled, target: Target) -> dict[str, Any]:
+    """The machine code of each kernel, by its key: handles for the launcher."""
+    handles: dict[str, Any] = {}
+    for at, made in kernels.groups.items():
+        item = scheduled.items[at]
+        assert isinstance(item, ScheduledGroup)
+        if made.source.key not in handles:
+            with _blamed_on(item.group):
+                handles[made.source.key] = target.compile(made.source)
+    return handles
+
+
+@contextmanager
+def _blamed_on(group: FusionGroup) -> Iterator[None]:
+    try:
+        yield
+    except (NotLowered, NotImplementedError, *FATAL):
+        raise
+    except Exception as error:
+        raise KernelError(group, error) from error

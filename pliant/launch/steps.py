@@ -1,0 +1,363 @@
+"""The steps of a launch sequence in the making: numbers, tensors, kernels and calls.
+
+The one idea: everything that a call needs to compute is a number in one array or a tensor in
+another, and a step says which of them it takes and makes. Numbers that depend on sizes alone are
+computed before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.launch.kernels import GroupKernel
+from pliant.launch.operators import OperatorCall, TensorView
+from pliant.launch.program import Step, is_plain
+from pliant.loop.body import FLAG
+from pliant.loop.define import Definition, contiguous
+from pliant.loop.scheduled import ScheduledGroup
+from pliant.sym.cond import Cond, eq
+from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
+from pliant.sym.floats import FloatExpr, float_bits, held_as
+from pliant.sym.functions import python_function
+from pliant.sym.program import instructions
+
+FLAG_SLOT: Final = -1
+ONCE: Final = -1  # the extent of a kernel without a grid
+
+
+@dataclass(slots=True)
+class StepWriter:
+    """A launch sequence in the making, for the target with this device."""
+
+    device: str
+    values: dict[Any, int] = field(default_factory=dict)
+    slots: dict[Definition, int] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    computes: list[Step] = field(default_factory=list)
+    kernels: dict[str, int] = field(default_factory=dict)  # numbers, by key
+    objects: list[Any] = field(default_factory=list)  # live ones, which steps have numbers of
+    returned: dict[int, object] = field(default_factory=dict)  # by slot
+    numbers: Mapping[Any, Any] = field(default_factory=dict)  # by symbols that stand for them
+    late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
+    foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
+    first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
+    _views: dict[Any, int] = field(default_factory=dict)
+    _count: int = 0
+
+    def new_slot(self) -> int:
+        self._count += 1
+        return self._count - 1
+
+    def bind(self, symbol: Any, number: int) -> None:
+        self.values[symbol] = number
+
+    def live(self, object: Any) -> int:
+        """The number of an object that is no data."""
+        self.objects.append(object)
+        return len(self.objects) - 1
+
+    def value(self, expr: Any) -> int:
+        """The place of a number (of the bits of a float); it is computed first if it is new."""
+        key = held_as(expr)
+        number = self.values.get(key)
+        if number is None and key in self.numbers:
+            number = self.values[key] = self.value(self.numbers[key])
+        if number is None:
+            read = {held_as(s): s for s in expr.symbols}
+            number = len(self.values)
+            steps = self.computes if self.late.isdisjoint(read) else self.steps
+            try:
+                if isinstance(expr, FloatExpr):
+                    raise NotImplementedError("floats in a program for the stack machine")
+                steps.append(("compute", number, instructions(expr, self.values)))
+            except NotImplementedError:  # floats, or numbers beyond 64 bits
+                args = tuple([(_KIND[type(s)], self.values[place]) for place, s in read.items()])
+                function = self.live(_function(expr, tuple(read.values())))
+                steps.append(("python", function, args, ((_KIND[type(expr)], number),)))
+            self.values[key] = number
+        return number
+
+    def define_unbacked(self, symbol: Expr) -> int:
+        """The place of a number that a step reads from data."""
+        self.late.add(symbol)
+        number = self.values[symbol] = len(self.values)
+        return number
+
+    def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
+        return tuple([self.value(expr) for expr in exprs])
+
+    def slot(self, view: TensorView, returned: object = None, inner: bool = False) -> int:
+        """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
+        as another one. `inner`: for an operator that returns new tensors."""
+        base, first = self.slots[view.of], self.first.get(view.of, view.of)
+        whole = (view.sizes, view.strides) == (first.sizes, first.strides)
+        whole = whole and view.offset.value == 0 and view.dtype is first.type.dtype
+        whole = whole and not view.written
+        if first is not view.of and first in self.foreign:  # strides of its own where n is 1
+            whole = whole and returned is None
+        if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
+            return base
+        key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned), inner)
+        slot = self._views.get(key)
+        if slot is None:
+            slot = self._views[key] = self.new_slot()
+            strides = as_seen(view.sizes, view.strides)
+            (start,) = as_seen(view.sizes, [view.offset])
+            layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
+            self.steps.append(("view", slot, base, *layout, view.dtype, inner))
+        return slot
+
+    def keep_apart(self, condition: Any) -> None:
+        """Nothing runs if what a `graph.ir.NoOverlap` says of memory does not hold."""
+        numbers: list[Any] = []
+        for layout in filter(None, (condition.one, condition.other)):
+            places = (self.all_values(layout.sizes), self.all_values(layout.strides))
+            numbers += [*places, self.value(layout.offset)]
+        more = [] if condition.other is None else [condition.elementwise]
+        self.steps.append(("apart", *numbers, *more))
+
+    # ---- kernels
+
+    def save(self, parts: Iterable[Definition]) -> None:
+        """Parts of inputs that are put back if the program fails later."""
+        for part in parts:
+            dtype = part.type.dtype
+            view = TensorView(part, part.sizes, part.strides, part.offset, dtype)
+            assert part.into is not None
+            self.slots[part] = self.slots[part.into]
+            self.first[part] = self.first.get(part.into, part.into)
+            self.steps.append(("save", self.slot(view, inner=True)))
+
+    def allocate(self, item: ScheduledGroup) -> None:
+        """Memory for what a group stores."""
+        for member in item.group.members:
+            memory = member.into or item.reuse.get(member)
+            if memory is not None:
+                self.slots[member] = self.slots[memory]
+                self.first[member] = self.first.get(memory, memory)
+            elif member in item.stored:
+                self._allocate(member)
+
+    def _allocate(self, definition: Definition) -> None:
+        slot = self.slots[definition] = self.new_slot()
+        strides = as_seen(definition.sizes, definition.strides)
+        layout = (self.all_values(definition.sizes), self.all_values(strides))
+        self.steps.append((f"{self.device}_empty", slot, definition.type.dtype, *layout))
+
+    def launch(self, made: GroupKernel, final: bool) -> None:
+        """Run a kernel. `final`: it overwrites what was read of an input."""
+        number = self.kernels.setdefault(made.source.key, len(self.kernels))
+        slots = tuple([self._slot_of(memory) for memory in made.memory])
+        extent = ONCE if made.grid.extent is None else self.value(made.grid.extent)
+        sizes = self.all_values(made.kernel.sizes)
+        kind = f"{self.device}_kernel"
+        self.steps.append((kind, number, slots, sizes, extent, made.grid.cost, final))
+        if FLAG in made.memory:
+            self.steps.append(("check",))
+
+    def _slot_of(self, memory: Definition) -> int:
+        return FLAG_SLOT if memory is FLAG else self.slots[memory]
+
+    # ---- calls
+
+    def call(
+        self,
+        operator: OperatorCall,
+        makes: Sequence[Definition],
+        dtypes: Sequence[torch.dtype],
+        defines: Sequence[Any] = (),
+        final: bool = False,
+    ) -> None:
+        """`defines`: the unbacked symbols (`graph.ir.UnbackedSymbol`) that it tells. `final`: it
+        overwrites what was read of an input."""
+        if operator.overload == "out":
+            self._call_into(operator, makes)
+            return
+        args = tuple([self._argument(arg) for arg in operator.args])
+        for made in makes:
+            if made.into is not None:
+                self.slots[made] = self.slots[made.into]
+                self.first[made] = self.first.get(made.into, made.into)
+            else:
+                self.slots[made] = self.new_slot()
+        new = [made for made in makes if made.into is None]
+        self.foreign.update(makes)
+        results: list[tuple[Any, ...]] = [("slot", self.slots[made]) for made in new]
+        sizes = [unbacked for unbacked in defines if unbacked.what in ("size", "stride")]
+        for unbacked in defines:
+            place = self.define_unbacked(unbacked.symbol)
+            if unbacked not in sizes:
+                results.append(("value" if unbacked.what == "int" else unbacked.what, place))
+        if operator.python is not None:
+            results = results or ([("drop",)] if not makes else [])
+            function = self.live(operator.python)
+            self.steps.append(("python", function, args, tuple(results), final))
+        else:
+            self.steps.append(("call", operator.name, operator.overload, args, tuple(results)))
+        for unbacked in sizes:
+            slot = self.slots[makes[unbacked.result]]
+            read = ("read", self.values[unbacked.symbol], slot, unbacked.what, unbacked.dim)
+            self.steps.append(read)
+        for made, dtype in zip(makes, dtypes, strict=True):
+            if made.into is not None:
+                continue
+            layout = (self.all_values(made.sizes), self.all_values(made.strides))
+            self.steps.append(("laid_out", self.slots[made], dtype, *layout))
+
+    def _call_into(self, operator: OperatorCall, makes: Sequence[Definition]) -> None:
+        """A call that stores what it makes in memory which is among its arguments."""
+        for made in makes:
+            self._allocate(made)
+        args = tuple(
+            [
+                ("slot", self.slot(arg, inner=True))
+                if isinstance(arg, TensorView)
+                else self._argument(arg)
+                for arg in operator.args
+            ]
+        )
+        results = (("drop",),) * len(makes)
+        self.steps.append(("call", operator.name, operator.overload, args, results))
+
+    def _argument(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, TensorView):
+            return ("slot", self.slot(value, inner=value.written))
+        if isinstance(value, Expr):
+            return ("value", self.value(value))
+        if isinstance(value, Cond):
+            return ("bool", self.value(value))
+        if isinstance(value, FloatExpr):
+            return ("float", self.value(value))
+        if isinstance(value, (list, tuple)) and any(map(_moves, value)):
+            return ("list", tuple([self._argument(item) for item in value]))
+        return self.constant(value)
+
+    def constant(self, value: Any) -> Step:
+        """An argument or output that is the same in each call."""
+        if value is None:
+            return ("none",)
+        return ("const", value) if is_plain(value) else ("bound", self.live(value))
+
+    def freed(self, kept: Iterable[int]) -> tuple[Step, ...]:
+        """The steps, with tensors dropped behind their last use."""
+        last: dict[int, int] = {}
+        for at, step in enumerate(self.steps):
+            for slot in _slots_in(step):
+                last[slot] = at
+        gone: dict[int, list[int]] = {}
+        for slot, at in last.items():
+            if slot not in kept:
+                gone.setdefault(at, []).append(slot)
+        steps = list(self.computes)
+        for at, step in enumerate(self.steps):
+            steps.append(step)
+            if at in gone:
+                steps.append(("free", tuple(gone[at])))
+        return tuple(steps)
+
+
+def as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
+    """Strides (or an offset) as PyTorch has them. When it computes those of an empty tensor, it
+    counts a size of 0 as 1; expressions don't, and it makes no difference to anything else."""
+    count = product_of(sizes)
+    if count.value or not any(step.symbols for step in steps):
+        return list(steps)
+    if tuple(steps) == contiguous(sizes):  # the same where no size is 0
+        return list(contiguous([maximum(size, 1) for size in sizes]))
+    empty = [_with_ones(step) for step in steps]
+    return [
+        step if step is other else if_else(eq(count, 0), other, step)
+        for step, other in zip(steps, empty, strict=True)
+    ]
+
+
+def _with_ones(step: Expr) -> Expr:
+    """With sizes of 0 counted as 1. (What is not a size itself, as the start of a slice, is as it
+    is.)"""
+    total = integer(step.const)
+    for product, times in step.terms:
+        factors = [
+            maximum(atom, 1) if atom.op == "symbol" else atom
+            for atom, exponent in product.factors
+            for _ in range(exponent)
+        ]
+        total = total + product_of(factors) * times
+    return total
+
+
+_KIND: Final = {Expr: "value", FloatExpr: "float", Cond: "bool"}
+
+
+def _function(expr: Any, symbols: tuple[Any, ...]) -> Callable[..., Any]:
+    """What the launcher's own arithmetic can't compute."""
+    try:
+        return python_function(expr, symbols)
+    except NotImplementedError:  # choices and conditions
+        return partial(_evaluate, expr, symbols)
+
+
+def _evaluate(expr: Any, symbols: tuple[Any, ...], *values: Any) -> Any:
+    return evaluate(expr, dict(zip(symbols, values, strict=True)))
+
+
+def _moves(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_moves, value))
+    return isinstance(value, (TensorView, Expr, FloatExpr, Cond))
+
+
+def _slots_in(step: tuple[Any, ...]) -> set[int]:
+    """The slots that a step reads or makes."""
+    return {slot for slot in _SLOTS.get(step[0], lambda step: ())(step) if slot >= 0}
+
+
+def _in_items(items: Iterable[Any]) -> Iterator[int]:
+    for item in items:
+        if isinstance(item, tuple) and item[0] == "slot":
+            yield item[1]
+        elif isinstance(item, tuple) and item[0] == "list":
+            yield from _in_items(item[1])
+
+
+_SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
+    "cpu_empty": lambda step: (step[1],),
+    "laid_out": lambda step: (step[1],),
+    "view": lambda step: (step[1], step[2]),
+    "read": lambda step: (step[2],),
+    "save": lambda step: (step[1],),
+    "cpu_kernel": lambda step: step[2],
+    "call": lambda step: _in_items((*step[3], *step[4])),
+    "python": lambda step: _in_items((*step[2], *step[3])),
+}
+
+
+def symbols_of(
+    inputs: Sequence[Any],
+) -> tuple[list[tuple[int, str, int]], Mapping[Any, int]]:
+    """Where symbols are read from: the first size, stride or number that is one."""
+    sources: list[tuple[int, str, int]] = []
+    numbers: dict[Any, int] = {}
+
+    def note(symbol: Any, source: tuple[int, str, int]) -> None:
+        if symbol not in numbers:
+            numbers[symbol] = len(sources)
+            sources.append(source)
+
+    for index, given in enumerate(inputs):
+        if isinstance(given, Expr):
+            if given.op == "symbol":
+                note(given, (index, "int", 0))
+        elif getattr(given, "op", "") == "fsymbol":
+            note(float_bits(given), (index, "float", 0))
+        elif hasattr(given, "sizes"):
+            for what, extents in (("size", given.sizes), ("stride", given.strides)):
+                for dim, number in enumerate(extents):
+                    if number.op == "symbol":
+                        note(number, (index, what, dim))
+    return sources, numbers

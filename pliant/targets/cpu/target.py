@@ -1,0 +1,65 @@
+"""The CPU as a target: LLVM compiles kernels, and threads of PyTorch's pool run parts of a grid."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pliant.base.values import dataclass
+from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
+from pliant.sym.expr import product_of
+from pliant.targets.cpu.jit import KernelCompiler, host
+from pliant.targets.cpu.loop_nest import arrange
+from pliant.targets.target import Grid, Hint, KernelSource
+
+WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
+ACCESS_NS: Final = 0.08
+LEAST_NS: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """The processor that we run on."""
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
+    def compiler(self) -> KernelCompiler:
+        return host()
+
+    def refusal(self, kernel: Kernel) -> str | None:
+        """There is code for every type and operation of the loop IR."""
+        return None
+
+    def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:
+        return arrange(kernel, hint)
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        return self.compiler.source(kernel)
+
+    def compile(self, source: KernelSource) -> Any:
+        compiled = self.compiler.compile_source(source)
+        return compiled.address, compiled
+
+    def grid(self, kernel: Kernel, hint: Hint) -> Grid:
+        loops = kernel.grid
+        body = loops[-1].body if loops else kernel.body
+        extent = product_of([loop.extent for loop in loops]) if loops else None
+        return Grid(extent, max(_cost(body, hint), LEAST_NS))
+
+
+def _cost(body: tuple[Statement, ...], hint: Hint) -> float:
+    """Nanoseconds, roughly, with the sizes that were seen."""
+    total = 0.0
+    for item in body:
+        if isinstance(item, Loop):
+            total += _cost(item.body, hint) * max(hint(item.extent), 1)
+        elif item.op in MEMORY:
+            total += ACCESS_NS
+        elif item.op is not Op.CONSTANT:
+            total += WEIGHT.get(item.op, 1) * WEIGHT_NS
+    return total
+
+
+CPU: Final = CpuTarget()

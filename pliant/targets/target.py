@@ -1,0 +1,58 @@
+"""The interface of a target: everything that the compiler asks of a machine.
+
+The one idea: a target is given kernels of the loop IR and gives back text with a key, and later
+something that the launcher can run. What a launch looks like (threads, a grid, addresses) is the
+target's own: steps of the launch sequence have a kind for each target, `cpu_kernel` for instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from pliant.base.values import dataclass
+from pliant.loop.ir import Kernel
+from pliant.sym.expr import Expr
+
+Hint = Callable[[Expr], int]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A kernel as the target compiles it. `key` is the hash of the text and of all that the result
+    depends on beside it: equal keys are equal machine code, in this process or another."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a kernel is launched: the number of iterations that can run side by side, None if it has
+    to run once, and roughly how many nanoseconds one takes."""
+
+    extent: Expr | None
+    cost: float
+
+
+class Target(Protocol):
+    """A kind of machine."""
+
+    @property
+    def device(self) -> str:
+        """The type of its PyTorch device, and the prefix of its steps in the launch sequence."""
+
+    def refusal(self, kernel: Kernel) -> str | None:
+        """Why this machine can't run the kernel (a type or an operation it doesn't have), if so."""
+
+    def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:
+        """The kernel with its loops ordered and tiled; `hint` tells sizes that were seen."""
+
+    def generate(self, kernel: Kernel) -> KernelSource:
+        """The kernel in the language of the target's compiler."""
+
+    def compile(self, source: KernelSource) -> Any:
+        """The handle of machine code, for the launcher: a pair of its address and its owner."""
+
+    def grid(self, kernel: Kernel, hint: Hint) -> Grid:
+        """How to launch it."""
