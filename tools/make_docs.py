@@ -22,6 +22,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
@@ -39,7 +40,7 @@ from pliant.base.options import Options  # noqa: E402
 from pliant.capture.breaks import BREAKS  # noqa: E402
 from pliant.guards.guard import GuardKind  # noqa: E402
 
-PART = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"(<!-- made: ([\w-]+)((?: \S+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -48,7 +49,7 @@ def pages() -> list[Path]:
 
 def renewed(text: str) -> str:
     """A page with its made parts and its outputs as they should be."""
-    text = PART.sub(lambda found: found[1] + PARTS[found[2]]() + found[3], text)
+    text = PART.sub(lambda found: found[1] + PARTS[found[2]](*found[3].split()) + found[4], text)
     done, rest = "", text
     while found := re.search(r"```python\n(.*?)```\n", rest, re.DOTALL):
         done += rest[: found.end()]
@@ -186,7 +187,32 @@ def packages() -> str:
     return table(["package", "what it owns"], rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {
+def source(path: str, *names: str) -> str:
+    """Code as it is in a file: what is defined as `name`, or `Class.name`, or the statement that
+    mentions `'name'`."""
+    text = (ROOT / path).read_text()
+    tree = ast.parse(text)
+    parts = [statement(text, tree.body, name) for name in names]
+    return "\n```python no-run\n" + "\n\n\n".join(parts) + "\n```\n\n"
+
+
+def statement(text: str, body: list[ast.stmt], name: str) -> str:
+    first, _, rest = name.partition(".")
+    for node in body:
+        if rest and isinstance(node, ast.ClassDef) and node.name == first:
+            return statement(text, node.body, rest)
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node]
+        named = {getattr(target, "name", getattr(target, "id", None)) for target in targets}
+        strings = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+        if name in named or name in strings:
+            start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+            return textwrap.dedent("\n".join(text.split("\n")[start - 1 : node.end_lineno]))
+    raise LookupError(f"there is no {name}")
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    "source": source,
     "graph-breaks": graph_breaks,
     "options": options,
     "log-channels": log_channels,

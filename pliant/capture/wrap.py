@@ -36,7 +36,7 @@ from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import kind_without_fake
 from pliant.guards.guard import ExpectedTensor, GuardKind
-from pliant.guards.predicates import Elements, EqualNumber
+from pliant.guards.predicates import EqualNumber
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source, attribute
 
 PLAIN_BASES = (int, float, complex, str, bytes)
@@ -239,7 +239,7 @@ def _set(trace: Trace, real: Any, source: Source) -> Value:
     if not all(trace.is_plain_constant(item) for item in real):
         return _opaque(trace, real, source)
     _assume(trace, GuardKind.TYPE, source, type(real))
-    _assume(trace, GuardKind.PREDICATE, source, Elements(tuple(real)))
+    _assume(trace, GuardKind.ELEMENTS, source, tuple(real))
     return SetValue(type(real), set(real), source)
 
 

@@ -18,8 +18,9 @@ import torch
 from pliant._native import UNREACHABLE, GuardTree, State
 from pliant.base.values import dataclass
 from pliant.guards.expected import MISSING, ExpectedTensor, ShapeCondition
+from pliant.guards.predicates import Elements
 from pliant.guards.source import Source, key_text
-from pliant.guards.texts import cut, describe, keys, length, short
+from pliant.guards.texts import cut, describe, elements, keys, length, short
 
 if TYPE_CHECKING:
     from pliant.guards.guard import Guard
@@ -124,6 +125,10 @@ def _check_keys(tree: GuardTree, node: int, expected: Any, guard: Guard) -> None
         tree.check_keys(node, expected, guard)
     else:
         tree.check_length(node, 0, guard)
+
+
+def _check_elements(tree: GuardTree, node: int, expected: Any, guard: Guard) -> None:
+    tree.check_predicate(node, Elements(expected), guard)
 
 
 def _check_present(tree: GuardTree, node: int, _: Any, guard: Guard) -> None:
@@ -338,6 +343,15 @@ class GuardKind(Enum):
         explain=got(keys),
         difference=differs("list({})", keys),
     )
+    ELEMENTS = GuardRecord(
+        "elements of {0} are {1}",
+        "what a set of plain values holds, in the order in which it gives them",
+        "elements of L['names'] are ['a', 'b']",
+        of_value(_check_elements),
+        show=_listed,
+        explain=got(elements),
+        difference=differs("elements of {}", elements),
+    )
     HAS = GuardRecord(
         "{1} in {0}",
         "a dictionary has a key",
@@ -408,6 +422,6 @@ class GuardKind(Enum):
     PREDICATE = GuardRecord(
         "{1}({0})",  # expected: Python callable
         "a Python function: for rare types, slower than the others",
-        "(lambda s: list(s) == [1, 2])(L['s'])",
+        "(lambda v: int(v) == 3)(L['level'])",
         of_value(GuardTree.check_predicate),
     )

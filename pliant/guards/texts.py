@@ -47,7 +47,14 @@ def length(value: Any) -> str:
 
 
 def keys(value: Any) -> str:
-    if not isinstance(value, dict):
-        return describe(value)
-    shown = [describe(key) for _, key in zip(range(20), value, strict=False)]
+    return _items(value) if isinstance(value, dict) else describe(value)
+
+
+def elements(value: Any) -> str:
+    return _items(value) if isinstance(value, set | frozenset) else describe(value)
+
+
+def _items(value: Any) -> str:
+    """The first of the keys of a dictionary, or of the elements of a set."""
+    shown = [describe(item) for _, item in zip(range(20), value, strict=False)]
     return f"[{', '.join(shown)}{', ...' if len(value) > len(shown) else ''}]"

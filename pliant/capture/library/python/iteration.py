@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.library.python.classes import is_callable
+from pliant.capture.library.python.objects import shown
 from pliant.capture.library.python.sequences import as_index, as_sequence, is_a
 from pliant.capture.model import OPERATE, call_special, drain, iterate, length, truth
 from pliant.capture.native import METHODS, function, method
-from pliant.capture.value import FALSE, NONE, Const, Raised, Value
+from pliant.capture.value import FALSE, NONE, Break, Const, Raised, Value
 from pliant.capture.values import combinators as kinds
 from pliant.capture.values.containers import Mapping, plain_tuple
 from pliant.capture.values.iterators import (
@@ -212,6 +213,16 @@ def make_count(trace: Trace, start: Value = ZERO, step: Value = ONE) -> Value:
         if trace.lookup(value.python_type(), "__add__") is MISSING or is_a(value, str):
             trace.throw(TypeError("a number is required"))
     return kinds.Count(start, step)
+
+
+@method(itertools.count, "__repr__")
+def count_repr(trace: Trace, self: Value) -> Value:
+    if not isinstance(self, kinds.Count):
+        raise Break("unsupported-method", "count.__repr__")
+    numbers = [self.number]
+    if not is_a(self.step, int) or trace.read(self.step).constant() != 1:
+        numbers.append(self.step)
+    return Const(f"count({', '.join(shown(trace, number) for number in numbers)})")
 
 
 @function(itertools.cycle)

@@ -118,6 +118,19 @@ def test_itertools(expression):
     check(function, X, [X, 1, 2], {"a": X, "b": 3}, 3)
 
 
+@pytest.mark.parametrize(
+    "arguments", ["", "3", "1, 2", "1.5", "1, 1.0", "1, True", "True, 1", "-2, -1", "2**70"]
+)
+def test_counters_are_shown(arguments):
+    def shown(x):
+        counter = eval_count()
+        next(counter)
+        return x, repr(counter), str(counter), f"{counter!r}"
+
+    eval_count = eval(f"lambda: itertools.count({arguments})", globals())
+    check(shown, X)
+
+
 @pytest.mark.skipif(not hasattr(itertools, "batched"), reason="new in Python 3.12")
 def test_batched():
     check_expression("list(itertools.batched(xs, 2))")
