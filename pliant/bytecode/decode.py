@@ -97,17 +97,17 @@ class Decoded:
 
     def position(self, index: int) -> Position:
         """The user's line of this instruction."""
-        found = self._positions.get(index)
-        if found is None:
+        position = self._positions.get(index)
+        if position is None:
             line, end_line, column, end_column = self.instructions[index].positions
             code = self.code
             name = code.co_qualname
             if line is None:  # made up by the compiler: belongs to the whole function
-                found = Position(code.co_filename, code.co_firstlineno, name)
+                position = Position(code.co_filename, code.co_firstlineno, name)
             else:
-                found = Position(code.co_filename, line, name, column, end_column, end_line)
-            self._positions[index] = found
-        return found
+                position = Position(code.co_filename, line, name, column, end_column, end_line)
+            self._positions[index] = position
+        return position
 
     def handler(self, index: int) -> ExceptionEntry | None:
         """The handler that an exception in this instruction goes to."""

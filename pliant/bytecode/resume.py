@@ -282,8 +282,8 @@ def _check(point: ResumePoint, form: _Form) -> None:
     suspended = _is_suspended(decoded, point.index)
     _require(suspended or form is not _Form.PRIMED, point, "only a yield can be waited at")
     pushed = (point.inner is not None) + (suspended and form is not _Form.FUNCTION)
-    depth, found = decoded.depth_before(point.index), len(point.stack) + pushed
-    _require(depth == found, point, f"the stack has {depth} entries there, not {found}")
+    depth, listed = decoded.depth_before(point.index), len(point.stack) + pushed
+    _require(depth == listed, point, f"the stack has {depth} entries there, not {listed}")
     if point.inner is not None:
         is_place = 0 <= _call_index(point) < len(decoded.instructions)
         _require(is_place, point, "there is no such call")

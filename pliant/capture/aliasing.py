@@ -70,9 +70,9 @@ def _keys(trace: Trace) -> None:
 
 
 def _distinct(trace: Trace, sources: list[Source]) -> None:
-    found = list(dict.fromkeys(sources))
-    if len(found) > 1 and not all(isinstance(source, Fixed) for source in found):
-        trace.guard(GuardKind.DISTINCT, found[0], tuple(found[1:]))
+    distinct = list(dict.fromkeys(sources))
+    if len(distinct) > 1 and not all(isinstance(source, Fixed) for source in distinct):
+        trace.guard(GuardKind.DISTINCT, distinct[0], tuple(distinct[1:]))
 
 
 def _family(value: Value) -> type:

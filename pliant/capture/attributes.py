@@ -55,9 +55,9 @@ def module_namespace(trace: Trace, module: types.ModuleType) -> Mapping:
 
 
 def _module_attribute(trace: Trace, module: types.ModuleType, name: str) -> Value:
-    found = module_namespace(trace, module).get(trace, name)
-    if found is not None:
-        return found
+    value = module_namespace(trace, module).get(trace, name)
+    if value is not None:
+        return value
     if name == "__dict__":
         return module_namespace(trace, module)
     try:  # a module-level __getattr__, which modules use for lazy imports
@@ -78,9 +78,9 @@ def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | 
     from_meta = trace.lookup(meta, name)
     if isinstance(from_meta, property):
         return bind_descriptor(trace, from_meta, obj, meta, name)
-    found = trace.lookup(cls, name)
-    if found is not MISSING:
-        return _from_class(trace, obj, cls, name, found)
+    attribute = trace.lookup(cls, name)
+    if attribute is not MISSING:
+        return _from_class(trace, obj, cls, name, attribute)
     if from_meta is not MISSING:
         return bind_descriptor(trace, from_meta, obj, meta, name)
     if isinstance(trace.lookup(meta, "__getattr__"), types.FunctionType):
@@ -88,23 +88,25 @@ def _class_attribute(trace: Trace, obj: Const, cls: type, name: str) -> Value | 
     trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))
 
 
-def _from_class(trace: Trace, obj: Const, cls: type, name: str, found: Any) -> Value:
+def _from_class(trace: Trace, obj: Const, cls: type, name: str, attribute: Any) -> Value:
     """A class attribute reached through the class itself."""
-    if isinstance(found, staticmethod):
-        return bind_descriptor(trace, found, obj, cls, name)
-    if isinstance(found, classmethod):
-        return bind_descriptor(trace, found, obj, cls, name)
-    if isinstance(found, types.ClassMethodDescriptorType):
+    if isinstance(attribute, staticmethod):
+        return bind_descriptor(trace, attribute, obj, cls, name)
+    if isinstance(attribute, classmethod):
+        return bind_descriptor(trace, attribute, obj, cls, name)
+    if isinstance(attribute, types.ClassMethodDescriptorType):
         return Const(getattr(cls, name))
-    if type(found) in DESCRIPTORS:
+    if type(attribute) in DESCRIPTORS:
         return trace.class_value(cls, name)
-    getter = trace.lookup(type(found), "__get__")
+    getter = trace.lookup(type(attribute), "__get__")
     if getter is MISSING:
         return trace.class_value(cls, name)
     if isinstance(getter, types.FunctionType):
-        descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
+        descriptor = Unread(attribute, ClassAttr(Fixed(cls, cls.__qualname__), name))
         return call(
-            trace, trace.class_value(type(found), "__get__"), [descriptor, Const(None), Const(cls)]
+            trace,
+            trace.class_value(type(attribute), "__get__"),
+            [descriptor, Const(None), Const(cls)],
         )
     raise Break("unsupported-descriptor", f"{cls.__name__}.{name}")
 
@@ -127,12 +129,12 @@ CLASS_ATTRIBUTES: dict[str, Any] = {
 
 def _object_attribute(trace: Trace, obj: Const, real: Any, name: str) -> Value | None:
     """Attributes of other known objects: functions of C, dtypes, enum members, generic aliases."""
-    found = trace.lookup(type(real), name)
-    if isinstance(found, types.FunctionType | classmethod | staticmethod):
+    attribute = trace.lookup(type(real), name)
+    if isinstance(attribute, types.FunctionType | classmethod | staticmethod):
         return None
-    if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+    if isinstance(attribute, types.MethodDescriptorType | types.WrapperDescriptorType):
         return None
-    if isinstance(found, property) and not isinstance(real, enum.Enum):
+    if isinstance(attribute, property) and not isinstance(real, enum.Enum):
         return None
     try:
         value = getattr(real, name)

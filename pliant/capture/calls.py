@@ -114,8 +114,8 @@ def call_marked(
         return constant_result(trace, real, args, kwargs)
     original = getattr(real, "_torchdynamo_orig_callable", None)  # by torch.compile
     if original is not None and isinstance(target, FunctionValue):
-        found = target.instance_attribute(trace, "_torchdynamo_orig_callable")
-        return None if found is None else call(trace, found, args, kwargs, direct)
+        wrapped = target.instance_attribute(trace, "_torchdynamo_orig_callable")
+        return None if wrapped is None else call(trace, wrapped, args, kwargs, direct)
     return None
 
 
@@ -444,14 +444,14 @@ def _call_bound_native(
 
 def _handler_of(real: Any) -> Any:
     try:
-        found = FUNCTIONS.get(real)
+        handler = FUNCTIONS.get(real)
     except TypeError:  # unhashable
         return None
-    if found is None and isinstance(real, types.BuiltinFunctionType):
+    if handler is None and isinstance(real, types.BuiltinFunctionType):
         owner = real.__self__
         if isinstance(owner, type):  # a class method or __new__ of a built-in class
-            found = _class_method(owner, real.__name__)
-    return found
+            handler = _class_method(owner, real.__name__)
+    return handler
 
 
 def _class_method(owner: type, name: str) -> Any:

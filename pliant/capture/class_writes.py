@@ -81,9 +81,9 @@ class ClassNamespace(Mapping):
         if not self.space.__flags__ & IMMUTABLE_TYPE:
             source = Fixed(self.space, self.space.__qualname__)
             trace.guard(GuardKind.PREDICATE, source, HasNames(names))
-        found = {name: self.get(trace, name) for name in names}
-        self.items = dict(found)
-        return {name: value for name, value in found.items() if value is not None}
+        values = {name: self.get(trace, name) for name in names}
+        self.items = dict(values)
+        return {name: value for name, value in values.items() if value is not None}
 
     def children(self) -> list[Value]:
         return []

@@ -328,11 +328,11 @@ def _several_ways(frames: list[Frame]) -> bool:
 
 
 def _live_values(frames: Items[Frame]) -> list[Value]:
-    found: list[Value] = []
+    live: list[Value] = []
     for frame in frames:
-        found += [value for value in frame.stack if not isinstance(value, Null)]
-        found += [*frame.locals.values(), *frame.cells.values()]
-    return found
+        live += [value for value in frame.stack if not isinstance(value, Null)]
+        live += [*frame.locals.values(), *frame.cells.values()]
+    return live
 
 
 def _line(frame: Frame, index: int) -> int:

@@ -73,9 +73,9 @@ def _tell_what_is_missing(error: Value, obj: Value, name: str) -> None:
 def _find_attribute(trace: Trace, obj: Value, name: str, direct: bool) -> Value:
     special = GET.get(type(obj))
     if special is not None:
-        found = special(trace, obj, name)
-        if found is not None:
-            return found
+        method = special(trace, obj, name)
+        if method is not None:
+            return method
     cls = obj.python_type()
     custom = trace.lookup(cls, "__getattribute__")
     if isinstance(custom, types.FunctionType):
@@ -96,14 +96,14 @@ def generic_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = Fa
 
 def object_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
     cls = obj.python_type()
-    found = trace.lookup(cls, name)
-    if found is not MISSING and _is_data_descriptor(trace, found):
-        return bind_descriptor(trace, found, obj, cls, name, direct)
+    descriptor = trace.lookup(cls, name)
+    if descriptor is not MISSING and _is_data_descriptor(trace, descriptor):
+        return bind_descriptor(trace, descriptor, obj, cls, name, direct)
     own = obj.instance_attribute(trace, name)
     if own is not None:
         return own
-    if found is not MISSING:
-        return bind_descriptor(trace, found, obj, cls, name, direct)
+    if descriptor is not MISSING:
+        return bind_descriptor(trace, descriptor, obj, cls, name, direct)
     trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
 
 
@@ -116,70 +116,80 @@ def _missing_attribute(trace: Trace, obj: Value, name: str, direct: bool, raised
     return call(trace, trace.class_value(cls, "__getattr__"), [obj, Const(name)], direct=direct)
 
 
-def _is_data_descriptor(trace: Trace, found: Any) -> bool:
-    cls = type(found)
+def _is_data_descriptor(trace: Trace, descriptor: Any) -> bool:
+    cls = type(descriptor)
     if cls is types.FunctionType:
         return False
     return any(trace.lookup(cls, name) is not MISSING for name in ("__set__", "__delete__"))
 
 
 def bind_descriptor(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool = False
+    trace: Trace, attribute: Any, obj: Value, cls: type, name: str, direct: bool = False
 ) -> Value:
     """What a class attribute gives when it is reached through the instance `obj`."""
-    binder = DESCRIPTORS.get(type(found))
+    binder = DESCRIPTORS.get(type(attribute))
     if binder is not None:
-        return binder(trace, found, obj, cls, name, direct)
-    getter = trace.lookup(type(found), "__get__")
+        return binder(trace, attribute, obj, cls, name, direct)
+    getter = trace.lookup(type(attribute), "__get__")
     if getter is MISSING:
         return trace.class_value(cls, name)
     inherited = BINDERS.get(getter)
     if inherited is not None:
-        return inherited(trace, found, obj, cls, name, direct)
+        return inherited(trace, attribute, obj, cls, name, direct)
     if not isinstance(getter, types.FunctionType):
-        raise Break("unsupported-descriptor", f"{cls.__name__}.{name}, a {type(found).__name__}")
-    bound = trace.class_value(type(found), "__get__")
-    descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
+        raise Break(
+            "unsupported-descriptor", f"{cls.__name__}.{name}, a {type(attribute).__name__}"
+        )
+    bound = trace.class_value(type(attribute), "__get__")
+    descriptor = Unread(attribute, ClassAttr(Fixed(cls, cls.__qualname__), name))
     return call(trace, bound, [descriptor, obj, Const(cls)], direct=direct)
 
 
 def _bind_function(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
 ) -> Value:
     return BoundMethod(trace.read(trace.class_value(cls, name)), obj)
 
 
-def _bind_native(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
-    return BuiltinMethod(found.__objclass__, found.__name__, found, obj)
+def _bind_native(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return BuiltinMethod(descriptor.__objclass__, descriptor.__name__, descriptor, obj)
 
 
-def _bind_static(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
-    return unwrap_static(trace, found, cls, name)
+def _bind_static(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return unwrap_static(trace, descriptor, cls, name)
 
 
-def unwrap_static(trace: Trace, found: Any, cls: type, name: str) -> Value:
+def unwrap_static(trace: Trace, descriptor: Any, cls: type, name: str) -> Value:
     """The function inside a staticmethod or classmethod object of a class."""
     source = ClassAttr(Fixed(cls, cls.__qualname__), name)
-    return trace.read(Unread(found.__func__, attribute(source, found, "__func__")))
+    return trace.read(Unread(descriptor.__func__, attribute(source, descriptor, "__func__")))
 
 
-def _bind_class(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
-    return BoundMethod(unwrap_static(trace, found, cls, name), Const(cls))
+def _bind_class(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
+    return BoundMethod(unwrap_static(trace, descriptor, cls, name), Const(cls))
 
 
 def _bind_property(
-    trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
 ) -> Value:
-    if found.fget is None:
+    if descriptor.fget is None:
         trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
     source = ClassAttr(Fixed(cls, cls.__qualname__), name)
-    getter = Unread(found.fget, attribute(source, found, "fget"))
+    getter = Unread(descriptor.fget, attribute(source, descriptor, "fget"))
     return call(trace, getter, [obj], direct=direct)
 
 
-def _bind_member(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+def _bind_member(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
     """A `__slots__` member or an attribute computed by C code."""
-    handler = METHODS.get((found.__objclass__, name))
+    handler = METHODS.get((descriptor.__objclass__, name))
     if handler is not None and not isinstance(obj, Opaque):
         return handler(trace, obj)
     if hasattr(obj, "slot"):
@@ -231,28 +241,28 @@ def set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> N
 def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> None:
     """`object.__setattr__` and `object.__delattr__`."""
     cls = obj.python_type()
-    found = trace.lookup(cls, name)
-    if found is object.__dict__["__class__"] and isinstance(obj, Instance):
+    attribute = trace.lookup(cls, name)
+    if attribute is object.__dict__["__class__"] and isinstance(obj, Instance):
         _change_class(trace, obj, value)
         return
     hook = "__set__" if value is not None else "__delete__"
     extra = [] if value is None else [value]
-    if found is MISSING or not _is_data_descriptor(trace, found):
+    if attribute is MISSING or not _is_data_descriptor(trace, attribute):
         dictless = isinstance(obj, Instance) and not obj.has_dict
         if value is None and not dictless and obj.instance_attribute(trace, name) is None:
             trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
         if cls in WITHOUT_ATTRIBUTES:
-            _refuse_attribute(trace, cls, name, found is not MISSING)
+            _refuse_attribute(trace, cls, name, attribute is not MISSING)
         obj.store_attribute(trace, name, value)
-    elif isinstance(found, property):
-        _set_property(trace, found, obj, name, value)
-    elif isinstance(found, types.MemberDescriptorType) and hasattr(obj, "store_slot"):
+    elif isinstance(attribute, property):
+        _set_property(trace, attribute, obj, name, value)
+    elif isinstance(attribute, types.MemberDescriptorType) and hasattr(obj, "store_slot"):
         if value is None and isinstance(obj, Instance) and obj.slot(trace, name) is None:
             trace.throw(AttributeError(name))
         obj.store_slot(trace, name, value)
-    elif isinstance(trace.lookup(type(found), hook), types.FunctionType):
-        descriptor = Unread(found, ClassAttr(Fixed(cls, cls.__qualname__), name))
-        call(trace, trace.class_value(type(found), hook), [descriptor, obj, *extra])
+    elif isinstance(trace.lookup(type(attribute), hook), types.FunctionType):
+        descriptor = Unread(attribute, ClassAttr(Fixed(cls, cls.__qualname__), name))
+        call(trace, trace.class_value(type(attribute), hook), [descriptor, obj, *extra])
     else:
         raise Break("attribute-write", f"{cls.__name__}.{name}")
 
@@ -278,10 +288,12 @@ def _refuse_attribute(trace: Trace, cls: type, name: str, known: bool) -> None:
     trace.throw(AttributeError(f"{cls.__name__!r} object {text}"))
 
 
-def _set_property(trace: Trace, found: Any, obj: Value, name: str, value: Value | None) -> None:
+def _set_property(
+    trace: Trace, descriptor: Any, obj: Value, name: str, value: Value | None
+) -> None:
     cls = obj.python_type()
     which = "fset" if value is not None else "fdel"
-    real = getattr(found, which)
+    real = getattr(descriptor, which)
     if real is None:
         word = "setter" if value is not None else "deleter"
         trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no {word}"))
@@ -343,8 +355,8 @@ def special(trace: Trace, obj: Value, name: str) -> Value:
 def call_special(trace: Trace, obj: Value, name: str, *args: Value) -> Value | None:
     """Call a special method; None where the class does not have it."""
     obj = trace.read(obj)
-    found = trace.lookup(obj.python_type(), name)
-    if found is MISSING or found is None:
+    method = trace.lookup(obj.python_type(), name)
+    if method is MISSING or method is None:
         return None
     if isinstance(obj, Number):
         obj = Const(obj.constant())  # what it knows without being one was asked before

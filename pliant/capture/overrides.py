@@ -90,8 +90,8 @@ class Disabling(Value):
         self.before = ENABLED
 
     def python_type(self) -> type:
-        found: type = self.cls
-        return found
+        kind: type = self.cls
+        return kind
 
     def rebuild(self, emit: Emitter) -> str:
         return f"{emit.constant(self.cls)}()"
@@ -121,20 +121,20 @@ def has_override(trace: Trace, value: Value) -> bool:
     cls = value.python_type()
     if cls in ORDINARY:
         return False
-    found = trace.lookup(cls, "__torch_function__")
-    return found is not MISSING and found is not DISABLED
+    override = trace.lookup(cls, "__torch_function__")
+    return override is not MISSING and override is not DISABLED
 
 
 def overriding(trace: Trace, values: list[Value]) -> list[Value]:
     """Those whose classes are asked, one for each class, subclasses before their bases."""
-    found: list[Value] = []
+    overriders: list[Value] = []
     for value in values:
         cls = value.python_type()
-        if any(other.python_type() is cls for other in found):
+        if any(other.python_type() is cls for other in overriders):
             continue
-        place = (i for i, other in enumerate(found) if issubclass(cls, other.python_type()))
-        found.insert(next(place, len(found)), value)
-    return found
+        place = (i for i, other in enumerate(overriders) if issubclass(cls, other.python_type()))
+        overriders.insert(next(place, len(overriders)), value)
+    return overriders
 
 
 def asked(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
@@ -142,27 +142,27 @@ def asked(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> list[Val
     state: Overrides = trace.overrides
     if state.level == OFF:
         return None
-    found: list[Value] = []
+    overriders: list[Value] = []
     if state.level == ENABLED:
         for value in (*args, *kwargs.values()):
             known = trace.read(value)
             items = known.items if isinstance(known, Sequence) else [known]
-            found += [v for item in items if has_override(trace, v := trace.read(item))]
-    if not found and not state.modes:
+            overriders += [v for item in items if has_override(trace, v := trace.read(item))]
+    if not overriders and not state.modes:
         return None
-    return overriding(trace, found)
+    return overriding(trace, overriders)
 
 
 def dispatch(
     trace: Trace,
     function: Value,
-    found: list[Value],
+    overriders: list[Value],
     args: list[Value],
     kwargs: dict[str, Value] | None,
     kinds: tuple[type, ...] | None = None,
 ) -> Value:
     """Ask the mode, then the classes. `kwargs` is None where PyTorch's C code has none to pass."""
-    shown = kinds or tuple(value.python_type() for value in found)
+    shown = kinds or tuple(value.python_type() for value in overriders)
     rest: list[Value] = [
         function,
         Sequence(tuple, [Const(cls) for cls in shown]),
@@ -180,7 +180,7 @@ def dispatch(
             state.modes = before
         if not _declined(trace, result):
             return result
-    for value in found:
+    for value in overriders:
         result = call(trace, get_attribute(trace, value, "__torch_function__"), rest)
         if not _declined(trace, result):
             return result
@@ -216,12 +216,12 @@ def call_method(
     """A C method of a tensor, if somebody is asked about it."""
     if name in NEVER_ASKED:
         return None
-    found = asked(trace, [obj, *args], kwargs)
-    if found is None:
+    overriders = asked(trace, [obj, *args], kwargs)
+    if overriders is None:
         return None
     function = getattr(torch.Tensor, NAMED.get(name, name))
-    kinds = (obj.python_type(),) if name in TELL_CLASS and not found else None
-    return dispatch(trace, Const(function), found, [obj, *args], kwargs or None, kinds)
+    kinds = (obj.python_type(),) if name in TELL_CLASS and not overriders else None
+    return dispatch(trace, Const(function), overriders, [obj, *args], kwargs or None, kinds)
 
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
@@ -240,11 +240,11 @@ def _attribute(
     computed = isinstance(descriptor, types.GetSetDescriptorType)
     if not computed or descriptor.__objclass__ is not TensorBase:
         return None
-    found = asked(trace, [tensor], {})
-    if found is None:
+    overriders = asked(trace, [tensor], {})
+    if overriders is None:
         return None
     function = Const(getattr(descriptor, access))
-    return dispatch(trace, function, found, args, None, None if found else (tensor.cls,))
+    return dispatch(trace, function, overriders, args, None, None if overriders else (tensor.cls,))
 
 
 def redefines(trace: Trace, value: Value, name: str) -> bool:

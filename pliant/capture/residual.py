@@ -407,10 +407,10 @@ def _dotted_name(real: Any) -> str | None:
     module, name = getattr(real, "__module__", None), getattr(real, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
         return None
-    found: Any = sys.modules.get(module)
+    owner: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is not real:
+        owner = getattr(owner, part, None)
+    if owner is not real:
         return None
     if module == "builtins":
         return name if "." not in name else None

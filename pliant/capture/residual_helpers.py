@@ -58,8 +58,8 @@ def _special(obj: Any, name: str) -> Any:
     """A special method, which Python looks for in the class only."""
     for cls in type(obj).__mro__:
         if name in vars(cls):
-            found = vars(cls)[name]
-            return found.__get__(obj, type(obj)) if hasattr(found, "__get__") else found
+            method = vars(cls)[name]
+            return method.__get__(obj, type(obj)) if hasattr(method, "__get__") else method
     return None
 
 

@@ -187,9 +187,9 @@ def _namespaces(op: ResidualOperation, args: list[Value], kwargs: dict[str, Valu
     """`eval` and `exec` use the variables of the frame unless they are given others."""
     if len(args) > 1:
         return []
-    found = dict(op.frame.locals)
-    found |= {name: cell.contents for name, cell in op.frame.cells.items() if cell.contents}
-    pairs = ", ".join(f"{name!r}: {op.source(value)}" for name, value in found.items())
+    variables = dict(op.frame.locals)
+    variables |= {name: cell.contents for name, cell in op.frame.cells.items() if cell.contents}
+    pairs = ", ".join(f"{name!r}: {op.source(value)}" for name, value in variables.items())
     return [op.emit.bind("namespace", op.frame.globals), f"{{{pairs}}}"]
 
 

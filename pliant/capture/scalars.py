@@ -51,13 +51,17 @@ def note(
     if "empty" in name or not all(_is_known(trace, value) for value in given):
         return
     symbolic = any(_is_symbolic(trace, value) for value in given)
-    found = (
+    scalar_value = (
         _exact(trace, name, args, kwargs, fake) if symbolic else _run(trace, function, args, kwargs)
     )
-    if found is None:
+    if scalar_value is None:
         return
-    trace.scalars[id(fake)] = found
-    number = to_torch(found.expr, trace.sizes.env) if isinstance(found, Number) else found.value
+    trace.scalars[id(fake)] = scalar_value
+    number = (
+        to_torch(scalar_value.expr, trace.sizes.env)
+        if isinstance(scalar_value, Number)
+        else scalar_value.value
+    )
     trace.world.scalars[id(fake)] = number
 
 
@@ -155,8 +159,8 @@ def _exact(
     if rule is None or fake.dtype is not torch.int64:
         return None
     options = {key: trace.read(value).constant() for key, value in kwargs.items()}
-    found = rule(trace, [scalar(trace, arg) for arg in args], options)
-    return found if isinstance(found, Number) else None
+    number = rule(trace, [scalar(trace, arg) for arg in args], options)
+    return number if isinstance(number, Number) else None
 
 
 def _as_it_is(trace: Trace, args: list[Value], options: dict[str, Any]) -> Value | None:

@@ -81,9 +81,9 @@ class SizeNodes:
 
     def node(self, expr: Symbolic) -> fx.Node | float:
         """The number in the graph."""
-        found = self._nodes.get(expr)
-        if found is not None:
-            return found
+        known_node = self._nodes.get(expr)
+        if known_node is not None:
+            return known_node
         value = getattr(expr, "value", None)
         if value is not None:
             return value
@@ -142,13 +142,13 @@ def input_shapes(trace: Trace) -> Shapes:
         for binding in env.bindings
         if isinstance(binding.source, Load) and binding.source.what == "value"
     }
-    found: list[Any] = []
+    shapes: list[Any] = []
     for known in trace.graph.inputs:
         if isinstance(known.example, torch.Tensor):
-            found.append(_layout(trace, known.example))
+            shapes.append(_layout(trace, known.example))
         else:
-            found.append(numbers.get(known.source))
-    return Shapes(env, tuple(found))
+            shapes.append(numbers.get(known.source))
+    return Shapes(env, tuple(shapes))
 
 
 def _layout(trace: Trace, example: torch.Tensor) -> InputLayout | None:

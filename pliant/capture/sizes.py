@@ -173,11 +173,11 @@ class Sizes:
             if made.policy == "recompile" and self._decided_by_inputs(made):
                 conditions.append((made.condition, made.position))
         loads = self._loads()
-        found = [guard for cond, position in conditions for guard in self._guards(cond, position)]
+        guards = [guard for cond, position in conditions for guard in self._guards(cond, position)]
         for load, expr in self._strides:
             stride = symbol(str(load))
-            found.append(_shape_guard(eq(stride, expr), {**loads, stride: load}, None))
-        return found
+            guards.append(_shape_guard(eq(stride, expr), {**loads, stride: load}, None))
+        return guards
 
     def provenance(self) -> Iterator[Provenance]:
         return provenance(self.env, self.env.specialised)

@@ -106,9 +106,9 @@ def call_operation(
 ) -> Value:
     """Call a PyTorch function."""
     if real not in QUERIES and (real not in WRITERS or real is torch._C._set_grad_enabled):
-        found = overrides.asked(trace, args, kwargs)
-        if found is not None:
-            return overrides.dispatch(trace, Const(real), found, args, kwargs or None)
+        overriders = overrides.asked(trace, args, kwargs)
+        if overriders is not None:
+            return overrides.dispatch(trace, Const(real), overriders, args, kwargs or None)
     for change in BEFORE_CALLS:
         kwargs = change(trace, real, kwargs)
     if real in UNCOVERED:
@@ -128,9 +128,9 @@ def call_tensor_method(
     """Call a method of a tensor."""
     special = ITEM_METHODS.get(name)
     if special is not None and not kwargs:
-        found = OPERATORS[special](trace, obj, *args)
-        if found is not None:
-            return found
+        result = OPERATORS[special](trace, obj, *args)
+        if result is not None:
+            return result
     if name in NOT_OPERATIONS:
         raise Break("tensor-method", f"Tensor.{name}")
     first = trace.read(args[0]) if args else None
@@ -535,8 +535,8 @@ def _assume_not_empty(trace: Trace, tensor: Value) -> None:
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
     """Attributes of tensors that are not methods; None leaves it to the general rules."""
-    found = trace.lookup(tensor.cls, name)
-    if not isinstance(found, types.GetSetDescriptorType | property):
+    attribute = trace.lookup(tensor.cls, name)
+    if not isinstance(attribute, types.GetSetDescriptorType | property):
         return None
     return None if overrides.redefines(trace, tensor, name) else read_attribute(trace, tensor, name)
 
@@ -627,13 +627,13 @@ ATTRIBUTES: dict[str, Callable[[Trace, TensorValue], Value | None]] = {
 
 def set_tensor_attribute(trace: Trace, tensor: TensorValue, name: str, value: Value | None) -> None:
     """`tensor.name = value`."""
-    found = trace.lookup(tensor.cls, name)
+    attribute = trace.lookup(tensor.cls, name)
     if overrides.redefines(trace, tensor, name) or _stores_itself(trace, tensor, value):
         _follow_store(trace, tensor, name, value)
         return
     if value is not None and overrides.set_tensor_attribute(trace, tensor, name, value):
         return
-    if not isinstance(found, types.GetSetDescriptorType | property):
+    if not isinstance(attribute, types.GetSetDescriptorType | property):
         tensor.store_attribute(trace, name, value)
     elif value is None:
         raise Break("tensor-attribute", f"del Tensor.{name}")

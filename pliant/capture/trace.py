@@ -185,9 +185,9 @@ class Trace:
 
     def cell(self, real: Any, source: Source) -> Cell:
         """The value of a closure cell from outside."""
-        found = self.known(real, source)
-        if isinstance(found, Cell):
-            return found
+        existing = self.known(real, source)
+        if isinstance(existing, Cell):
+            return existing
         cell = Cell.from_outside(real, source)
         if cell.contents is None:
             self.guard(GuardKind.PREDICATE, source, is_empty_cell)
@@ -222,22 +222,22 @@ class Trace:
             return self._lookups[key]
         if name == "__annotations__":
             _make_annotations(cls)
-        found = MISSING
+        attribute = MISSING
         for base in cls.__mro__:
             if name in base.__dict__:
-                found = base.__dict__[name]
+                attribute = base.__dict__[name]
                 break
         if id(cls) in self.temporaries:
             for base in cls.__bases__:
                 self.lookup(base, name)
         elif not cls.__flags__ & IMMUTABLE_TYPE:
-            _assume_class_attribute(self, cls, name, found)
+            _assume_class_attribute(self, cls, name, attribute)
         if self._is_written(name):
             self._assume_places(cls, name)
             written = self._class_write(cls, name)
-            found = found if written is None else written[0]
-        self._lookups[key] = found
-        return found
+            attribute = attribute if written is None else written[0]
+        self._lookups[key] = attribute
+        return attribute
 
     def _class_write(self, cls: type, name: str) -> tuple[Any, Value | None] | None:
         """What the program has written to a class and finds there instead of what was there."""
@@ -343,13 +343,13 @@ class Trace:
         raise Raised(exception_value(self, error)) from error
 
 
-def _assume_class_attribute(trace: Trace, cls: type, name: str, found: Any) -> None:
+def _assume_class_attribute(trace: Trace, cls: type, name: str, attribute: Any) -> None:
     """A number may be a counter: which one it is is assumed only where it is read."""
     holder = Fixed(cls, cls.__qualname__)
-    if type(found) in NUMBERS:
-        trace.guard(GuardKind.TYPE, ClassAttr(holder, name), type(found))
+    if type(attribute) in NUMBERS:
+        trace.guard(GuardKind.TYPE, ClassAttr(holder, name), type(attribute))
     else:
-        trace.guard(GuardKind.CLASS_ATTR, holder, (name, found))
+        trace.guard(GuardKind.CLASS_ATTR, holder, (name, attribute))
 
 
 def written_objects(trace: Trace) -> list[Any]:

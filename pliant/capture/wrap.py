@@ -67,10 +67,10 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
 
 def builder_of(cls: type) -> Builder:
     """How objects of a class are wrapped."""
-    found = BUILDERS.get(cls) or _chosen.get(cls)
-    if found is None:
-        found = _chosen[cls] = _choose(cls)
-    return found
+    builder = BUILDERS.get(cls) or _chosen.get(cls)
+    if builder is None:
+        builder = _chosen[cls] = _choose(cls)
+    return builder
 
 
 _chosen: weakref.WeakKeyDictionary[type, Builder] = weakref.WeakKeyDictionary()
@@ -179,8 +179,8 @@ def _hides_itself(cls: type) -> bool:
 
 def has_torch_function(cls: type) -> bool:
     """Whether a class of tensors has a say in what PyTorch's functions do with them."""
-    found = getattr(cls, "__torch_function__", None)
-    return cls is not torch.Tensor and found is not torch._C._disabled_torch_function_impl
+    override = getattr(cls, "__torch_function__", None)
+    return cls is not torch.Tensor and override is not torch._C._disabled_torch_function_impl
 
 
 def tensor_spec(real: torch.Tensor, layout: Layout | None) -> ExpectedTensor:
@@ -204,9 +204,9 @@ def _sequence(trace: Trace, real: Any, source: Source) -> Value:
 
     def load() -> list[Value]:
         items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
-        found: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)]
-        trace.guard(GuardKind.LENGTH, source, len(found))
-        return found
+        values: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)]
+        trace.guard(GuardKind.LENGTH, source, len(values))
+        return values
 
     value = Sequence(type(real), [], source, load=load)
     value.real = real

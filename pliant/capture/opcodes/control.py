@@ -29,10 +29,10 @@ def jump_if(frame: Frame, ins: Instruction, condition: bool) -> None:
 
 
 def _jumps(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
-    found = way_past_assertion(trace, frame, ins, value, jump_on)
-    if found is None:
-        found = speculated_way(trace, frame, ins, value, jump_on)
-    return branch(trace, frame, ins, value, jump_on) if found is None else found
+    jumps = way_past_assertion(trace, frame, ins, value, jump_on)
+    if jumps is None:
+        jumps = speculated_way(trace, frame, ins, value, jump_on)
+    return branch(trace, frame, ins, value, jump_on) if jumps is None else jumps
 
 
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")

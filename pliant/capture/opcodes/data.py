@@ -174,8 +174,8 @@ def mapping_items(
     value = trace.read(value)
     if isinstance(value, Mapping):
         return [(Const(key), item) for key, item in value.read_all(trace).items()]
-    found = trace.lookup(value.python_type(), "keys")
-    if not callable(found):
+    keys_method = trace.lookup(value.python_type(), "keys")
+    if not callable(keys_method):
         name = value.python_type().__name__
         text = f"'{name}' object is not a mapping"
         if callee is not None:

@@ -123,8 +123,8 @@ def load_closure(trace: Trace, frame: Frame, ins: Instruction) -> Any:
 
 @opcode("LOAD_CLASSDEREF")
 def load_classderef(trace: Trace, frame: Frame, ins: Instruction) -> Any:
-    found = frame.locals.get(ins.value)
-    return found if found is not None else load_deref(trace, frame, ins)
+    variable = frame.locals.get(ins.value)
+    return variable if variable is not None else load_deref(trace, frame, ins)
 
 
 @opcode("LOAD_DEREF")
@@ -167,12 +167,12 @@ def unbound_cell(frame: Frame, name: str) -> NameError:
 
 def global_value(trace: Trace, frame: Frame, name: str) -> Value:
     """The value of a global or built-in name."""
-    found = namespace(trace, frame.globals).get(trace, name)
-    if found is None:
-        found = namespace(trace, frame.builtins).get(trace, name)
-    if found is None:
+    value = namespace(trace, frame.globals).get(trace, name)
+    if value is None:
+        value = namespace(trace, frame.builtins).get(trace, name)
+    if value is None:
         trace.throw(NameError(f"name '{name}' is not defined", name=name))
-    return found
+    return value
 
 
 @opcode("LOAD_GLOBAL")
@@ -213,8 +213,8 @@ def load_assertion_error(trace: Trace, frame: Frame, ins: Instruction) -> Any:
 
 @opcode("LOAD_NAME")
 def load_name(trace: Trace, frame: Frame, ins: Instruction) -> Any:
-    found = frame.locals.get(ins.value)
-    return found if found is not None else global_value(trace, frame, ins.value)
+    variable = frame.locals.get(ins.value)
+    return variable if variable is not None else global_value(trace, frame, ins.value)
 
 
 @opcode("STORE_NAME", lazy=True)
@@ -241,14 +241,14 @@ def load_locals(trace: Trace, frame: Frame, ins: Instruction) -> Any:
 
 @opcode("LOAD_FROM_DICT_OR_DEREF")
 def load_from_dict_or_deref(trace: Trace, frame: Frame, ins: Instruction, table: Value) -> Any:
-    found = table.get(trace, ins.value) if isinstance(table, Mapping) else None
-    return found if found is not None else load_deref(trace, frame, ins)
+    variable = table.get(trace, ins.value) if isinstance(table, Mapping) else None
+    return variable if variable is not None else load_deref(trace, frame, ins)
 
 
 @opcode("LOAD_FROM_DICT_OR_GLOBALS")
 def load_from_dict_or_globals(trace: Trace, frame: Frame, ins: Instruction, table: Value) -> Any:
-    found = table.get(trace, ins.value) if isinstance(table, Mapping) else None
-    return found if found is not None else global_value(trace, frame, ins.value)
+    variable = table.get(trace, ins.value) if isinstance(table, Mapping) else None
+    return variable if variable is not None else global_value(trace, frame, ins.value)
 
 
 @opcode("IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "RESERVED")
@@ -275,11 +275,11 @@ def load_method(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any
     return _as_method(get_attribute(trace, obj, ins.value), obj)
 
 
-def _as_method(found: Value, obj: Value) -> tuple[Value, Value]:
+def _as_method(attribute: Value, obj: Value) -> tuple[Value, Value]:
     """What a call expects: the function and its receiver, or NULL and a callable."""
-    if isinstance(found, BoundMethod) and found.source is None and found.obj is obj:
-        return found.function, obj
-    return NULL, found
+    if isinstance(attribute, BoundMethod) and attribute.source is None and attribute.obj is obj:
+        return attribute.function, obj
+    return NULL, attribute
 
 
 @opcode("LOAD_SUPER_ATTR")
@@ -290,8 +290,8 @@ def load_super_attr(
     if not (isinstance(function, Const) and function.value is super):
         raise Break("unsupported", "a replaced super()")
     proxy = Super(cls.constant(), obj)
-    found = get_attribute(trace, proxy, name)
-    return _as_method(found, obj) if as_method else found
+    attribute = get_attribute(trace, proxy, name)
+    return _as_method(attribute, obj) if as_method else attribute
 
 
 @opcode("STORE_ATTR", lazy=True)

@@ -329,10 +329,10 @@ class Mapping(Container):
         return self.contents()
 
     def contents(self) -> list[Value]:
-        found = [value for value in self.items.values() if value is not None]
-        found += [value_of_key(key) for key in self.items if isinstance(key, ById | tuple)]
-        found += [] if self.factory is None else [self.factory]
-        return found + ([] if self.attributes is None else self.attributes.contents())
+        values = [value for value in self.items.values() if value is not None]
+        values += [value_of_key(key) for key in self.items if isinstance(key, ById | tuple)]
+        values += [] if self.factory is None else [self.factory]
+        return values + ([] if self.attributes is None else self.attributes.contents())
 
     # ---- reading
 

@@ -31,10 +31,10 @@ def known_object(value: Value, trace: Trace | None = None) -> Any:
     Items that nothing has looked at yet are read with `trace`; without it they are not known.
     """
     if isinstance(value, Lazy):
-        found = value.seen if trace is None else trace.read(value)
-        if found is None:
+        read = value.seen if trace is None else trace.read(value)
+        if read is None:
             raise NotConstant(value)
-        value = found
+        value = read
     maker = _MAKERS.get(type(value))
     return value.constant() if maker is None else maker(value, trace)
 

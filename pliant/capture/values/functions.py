@@ -99,10 +99,10 @@ class FunctionValue(Value):
         instance_dict(trace, self).store(trace, name, value)
 
     def children(self) -> list[Value]:
-        found: list[Value] = [*(self.cells or []), *(self.defaults or [])]
-        found += (self.kwdefaults or {}).values()
-        found += self.own.values()
-        return found + ([] if self.attributes is None else self.attributes.contents())
+        values: list[Value] = [*(self.cells or []), *(self.defaults or [])]
+        values += (self.kwdefaults or {}).values()
+        values += self.own.values()
+        return values + ([] if self.attributes is None else self.attributes.contents())
 
     def rebuild(self, emit: Emitter) -> str:
         closure = emit.sequence_of(list(self.cells or []), tuple)

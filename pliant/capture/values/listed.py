@@ -31,12 +31,12 @@ class Item(Lazy):
         self.index = index
 
     def look(self, trace: Trace) -> Value:
-        found = self.items.item(trace.sizes.env, self.index)
+        content = self.items.item(trace.sizes.env, self.index)
         node = trace.graph.item(self.node, self.index)
-        if isinstance(found, Listed):
-            return listed(node, found)
-        trace.sizes.nodes.settle(found, node)
-        return trace.sizes.value(found)
+        if isinstance(content, Listed):
+            return listed(node, content)
+        trace.sizes.nodes.settle(content, node)
+        return trace.sizes.value(content)
 
     @property
     def known(self) -> Value | None:
@@ -63,10 +63,10 @@ def listed(node: fx.Node, items: Listed) -> Sequence:
 
 def runs(values: list[Value]) -> list[list[Value]]:
     """The values in order, items that follow each other in a list of the graph's together."""
-    found: list[list[Value]] = []
+    groups: list[list[Value]] = []
     for value in values:
-        if found and type(value) is Item and value.follows(found[-1][-1]):
-            found[-1].append(value)
+        if groups and type(value) is Item and value.follows(groups[-1][-1]):
+            groups[-1].append(value)
         else:
-            found.append([value])
-    return found
+            groups.append([value])
+    return groups

@@ -44,16 +44,16 @@ class Instance(Value):
         return self.cls.__dictoffset__ != 0
 
     def children(self) -> list[Value]:
-        found = [value for value in self.slots.values() if value is not None]
-        return found + ([] if self.attributes is None else self.attributes.contents())
+        values = [value for value in self.slots.values() if value is not None]
+        return values + ([] if self.attributes is None else self.attributes.contents())
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         return instance_dict(trace, self).get(trace, name) if self.has_dict else None
 
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
         if not self.has_dict:
-            found = trace.lookup(self.cls, name) is not MISSING
-            text = f"attribute {name!r} is read-only" if found else f"has no attribute {name!r}"
+            on_class = trace.lookup(self.cls, name) is not MISSING
+            text = f"attribute {name!r} is read-only" if on_class else f"has no attribute {name!r}"
             trace.throw(AttributeError(f"{self.cls.__name__!r} object {text}"))
         instance_dict(trace, self).store(trace, name, value)
 

@@ -136,9 +136,9 @@ def placeholder_for(trace: Trace, value: Value) -> Any:
     real = getattr(value, "real", None)
     if real is not None and value.source is not None:
         return real
-    found = trace.placeholders.of(value)
-    if found is not None:
-        return found
+    existing = trace.placeholders.of(value)
+    if existing is not None:
+        return existing
     maker = PLACEHOLDER_MAKERS.get(type(value))
     real = BarePlaceholder() if maker is None else maker(trace, value)
     if not isinstance(real, tuple):

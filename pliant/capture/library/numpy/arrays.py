@@ -94,8 +94,8 @@ class ArrayKind:
     writable: bool
 
     def __call__(self, value: Any) -> bool:
-        found = (value.dtype.str, value.shape, value.strides, value.flags.writeable)
-        return found == (self.dtype, self.shape, self.strides, self.writable)
+        kind = (value.dtype.str, value.shape, value.strides, value.flags.writeable)
+        return kind == (self.dtype, self.shape, self.strides, self.writable)
 
     def __repr__(self) -> str:
         return f"(lambda a: (a.dtype.str, a.shape) == {(self.dtype, self.shape)})"

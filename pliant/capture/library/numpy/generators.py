@@ -66,29 +66,31 @@ def _draw(name: str) -> Callable[..., Value]:
         if name == "shuffle" or "out" in named:
             raise Break("random-state", f"{name}() into something that exists")
         try:
-            found = getattr(owner.held, name)(*given, **named)
+            result = getattr(owner.held, name)(*given, **named)
         except (TypeError, ValueError) as error:
             trace.throw(error)
         trace.changes += 1
-        return _as_value(trace, found, name)
+        return _as_value(trace, result, name)
 
     return handler
 
 
-def _as_value(trace: Trace, found: Any, name: str) -> Value:
-    if not isinstance(found, numpy.ndarray):
-        return from_real(trace, found)
-    if found.size > LARGEST or found.dtype.kind not in "biuf":
+def _as_value(trace: Trace, result: Any, name: str) -> Value:
+    if not isinstance(result, numpy.ndarray):
+        return from_real(trace, result)
+    if result.size > LARGEST or result.dtype.kind not in "biuf":
         raise Break("random-state", f"{name}() of this array")
-    items = from_real(trace, found.tolist())
-    return call(trace, Const(numpy.array), [items], {"dtype": Const(found.dtype)})
+    items = from_real(trace, result.tolist())
+    return call(trace, Const(numpy.array), [items], {"dtype": Const(result.dtype)})
 
 
-def _bind(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+def _bind(trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
     """Methods written in Cython bind themselves in a way of their own."""
     if not isinstance(obj, SeededGenerator):
-        raise Break("unsupported-descriptor", f"{cls.__name__}.{name}, a {type(found).__name__}")
-    return BuiltinMethod(cls, name, found, obj)
+        raise Break(
+            "unsupported-descriptor", f"{cls.__name__}.{name}, a {type(descriptor).__name__}"
+        )
+    return BuiltinMethod(cls, name, descriptor, obj)
 
 
 def _register(cls: type, maker: Any, what: str) -> None:

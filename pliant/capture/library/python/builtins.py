@@ -79,7 +79,7 @@ def _breaks(code: str, what: str) -> Callable[..., NoReturn]:
 
 
 def _functions_of(owner: Any, names: Iterable[str]) -> list[Any]:
-    return [found for name in names if (found := getattr(owner, name, None)) is not None]
+    return [function for name in names if (function := getattr(owner, name, None)) is not None]
 
 
 def _register_breaks() -> None:

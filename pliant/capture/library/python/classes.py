@@ -112,10 +112,10 @@ def type_call(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Val
 
 def _new(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     real: type = cls.value
-    found = trace.lookup(real, "__new__")
-    if isinstance(found, staticmethod):
-        return call(trace, unwrap_static(trace, found, real, "__new__"), [cls, *args], kwargs)
-    if isinstance(found, types.FunctionType):
+    constructor = trace.lookup(real, "__new__")
+    if isinstance(constructor, staticmethod):
+        return call(trace, unwrap_static(trace, constructor, real, "__new__"), [cls, *args], kwargs)
+    if isinstance(constructor, types.FunctionType):
         return call(trace, trace.class_value(real, "__new__"), [cls, *args], kwargs)
     handler = METHODS.get((trace.owner(real, "__new__"), "__new__"))
     if handler is not None:
@@ -249,10 +249,12 @@ def tuple_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Value:
     return Sequence(class_of(trace, cls), [] if iterable is None else drain(trace, iterable))
 
 
-def _bind_field(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+def _bind_field(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
     """A field of a named tuple."""
     assert isinstance(obj, Sequence)
-    _, (index, _) = found.__reduce__()
+    _, (index, _) = descriptor.__reduce__()
     return obj.items[index]
 
 
@@ -530,45 +532,47 @@ def _union_member(item: Any) -> Const:
 
 
 def _instance_of_class(trace: Trace, obj: Value, cls: Value, real: type) -> bool:
-    found = obj.python_type()
-    if found is real:
+    own_class = obj.python_type()
+    if own_class is real:
         return True
     rule = INSTANCE_RULES.get(real) or INSTANCE_RULES.get(type(real))
     if rule is not None:
         return rule(trace, obj, real)
     hook = trace.lookup(type(real), "__instancecheck__")
     if hook is type.__dict__["__instancecheck__"]:
-        return real in found.__mro__ or _pretended_class(trace, obj, found, real)
+        return real in own_class.__mro__ or _pretended_class(trace, obj, own_class, real)
     abstract = hook is abc.ABCMeta.__dict__["__instancecheck__"]
     if abstract or not isinstance(hook, types.FunctionType):
-        return _real_subclass(trace, found, real)
+        return _real_subclass(trace, own_class, real)
     result = call(trace, trace.class_value(type(real), "__instancecheck__"), [cls, obj])
     return truth(trace, result)
 
 
-def _pretended_class(trace: Trace, obj: Value, found: type, real: type) -> bool:
+def _pretended_class(trace: Trace, obj: Value, own_class: type, real: type) -> bool:
     """A `__class__` property makes an object count as an instance of another class."""
-    if trace.lookup(found, "__class__") is object.__dict__["__class__"]:
+    if trace.lookup(own_class, "__class__") is object.__dict__["__class__"]:
         return False
     shown = trace.read(get_attribute(trace, obj, "__class__"))
     return is_constant(shown) and real in getattr(shown.constant(), "__mro__", ())
 
 
-def _real_subclass(trace: Trace, found: type, real: type) -> bool:
+def _real_subclass(trace: Trace, derived: type, real: type) -> bool:
     try:
-        answer = issubclass(found, real)
+        answer = issubclass(derived, real)
     except TypeError as error:
         trace.throw(error)
-    assume_subclass(trace, found, real, answer)
+    assume_subclass(trace, derived, real, answer)
     return answer
 
 
-def assume_subclass(trace: Trace, found: type, real: type, answer: bool) -> None:
+def assume_subclass(trace: Trace, derived: type, real: type, answer: bool) -> None:
     """Classes can be registered with an abstract class later; those of C and PyTorch are not."""
-    if not isinstance(real, abc.ABCMeta) or real in found.__mro__:
+    if not isinstance(real, abc.ABCMeta) or real in derived.__mro__:
         return
-    if not found.__flags__ & IMMUTABLE_TYPE and found.__module__.split(".")[0] != "torch":
-        trace.guard(GuardKind.PREDICATE, Fixed(found, found.__qualname__), IsSubclass(real, answer))
+    if not derived.__flags__ & IMMUTABLE_TYPE and derived.__module__.split(".")[0] != "torch":
+        trace.guard(
+            GuardKind.PREDICATE, Fixed(derived, derived.__qualname__), IsSubclass(real, answer)
+        )
 
 
 def _protocol_instance(trace: Trace, obj: Value, real: type) -> bool:
@@ -594,12 +598,12 @@ def _protocol_members(real: type) -> set[str]:
 
 def _parameter_instance(trace: Trace, obj: Value, real: type) -> bool:
     """Tensor subclasses can be parameters or buffers by an attribute rather than by class."""
-    found = obj.python_type()
-    if real in found.__mro__:
+    own_class = obj.python_type()
+    if real in own_class.__mro__:
         return True
     marks: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
     mark = marks.get(real)
-    if mark is None or not issubclass(found, torch.Tensor):
+    if mark is None or not issubclass(own_class, torch.Tensor):
         return False
     return has_attribute(trace, obj, mark) and truth(trace, get_attribute(trace, obj, mark))
 
@@ -672,8 +676,8 @@ def is_subclass(trace: Trace, cls: Value, parent: Value) -> bool:
 
 @method(type, "__instancecheck__")
 def type_instancecheck(trace: Trace, cls: Value, obj: Value) -> Value:
-    found = trace.read(obj).python_type()
-    return boolean(trace.read(cls).constant() in found.__mro__)
+    own_class = trace.read(obj).python_type()
+    return boolean(trace.read(cls).constant() in own_class.__mro__)
 
 
 @method(type, "__subclasscheck__")
@@ -700,10 +704,10 @@ def type_subclasses(trace: Trace, cls: Value) -> Value:
     real = trace.read(cls).constant()
     if not isinstance(real, type):
         raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error
-    found = subclasses(real)
-    if any(id(each) in trace.temporaries for each in (real, *found)):
+    derived = subclasses(real)
+    if any(id(each) in trace.temporaries for each in (real, *derived)):
         raise Break("unsupported-method", "type.__subclasses__ of a class made here")
     trace.guard(
-        GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), found)
+        GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), derived)
     )
-    return plain_list([Const(each) for each in found])
+    return plain_list([Const(each) for each in derived])

@@ -92,8 +92,8 @@ def _has_item(trace: Trace, self: DictView, item: Value) -> bool:
     if not is_a(item, tuple) or len(items_of(item)) != 2:
         return False
     key, value = items_of(item)
-    found = self.mapping.get(trace, key_of(trace, key))
-    return found is not None and equal(trace, found, value)
+    held = self.mapping.get(trace, key_of(trace, key))
+    return held is not None and equal(trace, held, value)
 
 
 def _elements(trace: Trace, value: Value) -> Any:
@@ -205,10 +205,10 @@ def proxy_iter(trace: Trace, self: Value) -> Value:
 
 @method(types.MappingProxyType, "__reversed__")
 def proxy_reversed(trace: Trace, self: Value) -> Value:
-    found = call_special(trace, proxied(self), "__reversed__")
-    if found is None:
+    iterator = call_special(trace, proxied(self), "__reversed__")
+    if iterator is None:
         raise Break("unsupported", "reversed() of this mapping")
-    return found
+    return iterator
 
 
 @method(types.MappingProxyType, "__contains__")

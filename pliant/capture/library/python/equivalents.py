@@ -27,13 +27,13 @@ def applied(forward: Any, context: Any, args: tuple[Any, ...], kwargs: dict[str,
     results = forward(context, *args, **kwargs)
     several = isinstance(results, tuple)
     written = getattr(context, "dirty_tensors", ())
-    found = []
+    outputs = []
     for result in results if several else (results,):
         for arg in args:
             if result is arg and isinstance(arg, Tensor) and not any(arg is t for t in written):
                 result = arg.detach() if arg.requires_grad else arg.view_as(arg)
-        found.append(result)
-    return tuple(found) if several else found[0]
+        outputs.append(result)
+    return tuple(outputs) if several else outputs[0]
 
 
 def as_value(function: Any) -> FunctionValue:

@@ -108,13 +108,13 @@ def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value,
 def to_raise(trace: Trace, original: Value, raised: list[Value]) -> Value:
     """What a `try` with `except*` raises in the end: all that was not caught, and what the
     handlers raised."""
-    found = [item for item in map(trace.read, raised) if not _is_none(item)]
-    if not found:
+    errors = [item for item in map(trace.read, raised) if not _is_none(item)]
+    if not errors:
         return NONE
     if not is_group(original):
-        return found[0]
-    again = [item for item in found if _same_past(trace, item, original)]
-    new = [item for item in found if not any(item is other for other in again)]
+        return errors[0]
+    again = [item for item in errors if _same_past(trace, item, original)]
+    new = [item for item in errors if not any(item is other for other in again)]
     left = _projection(trace, original, again) if again else None
     if not new:
         return left or NONE

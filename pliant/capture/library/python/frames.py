@@ -75,8 +75,8 @@ ATTRIBUTES = {
 
 
 def get_frame_attribute(trace: Trace, obj: FrameValue, name: str) -> Value | None:
-    found = ATTRIBUTES.get(name)
-    return None if found is None else found(trace, obj)
+    getter = ATTRIBUTES.get(name)
+    return None if getter is None else getter(trace, obj)
 
 
 GET[FrameValue] = get_frame_attribute

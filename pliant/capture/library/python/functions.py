@@ -178,8 +178,8 @@ for _cls in (types.MemberDescriptorType, types.GetSetDescriptorType):
 
 
 def get_generator_attribute(trace: Trace, obj: GeneratorValue, name: str) -> Value | None:
-    found = GENERATOR_ATTRIBUTES.get(name)
-    return None if found is None else found(obj)
+    getter = GENERATOR_ATTRIBUTES.get(name)
+    return None if getter is None else getter(obj)
 
 
 def _frame(obj: GeneratorValue) -> Value:

@@ -198,12 +198,12 @@ def _limit(trace: Trace, value: Value, least: int, problem: str) -> int | None:
     if is_none(value):
         return None
     try:
-        found = as_index(trace, value, problem)
+        limit = as_index(trace, value, problem)
     except Raised:
-        found = -1
-    if not least <= found <= sys.maxsize:
+        limit = -1
+    if not least <= limit <= sys.maxsize:
         trace.throw(ValueError(problem))
-    return found
+    return limit
 
 
 @function(itertools.count)

@@ -61,10 +61,10 @@ register_repr(defaultdict)
 def present(trace: Trace, self: Mapping, key: Any) -> Value | None:
     """The value at `key`, assuming that the key is there; or None, assuming that it is not."""
     unread = self.backing is not None and key not in self.written
-    found = self.get(trace, key)
-    if unread and found is not None:
+    value = self.get(trace, key)
+    if unread and value is not None:
         trace.guard(GuardKind.HAS, self.source, real_key_of(trace, key))
-    return found
+    return value
 
 
 # ---- reading
@@ -72,9 +72,9 @@ def present(trace: Trace, self: Mapping, key: Any) -> Value | None:
 
 @method(dict, "__getitem__")
 def dict_getitem(trace: Trace, self: Mapping, key: Value) -> Value:
-    found = self.get(trace, key_of(trace, key))
-    if found is not None:
-        return found
+    value = self.get(trace, key_of(trace, key))
+    if value is not None:
+        return value
     if self.cls is not dict:
         made = call_special(trace, self, "__missing__", key)
         if made is not None:
@@ -84,8 +84,8 @@ def dict_getitem(trace: Trace, self: Mapping, key: Value) -> Value:
 
 @method(dict, "get")
 def dict_get(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> Value:
-    found = present(trace, self, key_of(trace, key))
-    return default if found is None else found
+    value = present(trace, self, key_of(trace, key))
+    return default if value is None else value
 
 
 @method(dict, "__contains__")
@@ -204,10 +204,10 @@ def dict_delitem(trace: Trace, self: Mapping, key: Value) -> Value:
 @method(OrderedDict, "pop")
 def dict_pop(trace: Trace, self: Mapping, key: Value, default: Value | None = None) -> Value:
     known = key_of(trace, key)
-    found = present(trace, self, known)
-    if found is not None:
+    value = present(trace, self, known)
+    if value is not None:
         self.store(trace, known, None)
-        return found
+        return value
     if default is None:
         raise missing_key(key)
     return default
@@ -240,9 +240,9 @@ def _take(trace: Trace, self: Mapping, key: Any) -> Value:
 @method(OrderedDict, "setdefault")
 def dict_setdefault(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> Value:
     known = key_of(trace, key)
-    found = present(trace, self, known)
-    if found is not None:
-        return found
+    value = present(trace, self, known)
+    if value is not None:
+        return value
     self.store(trace, known, default)
     return default
 
@@ -290,8 +290,8 @@ def merge(trace: Trace, self: Mapping, other: Value) -> None:
             _put(trace, self, None, key, value)
     elif not isinstance(other, Sequence) and has_attribute(trace, other, "keys"):
         keys = iterate(trace, call(trace, get_attribute(trace, other, "keys"), []))
-        while (found := advance(trace, keys)) is not None:
-            _put(trace, self, found, key_of(trace, found), get_item(trace, other, found))
+        while (next_key := advance(trace, keys)) is not None:
+            _put(trace, self, next_key, key_of(trace, next_key), get_item(trace, other, next_key))
     else:
         for first, second in _pairs(trace, other):
             _put(trace, self, first, key_of(trace, first), second)

@@ -138,14 +138,14 @@ def builtin_locals(trace: Trace) -> Value:
     frame = trace.frames[-1]
     if frame.code.co_name == "<module>":
         raise Break("unsupported", "locals() of a module")
-    found = dict(frame.locals)
+    variables = dict(frame.locals)
     for name, cell in frame.cells.items():
         if cell.contents is not None:
-            found[name] = cell.contents
+            variables[name] = cell.contents
     order = dict.fromkeys(
         (*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars)
     )
-    return Mapping(dict, {name: found[name] for name in order if name in found})
+    return Mapping(dict, {name: variables[name] for name in order if name in variables})
 
 
 @function(globals)
@@ -163,9 +163,9 @@ def builtin_dir(trace: Trace, *args: Value) -> Value:
     obj = trace.read(args[0])
     if isinstance(obj, Const):
         return plain_list([Const(name) for name in dir(obj.value)])
-    found = call_special(trace, obj, "__dir__")
-    assert found is not None  # object has one
-    listed = [trace.read(name).constant() for name in drain(trace, found)]
+    listing = call_special(trace, obj, "__dir__")
+    assert listing is not None  # object has one
+    listed = [trace.read(name).constant() for name in drain(trace, listing)]
     return plain_list([Const(name) for name in sorted(listed)])
 
 
@@ -375,14 +375,14 @@ def repr_of(trace: Trace, obj: Value) -> Value:
     if type(obj) in OPERATE:
         return ask_owner(trace, repr, _no_tensor(obj))
     cls = obj.python_type()
-    found = trace.lookup(cls, "__repr__")
-    shower = REPR.get(found)
+    method = trace.lookup(cls, "__repr__")
+    shower = REPR.get(method)
     if shower is not None:
         return Const(shower(trace, obj))
-    if isinstance(found, types.FunctionType) and found.__code__ in RECURSIVE_REPR:
+    if isinstance(method, types.FunctionType) and method.__code__ in RECURSIVE_REPR:
         # The wrapper that stops recursion asks for addresses; what it wraps does the work.
         source = ClassAttr(Fixed(cls, cls.__qualname__), "__repr__")
-        wrapped = get_attribute(trace, Unread(found, source), "__wrapped__")
+        wrapped = get_attribute(trace, Unread(method, source), "__wrapped__")
         return _text(trace, obj, "__repr__", call(trace, wrapped, [obj]))
     return _text(trace, obj, "__repr__", call_special(trace, obj, "__repr__"))
 
@@ -524,17 +524,17 @@ def super_attribute(trace: Trace, obj: Super, name: str) -> Value | None:
 
 
 def _bind_super(trace: Trace, receiver: Value, base: type, name: str, through_class: bool) -> Value:
-    found = trace.lookup(base, name)
-    if isinstance(found, classmethod):
-        function = trace.read(bind_descriptor(trace, found, receiver, base, name))
+    attribute = trace.lookup(base, name)
+    if isinstance(attribute, classmethod):
+        function = trace.read(bind_descriptor(trace, attribute, receiver, base, name))
         cls = receiver if through_class else Const(receiver.python_type())
         assert isinstance(function, BoundMethod)
         return BoundMethod(function.function, cls)
-    if through_class and isinstance(found, types.FunctionType):
+    if through_class and isinstance(attribute, types.FunctionType):
         return trace.class_value(base, name)
-    if name == "__new__" and isinstance(found, types.BuiltinFunctionType):
-        return Const(found)
-    return bind_descriptor(trace, found, receiver, base, name)
+    if name == "__new__" and isinstance(attribute, types.BuiltinFunctionType):
+        return Const(attribute)
+    return bind_descriptor(trace, attribute, receiver, base, name)
 
 
 GET[Super] = super_attribute
@@ -642,9 +642,9 @@ def signature(trace: Trace, target: Value, **kwargs: Value) -> Value:
     key = None if options else getattr(real, "__func__", None)
     if key in trace.signatures:  # of the same method, of another object
         return trace.signatures[key]
-    found = _run(trace, lambda: inspect.signature(real, **options)).value
+    signature_object = _run(trace, lambda: inspect.signature(real, **options)).value
     name = f"signature({getattr(real, '__name__', '')})"
-    made = trace.wrap(found, Fixed(found, name))
+    made = trace.wrap(signature_object, Fixed(signature_object, name))
     if key is not None:
         trace.signatures[key] = made
     return made

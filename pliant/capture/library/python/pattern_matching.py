@@ -15,7 +15,7 @@ def match_keys(trace: Trace, subject: Value, keys: Value) -> Value:
     """The values at `keys`, or None if one is missing."""
     keys = trace.read(keys)
     assert isinstance(keys, Sequence)
-    found: list[Value] = []
+    values: list[Value] = []
     for key in keys.items:
         if isinstance(subject, Mapping):
             item = subject.get(trace, key_of(trace, key))
@@ -23,8 +23,8 @@ def match_keys(trace: Trace, subject: Value, keys: Value) -> Value:
             item = call_special(trace, subject, "get", key)
         if item is None:
             return NONE
-        found.append(item)
-    return Sequence(tuple, found)
+        values.append(item)
+    return Sequence(tuple, values)
 
 
 def match_class(
@@ -34,12 +34,12 @@ def match_class(
     real = cls.constant()
     if not issubclass(subject.python_type(), real):
         return NONE
-    found: list[Value] = []
+    values: list[Value] = []
     wanted = list(names)
     if positional:
         known = getattr(real, "__match_args__", ())
         if positional == 1 and not known and issubclass(real, SELF_MATCHING):
-            found.append(subject)
+            values.append(subject)
         elif positional > len(known):
             plural = "" if len(known) == 1 else "s"
             text = f"{real.__name__}() accepts {len(known)} positional sub-pattern{plural}"
@@ -48,9 +48,9 @@ def match_class(
             wanted = [*known[:positional], *wanted]
     for name in wanted:
         try:
-            found.append(get_attribute(trace, subject, name))
+            values.append(get_attribute(trace, subject, name))
         except Raised as raised:
             if issubclass(raised.value.python_type(), AttributeError):
                 return NONE
             raise
-    return Sequence(tuple, found)
+    return Sequence(tuple, values)

@@ -80,10 +80,10 @@ def as_index(trace: Trace, value: Value, problem: str = NO_INDEX) -> int:
     value = trace.read(value)
     if isinstance(value, Const) and isinstance(value.value, int):
         return value.value
-    found = call_special(trace, value, "__index__")
-    if found is None:
+    index = call_special(trace, value, "__index__")
+    if index is None:
         trace.throw(TypeError(problem.format(value.python_type().__name__)))
-    return operator.index(trace.read(found).constant())
+    return operator.index(trace.read(index).constant())
 
 
 def as_slice(trace: Trace, value: Value) -> slice | None:
@@ -124,9 +124,9 @@ def find(trace: Trace, items: list[Value], wanted: Value, start: int, stop: int)
 
 def bounds(trace: Trace, size: int, limits: tuple[Value, ...]) -> tuple[int, int]:
     """The optional `start` and `stop` of `index`, which count from the end where negative."""
-    found = [as_index(trace, limit, NO_SLICE_INDEX) for limit in limits]
-    found = [max(limit + size, 0) if limit < 0 else limit for limit in found]
-    start, stop, *_ = [*found, *[0, size][len(found) :]]
+    indices = [as_index(trace, limit, NO_SLICE_INDEX) for limit in limits]
+    indices = [max(limit + size, 0) if limit < 0 else limit for limit in indices]
+    start, stop, *_ = [*indices, *[0, size][len(indices) :]]
     return start, stop
 
 
@@ -205,8 +205,8 @@ for _index, _name in enumerate(("start", "stop", "step")):
 def slice_indices(trace: Trace, self: Value, size: Value) -> Value:
     selection = as_slice(trace, self)
     assert selection is not None
-    found = run_real(trace, selection.indices, as_index(trace, size))
-    return plain_tuple([Const(number) for number in found])
+    indices = run_real(trace, selection.indices, as_index(trace, size))
+    return plain_tuple([Const(number) for number in indices])
 
 
 # ---- lists and tuples alike
@@ -239,19 +239,19 @@ def sequence_count(trace: Trace, self: Value, item: Value) -> Value:
 
 @method(list, "index")
 def list_index(trace: Trace, self: Sequence, item: Value, *limits: Value) -> Value:
-    found = find(trace, self.items, item, *bounds(trace, len(self.items), limits))
-    if found is None:
+    index = find(trace, self.items, item, *bounds(trace, len(self.items), limits))
+    if index is None:
         not_found(trace, item, "list")
-    return Const(found)
+    return Const(index)
 
 
 @method(tuple, "index")
 def tuple_index(trace: Trace, self: Value, item: Value, *limits: Value) -> Value:
     items = items_of(self)
-    found = find(trace, items, item, *bounds(trace, len(items), limits))
-    if found is None:
+    index = find(trace, items, item, *bounds(trace, len(items), limits))
+    if index is None:
         trace.throw(ValueError("tuple.index(x): x not in tuple"))
-    return Const(found)
+    return Const(index)
 
 
 def _get(trace: Trace, self: Value, key: Value, name: str) -> Value | list[Value]:
@@ -269,14 +269,14 @@ def _get(trace: Trace, self: Value, key: Value, name: str) -> Value | list[Value
 
 @method(list, "__getitem__")
 def list_getitem(trace: Trace, self: Sequence, key: Value) -> Value:
-    found = _get(trace, self, key, "list")
-    return plain_list(found) if isinstance(found, list) else found
+    item = _get(trace, self, key, "list")
+    return plain_list(item) if isinstance(item, list) else item
 
 
 @method(tuple, "__getitem__")
 def tuple_getitem(trace: Trace, self: Value, key: Value) -> Value:
-    found = _get(trace, self, key, "tuple")
-    return plain_tuple(found) if isinstance(found, list) else found
+    item = _get(trace, self, key, "tuple")
+    return plain_tuple(item) if isinstance(item, list) else item
 
 
 def _concatenate(trace: Trace, self: Value, other: Value, cls: type) -> list[Value] | None:
@@ -285,8 +285,8 @@ def _concatenate(trace: Trace, self: Value, other: Value, cls: type) -> list[Val
         return [*items_of(self), *items_of(other)]
     if has_own_operator(trace, other, "__radd__"):
         return None
-    name, found = cls.__name__, type_name(other.python_type())
-    trace.throw(TypeError(f'can only concatenate {name} (not "{found}") to {name}'))
+    name, other_name = cls.__name__, type_name(other.python_type())
+    trace.throw(TypeError(f'can only concatenate {name} (not "{other_name}") to {name}'))
 
 
 @method(list, "__add__")
@@ -341,12 +341,16 @@ def tuple_hash(trace: Trace, self: Value) -> Value:
     if real is not None:
         return Const(run_real(trace, hash, real))
     hashes = [call_special(trace, item, "__hash__") for item in items_of(self)]
-    for item, found in zip(items_of(self), hashes, strict=True):
-        if found is None:
+    for item, item_hash in zip(items_of(self), hashes, strict=True):
+        if item_hash is None:
             name = trace.read(item).python_type().__name__
             trace.throw(TypeError(f"unhashable type: '{name}'"))
     # the hash of a small integer is that integer, and hashes stay what they are when hashed again
-    return Const(hash(tuple(trace.read(found).constant() for found in hashes if found is not None)))
+    return Const(
+        hash(
+            tuple(trace.read(item_hash).constant() for item_hash in hashes if item_hash is not None)
+        )
+    )
 
 
 @method(tuple, "__getnewargs__")
@@ -357,9 +361,11 @@ def tuple_getnewargs(trace: Trace, self: Value) -> Value:
 _Example = namedtuple("_Example", "field")
 
 
-def _named_field(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+def _named_field(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
     """A field of a named tuple: the descriptor knows its index."""
-    index, _ = found.__reduce__()[1]
+    index, _ = descriptor.__reduce__()[1]
     return items_of(obj)[index]
 
 
@@ -425,11 +431,11 @@ def list_pop(trace: Trace, self: Sequence, index: Value | None = None) -> Value:
 
 @method(list, "remove")
 def list_remove(trace: Trace, self: Sequence, item: Value) -> Value:
-    found = find(trace, self.items, item, 0, len(self.items))
-    if found is None:
+    index = find(trace, self.items, item, 0, len(self.items))
+    if index is None:
         trace.throw(ValueError("list.remove(x): x not in list"))
     trace.mutate(self)
-    del self.items[found]
+    del self.items[index]
     return NONE
 
 
@@ -597,8 +603,8 @@ def size_numel(trace: Trace, self: Value) -> Value:
 
 @method(torch.Size, "__getitem__")
 def size_getitem(trace: Trace, self: Value, key: Value) -> Value:
-    found = _get(trace, self, key, "tuple")
-    return _size(found) if isinstance(found, list) else found
+    item = _get(trace, self, key, "tuple")
+    return _size(item) if isinstance(item, list) else item
 
 
 @method(torch.Size, "__add__")
@@ -616,8 +622,8 @@ def _joined_sizes(trace: Trace, self: Value, other: Value, swap: bool) -> Value:
     if not is_a(other, tuple):
         if swap or has_own_operator(trace, other, "__radd__"):
             return NOT_IMPLEMENTED
-        found = type_name(other.python_type())
-        trace.throw(TypeError(f"can only concatenate tuple (not {found}) to torch.Size"))
+        other_name = type_name(other.python_type())
+        trace.throw(TypeError(f"can only concatenate tuple (not {other_name}) to torch.Size"))
     first, second = (other, self) if swap else (self, other)
     return _size(_sizes(trace, [*items_of(first), *items_of(second)]))
 

@@ -40,10 +40,10 @@ def operand(trace: Trace, value: Value) -> Any:
     if isinstance(value, Mapping) and value.cls is dict:
         return value.read_all(trace)
     iterator = iterate(trace, value)
-    found = []
+    keys = []
     while (item := advance(trace, iterator)) is not None:
-        found.append(key_of(trace, item))
-    return found
+        keys.append(key_of(trace, item))
+    return keys
 
 
 def element(trace: Trace, value: Value) -> Any:
@@ -160,8 +160,8 @@ def _register_combination(cls: type, name: str, single: bool) -> None:
         if single and len(others) != 1:
             text = f"{cls.__name__}.{name}() takes exactly one argument ({len(others)} given)"
             trace.throw(TypeError(text))
-        found = getattr(keys_of(self), name)(*[operand(trace, other) for other in others])
-        return boolean(found) if isinstance(found, bool) else made_set(_base(self), found)
+        result = getattr(keys_of(self), name)(*[operand(trace, other) for other in others])
+        return boolean(result) if isinstance(result, bool) else made_set(_base(self), result)
 
     method(cls, name)(combine)
 

@@ -70,10 +70,10 @@ def join(trace: Trace, self: Const, iterable: Value) -> Value:
     for place, item in enumerate(items):
         if not issubclass(item.python_type(), type(separator)):
             expected = "str instance" if isinstance(separator, str) else "a bytes-like object"
-            found = (
+            parts = (
                 f"sequence item {place}: expected {expected}, {item.python_type().__name__} found"
             )
-            trace.throw(TypeError(found))
+            trace.throw(TypeError(parts))
     return Const(separator.join(item.constant() for item in items))
 
 
@@ -155,8 +155,8 @@ class _Formatter(string.Formatter):
         return value, first
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
-        found = {None: None, "s": str, "r": repr, "a": ascii}[conversion]
-        return value if found is None else FUNCTIONS[found](self.trace, value)
+        convert = {None: None, "s": str, "r": repr, "a": ascii}[conversion]
+        return value if convert is None else FUNCTIONS[convert](self.trace, value)
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         made = FUNCTIONS[format](self.trace, value, Const(format_spec))
@@ -186,17 +186,17 @@ def percent_reflected(trace: Trace, self: Const, template: Value) -> Value:
 
 def _converted(trace: Trace, template: str, arguments: Value) -> Any:
     """The arguments of `%`, with text in place of those that are not constants."""
-    fields = [found for found in _PERCENT.finditer(template) if found["kind"] != "%"]
-    if isinstance(arguments, Mapping) and any(found["name"] is not None for found in fields):
+    fields = [match for match in _PERCENT.finditer(template) if match["kind"] != "%"]
+    if isinstance(arguments, Mapping) and any(match["name"] is not None for match in fields):
         return {
-            found["name"]: _argument(trace, get_item(trace, arguments, Const(found["name"])), found)
-            for found in fields
+            match["name"]: _argument(trace, get_item(trace, arguments, Const(match["name"])), match)
+            for match in fields
         }
     values = arguments.items if _is_tuple(arguments) else [arguments]  # type: ignore[attr-defined]
     if len(values) != len(fields):
         raise NotConstant(arguments)
     return tuple(
-        _argument(trace, value, found) for value, found in zip(values, fields, strict=True)
+        _argument(trace, value, match) for value, match in zip(values, fields, strict=True)
     )
 
 
@@ -204,11 +204,11 @@ def _is_tuple(value: Value) -> bool:
     return isinstance(value, Sequence) and issubclass(value.cls, tuple)
 
 
-def _argument(trace: Trace, value: Value, found: re.Match[str]) -> Any:
+def _argument(trace: Trace, value: Value, match: re.Match[str]) -> Any:
     try:
         return known_object(value, trace)
     except NotConstant:
-        conversion = _CONVERSIONS.get(found["kind"])
+        conversion = _CONVERSIONS.get(match["kind"])
         if conversion is None:
             raise
     return _Text(_text(trace, value, conversion))

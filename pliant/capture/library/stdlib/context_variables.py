@@ -91,14 +91,14 @@ def _value_from_outside(trace: Trace, real: Any, *default: Value) -> Value:
     """What a context variable holds, if that is plain data."""
     args = tuple(trace.read(value).constant() for value in default)
     try:
-        found = real.get(*args)
+        held = real.get(*args)
     except LookupError as error:
         trace.throw(error)
-    if type(found) not in PLAIN:
+    if type(held) not in PLAIN:
         raise Break("opaque-object", f"an object in the context variable {real.name}")
-    holds = GivesSame(args, {}, found)
+    holds = GivesSame(args, {}, held)
     trace.guard(GuardKind.PREDICATE, Fixed(real.get, f"{real.name}.get"), holds)
-    return Const(found)
+    return Const(held)
 
 
 @method(contextvars.ContextVar, "get")

@@ -78,8 +78,8 @@ def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
     cls = x.python_type()
     if isinstance(x, Const | TensorValue) or cls is type or trace.lookup(cls, name) is MISSING:
         return None
-    found = trace.lookup(cls, name)
-    return trace.class_value(cls, name) if isinstance(found, types.FunctionType) else None
+    method = trace.lookup(cls, name)
+    return trace.class_value(cls, name) if isinstance(method, types.FunctionType) else None
 
 
 def _duplicate(trace: Trace, x: Value, memo: Memo | None) -> Value:
@@ -235,8 +235,8 @@ def _state(trace: Trace, x: Instance) -> Value:
 def _slot_names(cls: type) -> list[str]:
     names: list[str] = []
     for base in cls.__mro__:
-        found = base.__dict__.get("__slots__", ())
-        names.extend([found] if isinstance(found, str) else found)
+        slots = base.__dict__.get("__slots__", ())
+        names.extend([slots] if isinstance(slots, str) else slots)
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 

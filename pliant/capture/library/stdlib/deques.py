@@ -88,18 +88,18 @@ def deque_count(trace: Trace, self: Sequence, item: Value) -> Value:
 
 @method(deque, "index")
 def deque_index(trace: Trace, self: Sequence, item: Value, *limits: Value) -> Value:
-    found = _search(trace, self, item, *bounds(trace, len(self.items), limits))
-    if found is None:
+    index = _search(trace, self, item, *bounds(trace, len(self.items), limits))
+    if index is None:
         not_found(trace, item, "deque")
-    return Const(found)
+    return Const(index)
 
 
 def _search(trace: Trace, self: Sequence, item: Value, start: int, stop: int) -> int | None:
     version = self.version
-    found = find(trace, self.items, item, start, stop)
+    index = find(trace, self.items, item, start, stop)
     if version != self.version:
         trace.throw(RuntimeError("deque mutated during iteration"))
-    return found
+    return index
 
 
 def _place(trace: Trace, self: Sequence, key: Value) -> int:
@@ -126,8 +126,8 @@ def deque_add(trace: Trace, self: Sequence, other: Value) -> Value:
         return _like(trace, self, [*self.items, *items_of(other)])
     if has_own_operator(trace, other, "__radd__"):
         return NOT_IMPLEMENTED
-    found = type_name(other.python_type())
-    trace.throw(TypeError(f'can only concatenate deque (not "{found}") to deque'))
+    other_name = type_name(other.python_type())
+    trace.throw(TypeError(f'can only concatenate deque (not "{other_name}") to deque'))
 
 
 @method(deque, "__mul__", "__rmul__")

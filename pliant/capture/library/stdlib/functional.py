@@ -257,13 +257,13 @@ def _get_items(trace: Trace, getter: Getter, obj: Value, direct: bool) -> Value:
 
 
 def _get_attributes(trace: Trace, getter: Getter, obj: Value, direct: bool) -> Value:
-    found = []
+    attributes = []
     for path in getter.args:
         value = obj
         for name in trace.read(path).constant().split("."):
             value = get_attribute(trace, value, name)
-        found.append(value)
-    return found[0] if len(found) == 1 else plain_tuple(found)
+        attributes.append(value)
+    return attributes[0] if len(attributes) == 1 else plain_tuple(attributes)
 
 
 def _call_method(trace: Trace, getter: Getter, obj: Value, direct: bool) -> Value:

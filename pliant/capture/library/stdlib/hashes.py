@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 HASHES = [
-    found
+    maker
     for name in sorted(hashlib.algorithms_guaranteed)
-    if (found := getattr(hashlib, name, None)) is not None and not name.startswith("shake")
+    if (maker := getattr(hashlib, name, None)) is not None and not name.startswith("shake")
 ]
 
 

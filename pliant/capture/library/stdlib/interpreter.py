@@ -80,8 +80,8 @@ def signature_of(trace: Trace, target: Value, **kwargs: Value) -> Value:
     if known.annotations is not None or not all(map(is_plain, (*defaults, *named.values()))):
         raise NotConstant(known)
     made.__defaults__, made.__kwdefaults__ = tuple(defaults) or None, named or None
-    found = inspect.signature(made)
-    return trace.wrap(found, Fixed(found, f"signature({known.name})"))
+    signature = inspect.signature(made)
+    return trace.wrap(signature, Fixed(signature, f"signature({known.name})"))
 
 
 FUNCTIONS[inspect.signature] = signature_of

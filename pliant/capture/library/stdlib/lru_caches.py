@@ -138,26 +138,26 @@ def _recall(
         real_args = tuple([_cache_key(trace, arg) for arg in args])
         real_kwargs = {name: _cache_key(trace, arg) for name, arg in kwargs.items()}
         key = caches.key_of_call(cached, real_args, real_kwargs)
-        found = caches.remembered(cached, key)
+        result = caches.remembered(cached, key)
     except (NotConstant, Break, TypeError) as error:  # made here, or can't be hashed
         raise _refused(target) from error
     made, replayed = trace.inputs.calls_made, trace.inputs.calls_replayed
     call_key = id(cached), key
-    if found is caches.MISSING:
+    if result is caches.MISSING:
         if caches.is_full(cached) or _sees_a_write(trace, cached, set()):
             raise _refused(target)
         try:
-            found = cached(*real_args, **real_kwargs)
+            result = cached(*real_args, **real_kwargs)
         except FATAL:
             raise
         except Exception as error:
             raise Break("operation-raises", f"{cached.__qualname__}()") from error
         made[call_key] += 1
-    trace.guard(GuardKind.PREDICATE, target.source, Remembers(cached, key, found))
+    trace.guard(GuardKind.PREDICATE, target.source, Remembers(cached, key, result))
     replayed[call_key] += 1
     again = Recall(cached, replayed[call_key] <= made[call_key])
     call_later(trace, again, list(args), dict(kwargs))
-    return trace.wrap_pinned(found)
+    return trace.wrap_pinned(result)
 
 
 def _cache_key(trace: Trace, arg: Value) -> Any:
@@ -274,7 +274,9 @@ def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
 BUILDERS[CACHED] = cached_from_outside
 
 
-def _bind_cached(trace: Trace, found: Any, obj: Value, cls: type, name: str, direct: bool) -> Value:
+def _bind_cached(
+    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
+) -> Value:
     return BoundMethod(trace.class_value(cls, name), obj)
 
 

@@ -100,8 +100,8 @@ def _instance(trace: Trace, message: Value, kind: type[Warning]) -> Value:
 
 def _own_filters(trace: Trace) -> Sequence | None:
     """The filters, if the program has changed them."""
-    found = module_namespace(trace, warnings).get(trace, "filters")
-    known = None if found is None else trace.read(found)
+    filters = module_namespace(trace, warnings).get(trace, "filters")
+    known = None if filters is None else trace.read(filters)
     if not isinstance(known, Sequence):
         raise Break("warning", "warn() with other filters")
     changed = known.source is None or id(known) in trace.effects

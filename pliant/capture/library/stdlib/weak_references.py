@@ -110,8 +110,8 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
 
 
 def _references(trace: Trace, target: Value) -> list[ProgramWeakRef]:
-    found = [each for each in trace.keys if isinstance(each, ProgramWeakRef)]
-    return [each for each in found if each.target is target and each.cls is weakref.ref]
+    references = [each for each in trace.keys if isinstance(each, ProgramWeakRef)]
+    return [each for each in references if each.target is target and each.cls is weakref.ref]
 
 
 @function(weakref.ref)
@@ -190,10 +190,10 @@ class ProgramWeakProxy(Value):
         return f"{emit.constant(weakref.proxy)}({emit.expression(self.reference.target)})"
 
     def object(self, trace: Trace) -> Value:
-        found = self.reference.object(trace)
-        if isinstance(found, Const) and found.value is None:
+        referent = self.reference.object(trace)
+        if isinstance(referent, Const) and referent.value is None:
             trace.throw(ReferenceError("weakly-referenced object no longer exists"))
-        return found
+        return referent
 
 
 @function(weakref.proxy)
@@ -218,8 +218,8 @@ def _set_through(trace: Trace, proxy: ProgramWeakProxy, name: str, value: Value 
 def _call_reference(
     trace: Trace, target: Any, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value:
-    found = trace.lookup(target.cls, "__call__")
-    if found is not weakref.ref.__dict__["__call__"]:
+    method = trace.lookup(target.cls, "__call__")
+    if method is not weakref.ref.__dict__["__call__"]:
         method_of = get_attribute(trace, target, "__call__")
         return call(trace, method_of, args, kwargs, direct)
     return call_reference(trace, target, *args, **kwargs)

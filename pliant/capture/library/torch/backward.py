@@ -50,11 +50,11 @@ class History:
 
 
 def history_of(trace: Trace, roots: list[TensorValue]) -> History:
-    found, seen = History(), set()
+    history, seen = History(), set()
     reached = [root.fake.grad_fn for root in roots]
     for root in roots:
         if root.fake.grad_fn is None and root.fake.requires_grad:
-            _add_leaf(trace, found, root.fake)
+            _add_leaf(trace, history, root.fake)
     while reached:
         node = reached.pop()
         if node is None or node in seen:
@@ -62,18 +62,18 @@ def history_of(trace: Trace, roots: list[TensorValue]) -> History:
         seen.add(node)
         reached += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"):
-            _add_leaf(trace, found, node.variable)
+            _add_leaf(trace, history, node.variable)
         elif isinstance(node, BackwardCFunction) and not made_by_rule(node):
-            found.functions.append(node)
-    return found
+            history.functions.append(node)
+    return history
 
 
-def _add_leaf(trace: Trace, found: History, fake: Any) -> None:
+def _add_leaf(trace: Trace, history: History, fake: Any) -> None:
     known = trace.tensors.get(id(fake))
     if known is None or (known.real is not None and not known.real.is_leaf):
-        found.outside = True  # the fake of a result has a beginning of its own
-    elif known not in found.leaves:
-        found.leaves.append(known)
+        history.outside = True  # the fake of a result has a beginning of its own
+    elif known not in history.leaves:
+        history.leaves.append(known)
 
 
 def assume_leaves(trace: Trace, leaves: list[TensorValue]) -> None:
@@ -188,13 +188,13 @@ def take_gradients(trace: Trace, leaves: list[TensorValue]) -> None:
     """Where the graph has written a gradient, the program finds it from here on."""
     kept = [value for value in trace.tensors.values() if value.fake.retains_grad]
     for tensor in [*leaves, *kept]:
-        found = tensor.fake.grad
-        if found is None:
+        gradient = tensor.fake.grad
+        if gradient is None:
             continue
-        known = trace.tensors.get(id(found))
+        known = trace.tensors.get(id(gradient))
         if known is None:
             node = trace.graph.operation(getattr, (tensor.node, "grad"), {}, trace.stack(), False)
-            known = from_result(trace, found, node, "Tensor.grad")
+            known = from_result(trace, gradient, node, "Tensor.grad")
         tensor.slots["grad"] = known
 
 

@@ -335,6 +335,6 @@ def _cut(
 
 
 def _nodes_in(output: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.map_arg(output, found.append)
-    return found
+    nodes: list[fx.Node] = []
+    fx.map_arg(output, nodes.append)
+    return nodes

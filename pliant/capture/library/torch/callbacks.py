@@ -79,8 +79,8 @@ def _is_closed(code: types.CodeType, namespace: dict[str, Any]) -> bool:
         if ins.opname in WRITES or ins.argval == "print":
             return False
         if ins.opname in LOADS:
-            found = namespace.get(ins.argval, print)
-            if not isinstance(found, UNCHANGING):
+            value = namespace.get(ins.argval, print)
+            if not isinstance(value, UNCHANGING):
                 return False
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return MUTATORS.isdisjoint(code.co_names) and all(_is_closed(c, namespace) for c in inner)

@@ -13,14 +13,14 @@ from pliant.module import CompiledModule, bound_through, method_of, run_original
 
 def call_original(trace: Trace, self: Value, /, *args: Value, **kwargs: Value) -> Value:
     module = trace.read(self)
-    found = (
+    method = (
         instance_dict(trace, module).get(trace, "_orig_mod")
         if isinstance(module, Instance)
         else None
     )
-    if found is None:
+    if method is None:
         raise Break("unsupported", "a compiled module that stands for nothing")
-    return call(trace, found, list(args), kwargs)
+    return call(trace, method, list(args), kwargs)
 
 
 def call_method(

@@ -62,8 +62,8 @@ def either(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
         pairs = [either(trace, item, name) for item in value.items]
         return value.cls(p[0] for p in pairs), value.cls(p[1] for p in pairs)
     if isinstance(value, Mapping) and value.cls is dict:
-        found = {k: either(trace, item, name) for k, item in value.read_all(trace).items()}
-        return {k: p[0] for k, p in found.items()}, {k: p[1] for k, p in found.items()}
+        members = {k: either(trace, item, name) for k, item in value.read_all(trace).items()}
+        return {k: p[0] for k, p in members.items()}, {k: p[1] for k, p in members.items()}
     real = _identified(trace, value)
     if real is None:
         return convert(trace, value, name)

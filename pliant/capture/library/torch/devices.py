@@ -56,9 +56,9 @@ class DefaultDevice(Value):
 def _chosen(trace: Trace) -> DefaultDevice:
     if trace.default_device is None:
         trace.default_device = DefaultDevice()
-    found: DefaultDevice = trace.default_device
-    trace.mutate_always(found)
-    return found
+    device: DefaultDevice = trace.default_device
+    trace.mutate_always(device)
+    return device
 
 
 @method(torch.device, "__enter__")

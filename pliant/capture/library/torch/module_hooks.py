@@ -91,8 +91,8 @@ def _set_up(trace: Trace, target: Any, obj: GraphObject, values: Value) -> Value
     trace.lasting.other = before  # it changes nothing but what this graph has made
     assert isinstance(made, Sequence)
     pairs = zip(made.items, items, strict=True)
-    found = [new if isinstance(old, TensorValue) else old for new, old in pairs]
-    return Sequence(values.cls, found)
+    results = [new if isinstance(old, TensorValue) else old for new, old in pairs]
+    return Sequence(values.cls, results)
 
 
 def _in_python(trace: Trace, self: Value, args: Value) -> Value:

@@ -41,18 +41,18 @@ class _Search:
         self.written = written
         self.variables: dict[int, set[Any]] = {}  # by dictionary: the keys written
         self.waiting: list[Any] = []
-        self.found = False
+        self.reached = False
 
     def finds(self, roots: list[Any]) -> bool:
         self.waiting, seen = list(roots), {}
-        while self.waiting and not self.found:
+        while self.waiting and not self.reached:
             obj = self.waiting.pop()
             if id(obj) in seen:
                 continue
             seen[id(obj)] = obj
-            self.found = id(obj) in self.written or len(seen) > LIMIT
+            self.reached = id(obj) in self.written or len(seen) > LIMIT
             self.look_into(obj)
-        return self.found
+        return self.reached
 
     def look_into(self, obj: Any) -> None:
         for kind, look in _LOOKS:
@@ -70,7 +70,7 @@ class _Search:
 
     def code(self, code: types.CodeType, namespace: dict[str, Any]) -> None:
         written = self.variables.get(id(namespace), ())
-        self.found |= any(name in written for name in code.co_names)
+        self.reached |= any(name in written for name in code.co_names)
         reached = [namespace[name] for name in code.co_names if name in namespace]
         for module in [obj for obj in reached if isinstance(obj, types.ModuleType)]:
             parts = vars(module)
@@ -91,7 +91,7 @@ class _Search:
             self.waiting += [*vars(cls).values(), *cls.__bases__]
 
     def mapping(self, obj: dict[Any, Any]) -> None:
-        self.found |= bool(self.variables.get(id(obj)))
+        self.reached |= bool(self.variables.get(id(obj)))
         self.waiting += obj.values()
 
     def items(self, obj: Any) -> None:

@@ -34,9 +34,9 @@ def module_getattr(trace: Trace, self: Value, name: Value) -> Value:
         known = trace.read(entries)
         if not isinstance(known, Mapping):
             raise Break("unsupported-attribute", f"Module.{table}")
-        found = known.get(trace, wanted)
-        if found is not None:
-            return found
+        member = known.get(trace, wanted)
+        if member is not None:
+            return member
     cls = module.cls.__name__
     trace.throw(AttributeError(f"'{cls}' object has no attribute '{wanted}'"))
 

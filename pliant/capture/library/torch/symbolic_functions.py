@@ -121,8 +121,8 @@ def _text(trace: Trace, message: Value) -> str:
         isinstance(message, FunctionValue)
         and message.code.co_names == message.code.co_freevars == ()
     ):
-        found = [const for const in message.code.co_consts if isinstance(const, str)]
-        return found[0] if len(found) == 1 and not message.code.co_argcount else ""
+        texts = [const for const in message.code.co_consts if isinstance(const, str)]
+        return texts[0] if len(texts) == 1 and not message.code.co_argcount else ""
     return ""
 
 
@@ -346,10 +346,10 @@ def optimization_hint(trace: Trace, a: Value, fallback: Value = NONE) -> Value:
     value = trace.read(a)
     if not isinstance(value, Number):
         return value
-    found = trace.sizes.env.hint(value.expr)
-    if found is None:
-        found = trace.read(fallback).constant()
-    return Const(DEFAULT_HINT if found is None else found)
+    hint = trace.sizes.env.hint(value.expr)
+    if hint is None:
+        hint = trace.read(fallback).constant()
+    return Const(DEFAULT_HINT if hint is None else hint)
 
 
 @helper("guard_bool", "expect_true")

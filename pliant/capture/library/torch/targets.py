@@ -50,8 +50,8 @@ def jvp(body: Body, options: Options, primals: Any, lifted: Any, tangents: Any) 
 
 def vjp_result(body: Body, options: Options, primals: Any, lifted: Any) -> Any:
     """What the function gives, and under `has_aux` what else it gives."""
-    found = torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)
-    return found[0] if len(found) == 2 else (found[0], found[2])
+    results = torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)
+    return results[0] if len(results) == 2 else (results[0], results[2])
 
 
 def vjp_apply(body: Body, options: Options, primals: Any, lifted: Any, cotangents: Any) -> Any:
@@ -68,15 +68,15 @@ _applied: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakVal
 def apply_of(cls: Any) -> Callable[..., Any]:
     """`cls.apply` as a function with a name of its own: a bound method of PyTorch's can't be
     written in a graph."""
-    found = _applied.get(id(cls))
-    if found is None:
+    applied = _applied.get(id(cls))
+    if applied is None:
 
         def apply(*args: Any, **kwargs: Any) -> Any:
             return cls.apply(*args, **kwargs)
 
         apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
-        found = _applied[id(cls)] = apply
-    return found
+        applied = _applied[id(cls)] = apply
+    return applied
 
 
 # ---- parameters
@@ -119,12 +119,12 @@ def checkpoint_on_fakes(
     body: Body, options: Options, args: Any, lifted: Any, kwargs: Options
 ) -> Any:
     """Which of the tensors are kept does not show in the result."""
-    found = body(*args, *lifted, **kwargs)
+    results = body(*args, *lifted, **kwargs)
     wanted = any(_requires_grad(t) for t in pytree.tree_leaves(args))
     if not options["use_reentrant"]:
-        return found
+        return results
     like = (lambda t: t.detach().requires_grad_() * 1) if wanted else (lambda t: t.detach())
-    return pytree.tree_map_only(torch.Tensor, like, found)
+    return pytree.tree_map_only(torch.Tensor, like, results)
 
 
 def _with_lifted(body: Body, lifted: Any, *args: Any, **kwargs: Any) -> Any:
@@ -196,19 +196,19 @@ def while_loop_on_fakes(
     pred = test(*carried, *test_lifted)
     if not isinstance(pred, torch.Tensor) or pred.dtype is not torch.bool or pred.numel() != 1:
         raise RuntimeError("torch.while_loop: the condition must be a boolean tensor")
-    found = tuple(step(*carried, *step_lifted))
-    for pair in zip(carried, found, strict=True):
+    stepped = tuple(step(*carried, *step_lifted))
+    for pair in zip(carried, stepped, strict=True):
         _must_agree(*pair)
-    _no_inputs_among(list(found), [*carried, *step_lifted])
-    return found
+    _no_inputs_among(list(stepped), [*carried, *step_lifted])
+    return stepped
 
 
 def scan_on_fakes(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any) -> Any:
-    found, output = body(carry, _each(inputs, dim, 0), *lifted)
-    for pair in zip(pytree.tree_leaves(carry), pytree.tree_leaves(found), strict=True):
+    next_carry, output = body(carry, _each(inputs, dim, 0), *lifted)
+    for pair in zip(pytree.tree_leaves(carry), pytree.tree_leaves(next_carry), strict=True):
         _must_agree(*pair)
-    _no_inputs_among(pytree.tree_leaves(found), [*pytree.tree_leaves(carry), *lifted])
-    return found, _repeated(output, pytree.tree_leaves(inputs)[0].shape[dim])
+    _no_inputs_among(pytree.tree_leaves(next_carry), [*pytree.tree_leaves(carry), *lifted])
+    return next_carry, _repeated(output, pytree.tree_leaves(inputs)[0].shape[dim])
 
 
 def map_on_fakes(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:

@@ -30,13 +30,13 @@ from pliant.capture.values.tensors import TensorValue
 def is_all_true(trace: Trace, tensor: Value) -> Value:
     """A distribution that checks its arguments raises if they are wrong. The graph raises then, and
     the function is run again by Python, which says what it has to say."""
-    found = record(trace, torch._is_all_true, torch._is_all_true, [tensor], {})
+    result = record(trace, torch._is_all_true, torch._is_all_true, [tensor], {})
     module = trace.frames[-1].globals.get("__name__", "") if trace.frames else ""
-    if not str(module).startswith("torch.distributions") or not isinstance(found, TensorValue):
-        return found
+    if not str(module).startswith("torch.distributions") or not isinstance(result, TensorValue):
+        return result
     trace.lasting.guarded = True
     text = "a value within the constraints of a distribution"
-    trace.graph.operation(torch._assert_async, (found.node, text), {}, trace.stack(), True)
+    trace.graph.operation(torch._assert_async, (result.node, text), {}, trace.stack(), True)
     return TRUE
 
 

@@ -109,8 +109,8 @@ def autograd_grad(
     pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in given.items()}
     fakes = {key: pair[1] for key, pair in pairs.items()}
     fakes["retain_graph"] = True  # this is to see whether it can be done
-    found = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
-    if any(gradient is None for gradient in found.value):
+    gradients = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
+    if any(gradient is None for gradient in gradients.value):
         if history.outside:
             raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
         assume_leaves(trace, history.leaves)

@@ -120,12 +120,12 @@ _makers: weakref.WeakValueDictionary[int, Callable[..., Any]] = weakref.WeakValu
 
 def maker_of(cls: Any) -> Callable[..., Any]:
     """The function of a graph that makes objects of a class."""
-    found = _makers.get(id(cls))
-    if found is None:
+    maker = _makers.get(id(cls))
+    if maker is None:
 
         def make(data: torch.Tensor, requires_grad: bool) -> torch.Tensor:
             return torch.Tensor._make_subclass(cls, data, requires_grad)
 
         make.__name__ = make.__qualname__ = f"new_{cls.__name__}"
-        found = _makers[id(cls)] = make
-    return found
+        maker = _makers[id(cls)] = make
+    return maker

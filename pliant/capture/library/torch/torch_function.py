@@ -107,14 +107,14 @@ def handle_torch_function(
     trace: Trace, public_api: Value, relevant_args: Value, *args: Value, **kwargs: Value
 ) -> Value:
     values = [trace.read(value) for value in drain(trace, relevant_args)]
-    found = overrides.asked(trace, list(values), {})
-    if found is None:
+    overriders = overrides.asked(trace, list(values), {})
+    if overriders is None:
         raise Break("operation-raises", "handle_torch_function without anybody to ask")
     kinds = None
-    if not found:
+    if not overriders:
         tensors = [value for value in values if isinstance(value, TensorValue)]
         kinds = tuple(v.python_type() for v in overrides.overriding(trace, list(tensors)))
-    return overrides.dispatch(trace, public_api, found, list(args), kwargs, kinds)
+    return overrides.dispatch(trace, public_api, overriders, list(args), kwargs, kinds)
 
 
 @function(Functions._has_torch_function)
@@ -194,8 +194,8 @@ def mode_at(trace: Trace, index: Value) -> Value:
     wanted = trace.read(index).constant() - (_device_mode(trace) is not None)
     if not 0 <= wanted < len(trace.overrides.modes):
         raise Break("unsupported", "the mode of the default device")
-    found: Value = trace.overrides.modes[wanted]
-    return found
+    mode: Value = trace.overrides.modes[wanted]
+    return mode
 
 
 def _device_mode(trace: Trace) -> Any:

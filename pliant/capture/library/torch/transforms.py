@@ -63,12 +63,12 @@ def _differentiable(tensor: torch.Tensor) -> torch.Tensor:
 
 def _argnums(trace: Trace, argnums: Value, count: int) -> Any:
     """As counted from the front: more arguments come behind those of the user."""
-    found = known_object(trace.read(argnums), trace)
-    numbers = found if isinstance(found, tuple) else (found,)
+    positions = known_object(trace.read(argnums), trace)
+    numbers = positions if isinstance(positions, tuple) else (positions,)
     if not numbers or not all(type(n) is int and -count <= n < count for n in numbers):
-        raise Break("operation-raises", f"argnums={found}")
+        raise Break("operation-raises", f"argnums={positions}")
     counted = tuple(n % count for n in numbers)
-    return counted if isinstance(found, tuple) else counted[0]
+    return counted if isinstance(positions, tuple) else counted[0]
 
 
 def _derivative(
