@@ -88,7 +88,7 @@ def test_at_some_lines(name, kind):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_at_every_line(name, kind):
     program = PROGRAMS[name]
-    wrong = [attempt(program, kind, at) for at in range(program.count())]
+    wrong = [attempt(program, kind, at) for at in program.each_line()]
     assert [each for each in wrong if each] == []
 
 

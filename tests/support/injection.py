@@ -11,12 +11,17 @@ class Injector:
     def __init__(self, error=None, at=None):
         self.error, self.at = error, at
         self.count = 0
+        self.first = {}  # the number of the first event of each line, and of the last
+        self.last = {}
         self.where = ""  # it was raised
         self.compiling = False  # it was raised by code of a compilation
         self.lost = False  # Python dropped it
 
     def _event(self, frame, event, arg):
         if event == "line":
+            line = (frame.f_code, frame.f_lineno)
+            self.first.setdefault(line, self.count)
+            self.last[line] = self.count
             if self.count == self.at:
                 self.where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 self.compiling = _is_compiling(frame)

@@ -25,10 +25,18 @@ class Program:
 
     def count(self):
         """The line events of the last call."""
+        return self._events().count
+
+    def each_line(self):
+        """Of each line that the last call runs, the first event and the last one."""
+        events = self._events()
+        return sorted({*events.first.values(), *events.last.values()})
+
+    def _events(self):
         self.warmed()(*self.last())  # what happens once in a process
         injector = Injector()
         injector.call(self.warmed(), *self.last())
-        return injector.count
+        return injector
 
     def last(self):
         torch.manual_seed(0)
