@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
@@ -34,6 +34,9 @@ from pliant.sym.records import Assumption, Provenance
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
+
+
+MOST_TERMS: Final = 64  # of a sum, and factors of a product, that are numbers from data
 
 
 class Sizes:
@@ -83,6 +86,21 @@ class Sizes:
         expr = from_torch(number)
         known = self.env.simplify(expr)
         return Const(known.value) if known.value is not None else Number(self, expr)
+
+    def narrowed(self, expr: Expr) -> Expr:
+        """The same number. A sum or product of very many numbers from data gets a symbol of its
+        own: to add n numbers one by one would take n squared steps, as each sum has all terms."""
+        width = max(len(expr.terms), len(expr.factors))
+        if width <= MOST_TERMS or self.env.hint(expr) is not None:
+            return expr
+        what = f"a calculation with {width} numbers"
+        declared = self.env.range(expr)
+        new = self.env.add_unbacked(what, declared=declared, why="computed from data")
+        self._new_symbols()  # no operator makes it
+        node = self.nodes.node(expr)
+        assert isinstance(node, fx.Node)
+        self.nodes.at_home(new, lambda: node)
+        return new
 
     def specialise(self, expr: Symbolic) -> Any:
         """The number itself, which it has to be from now on."""

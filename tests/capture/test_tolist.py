@@ -2,12 +2,16 @@
 items that it does not look at cost nothing."""
 
 import collections
+import functools
+import operator
+from unittest import mock
 
 import pytest
 import torch
 
 import pliant
-from tests.support.against_eager import check
+from pliant.sym import expr
+from tests.support.against_eager import check, same
 from tests.support.work import calls, growth
 
 X = torch.tensor([[1, 2, 3], [4, 5, 6]])
@@ -212,3 +216,59 @@ def test_work_is_linear_in_what_is_read():
 
     make(10)()
     assert growth(make, 64) < 4.4
+
+
+@pytest.mark.parametrize("combine", [operator.add, operator.mul], ids=["sum", "product"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.uint8])
+def test_numbers_computed_from_very_many(combine, dtype):
+    def f(x):
+        total = functools.reduce(combine, x.tolist())
+        return total, total - 1, x * (total % 7), total > 3
+
+    compiled = check(f, torch.full((200,), 1, dtype=dtype))
+    for number in (2, 3):
+        x = torch.ones(200, dtype=dtype)
+        x[::50] = number
+        same(compiled(x), f(x))
+
+
+def test_a_size_computed_from_very_many():
+    def f(x, data):
+        total = sum(x.tolist())
+        torch._check(total >= 0)
+        return torch.zeros(total), data[data > 0], torch.ones(total) * 2
+
+    data = torch.tensor([1.0, -1.0, 2.0])
+    compiled = check(f, torch.ones(200, dtype=torch.int64), data)
+    same(compiled(torch.full((200,), 2), -data), f(torch.full((200,), 2), -data))
+
+
+def test_items_of_many_tensors_add_up():
+    def f(x, data):
+        total = 0
+        for i in range(100):
+            total = total + x[i].item()
+        return data[data > 0] * total, data.nonzero(), total
+
+    data = torch.tensor([1.0, -1.0, 2.0])
+    compiled = check(f, torch.arange(100), data)
+    same(compiled(torch.arange(100) * 3, -data), f(torch.arange(100) * 3, -data))
+
+
+def test_sums_are_linear():
+    def make(n):
+        return lambda: pliant.compile(lambda x: sum(x.tolist()), fullgraph=True)(torch.arange(n))
+
+    terms = []
+    make(10)()
+    with mock.patch.object(expr, "from_terms", side_effect=counting(terms, expr.from_terms)):
+        make(400)()
+    assert sum(terms) < 400 * 80
+
+
+def counting(terms, real):
+    def from_terms(coefficients, const):
+        terms.append(len(coefficients))
+        return real(coefficients, const)
+
+    return from_terms

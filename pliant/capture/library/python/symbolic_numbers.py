@@ -161,6 +161,8 @@ def from_expression(trace: Trace, result: Any) -> Value:
     env = trace.sizes.env
     result = env.bounded(result, trace.asker())
     known = env.known(result) if isinstance(result, Cond) else env.simplify(result).value
+    if known is None and isinstance(result, Expr):
+        result = trace.sizes.narrowed(result)
     return Number(trace.sizes, result) if known is None else Const(known)
 
 
