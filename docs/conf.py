@@ -37,6 +37,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = "pliant"
@@ -46,4 +47,4 @@ html_show_sphinx = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 pygments_style = "friendly"
-pygments_dark_style = "monokai"
+pygments_dark_style = "github-dark"
