@@ -113,9 +113,10 @@ def drawing(app: Sphinx, docname: str, image: nodes.image) -> str:
 
 
 def code_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    for path in sorted({path for paths in linked(app).values() for path in paths}):
+    paths = {path for paths in linked(app).values() for path in paths}
+    for path in sorted(paths):
         file = ROOT / path
-        body = folder(file) if file.is_dir() else listing(app, file)
+        body = folder(path, paths) if file.is_dir() else listing(app, file)
         title = f"<h1>{html.escape(path)}</h1>"
         yield path, {"title": path, "body": title + body, "hide_toc": True}, "page.html"
 
@@ -126,16 +127,20 @@ def listing(app: Sphinx, file: Path) -> str:
     return highlighter.highlight_block(file.read_text(), language, linenos=False)  # type: ignore[no-any-return]
 
 
-def folder(path: Path) -> str:
-    """What the modules of a folder are about."""
-    modules = [file for file in sorted(path.glob("*.py")) if file.name != "__init__.py"]
-    packages = sorted(file.parent for file in path.glob("*/__init__.py"))
-    entries = [(file.name, file) for file in modules]
-    entries += [(f"{package.name}/", package / "__init__.py") for package in packages]
-    rows = [
-        f"<tr><td><code>{name}</code></td><td>{about(file)}</td></tr>" for name, file in entries
-    ]
-    own = path / "__init__.py"
+def folder(path: str, paths: set[str]) -> str:
+    """What the modules of a folder are about. Those that have a page are linked."""
+    own = ROOT / path / "__init__.py"
+    modules = [file for file in sorted(own.parent.glob("*.py")) if file != own]
+    packages = sorted(file.parent for file in own.parent.glob("*/__init__.py"))
+
+    def name(file: Path) -> str:
+        shown = f"<code>{file.name}</code>"
+        has_page = f"{path}/{file.name}" in paths
+        return f'<a href="{own.parent.name}/{file.name}.html">{shown}</a>' if has_page else shown
+
+    entries = [(name(file), file) for file in modules]
+    entries += [(name(package), package / "__init__.py") for package in packages]
+    rows = [f"<tr><td>{link}</td><td>{about(file)}</td></tr>" for link, file in entries]
     first = f"<p>{about(own)}</p>" if own.exists() else ""
     return f'{first}<table class="docutils"><tbody>{"".join(rows)}</tbody></table>'
 
