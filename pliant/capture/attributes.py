@@ -181,33 +181,33 @@ def _defaults(trace: Trace, obj: FunctionValue) -> Value:
     return Sequence(tuple, list(values)) if values else Const(None)
 
 
-def _real_attribute(name: str, made: Any) -> Any:
+def _real_attribute(name: str, attribute: Any) -> Any:
     def read(trace: Trace, obj: FunctionValue) -> Value:
         if obj.real is None:
-            return made(trace, obj)
+            return attribute(trace, obj)
         return trace.read(Unread(getattr(obj.real, name), Attr(_function_source(obj), name)))
 
     return read
 
 
-def _made_annotations(trace: Trace, obj: FunctionValue) -> Value:
+def _own_annotations(trace: Trace, obj: FunctionValue) -> Value:
     """A dictionary, made from the pairs that the instruction was given."""
-    given = obj.annotations
-    made = Mapping(dict)
-    if given is not None:
-        parts = trace.read(given)
+    declared = obj.annotations
+    annotations = Mapping(dict)
+    if declared is not None:
+        parts = trace.read(declared)
         items = parts.items if isinstance(parts, Sequence) else []
         for key, value in zip(items[::2], items[1::2], strict=True):
-            made.items[trace.read(key).constant()] = value
-    obj.own["__annotations__"] = made
-    return made
+            annotations.items[trace.read(key).constant()] = value
+    obj.own["__annotations__"] = annotations
+    return annotations
 
 
-def _made_keyword_defaults(trace: Trace, obj: FunctionValue) -> Value:
+def _own_keyword_defaults(trace: Trace, obj: FunctionValue) -> Value:
     return Mapping(dict, dict(obj.kwdefaults)) if obj.kwdefaults else Const(None)
 
 
-def _made_closure(trace: Trace, obj: FunctionValue) -> Value:
+def _own_closure(trace: Trace, obj: FunctionValue) -> Value:
     return Sequence(tuple, list(obj.cells)) if obj.cells else Const(None)
 
 
@@ -223,9 +223,9 @@ FUNCTION_ATTRIBUTES: dict[str, Any] = {
     "__doc__": lambda trace, obj: Const(
         obj.real.__doc__ if obj.real is not None else _docstring(obj.code)
     ),
-    "__annotations__": _real_attribute("__annotations__", _made_annotations),
-    "__kwdefaults__": _real_attribute("__kwdefaults__", _made_keyword_defaults),
-    "__closure__": _real_attribute("__closure__", _made_closure),
+    "__annotations__": _real_attribute("__annotations__", _own_annotations),
+    "__kwdefaults__": _real_attribute("__kwdefaults__", _own_keyword_defaults),
+    "__closure__": _real_attribute("__closure__", _own_closure),
     "__dict__": lambda trace, obj: instance_dict(trace, obj),
     "__type_params__": _real_attribute("__type_params__", lambda trace, obj: Sequence(tuple, [])),
 }

@@ -28,28 +28,28 @@ OURS = "pliant."
 
 def exception_value(trace: Trace, error: BaseException) -> ExceptionValue:
     """The value of an exception that nothing else refers to."""
-    made = ExceptionValue(type(error), [trace.wrap_pinned(arg) for arg in error.args])
+    exception = ExceptionValue(type(error), [trace.wrap_pinned(arg) for arg in error.args])
     for cls, names in SLOTS.items():
         for name in names if isinstance(error, cls) else ():
             if getattr(error, name) is not None:
-                made.slots[name] = _part(trace, getattr(error, name))
+                exception.slots[name] = _part(trace, getattr(error, name))
     for name, part in vars(error).items():
-        instance_dict(trace, made).store(trace, name, _part(trace, part))
-    _add_chain(trace, made, error)
-    return made
+        instance_dict(trace, exception).store(trace, name, _part(trace, part))
+    _add_chain(trace, exception, error)
+    return exception
 
 
 def _part(trace: Trace, real: Any) -> Value:
     return from_real(trace, real) if type(real) in CONTAINERS else trace.wrap_pinned(real)
 
 
-def _add_chain(trace: Trace, made: ExceptionValue, error: BaseException) -> None:
+def _add_chain(trace: Trace, exception: ExceptionValue, error: BaseException) -> None:
     for name in ("__cause__", "__context__"):
         behind = getattr(error, name)
         if behind is not None and behind is not error and not _is_ours(behind):
-            made.chain[name] = exception_value(trace, behind)
+            exception.chain[name] = exception_value(trace, behind)
     if error.__suppress_context__:
-        made.chain["__suppress_context__"] = TRUE
+        exception.chain["__suppress_context__"] = TRUE
 
 
 def _is_ours(error: BaseException) -> bool:

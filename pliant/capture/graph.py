@@ -121,9 +121,9 @@ class GraphBuilder:
         kind = "call_method" if isinstance(target, str) else "call_function"
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["stack"] = stack
-        made = self.new_symbols()
-        if made:
-            node.meta[SYMBOLS] = made
+        symbols = self.new_symbols()
+        if symbols:
+            node.meta[SYMBOLS] = symbols
         if effect:
             self._effectful.add(node)
         return node
@@ -132,9 +132,9 @@ class GraphBuilder:
         """A call of a method directly behind `node`, before anything can change its object."""
         last = self._after_inputs if node.op == "placeholder" else node
         with self.graph.inserting_after(last):
-            made = self.graph.call_method(method, args)
-        made.meta["stack"] = node.meta.get("stack", ())
-        return made
+            new_node = self.graph.call_method(method, args)
+        new_node.meta["stack"] = node.meta.get("stack", ())
+        return new_node
 
     def item(self, node: fx.Node, index: int) -> fx.Node:
         """An item of the list that `node` returns, behind those read before."""

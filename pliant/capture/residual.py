@@ -170,9 +170,9 @@ class Emitter:
             return self.constant(value.value)
         if value.source is not None:
             return self.slot(value.source)
-        made = self._made.get(id(value))
-        if made is not None:
-            return made
+        known_name = self._made.get(id(value))
+        if known_name is not None:
+            return known_name
         for inner in self._staged.pop(id(value), ()):
             if inner is not value:
                 self.expression(inner)

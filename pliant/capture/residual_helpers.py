@@ -156,14 +156,14 @@ def bare_class(
     make = abc.ABCMeta.__new__ if issubclass(meta, abc.ABCMeta) else type.__new__
     namespace = {**namespace, "__qualname__": qualname}
     if not has_subclass_hook(bases):
-        made = make(meta, name, bases, namespace)
-        if isinstance(made, TENSOR_META):  # its C code prepares the class
-            TENSOR_META.__init__(made, name, bases, namespace)
-        return made
+        cls = make(meta, name, bases, namespace)
+        if isinstance(cls, TENSOR_META):  # its C code prepares the class
+            TENSOR_META.__init__(cls, name, bases, namespace)
+        return cls
     substitute = type.__new__(meta, name, (), {})
-    made = make(meta, name, (substitute,), namespace)
-    made.__bases__ = bases
-    return made
+    cls = make(meta, name, (substitute,), namespace)
+    cls.__bases__ = bases
+    return cls
 
 
 def has_subclass_hook(bases: tuple[type, ...]) -> bool:

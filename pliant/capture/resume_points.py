@@ -101,8 +101,8 @@ def generator_source(emit: Emitter, generator: GeneratorValue) -> str:
     count = len(closure_names(frame.code))
     closure = "(" + "".join(f"{cell}, " for cell in arguments[:count]) + ")"
     parts = [code, emit.constant(frame.globals), "None", "None", closure]
-    made = f"{emit.helper('FunctionType')}({', '.join(parts)})"
-    return f"{emit.helper('primed')}({made}({', '.join(arguments[count:])}))"
+    function_source = f"{emit.helper('FunctionType')}({', '.join(parts)})"
+    return f"{emit.helper('primed')}({function_source}({', '.join(arguments[count:])}))"
 
 
 def _unstarted(emit: Emitter, frame: Frame) -> str:

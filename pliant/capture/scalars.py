@@ -47,10 +47,10 @@ def note(
     name = getattr(function, "__name__", "")
     if not isinstance(function, OF_PYTORCH):
         return
-    given = [trace.read(arg) for arg in (*args, *kwargs.values())]
-    if "empty" in name or not all(_is_known(trace, value) for value in given):
+    arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]
+    if "empty" in name or not all(_is_known(trace, value) for value in arguments):
         return
-    symbolic = any(_is_symbolic(trace, value) for value in given)
+    symbolic = any(_is_symbolic(trace, value) for value in arguments)
     scalar_value = (
         _exact(trace, name, args, kwargs, fake) if symbolic else _run(trace, function, args, kwargs)
     )

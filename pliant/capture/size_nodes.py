@@ -87,9 +87,9 @@ class SizeNodes:
         value = getattr(expr, "value", None)
         if value is not None:
             return value
-        made = self._make(expr)
-        self._nodes[expr] = made
-        return made
+        new_node = self._make(expr)
+        self._nodes[expr] = new_node
+        return new_node
 
     def _make(self, expr: Any) -> fx.Node:
         if expr.op in ("symbol", "fsymbol"):
@@ -106,8 +106,8 @@ class SizeNodes:
         replacement = self.env.simplify(s)
         if replacement is s:
             raise Break("data-dependent-number", f"{s}, which no operation returned")
-        made = self.node(replacement)
-        return made if isinstance(made, fx.Node) else self._call(int, (made,))
+        replaced = self.node(replacement)
+        return replaced if isinstance(replaced, fx.Node) else self._call(int, (replaced,))
 
     def _call(self, target: Callable[..., Any], args: tuple[Any, ...]) -> fx.Node:
         return self.trace.graph.operation(target, args, {}, self.trace.stack(), False)
@@ -123,8 +123,8 @@ class SizeNodes:
         return self._chain(operator.add, parts + ([expr.const] if expr.const else []))
 
     def _term(self, product: Expr, c: int) -> Any:
-        made = self.node(product)
-        return made if c == 1 else self._call(operator.mul, (made, c))
+        factor = self.node(product)
+        return factor if c == 1 else self._call(operator.mul, (factor, c))
 
     def _finisher(self, expr: Expr) -> fx.Node:
         parts = [

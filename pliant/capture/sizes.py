@@ -148,9 +148,13 @@ class Sizes:
                 self._run_again_if_it_fails()
                 self._test(assume, made_up.condition, made_up.key)
         while self._told < len(self.env.runtime_asserts):
-            made = self.env.runtime_asserts[self._told]
+            runtime_assert = self.env.runtime_asserts[self._told]
             self._told += 1
-            self._test(forbid if made.assumed else check, made.condition, made.message)
+            self._test(
+                forbid if runtime_assert.assumed else check,
+                runtime_assert.condition,
+                runtime_assert.message,
+            )
 
     def _run_again_if_it_fails(self) -> None:
         """What the graph writes is saved for that. Behind an effect that nobody can take back, the
@@ -187,9 +191,9 @@ class Sizes:
     def guards(self) -> list[Guard]:
         """What the inputs have to fulfil for the answers that were given to be right."""
         conditions = [(g.condition, g.position) for g in self.env.guards()]
-        for made in self.env.assumptions:
-            if made.policy == "recompile" and self._decided_by_inputs(made):
-                conditions.append((made.condition, made.position))
+        for assumption in self.env.assumptions:
+            if assumption.policy == "recompile" and self._decided_by_inputs(assumption):
+                conditions.append((assumption.condition, assumption.position))
         loads = self._loads()
         guards = [guard for cond, position in conditions for guard in self._guards(cond, position)]
         for load, expr in self._strides:

@@ -206,8 +206,8 @@ class Trace:
             if hasattr(value, "attributes"):
                 value.attributes = None
         self.placeholders.clear()
-        made = (self.temporaries, self.class_writes, self.applied, self.signatures)
-        for table in (self._known, self.effects, self.tensors, self._lookups, *made):
+        tables = (self.temporaries, self.class_writes, self.applied, self.signatures)
+        for table in (self._known, self.effects, self.tensors, self._lookups, *tables):
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
         self.sizes.forget()

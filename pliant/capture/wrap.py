@@ -149,8 +149,8 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     plain = has_torch_function(type(real))
     shown = as_plain(real) if plain else real
     layout = trace.inputs.layout(shown, source)
-    given = None if layout is None else (layout.sizes, layout.strides)
-    fake = trace.world.from_real(real, given)
+    traced_layout = None if layout is None else (layout.sizes, layout.strides)
+    fake = trace.world.from_real(real, traced_layout)
     trace.guard(GuardKind.TENSOR, source, tensor_spec(shown, layout))
     node = trace.graph.input(source, shown, plain)
     if layout is not None:
@@ -280,18 +280,18 @@ def _compiled(trace: Trace, real: Dispatcher, source: Source) -> Value:
 
 def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
-    called, given, named = (
+    called, positional, named = (
         functools.partial.__dict__[name].__get__(real) for name in ("func", "args", "keywords")
     )
-    if real.func is not called or real.args is not given or real.keywords is not named:
+    if real.func is not called or real.args is not positional or real.keywords is not named:
         raise Break("unsupported", f"a {type(real).__name__} with attributes of its own")
     args, keywords = Attr(source, "args"), Attr(source, "keywords")
-    trace.guard(GuardKind.LENGTH, args, len(given))
+    trace.guard(GuardKind.LENGTH, args, len(positional))
     trace.guard(GuardKind.KEYS, keywords, tuple(named))
     return Partial(
         type(real),
         Unread(called, Attr(source, "func")),
-        [Unread(item, SeqItem(args, i)) for i, item in enumerate(given)],
+        [Unread(item, SeqItem(args, i)) for i, item in enumerate(positional)],
         {key: Unread(item, DictItem(keywords, key)) for key, item in named.items()},
         real,
         source,

@@ -221,8 +221,8 @@ class Accumulate(Iterator):
         first = self.initial if self.initial is not None else self.total
         if first is None:
             return f"{accumulate}({parts})"
-        made = f"{accumulate}({parts}, initial={emit.expression(first)})"
-        return made if self.initial is not None else advanced(emit, made, 1)
+        iterator = f"{accumulate}({parts}, initial={emit.expression(first)})"
+        return iterator if self.initial is not None else advanced(emit, iterator, 1)
 
 
 class Starmap(Iterator):

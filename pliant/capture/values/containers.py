@@ -74,8 +74,8 @@ class Container(Value):
         table = {} if self.attributes is None else self.attributes.items
         parts = {key: emit.expression(value) for key, value in table.items() if value is not None}
         if len(parts) > 1 and all(isinstance(key, str) and key.isidentifier() for key in parts):
-            given = ", ".join(f"{key!r}: {part}" for key, part in parts.items())
-            emit.line(f"{name}.__dict__.update({{{given}}})")
+            pairs = ", ".join(f"{key!r}: {part}" for key, part in parts.items())
+            emit.line(f"{name}.__dict__.update({{{pairs}}})")
             return
         for key, part in parts.items():
             emit.line(f"{name}.__dict__[{emit.key(key)}] = {part}")
@@ -527,10 +527,10 @@ class SetValue(Value):
             return f"{name}([{inner}])"
         if issubclass(self.cls, frozenset):
             return f"frozenset.__new__({name}, [{inner}])"
-        made = emit.fresh(self.cls.__name__.lower())
-        emit.line(f"{made} = set.__new__({name})")
-        emit.line(f"set.update({made}, [{inner}])")
-        return made
+        variable = emit.fresh(self.cls.__name__.lower())
+        emit.line(f"{variable} = set.__new__({name})")
+        emit.line(f"set.update({variable}, [{inner}])")
+        return variable
 
     def replay(self, emit: Emitter, before: set[Any]) -> None:
         name = emit.expression(self)

@@ -115,10 +115,10 @@ def _sequence_value(trace: Trace, obj: Any) -> Value:
 
 
 def _mapping_value(trace: Trace, obj: Any) -> Value:
-    made = Mapping(type(obj), {key: from_real(trace, item) for key, item in obj.items()})
+    mapping = Mapping(type(obj), {key: from_real(trace, item) for key, item in obj.items()})
     factory = getattr(obj, "default_factory", None)
-    made.factory = None if factory is None else Const(factory)
-    return made
+    mapping.factory = None if factory is None else Const(factory)
+    return mapping
 
 
 FROM_REAL: dict[type, Callable[[Trace, Any], Value]] = {

@@ -160,10 +160,10 @@ class ReversedSequence(Iterator):
     def rebuild(self, emit: Emitter) -> str:
         if self.index < 0:
             return "reversed([])" if self.kind is REVERSED_LIST else "reversed(())"
-        made = emit.expression(self.sequence)
+        sequence = emit.expression(self.sequence)
         if self.kind is REVERSED_LIST:
-            return _at(emit, f"{emit.constant(list)}.__reversed__({made})", self.index)
-        return _at(emit, f"reversed({made})", self.index)
+            return _at(emit, f"{emit.constant(list)}.__reversed__({sequence})", self.index)
+        return _at(emit, f"reversed({sequence})", self.index)
 
 
 class DequeIterator(Iterator):

@@ -45,10 +45,10 @@ class Number(Value):
         info = self.sizes.env.symbols.get(self.expr)
         if info is not None and isinstance(info.source, Load) and info.source.what == "value":
             return emit.slot(info.source.source)  # an input, as it came
-        made = self.sizes.nodes.node(self.expr)
-        if isinstance(made, bool | int | float):
-            return emit.constant(made)
-        return emit.result(made)
+        node = self.sizes.nodes.node(self.expr)
+        if isinstance(node, bool | int | float):
+            return emit.constant(node)
+        return emit.result(node)
 
     def __repr__(self) -> str:
         return f"<Number {self.expr}>"

@@ -150,13 +150,13 @@ def placeholder_for(trace: Trace, value: Value) -> Any:
 
 def _function(trace: Trace, value: FunctionValue) -> Any:
     cells = tuple(types.CellType() for _ in value.code.co_freevars)
-    made = types.FunctionType(value.code, value.globals, value.name, None, cells)
-    made.__qualname__ = value.qualname
+    function = types.FunctionType(value.code, value.globals, value.name, None, cells)
+    function.__qualname__ = value.qualname
     if value.attributes is not None:
         for name, item in value.attributes.items.items():
             if item is not None and is_constant(trace.read(item)):
-                setattr(made, name, trace.read(item).constant())
-    return made
+                setattr(function, name, trace.read(item).constant())
+    return function
 
 
 def _instance(trace: Trace, value: Instance) -> Any:
@@ -221,13 +221,15 @@ def adopted(trace: Trace, real: types.FunctionType) -> Value:
         return known
     if not _has_placeholders(trace, real):
         return trace.wrap_pinned(real)
-    made = FunctionValue(real.__code__, real.__globals__)
-    made.name, made.qualname = real.__name__, real.__qualname__
-    trace.placeholders.add(real, made)
-    made.defaults = [value_of(trace, item) for item in real.__defaults__ or ()]
-    made.kwdefaults = {k: value_of(trace, item) for k, item in (real.__kwdefaults__ or {}).items()}
-    made.cells = [_adopted_cell(trace, cell) for cell in real.__closure__ or ()]
-    return made
+    function = FunctionValue(real.__code__, real.__globals__)
+    function.name, function.qualname = real.__name__, real.__qualname__
+    trace.placeholders.add(real, function)
+    function.defaults = [value_of(trace, item) for item in real.__defaults__ or ()]
+    function.kwdefaults = {
+        k: value_of(trace, item) for k, item in (real.__kwdefaults__ or {}).items()
+    }
+    function.cells = [_adopted_cell(trace, cell) for cell in real.__closure__ or ()]
+    return function
 
 
 def _adopted_cell(trace: Trace, cell: types.CellType) -> Cell:

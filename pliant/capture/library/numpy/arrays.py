@@ -101,14 +101,14 @@ class ArrayKind:
         return f"(lambda a: (a.dtype.str, a.shape) == {(self.dtype, self.shape)})"
 
 
-def made_up(like: Any) -> Any:
+def example_array(like: Any) -> Any:
     """An array of the same kind with numbers that most functions take."""
     if not isinstance(like, numpy.ndarray):
         return like
-    made = numpy.empty_like(like)
-    numbers = numpy.random.RandomState(0).uniform(0.2, 0.7, made.shape)
-    made[...] = numbers if made.dtype.kind in "fc" else 1
-    return made
+    array = numpy.empty_like(like)
+    numbers = numpy.random.RandomState(0).uniform(0.2, 0.7, array.shape)
+    array[...] = numbers if array.dtype.kind in "fc" else 1
+    return array
 
 
 def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
@@ -116,7 +116,7 @@ def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
         trace.guard(GuardKind.TYPE, source, type(real))
         kind = ArrayKind(real.dtype.str, real.shape, real.strides, real.flags.writeable)
         trace.guard(GuardKind.PREDICATE, source, kind)
-    value = ArrayValue(trace.graph.input(source, real), _checked(made_up(real)), source)
+    value = ArrayValue(trace.graph.input(source, real), _checked(example_array(real)), source)
     return value
 
 
@@ -150,10 +150,10 @@ def record_array(
         trace.lasting.other = True
         trace.changes += 1
     nodes = {key: pair[0] for key, pair in named.items()}
-    made = trace.graph.operation(
+    array_node = trace.graph.operation(
         target, tuple(pair[0] for pair in pairs), nodes, trace.stack(), writes
     )
-    return _result(trace, made, result, name)
+    return _result(trace, array_node, result, name)
 
 
 def _try(name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -195,7 +195,7 @@ def _both(trace: Trace, value: Value, name: str, any_number: bool = False) -> tu
 
 def _result(trace: Trace, node: Any, result: Any, name: str) -> Value:
     if isinstance(result, numpy.ndarray | numpy.generic):
-        return ArrayValue(node, _checked(made_up(result)))
+        return ArrayValue(node, _checked(example_array(result)))
     if isinstance(result, tuple | list):
         parts = []
         for index, item in enumerate(result):
@@ -290,9 +290,9 @@ def call_array_method(
         raise Break("unsupported-method", f"ndarray.{name}")
     call = operator.methodcaller
 
-    def run(array: Any, *given: Any, **named: Any) -> Any:
+    def run(array: Any, *positional: Any, **named: Any) -> Any:
         copied = array.copy() if name in WRITES else array  # the example stays what it is
-        return call(name, *given, **named)(copied)
+        return call(name, *positional, **named)(copied)
 
     return record_array(trace, name, run, [target.array, *args], kwargs, writes=name in WRITES)
 
@@ -397,7 +397,7 @@ def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = Non
         raise Break("operation-raises", "Tensor.numpy") from error
     trace.lasting.other = True
     node = trace.graph.operation("numpy", (tensor.node,), {}, trace.stack(), False)
-    return ArrayValue(node, made_up(example))
+    return ArrayValue(node, example_array(example))
 
 
 def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None) -> Any:
@@ -407,11 +407,11 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
             if otherwise is None:
                 raise Break("operation-argument", f"torch.{real.__name__}")
             return otherwise(trace, data, **kwargs)
-        given = {key: trace.read(value).constant() for key, value in kwargs.items()}
-        example = _try(f"torch.{real.__name__}", real, [array.example], given)
+        options = {key: trace.read(value).constant() for key, value in kwargs.items()}
+        example = _try(f"torch.{real.__name__}", real, [array.example], options)
         trace.lasting.other = True
         return record_body_call(
-            trace, real, (array.node,), (example,), given, on_fakes=torch.Tensor.clone
+            trace, real, (array.node,), (example,), options, on_fakes=torch.Tensor.clone
         )
 
     return handler

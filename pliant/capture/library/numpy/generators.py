@@ -61,12 +61,12 @@ def _draw(name: str) -> Callable[..., Value]:
     def handler(trace: Trace, owner: Value, *args: Value, **kwargs: Value) -> Value:
         if not isinstance(owner, SeededGenerator):
             raise Break("random-state", f"{name}() of a generator from outside")
-        given = [known_object(arg, trace) for arg in args]
+        real_args = [known_object(arg, trace) for arg in args]
         named = {key: known_object(arg, trace) for key, arg in kwargs.items()}
         if name == "shuffle" or "out" in named:
             raise Break("random-state", f"{name}() into something that exists")
         try:
-            result = getattr(owner.held, name)(*given, **named)
+            result = getattr(owner.held, name)(*real_args, **named)
         except (TypeError, ValueError) as error:
             trace.throw(error)
         trace.changes += 1

@@ -58,14 +58,14 @@ def _on_numbers(real: Callable[..., Any]) -> Callable[..., Value]:
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         try:
-            given = [known_object(arg, trace) for arg in args]
+            real_args = [known_object(arg, trace) for arg in args]
             named = {key: known_object(arg, trace) for key, arg in kwargs.items()}
         except NotConstant as error:
             raise Break("not-constant", name) from error
-        if not _is_plain([*given, *named.values()]):
+        if not _is_plain([*real_args, *named.values()]):
             raise Break("unsupported-function", name)
         try:
-            result = real(*given, **named)
+            result = real(*real_args, **named)
         except Exception as error:  # of a class of NumPy's own, with attributes: Python makes it
             raise Break("operation-raises", name) from error
         if not isinstance(result, (*Number, numpy.generic)):

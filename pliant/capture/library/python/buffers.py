@@ -51,7 +51,7 @@ def known_or_held(trace: Trace, value: Value) -> Any:
     return value.held if isinstance(value, BufferValue) else known_object(value, trace)
 
 
-def _made(trace: Trace, result: Any, own: BufferValue | None) -> Value:
+def _wrap_result(trace: Trace, result: Any, own: BufferValue | None) -> Value:
     if own is not None and result is own.held:
         return own
     return BufferValue(result) if type(result) in BUFFERS else from_real(trace, result)
@@ -81,7 +81,7 @@ def _method(descriptor: Any, reading: bool) -> Callable[..., Value]:
             result = descriptor(obj.held, *real_args, **real_kwargs)
         except Exception as error:
             trace.throw(error)
-        return _made(trace, result, obj)
+        return _wrap_result(trace, result, obj)
 
     return handler
 
@@ -122,10 +122,10 @@ METHODS[bytearray, "fromhex"] = lambda trace, cls, text: FUNCTIONS[bytearray](
 
 
 def int_from_bytes(trace: Trace, cls: Value, data: Value, *args: Value, **kwargs: Value) -> Value:
-    given = trace.read(data)
-    if not isinstance(given, Const):
-        given = FUNCTIONS[bytes](trace, given)
-    return on_constants(int.from_bytes)(trace, given, *args, **kwargs)
+    content = trace.read(data)
+    if not isinstance(content, Const):
+        content = FUNCTIONS[bytes](trace, content)
+    return on_constants(int.from_bytes)(trace, content, *args, **kwargs)
 
 
 METHODS[int, "from_bytes"] = int_from_bytes

@@ -64,14 +64,14 @@ def build_class(trace: Trace, body: Value, name: Value, *bases: Value, **keyword
     function = trace.read(body)
     if not isinstance(function, FunctionValue):
         raise Break("class-definition", "a class body that is not a function")
-    given = [trace.read(base) for base in bases]
-    real_bases = _real_bases(trace, given)
+    base_values = [trace.read(base) for base in bases]
+    real_bases = _real_bases(trace, base_values)
     meta = _metaclass(trace, real_bases, keywords)
     namespace = _prepare(trace, meta, name, real_bases, keywords)
     frame = Frame(function.code, function.globals, namespace, function.closure(trace), function)
     run_frame(trace, frame)
-    if list(real_bases) != [_real_base(base) for base in given]:
-        namespace["__orig_bases__"] = plain_tuple(list(given))
+    if list(real_bases) != [_real_base(base) for base in base_values]:
+        namespace["__orig_bases__"] = plain_tuple(list(base_values))
     arguments = [
         name,
         plain_tuple([Const(base) for base in real_bases]),
@@ -102,9 +102,9 @@ def _real_base(base: Value) -> Any:
 
 
 def _metaclass(trace: Trace, bases: tuple[type, ...], keywords: dict[str, Value]) -> type:
-    given = keywords.pop("metaclass", None)
+    explicit = keywords.pop("metaclass", None)
     start = type(bases[0]) if bases else type
-    meta = start if given is None else trace.read(given).constant()
+    meta = start if explicit is None else trace.read(explicit).constant()
     if not isinstance(meta, type):
         raise Break("class-definition", "a metaclass that is not a class")
     return _winner(trace, meta, bases)
@@ -135,10 +135,10 @@ def _prepare(
         return {}
     prepare = get_attribute(trace, Const(meta), "__prepare__")
     arguments = [name, plain_tuple([Const(base) for base in bases])]
-    made = trace.read(call(trace, prepare, arguments, keywords))
-    if not isinstance(made, Mapping) or made.cls is not dict or made.source is not None:
+    prepared = trace.read(call(trace, prepare, arguments, keywords))
+    if not isinstance(prepared, Mapping) or prepared.cls is not dict or prepared.source is not None:
         raise Break("class-definition", f"the namespace that {meta.__name__} prepares")
-    return dict(made.read_all(trace))
+    return dict(prepared.read_all(trace))
 
 
 # ---- making the class
@@ -295,8 +295,8 @@ def enum_new(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Value
         real = enum_class(meta.constant(), name.constant(), real_bases, pairs)
     except (TypeError, ValueError) as error:
         trace.throw(error)
-    made = [meta, name, bases, Sequence(list, list(values))]
-    trace.temporaries[id(real)] = ProgramObject(real, Const(enum_class), made)
+    parts = [meta, name, bases, Sequence(list, list(values))]
+    trace.temporaries[id(real)] = ProgramObject(real, Const(enum_class), parts)
     for member in real.__members__.values():
         trace.temporaries[id(member)] = ProgramEnumMember(member)
     return Const(real)
@@ -355,20 +355,22 @@ def process_dataclass(
     options = [trace.read(arg).constant() for arg in args[1:]]
     named = {key: trace.read(arg).constant() for key, arg in kwargs.items()}
     try:
-        made = dataclasses._process_class(cls.value, *options, **named)  # type: ignore[attr-defined]
+        processed = dataclasses._process_class(cls.value, *options, **named)  # type: ignore[attr-defined]
     except (TypeError, ValueError) as error:
         trace.throw(error)
-    for name in vars(made):
+    for name in vars(processed):
         trace.forget_lookups(name)
-    for field in made.__dataclass_fields__.values():
+    for field in processed.__dataclass_fields__.values():
         trace.placeholders.drop(field)
-    return adopt(trace, made)
+    return adopt(trace, processed)
 
 
 SHORTCUTS[dataclasses._process_class] = process_dataclass  # type: ignore[attr-defined]
 
 
-def _made_by_call(real_function: Any, values: tuple[str, ...] = ()) -> Callable[..., Any]:
+def _program_class_from_call(
+    real_function: Any, values: tuple[str, ...] = ()
+) -> Callable[..., Any]:
     """A shortcut that calls `real_function` with what is known, and placeholders for `values`."""
     parameters = inspect.signature(real_function)
 
@@ -379,13 +381,13 @@ def _made_by_call(real_function: Any, values: tuple[str, ...] = ()) -> Callable[
             bound = parameters.bind(*args, **kwargs)
         except TypeError:
             return None
-        given: dict[str, Value] = dict(bound.arguments)
+        arguments: dict[str, Value] = dict(bound.arguments)
         if "module" in parameters.parameters:
-            given.setdefault("module", Const(trace.frames[-1].globals.get("__name__")))
+            arguments.setdefault("module", Const(trace.frames[-1].globals.get("__name__")))
         try:
             real_args = {
                 name: _items_for(trace, value) if name in values else known_object(value, trace)
-                for name, value in given.items()
+                for name, value in arguments.items()
             }
         except NotConstant:
             return None
@@ -393,7 +395,7 @@ def _made_by_call(real_function: Any, values: tuple[str, ...] = ()) -> Callable[
             real = real_function(**real_args)
         except (TypeError, ValueError) as error:
             trace.throw(error)
-        trace.temporaries[id(real)] = ProgramObject(real, Const(real_function), [], given)
+        trace.temporaries[id(real)] = ProgramObject(real, Const(real_function), [], arguments)
         return Const(real)
 
     return shortcut
@@ -406,7 +408,7 @@ def _items_for(trace: Trace, value: Value) -> Any:
     return tuple(placeholder_for(trace, item) for item in drain(trace, value))
 
 
-SHORTCUTS[collections.namedtuple] = _made_by_call(collections.namedtuple, ("defaults",))
+SHORTCUTS[collections.namedtuple] = _program_class_from_call(collections.namedtuple, ("defaults",))
 
 
 # ---- descriptors

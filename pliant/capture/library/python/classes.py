@@ -363,36 +363,36 @@ def make_set(trace: Trace, iterable: Value | None = None) -> Value:
 
 @function(frozenset)
 def make_frozenset(trace: Trace, iterable: Value | None = None) -> Value:
-    made = SetValue(frozenset, _elements(trace, iterable))
-    return Const(made.constant()) if is_constant(made) else made
+    result = SetValue(frozenset, _elements(trace, iterable))
+    return Const(result.constant()) if is_constant(result) else result
 
 
 @function(dict)
 def make_dict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-    made = Mapping(dict)
-    dict_init(trace, made, *args, **kwargs)
-    return made
+    mapping = Mapping(dict)
+    dict_init(trace, mapping, *args, **kwargs)
+    return mapping
 
 
 @function(OrderedDict)
 def make_ordered_dict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-    made = Mapping(OrderedDict)
-    dict_init(trace, made, *args, **kwargs)
-    return made
+    mapping = Mapping(OrderedDict)
+    dict_init(trace, mapping, *args, **kwargs)
+    return mapping
 
 
 @function(defaultdict)
 def make_defaultdict(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-    made = Mapping(defaultdict)
-    defaultdict_init(trace, made, *args, **kwargs)
-    return made
+    mapping = Mapping(defaultdict)
+    defaultdict_init(trace, mapping, *args, **kwargs)
+    return mapping
 
 
 @function(deque)
 def make_deque(trace: Trace, iterable: Value | None = None, maxlen: Value = NONE) -> Value:
-    made = Sequence(deque, [])
-    deque_init(trace, made, iterable, maxlen)
-    return made
+    items = Sequence(deque, [])
+    deque_init(trace, items, iterable, maxlen)
+    return items
 
 
 @function(slice)
@@ -631,10 +631,10 @@ def _subscript_typing(trace: Trace, form: Value, parameters: Value) -> Value:
     """`typing.List[int]`: made by typing itself, whose caches are not worth following."""
     real = real_object(trace, form)
     try:
-        made = real[_typing_argument(trace, parameters)]
+        alias = real[_typing_argument(trace, parameters)]
     except TypeError as error:
         trace.throw(error)
-    return trace.wrap_pinned(made)
+    return trace.wrap_pinned(alias)
 
 
 def _typing_argument(trace: Trace, value: Value) -> Any:

@@ -31,18 +31,18 @@ def members(trace: Trace, group: Value) -> list[Value]:
 
 def derived(trace: Trace, group: Value, items: list[Value]) -> Value:
     """`group.derive(items)`, with the past of `group`."""
-    made = trace.read(call(trace, get_attribute(trace, group, "derive"), [plain_list(items)]))
-    if isinstance(made, ExceptionValue) and isinstance(group, ExceptionValue):
+    subgroup = trace.read(call(trace, get_attribute(trace, group, "derive"), [plain_list(items)]))
+    if isinstance(subgroup, ExceptionValue) and isinstance(group, ExceptionValue):
         for name in LINKS:
             if name in group.chain:
-                made.set_link(trace, name, group.chain[name])
-        made.trail = group.trail
-        made.set_link(trace, "__suppress_context__", TRUE)  # giving it a cause does this
+                subgroup.set_link(trace, name, group.chain[name])
+        subgroup.trail = group.trail
+        subgroup.set_link(trace, "__suppress_context__", TRUE)  # giving it a cause does this
         notes = instance_dict(trace, group).get(trace, "__notes__")
         if notes is not None:
             kept = plain_list(drain(trace, notes))
-            instance_dict(trace, made).store(trace, "__notes__", kept)
-    return made
+            instance_dict(trace, subgroup).store(trace, "__notes__", kept)
+    return subgroup
 
 
 def split(trace: Trace, value: Value, test: Test) -> tuple[Value | None, Value | None]:

@@ -95,11 +95,11 @@ UNICODE = (UnicodeDecodeError, UnicodeEncodeError, UnicodeTranslateError)
 def _os_error(trace: Trace, args: list[Value]) -> Value:
     """`OSError(errno, text)` is of the subclass for that number."""
     example = OSError(*[trace.read(arg).constant() for arg in args])
-    made = ExceptionValue(type(example), args[:2])
+    exception = ExceptionValue(type(example), args[:2])
     for name, value in zip(("filename", None, "filename2"), args[2:], strict=False):
         if name is not None:
-            made.slots[name] = value
-    return made
+            exception.slots[name] = value
+    return exception
 
 
 def _group(trace: Trace, real: type, args: list[Value]) -> Value:
@@ -386,10 +386,10 @@ def sys_exception(trace: Trace) -> Value:
 @function(sys.exit)
 def sys_exit(trace: Trace, status: Value = NONE) -> Value:
     known = trace.read(status)
-    given = [] if isinstance(known, Const) and known.value is None else [known]
+    exit_args = [] if isinstance(known, Const) and known.value is None else [known]
     if isinstance(known, Sequence) and known.cls is tuple:
-        given = list(known.items)
-    raise Raised(ExceptionValue(SystemExit, given))
+        exit_args = list(known.items)
+    raise Raised(ExceptionValue(SystemExit, exit_args))
 
 
 # ---- exceptions as text

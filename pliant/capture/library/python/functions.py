@@ -38,15 +38,15 @@ def make_function(
     table = trace.read(namespace)
     if not isinstance(table, Mapping) or not isinstance(table.real, dict):
         raise Break("unsupported-function", "types.FunctionType")
-    made = FunctionValue(trace.read(code).constant(), table.real)
-    made.defaults = _items(trace, argdefs)
-    made.kwdefaults = {}
+    function_value = FunctionValue(trace.read(code).constant(), table.real)
+    function_value.defaults = _items(trace, argdefs)
+    function_value.kwdefaults = {}
     cells = [trace.read(cell) for cell in _items(trace, closure)]
-    made.cells = [cell for cell in cells if isinstance(cell, Cell)]
+    function_value.cells = [cell for cell in cells if isinstance(cell, Cell)]
     wanted = trace.read(name).constant()
     if wanted is not None:
-        made.name = wanted
-    return made
+        function_value.name = wanted
+    return function_value
 
 
 def _items(trace: Trace, value: Value) -> list[Value]:

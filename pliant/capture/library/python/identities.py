@@ -52,12 +52,12 @@ def number_of(trace: Trace, obj: Value) -> Value:
     outside = getattr(obj, "real", None) is not None and obj.source is not None
     if outside or not isinstance(obj, WITH_IDENTITY):
         return KNOWN(trace, obj)
-    made = IdentityNumber(obj)
+    number = IdentityNumber(obj)
     for each in trace.keys:
         if isinstance(each, IdentityNumber) and each.target is obj:
-            made = each
-    trace.keys.append(made)
-    return made
+            number = each
+    trace.keys.append(number)
+    return number
 
 
 def operate(trace: Trace, function: Any, *operands: Value) -> Value | None:

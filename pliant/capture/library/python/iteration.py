@@ -114,11 +114,11 @@ def make_iterator(trace: Trace, obj: Value, *sentinel: Value) -> Value:
 def make_reversed(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     owner = OPERATE.get(type(obj))
-    made = None if owner is None else owner(trace, reversed, obj)
-    if made is None:
-        made = call_special(trace, obj, "__reversed__")
-    if made is not None:
-        return made
+    iterator = None if owner is None else owner(trace, reversed, obj)
+    if iterator is None:
+        iterator = call_special(trace, obj, "__reversed__")
+    if iterator is not None:
+        return iterator
     cls = obj.python_type()
     if is_a(obj, tuple) and trace.lookup(cls, "__getitem__") is tuple.__getitem__:
         return ReversedSequence(reversed, as_sequence(obj))
@@ -183,10 +183,12 @@ def make_islice(trace: Trace, iterable: Value, *limits: Value) -> Value:
     if not 1 <= len(limits) <= 3:
         which = "at least 2" if not limits else "at most 4"
         trace.throw(TypeError(f"islice expected {which} arguments, got {len(limits) + 1}"))
-    given = [trace.read(limit) for limit in limits]
-    start, stop, step = [NONE, *given, NONE] if len(given) == 1 else [*given, NONE][:3]
+    limit_values = [trace.read(limit) for limit in limits]
+    start, stop, step = (
+        [NONE, *limit_values, NONE] if len(limit_values) == 1 else [*limit_values, NONE][:3]
+    )
     bound = "must be None or an integer: 0 <= x <= sys.maxsize."
-    which = "Stop argument for" if len(given) == 1 else "Indices for"
+    which = "Stop argument for" if len(limit_values) == 1 else "Indices for"
     last = _limit(trace, stop, 0, f"{which} islice() {bound}")
     first = _limit(trace, start, 0, f"Indices for islice() {bound}")
     every = _limit(trace, step, 1, "Step for islice() must be a positive integer or None.")

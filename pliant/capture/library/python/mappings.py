@@ -76,9 +76,9 @@ def dict_getitem(trace: Trace, self: Mapping, key: Value) -> Value:
     if value is not None:
         return value
     if self.cls is not dict:
-        made = call_special(trace, self, "__missing__", key)
-        if made is not None:
-            return made
+        default = call_special(trace, self, "__missing__", key)
+        if default is not None:
+            return default
     raise missing_key(key)
 
 
@@ -362,9 +362,9 @@ def dict_or(trace: Trace, self: Mapping, other: Value) -> Value:
     other = trace.read(other)
     if not isinstance(other, Mapping):
         return NOT_IMPLEMENTED
-    made = _copied(trace, self, dict)
-    merge(trace, made, other)
-    return made
+    union = _copied(trace, self, dict)
+    merge(trace, union, other)
+    return union
 
 
 @method(dict, "__ror__")
@@ -377,21 +377,21 @@ def dict_ror(trace: Trace, self: Mapping, other: Value) -> Value:
 def ordered_copy(trace: Trace, self: Mapping) -> Value:
     if self.cls is OrderedDict:
         return _copied(trace, self, OrderedDict)
-    made = trace.read(call(trace, Const(self.cls), []))
+    copied = trace.read(call(trace, Const(self.cls), []))
     for key in self.read_all(trace):
         name = value_of_key(key)
-        set_item(trace, made, name, get_item(trace, self, name))
-    return made
+        set_item(trace, copied, name, get_item(trace, self, name))
+    return copied
 
 
 def _joined(trace: Trace, cls: type, first: Value, second: Value) -> Value:
     """A dictionary of class `cls` with the items of both."""
     if not isinstance(first, Mapping) or not isinstance(second, Mapping):
         return NOT_IMPLEMENTED
-    made = trace.read(call(trace, Const(cls), [first]))
-    assert isinstance(made, Mapping)
-    merge(trace, made, second)
-    return made
+    union = trace.read(call(trace, Const(cls), [first]))
+    assert isinstance(union, Mapping)
+    merge(trace, union, second)
+    return union
 
 
 @method(OrderedDict, "__or__")
@@ -411,11 +411,11 @@ def dict_fromkeys(trace: Trace, owner: Value, iterable: Value, value: Value = NO
     owner = trace.read(owner)
     through_class = isinstance(owner, Const) and isinstance(owner.value, type)
     cls = owner if through_class else Const(owner.python_type())
-    made = trace.read(call(trace, cls, []))
+    mapping = trace.read(call(trace, cls, []))
     iterator = iterate(trace, iterable)
     while (key := advance(trace, iterator)) is not None:
-        set_item(trace, made, key, value)
-    return made
+        set_item(trace, mapping, key, value)
+    return mapping
 
 
 # ---- defaultdict
@@ -438,9 +438,9 @@ def defaultdict_factory(trace: Trace, self: Mapping) -> Value:
 @method(defaultdict, "copy", "__copy__")
 def defaultdict_copy(trace: Trace, self: Mapping) -> Value:
     if self.cls is defaultdict:
-        made = _copied(trace, self, defaultdict)
-        made.factory = self.factory
-        return made
+        copied = _copied(trace, self, defaultdict)
+        copied.factory = self.factory
+        return copied
     return call(trace, Const(self.cls), [defaultdict_factory(trace, self), self])
 
 
@@ -449,10 +449,10 @@ def defaultdict_or(trace: Trace, self: Mapping, other: Value) -> Value:
     other = trace.read(other)
     if not isinstance(other, Mapping):
         return NOT_IMPLEMENTED
-    made = trace.read(defaultdict_copy(trace, self))
-    assert isinstance(made, Mapping)
-    merge(trace, made, other)
-    return made
+    union = trace.read(defaultdict_copy(trace, self))
+    assert isinstance(union, Mapping)
+    merge(trace, union, other)
+    return union
 
 
 @method(defaultdict, "__ror__")
@@ -460,7 +460,7 @@ def defaultdict_ror(trace: Trace, self: Mapping, other: Value) -> Value:
     other = trace.read(other)
     if not isinstance(other, Mapping):
         return NOT_IMPLEMENTED
-    made = trace.read(call(trace, Const(self.cls), [defaultdict_factory(trace, self), other]))
-    assert isinstance(made, Mapping)
-    merge(trace, made, self)
-    return made
+    union = trace.read(call(trace, Const(self.cls), [defaultdict_factory(trace, self), other]))
+    assert isinstance(union, Mapping)
+    merge(trace, union, self)
+    return union

@@ -578,9 +578,9 @@ def namespace_init(trace: Trace, obj: Instance, **kwargs: Value) -> Value:
 
 @function(types.SimpleNamespace)
 def make_namespace(trace: Trace, **kwargs: Value) -> Value:
-    made = Namespace(types.SimpleNamespace)
-    namespace_init(trace, made, **kwargs)
-    return made
+    namespace_value = Namespace(types.SimpleNamespace)
+    namespace_init(trace, namespace_value, **kwargs)
+    return namespace_value
 
 
 @method(types.SimpleNamespace, "__eq__")
@@ -644,10 +644,10 @@ def signature(trace: Trace, target: Value, **kwargs: Value) -> Value:
         return trace.signatures[key]
     signature_object = _run(trace, lambda: inspect.signature(real, **options)).value
     name = f"signature({getattr(real, '__name__', '')})"
-    made = trace.wrap(signature_object, Fixed(signature_object, name))
+    wrapped = trace.wrap(signature_object, Fixed(signature_object, name))
     if key is not None:
-        trace.signatures[key] = made
-    return made
+        trace.signatures[key] = wrapped
+    return wrapped
 
 
 def _real_callable(trace: Trace, target: Value) -> Any:

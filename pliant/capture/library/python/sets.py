@@ -58,16 +58,16 @@ def _base(self: Value) -> type:
     return set if is_a(self, set) else frozenset
 
 
-def made_set(cls: type, keys: Any) -> Value:
+def new_set(cls: type, keys: Any) -> Value:
     """A set of class `cls`; a frozenset of constants is a constant."""
-    made = SetValue(cls, set(keys))
+    result = SetValue(cls, set(keys))
     if cls is frozenset:
         try:
-            known = made.constant()
+            known = result.constant()
         except NotConstant:
-            return made
+            return result
         return Const(keys if isinstance(keys, frozenset) else known)
-    return made
+    return result
 
 
 def missing_key(value: Value) -> Raised:
@@ -92,7 +92,7 @@ def _iter(trace: Trace, self: Value) -> Value:
 def _copy(trace: Trace, self: Value) -> Value:
     if self.python_type() is frozenset:
         return self
-    return made_set(_base(self), set(keys_of(self)))
+    return new_set(_base(self), set(keys_of(self)))
 
 
 for _cls in ANY_SET:
@@ -131,7 +131,7 @@ def _register_operator(cls: type, name: str, real: Callable[[Any, Any], Any]) ->
         other = trace.read(other)
         if not is_set(other):
             return NOT_IMPLEMENTED
-        return made_set(_base(self), real(keys_of(self), keys_of(other)))
+        return new_set(_base(self), real(keys_of(self), keys_of(other)))
 
     def reflected(trace: Trace, self: Value, other: Value) -> Value:
         other = trace.read(other)
@@ -161,7 +161,7 @@ def _register_combination(cls: type, name: str, single: bool) -> None:
             text = f"{cls.__name__}.{name}() takes exactly one argument ({len(others)} given)"
             trace.throw(TypeError(text))
         result = getattr(keys_of(self), name)(*[operand(trace, other) for other in others])
-        return boolean(result) if isinstance(result, bool) else made_set(_base(self), result)
+        return boolean(result) if isinstance(result, bool) else new_set(_base(self), result)
 
     method(cls, name)(combine)
 

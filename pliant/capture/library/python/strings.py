@@ -159,8 +159,8 @@ class _Formatter(string.Formatter):
         return value if convert is None else FUNCTIONS[convert](self.trace, value)
 
     def format_field(self, value: Any, format_spec: str) -> Any:
-        made = FUNCTIONS[format](self.trace, value, Const(format_spec))
-        return self.trace.read(made).constant()
+        text = FUNCTIONS[format](self.trace, value, Const(format_spec))
+        return self.trace.read(text).constant()
 
 
 # ---- %

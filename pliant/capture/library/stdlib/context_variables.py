@@ -126,13 +126,13 @@ def set_variable(trace: Trace, variable: Value, value: Value) -> Value:
 
 @method(contextvars.ContextVar, "reset")
 def reset_variable(trace: Trace, variable: Value, token: Value) -> Value:
-    known, given = trace.read(variable), trace.read(token)
+    known, token_value = trace.read(variable), trace.read(token)
     assert isinstance(known, ContextVariable)
-    if not isinstance(given, Token) or given.variable is not known or given.used:
+    if not isinstance(token_value, Token) or token_value.variable is not known or token_value.used:
         raise Break("unsupported-method", "ContextVar.reset")  # Python makes the error
     trace.mutate_always(known)
-    given.used = True
-    known.current = given.before
+    token_value.used = True
+    known.current = token_value.before
     return NONE
 
 

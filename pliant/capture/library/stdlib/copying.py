@@ -67,11 +67,11 @@ def _deep(trace: Trace, x: Value, memo: Memo) -> Value:
         return memo.copies[id(x)][1]
     custom = _python_method(trace, x, "__deepcopy__")
     if custom is not None:
-        made = trace.read(call(trace, custom, [x, memo]))
+        duplicate = trace.read(call(trace, custom, [x, memo]))
     else:
-        made = _duplicate(trace, x, memo)
-    memo.copies[id(x)] = (x, made)
-    return made
+        duplicate = _duplicate(trace, x, memo)
+    memo.copies[id(x)] = (x, duplicate)
+    return duplicate
 
 
 def _python_method(trace: Trace, x: Value, name: str) -> Value | None:
@@ -127,23 +127,23 @@ def _copy_sequence(trace: Trace, x: Sequence, memo: Memo | None) -> Value:
         items = [_deep(trace, item, memo) for item in x.items]
         same = all(new is trace.read(old) for new, old in zip(items, x.items, strict=True))
         return x if same else Sequence(x.cls, items)
-    made = Sequence(x.cls, [], maxlen=x.maxlen)
+    duplicate = Sequence(x.cls, [], maxlen=x.maxlen)
     if memo is not None:
-        memo.copies[id(x)] = (x, made)
-    _copy_attributes(trace, x, made, memo)
-    made.items.extend(_member(trace, item, memo) for item in x.items)
-    return made
+        memo.copies[id(x)] = (x, duplicate)
+    _copy_attributes(trace, x, duplicate, memo)
+    duplicate.items.extend(_member(trace, item, memo) for item in x.items)
+    return duplicate
 
 
 def _copy_mapping(trace: Trace, x: Mapping, memo: Memo | None) -> Value:
-    made = Mapping(x.cls)
+    duplicate = Mapping(x.cls)
     if memo is not None:
-        memo.copies[id(x)] = (x, made)
-    made.factory = x.factory
-    _copy_attributes(trace, x, made, memo)
+        memo.copies[id(x)] = (x, duplicate)
+    duplicate.factory = x.factory
+    _copy_attributes(trace, x, duplicate, memo)
     for key, value in x.read_all(trace).items():
-        made.store(trace, key, _member(trace, value, memo))
-    return made
+        duplicate.store(trace, key, _member(trace, value, memo))
+    return duplicate
 
 
 def _copy_set(trace: Trace, x: SetValue, memo: Memo | None) -> Value:
@@ -152,10 +152,10 @@ def _copy_set(trace: Trace, x: SetValue, memo: Memo | None) -> Value:
     return x if issubclass(x.cls, frozenset) else SetValue(x.cls, set(x.items))
 
 
-def _copy_attributes(trace: Trace, x: Any, made: Any, memo: Memo | None) -> None:
+def _copy_attributes(trace: Trace, x: Any, duplicate: Any, memo: Memo | None) -> None:
     if x.attributes is not None or hasattr(getattr(x, "real", None), "__dict__"):
         for name, value in instance_dict(trace, x).read_all(trace).items():
-            instance_dict(trace, made).store(trace, name, _member(trace, value, memo))
+            instance_dict(trace, duplicate).store(trace, name, _member(trace, value, memo))
 
 
 def _copy_bound(trace: Trace, x: BoundMethod, memo: Memo | None) -> Value:
@@ -165,11 +165,11 @@ def _copy_bound(trace: Trace, x: BoundMethod, memo: Memo | None) -> Value:
 def _copy_partial(trace: Trace, x: Partial, memo: Memo | None) -> Value:
     args = [_member(trace, arg, memo) for arg in x.args]
     keywords = {name: _member(trace, arg, memo) for name, arg in x.keywords.items()}
-    made = Partial(x.cls, _member(trace, x.function, memo), args, keywords)
+    duplicate = Partial(x.cls, _member(trace, x.function, memo), args, keywords)
     if x.cls is not functools.partial:
         raise Break("unsupported", f"a copy of a {x.cls.__name__}")
-    _copy_attributes(trace, x, made, memo)
-    return made
+    _copy_attributes(trace, x, duplicate, memo)
+    return duplicate
 
 
 def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
@@ -184,22 +184,22 @@ def _copy_instance(trace: Trace, x: Instance, memo: Memo | None) -> Value:
             raise Break("unsupported", f"a copy of a {cls.__name__}, which has {name}")
     if isinstance(x, ExceptionValue):
         raise Break("unsupported", "a copy of an exception")
-    made = type(x)(cls)
+    duplicate = type(x)(cls)
     if memo is not None:
-        memo.copies[id(x)] = (x, made)
+        memo.copies[id(x)] = (x, duplicate)
     state = _state(trace, x)
     if trace.lookup(cls, "__setstate__") is not MISSING:
-        call_special(trace, made, "__setstate__", _member(trace, state, memo))
-        return made
+        call_special(trace, duplicate, "__setstate__", _member(trace, state, memo))
+        return duplicate
     if not isinstance(state, Mapping):
         raise Break("unsupported", f"a copy of a {cls.__name__}, which has __getstate__")
     for name, value in state.read_all(trace).items():
-        instance_dict(trace, made).store(trace, name, _member(trace, value, memo))
+        instance_dict(trace, duplicate).store(trace, name, _member(trace, value, memo))
     for name in _slot_names(cls):
         slot = x.slot(trace, name)
         if slot is not None:
-            made.store_slot(trace, name, _member(trace, slot, memo))
-    return made
+            duplicate.store_slot(trace, name, _member(trace, slot, memo))
+    return duplicate
 
 
 EXCEPTION_REDUCE: Any = BaseException.__reduce__
@@ -207,9 +207,9 @@ EXCEPTION_REDUCE: Any = BaseException.__reduce__
 
 def _copy_exception(trace: Trace, x: ExceptionValue, memo: Memo | None) -> Value:
     """The class is called with the arguments; other attributes follow."""
-    made = call(trace, Const(x.cls), [_member(trace, arg, memo) for arg in x.args])
-    _copy_attributes(trace, x, trace.read(made), memo)
-    return trace.read(made)
+    duplicate = call(trace, Const(x.cls), [_member(trace, arg, memo) for arg in x.args])
+    _copy_attributes(trace, x, trace.read(duplicate), memo)
+    return trace.read(duplicate)
 
 
 def _reduced(trace: Trace, x: Instance) -> Value:

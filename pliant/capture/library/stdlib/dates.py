@@ -27,7 +27,7 @@ for _cls in DATES:
             METHODS.setdefault((_cls, _name), on_constants(_descriptor))
 
 
-def _made_by_class(name: str) -> Callable[..., Value]:
+def _class_constructor(name: str) -> Callable[..., Value]:
     def handler(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
         return on_constants(getattr(trace.read(cls).constant(), name))(trace, *args, **kwargs)
 
@@ -38,7 +38,7 @@ FROM_TEXT = ("fromisoformat", "fromisocalendar", "fromordinal", "combine", "strp
 for _date in (datetime.date, datetime.time, datetime.datetime):
     for _name in FROM_TEXT:
         if _name in vars(_date):
-            METHODS[_date, _name] = _made_by_class(_name)
+            METHODS[_date, _name] = _class_constructor(_name)
 FROM_REAL[type(datetime.date.min.isocalendar())] = lambda trace, obj: Const(obj)
 
 

@@ -391,8 +391,8 @@ class CompareKey(Value):
         return [self.compare] if self.obj is None else [self.compare, self.obj]
 
     def rebuild(self, emit: Emitter) -> str:
-        made = f"{emit.constant(functools.cmp_to_key)}({emit.expression(self.compare)})"
-        return made if self.obj is None else f"{made}({emit.expression(self.obj)})"
+        key_class = f"{emit.constant(functools.cmp_to_key)}({emit.expression(self.compare)})"
+        return key_class if self.obj is None else f"{key_class}({emit.expression(self.obj)})"
 
 
 @function(functools.cmp_to_key)
@@ -436,9 +436,9 @@ def cached_property_get(trace: Trace, prop: Value, obj: Value, owner: Value = NO
     known = obj.instance_attribute(trace, name)
     if known is not None:
         return known
-    made = call(trace, get_attribute(trace, prop, "func"), [obj])
-    obj.store_attribute(trace, name, made)
-    return made
+    value = call(trace, get_attribute(trace, prop, "func"), [obj])
+    obj.store_attribute(trace, name, value)
+    return value
 
 
 @function(functools.partialmethod.__get__)
@@ -465,9 +465,9 @@ def bind_function(trace: Trace, target: Value, obj: Value, owner: Value = NONE) 
 def builtin_sorted(
     trace: Trace, iterable: Value, *, key: Value = NONE, reverse: Value = FALSE
 ) -> Value:
-    made = plain_list(drain(trace, iterable))
-    METHODS[list, "sort"](trace, made, key=key, reverse=reverse)
-    return made
+    items = plain_list(drain(trace, iterable))
+    METHODS[list, "sort"](trace, items, key=key, reverse=reverse)
+    return items
 
 
 @function(collections._count_elements)  # type: ignore[attr-defined]

@@ -43,14 +43,14 @@ class HashValue(Value):
 
 def _new_hash(maker: Any) -> Callable[..., Value]:
     def make(trace: Trace, *data: Value, **options: Value) -> Value:
-        given = [known_or_held(trace, part) for part in data]
-        if options.keys() - {"usedforsecurity"} or len(given) > 1:
+        real_args = [known_or_held(trace, part) for part in data]
+        if options.keys() - {"usedforsecurity"} or len(real_args) > 1:
             raise Break("unsupported-function", f"{maker.__name__}() with options")
         try:
-            maker(*given)
+            maker(*real_args)
         except TypeError as error:
             trace.throw(error)
-        return HashValue(maker, bytes(given[0]) if given else b"")
+        return HashValue(maker, bytes(real_args[0]) if real_args else b"")
 
     return make
 
@@ -69,9 +69,9 @@ def new_named_hash(trace: Trace, name: Value, *data: Value) -> Value:
 
 def _hash_method(name: str) -> Callable[..., Value]:
     def handler(trace: Trace, obj: HashValue, *args: Value) -> Value:
-        given = [known_or_held(trace, arg) for arg in args]
+        real_args = [known_or_held(trace, arg) for arg in args]
         try:
-            return from_real(trace, getattr(obj.held, name)(*given))
+            return from_real(trace, getattr(obj.held, name)(*real_args))
         except TypeError as error:
             trace.throw(error)
 
@@ -79,13 +79,13 @@ def _hash_method(name: str) -> Callable[..., Value]:
 
 
 def _hash_update(trace: Trace, obj: HashValue, data: Value) -> Value:
-    given = known_or_held(trace, data)
+    content = known_or_held(trace, data)
     try:
-        obj.held.update(given)
+        obj.held.update(content)
     except TypeError as error:
         trace.throw(error)
     trace.changes += 1
-    obj.data += bytes(given)
+    obj.data += bytes(content)
     return NONE
 
 

@@ -70,8 +70,8 @@ def _refusing_empty(known: Callable[..., Value]) -> Callable[..., Value]:
     """The C versions say something else of an empty heap."""
 
     def handler(trace: Trace, heap: Value, *args: Value) -> Value:
-        given = trace.read(heap)
-        if isinstance(given, Sequence) and not given.items:
+        heap_value = trace.read(heap)
+        if isinstance(heap_value, Sequence) and not heap_value.items:
             trace.throw(IndexError("index out of range"))
         return known(trace, heap, *args)
 

@@ -74,13 +74,16 @@ def signature_of(trace: Trace, target: Value, **kwargs: Value) -> Value:
         return KNOWN_SIGNATURE(trace, target, **kwargs)
     code = known.code
     cells = tuple(types.CellType() for _ in code.co_freevars)
-    made = types.FunctionType(code, known.globals, known.name, None, cells)
+    function_object = types.FunctionType(code, known.globals, known.name, None, cells)
     defaults = [known_object(value, trace) for value in known.default_values(trace)]
     named = {k: known_object(v, trace) for k, v in known.keyword_defaults(trace).items()}
     if known.annotations is not None or not all(map(is_plain, (*defaults, *named.values()))):
         raise NotConstant(known)
-    made.__defaults__, made.__kwdefaults__ = tuple(defaults) or None, named or None
-    signature = inspect.signature(made)
+    function_object.__defaults__, function_object.__kwdefaults__ = (
+        tuple(defaults) or None,
+        named or None,
+    )
+    signature = inspect.signature(function_object)
     return trace.wrap(signature, Fixed(signature, f"signature({known.name})"))
 
 

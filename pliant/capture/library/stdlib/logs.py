@@ -99,26 +99,26 @@ def _place(trace: Trace, options: Settings, what: str) -> Value:
 
 
 def _error(trace: Trace, options: Settings, what: str) -> Value:
-    given = trace.read(options.get("exc_info", FALSE))
-    if isinstance(given, ExceptionValue):
-        return given
-    if not isinstance(given, Const) or not truth(trace, given):
-        return _nothing(given, what)
+    exc_info = trace.read(options.get("exc_info", FALSE))
+    if isinstance(exc_info, ExceptionValue):
+        return exc_info
+    if not isinstance(exc_info, Const) or not truth(trace, exc_info):
+        return _nothing(exc_info, what)
     handled = current_exception(trace)
     if handled is None:
         raise Break("logging", what)
     return trace.read(handled)
 
 
-def _nothing(given: Value, what: str) -> Value:
-    if not isinstance(given, Const):
+def _nothing(option: Value, what: str) -> Value:
+    if not isinstance(option, Const):
         raise Break("logging", what)
     return NONE
 
 
 def _extra(trace: Trace, options: Settings, what: str) -> Value:
-    given = trace.read(options.get("extra", NONE))
-    return given if isinstance(given, Const) else _argument(trace, given, what)
+    extra = trace.read(options.get("extra", NONE))
+    return extra if isinstance(extra, Const) else _argument(trace, extra, what)
 
 
 def _log_adapted(
@@ -194,8 +194,8 @@ def _register(cls: type) -> None:
 
 def _question(name: str) -> Callable[..., Value]:
     def handler(trace: Trace, logger: Value, *args: Value) -> Value:
-        given = tuple(trace.read(arg).constant() for arg in args)
-        return Const(_ask(trace, trace.read(logger), name, given, f"Logger.{name}()"))
+        real_args = tuple(trace.read(arg).constant() for arg in args)
+        return Const(_ask(trace, trace.read(logger), name, real_args, f"Logger.{name}()"))
 
     return handler
 

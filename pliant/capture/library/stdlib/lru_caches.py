@@ -93,10 +93,10 @@ def call_cached(
         return FUNCTIONS[target.real](trace, *args, **kwargs)
     if target.real is None:
         return _call_own(trace, target, args, kwargs)
-    given = [trace.read(arg) for arg in (*args, *kwargs.values())]
+    arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]
     if target.source is None or not caches.is_known(target.real):
         raise _refused(target)
-    if any(isinstance(arg, Number) or has_number(arg) for arg in given):
+    if any(isinstance(arg, Number) or has_number(arg) for arg in arguments):
         return _follow(trace, target, args, kwargs)
     return _recall(trace, target, args, kwargs)
 
@@ -141,7 +141,7 @@ def _recall(
         result = caches.remembered(cached, key)
     except (NotConstant, Break, TypeError) as error:  # made here, or can't be hashed
         raise _refused(target) from error
-    made, replayed = trace.inputs.calls_made, trace.inputs.calls_replayed
+    calls_made, replayed = trace.inputs.calls_made, trace.inputs.calls_replayed
     call_key = id(cached), key
     if result is caches.MISSING:
         if caches.is_full(cached) or _sees_a_write(trace, cached, set()):
@@ -152,10 +152,10 @@ def _recall(
             raise
         except Exception as error:
             raise Break("operation-raises", f"{cached.__qualname__}()") from error
-        made[call_key] += 1
+        calls_made[call_key] += 1
     trace.guard(GuardKind.PREDICATE, target.source, Remembers(cached, key, result))
     replayed[call_key] += 1
-    again = Recall(cached, replayed[call_key] <= made[call_key])
+    again = Recall(cached, replayed[call_key] <= calls_made[call_key])
     call_later(trace, again, list(args), dict(kwargs))
     return trace.wrap_pinned(result)
 
@@ -233,8 +233,8 @@ def _own_key(trace: Trace, args: list[Value], kwargs: dict[str, Value], typed: b
     values = [trace.read(value) for value in (*args, *kwargs.values())]
     types = [value.python_type() for value in values]
     plain = len(args) == 1 and not kwargs and not typed and types[0] in (int, str)
-    given = plain_tuple([*values, *map(Const, kwargs)])
-    return key_of(trace, given), len(kwargs), plain, tuple(types) if typed else ()
+    key_parts = plain_tuple([*values, *map(Const, kwargs)])
+    return key_of(trace, key_parts), len(kwargs), plain, tuple(types) if typed else ()
 
 
 @method(CACHED, "cache_info")
@@ -266,9 +266,9 @@ def cached_from_outside(trace: Trace, real: Any, source: Source) -> Value:
         trace.guard(GuardKind.TYPE, source, CACHED)
     if "__wrapped__" not in vars(real):
         return Opaque(real, source)
-    made = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])
-    made.real, made.source = real, source
-    return made
+    cached = CachedFunction(Unread(real.__wrapped__, Attr(source, "__wrapped__")), [])
+    cached.real, cached.source = real, source
+    return cached
 
 
 BUILDERS[CACHED] = cached_from_outside

@@ -71,11 +71,11 @@ def drawn(
 ) -> Value:
     """The result of a draw. What a draw of the same kind gives says what it is."""
     try:
-        given = example()
+        example_result = example()
     except Exception as error:
         trace.throw(error)
-    many = type(given) is list
-    items = given if many else [] if given is None else [given]
+    many = type(example_result) is list
+    items = example_result if many else [] if example_result is None else [example_result]
     if any(type(item) not in (int, float) for item in items):
         raise Break("random-state", f"{name}(), which does not draw a number")
     number = sum(len(draw.targets) for draw in trace.random_draws)

@@ -61,12 +61,12 @@ def _with_function(known: Callable[..., Value], compiled: bool) -> Callable[...,
     names = ("repl", "string", "count", "flags")
 
     def handler(trace: Trace, first: Value, *args: Value, **kwargs: Value) -> Value:
-        given = [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
-        if given and isinstance(trace.read(given[0]), Const):
+        positional = [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
+        if positional and isinstance(trace.read(positional[0]), Const):
             return known(trace, first, *args, **kwargs)
-        flags = 0 if compiled or len(given) < 4 else trace.read(given.pop()).constant()
+        flags = 0 if compiled or len(positional) < 4 else trace.read(positional.pop()).constant()
         pattern = re.compile(trace.read(first).constant(), flags)
-        return _substitute(trace, pattern, given)
+        return _substitute(trace, pattern, positional)
 
     return handler
 

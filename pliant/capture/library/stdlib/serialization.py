@@ -29,10 +29,10 @@ def dump_json(trace: Trace, obj: Value, **options: Value) -> Value:
     default = trace.read(options.pop("default", NONE))
     if "cls" in options:
         raise Break("unsupported-function", "json.dumps() with an encoder")
-    given = _json_object(trace, obj, default)
+    document = _json_object(trace, obj, default)
     real = {name: known_object(value, trace) for name, value in options.items()}
     try:
-        return Const(json.dumps(given, **real))
+        return Const(json.dumps(document, **real))
     except (TypeError, ValueError) as error:
         trace.throw(error)
 
@@ -73,12 +73,12 @@ def is_plain(real: Any) -> bool:
 
 def _on_plain_data(real: Callable[..., Any]) -> Callable[..., Value]:
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-        given = [known_object(arg, trace) for arg in args]
+        real_args = [known_object(arg, trace) for arg in args]
         named = {name: known_object(arg, trace) for name, arg in kwargs.items()}
-        if not all(map(is_plain, (*given, *named.values()))):
+        if not all(map(is_plain, (*real_args, *named.values()))):
             raise Break("unsupported-function", f"pickle.{real.__name__}()")
         try:
-            result = real(*given, **named)
+            result = real(*real_args, **named)
         except Exception as error:
             trace.throw(error)
         if not is_plain(result):

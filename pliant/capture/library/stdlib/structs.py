@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @function(_struct.iter_unpack)
 def iter_unpack(trace: Trace, layout: Value, data: Value) -> Value:
-    given = (known_or_held(trace, layout), known_or_held(trace, data))
+    real_args = (known_or_held(trace, layout), known_or_held(trace, data))
     try:
-        return iterate(trace, from_real(trace, list(_struct.iter_unpack(*given))))
+        return iterate(trace, from_real(trace, list(_struct.iter_unpack(*real_args))))
     except struct.error as error:
         trace.throw(error)
 

@@ -124,13 +124,13 @@ def _filtered(
             break
     if action == "ignore":
         return NONE
-    made = _instance(trace, message, kind)
+    warning = _instance(trace, message, kind)
     if action == "error":
-        raise Raised(made)
+        raise Raised(warning)
     if action != "always":
         raise Break("warning", "warn() that is shown once")
     where_from: list[Any] = [Const(place.code.co_filename), Const(line)]
-    shown = call(trace, Const(warnings.WarningMessage), [made, Const(kind), *where_from])
+    shown = call(trace, Const(warnings.WarningMessage), [warning, Const(kind), *where_from])
     return call(trace, trace.wrap_pinned(warnings._showwarnmsg), [shown])  # type: ignore[attr-defined]
 
 

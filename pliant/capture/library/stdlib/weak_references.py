@@ -96,17 +96,19 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     if not outside and target.python_type().__weakrefoffset__ == 0:
         name = target.python_type().__name__
         trace.throw(TypeError(f"cannot create weak reference to '{name}' object"))
-    made = ProgramWeakRef(real, target, None if known else callback)
+    reference = ProgramWeakRef(real, target, None if known else callback)
     if isinstance(target, Instance):
         target.watched = True
     if outside:
         real_object(trace, target)  # assumed to be this one
     elif real is weakref.ref and known:
-        made = next((each for each in _references(trace, target) if each.callback is None), made)
+        reference = next(
+            (each for each in _references(trace, target) if each.callback is None), reference
+        )
     elif not known:
-        trace.suspended.append(made)
-    trace.keys.append(made)
-    return made
+        trace.suspended.append(reference)
+    trace.keys.append(reference)
+    return reference
 
 
 def _references(trace: Trace, target: Value) -> list[ProgramWeakRef]:

@@ -133,8 +133,8 @@ def backward(
     follow_functions(trace, history, creates)
     assume_leaves(trace, history.leaves)
     _assume_no_hooks(trace, history.leaves)
-    given = [tensors, grad_tensors, retain_graph, create_graph, NONE, inputs]
-    pairs = [convert(trace, value, NAME) for value in given]
+    arguments = [tensors, grad_tensors, retain_graph, create_graph, NONE, inputs]
+    pairs = [convert(trace, value, NAME) for value in arguments]
     before = [_settle(trace, leaf) for leaf in leaves]
     result = run_on_fakes(trace, NAME, _backward_beside, [before, *(p[1] for p in pairs)], {})
     about_to_write(trace, torch.autograd.backward, result.mutated)
@@ -239,12 +239,12 @@ def _follow_function(trace: Trace, applied: Applied, creates: bool) -> None:
         raise Break("tensor-method", f"{NAME} through {name}, which may be given None")
     saved = attributes.get(trace, "to_save") or Sequence(tuple, [])
     context.store_attribute(trace, "saved_tensors", saved)
-    given = [_like(trace, output) for output in applied.outputs]
+    gradients = [_like(trace, output) for output in applied.outputs]
     before = torch.is_grad_enabled()
     torch._C._set_grad_enabled(creates)
     try:
         method = get_attribute(trace, Const(applied.cls), "backward")
-        follow_aside(trace, name, method, [context, *given], {}, context)
+        follow_aside(trace, name, method, [context, *gradients], {}, context)
     finally:
         torch._C._set_grad_enabled(before)
 
@@ -254,6 +254,6 @@ def _like(trace: Trace, output: Value) -> Value:
     if not isinstance(output, TensorValue):
         return NONE
     fake = trace.world.run(torch.empty_like, (output.fake.detach(),)).value
-    made = TensorValue(output.node, fake)
-    trace.tensors[id(fake)] = made
-    return made
+    gradient = TensorValue(output.node, fake)
+    trace.tensors[id(fake)] = gradient
+    return gradient

@@ -60,11 +60,11 @@ def follow_body(
     mark = trace.graph.begin_body()
     places: list[fx.Node] = []
     try:
-        given, named_args = args, kwargs or {}
+        body_args, named_args = args, kwargs or {}
         if changes is not None:
-            given = [_argument(trace, a, c, places) for a, c in zip(args, changes, strict=True)]
+            body_args = [_argument(trace, a, c, places) for a, c in zip(args, changes, strict=True)]
             named_args = {k: _argument(trace, a, None, places) for k, a in named_args.items()}
-        result = call(trace, function, given, named_args)
+        result = call(trace, function, body_args, named_args)
         watch.check(name)
         if _unknown_numbers(trace, known):
             raise Break("data-dependent", f"{name} of a function that reads data")
@@ -179,9 +179,9 @@ def _tensor(trace: Trace, value: TensorValue, node: fx.Node, change: Change | No
     fake = trace.world.run(change or _same_data, (value.fake,)).value
     if fake is value.fake:
         fake = trace.world.run(_same_data, (fake,)).value
-    made = TensorValue(node, fake, value.cls)
-    trace.tensors[id(fake)] = made
-    return made
+    placeholder = TensorValue(node, fake, value.cls)
+    trace.tensors[id(fake)] = placeholder
+    return placeholder
 
 
 def _same_data(tensor: torch.Tensor) -> torch.Tensor:
@@ -198,10 +198,10 @@ def _sequence(trace: Trace, value: Sequence, node: fx.Node, change: Change | Non
 
 def _mapping(trace: Trace, value: Mapping, node: fx.Node, change: Change | None) -> Value:
     items = value.read_all(trace).items()
-    made: dict[Any, Value | None] = {
+    entries: dict[Any, Value | None] = {
         key: _item(trace, item, node, key, change) for key, item in items
     }
-    return Mapping(value.cls, made)
+    return Mapping(value.cls, entries)
 
 
 def _item(trace: Trace, item: Value, node: fx.Node, key: Any, change: Change | None) -> Value:
@@ -316,17 +316,17 @@ def _cut(
     lifted = list(dict.fromkeys(n for n in used if n not in inside))
     fakes = fakes_of(trace, lifted)
     graph = fx.Graph()
-    made: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, fx.Node] = {}
     for index, (place, _) in enumerate(places[:count]):
-        made[place] = graph.placeholder(f"arg_{index}")
+        copies[place] = graph.placeholder(f"arg_{index}")
     for node in lifted:
-        made[node] = graph.placeholder(f"outer_{node.name}")
+        copies[node] = graph.placeholder(f"outer_{node.name}")
     for place, keyword in places[count:]:
-        made[place] = graph.placeholder(str(keyword))
+        copies[place] = graph.placeholder(str(keyword))
     for node in nodes:
-        if node not in made:
-            made[node] = graph.node_copy(node, lambda n: made[n])
-    graph.output(fx.map_arg(output, lambda n: made[n]))
+        if node not in copies:
+            copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output(fx.map_arg(output, lambda n: copies[n]))
     module = fx.GraphModule(trace.graph.root, graph, class_name="body")
     trace.sizes.nodes.drop(inside)
     trace.graph.drop([mark, *nodes])

@@ -35,8 +35,10 @@ def the_very_function(trace: Trace, value: Value) -> fx.Node | None:
     """A node that gives the function itself; None if it is made anew on each call."""
     known = trace.read(value)
     if isinstance(known, FunctionValue) and known.real is None:
-        made = _made_once(known)
-        return None if made is None else trace.graph.attribute("function", made)
+        function_object = _fixed_function(known)
+        return (
+            None if function_object is None else trace.graph.attribute("function", function_object)
+        )
     owner = trace.read(known.obj) if isinstance(known, BoundMethod) else known
     if not isinstance(owner, FunctionValue | Instance) or owner.source is None:
         return None
@@ -52,7 +54,7 @@ def _root(source: Source) -> Source:
     return source
 
 
-def _made_once(value: FunctionValue) -> types.FunctionType | None:
+def _fixed_function(value: FunctionValue) -> types.FunctionType | None:
     """The function, if all that it is made of is there for good."""
     cells, defaults = value.cells or [], value.defaults or []
     fixed = all(cell.real is not None and isinstance(cell.source, Fixed) for cell in cells)
@@ -61,10 +63,12 @@ def _made_once(value: FunctionValue) -> types.FunctionType | None:
     if not fixed or not plain or value.own or value.attributes is not None:
         return None
     closure = tuple(cell.real for cell in cells)
-    given = tuple(default.constant() for default in defaults)
-    made = types.FunctionType(value.code, value.globals, value.name, given or None, closure)
-    made.__kwdefaults__ = {key: v.constant() for key, v in keywords.items()} or None
-    return made
+    default_values = tuple(default.constant() for default in defaults)
+    function_object = types.FunctionType(
+        value.code, value.globals, value.name, default_values or None, closure
+    )
+    function_object.__kwdefaults__ = {key: v.constant() for key, v in keywords.items()} or None
+    return function_object
 
 
 def only_computes(value: Value) -> bool:

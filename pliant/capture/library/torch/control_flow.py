@@ -31,10 +31,10 @@ def cond(
     trace: Trace, pred: Value, true_fn: Value, false_fn: Value, operands: Value = NOTHING
 ) -> Value:
     """Without a tensor to decide it, the branch is taken now."""
-    test, given = trace.read(pred), trace.read(operands)
-    if not isinstance(given, Sequence):
+    test, operand_values = trace.read(pred), trace.read(operands)
+    if not isinstance(operand_values, Sequence):
         raise Break("operation-raises", "torch.cond")
-    args = list(given.items)
+    args = list(operand_values.items)
     if not isinstance(test, TensorValue):
         return call(trace, true_fn if truth(trace, test) else false_fn, args)
     if test.fake.dtype is not torch.bool or test.fake.numel() != 1:
@@ -53,10 +53,10 @@ def cond(
 
 @function(while_loop)
 def loop(trace: Trace, cond_fn: Value, body_fn: Value, carried_inputs: Value) -> Value:
-    given = trace.read(carried_inputs)
-    if not isinstance(given, Sequence):
+    carried = trace.read(carried_inputs)
+    if not isinstance(carried, Sequence):
         raise Break("operation-raises", "while_loop")
-    args = [trace.read(item) for item in given.items]
+    args = [trace.read(item) for item in carried.items]
     if not args or not all(isinstance(arg, TensorValue) for arg in args):
         raise Break("operation-argument", "while_loop with something that is no tensor")
     test, step = (

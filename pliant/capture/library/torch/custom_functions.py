@@ -40,8 +40,8 @@ def opaque_call(
 ) -> Value:
     """A node that calls `real`, of which nothing is known but what it does to fakes."""
     name = getattr(real, "__qualname__", "a function")
-    given = [trace.read(value) for value in (*args, *kwargs.values())]
-    assume_settled(trace, name, [real, *(getattr(value, "real", None) for value in given)])
+    arguments = [trace.read(value) for value in (*args, *kwargs.values())]
+    assume_settled(trace, name, [real, *(getattr(value, "real", None) for value in arguments)])
     pairs = [either(trace, value, name) for value in args]
     named_pairs = {key: either(trace, value, name) for key, value in kwargs.items()}
     return record_body_call(
@@ -91,10 +91,10 @@ def constant_result(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """Call a function whose result the user says is always the same."""
-    given = [real_object(trace, arg) for arg in args]
+    real_args = [real_object(trace, arg) for arg in args]
     named_args = {key: real_object(trace, arg) for key, arg in kwargs.items()}
     try:
-        result = real(*given, **named_args)
+        result = real(*real_args, **named_args)
     except Exception as error:
         trace.throw(error)
     return trace.wrap_pinned(result)
@@ -108,18 +108,18 @@ def call_autograd_function(
 ) -> Value | None:
     """`Cls.apply(*args)`."""
     cls = trace.read(args[0]).constant()
-    given = args[1:]
+    forward_args = args[1:]
     step = trace.frames[-1].step
     if trace.break_at.get(step) is INLINE:
         forward = get_attribute(trace, Const(cls), "forward")
         keywords = Mapping(dict, dict(kwargs))
-        inline = [forward, _context(trace, given), Sequence(tuple, given), keywords]
+        inline = [forward, _context(trace, forward_args), Sequence(tuple, forward_args), keywords]
         return call(trace, as_value(applied), inline, {}, direct)
     if direct and not torch.is_grad_enabled() and _makes_context(trace, cls):
         trace.inlinable.add(step)  # nothing is recorded, so it is a function like others
     try:
-        context = _follow_forward(trace, Const(cls), given, kwargs)
-        result = opaque_call(trace, apply_of(cls), given, kwargs)
+        context = _follow_forward(trace, Const(cls), forward_args, kwargs)
+        result = opaque_call(trace, apply_of(cls), forward_args, kwargs)
     except Break:  # it does something that a node of the graph can't
         if step in trace.inlinable:
             raise Restart(step, INLINE) from None

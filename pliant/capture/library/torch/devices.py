@@ -100,8 +100,8 @@ def place(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]
     device = None if trace.default_device is None else trace.default_device.current()
     if device is None or real not in _device_constructors():
         return kwargs
-    given = trace.read(kwargs.get("device", NONE))
-    if isinstance(given, Const) and given.value is None:
+    explicit = trace.read(kwargs.get("device", NONE))
+    if isinstance(explicit, Const) and explicit.value is None:
         return {**kwargs, "device": Const(device)}
     return kwargs
 

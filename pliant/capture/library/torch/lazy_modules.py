@@ -33,12 +33,12 @@ def infer_parameters(
         return None
     if trace.lasting.random or trace.random_draws or trace.watch is not None:
         raise Break("unsupported", "the first call of a lazy module behind random draws")
-    given = [_like(trace, value) for value in args[2:]]
+    examples = [_like(trace, value) for value in args[2:]]
     named = {name: _like(trace, value) for name, value in kwargs.items()}
     state = Functions._get_torch_function_state()
     Functions._set_torch_function_state(Functions._TorchFunctionState.ENABLED)
     try:
-        module.real._infer_parameters(module.real, *given, **named)
+        module.real._infer_parameters(module.real, *examples, **named)
     except FATAL:
         raise
     except Exception as error:

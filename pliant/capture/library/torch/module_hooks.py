@@ -85,12 +85,12 @@ def _set_up(trace: Trace, target: Any, obj: GraphObject, values: Value) -> Value
     tensors = [item if isinstance(item, TensorValue) else None for item in items]
     nodes, fakes = (tuple(t and getattr(t, name) for t in tensors) for name in ("node", "fake"))
     before = trace.lasting.other
-    made = record_body_call(
+    result = record_body_call(
         trace, target, (obj.node, nodes), (fakes,), effect=True, on_fakes=_pass_through
     )
     trace.lasting.other = before  # it changes nothing but what this graph has made
-    assert isinstance(made, Sequence)
-    pairs = zip(made.items, items, strict=True)
+    assert isinstance(result, Sequence)
+    pairs = zip(result.items, items, strict=True)
     results = [new if isinstance(old, TensorValue) else old for new, old in pairs]
     return Sequence(values.cls, results)
 

@@ -28,12 +28,12 @@ def make_subclass(trace: Trace, cls: Value, data: Value, require_grad: Value = F
     if maker is None or not isinstance(tensor, TensorValue):
         raise Break("tensor-kind", f"a new {kind.__name__}")
     flag = trace.read(require_grad).constant()
-    made = record_body_call(
+    result = record_body_call(
         trace, maker, (tensor.node, flag), (tensor.fake, flag), on_fakes=targets.leaf_like
     )
-    assert isinstance(made, TensorValue)
-    made.cls = kind
-    return made
+    assert isinstance(result, TensorValue)
+    result.cls = kind
+    return result
 
 
 # ---- lists of tensors

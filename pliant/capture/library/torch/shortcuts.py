@@ -137,9 +137,9 @@ Record: Any = torch.autograd.profiler.record_function
 @function(Record.__init__)
 def initialise_record(trace: Trace, record: Value, name: Value, args: Value = NONE) -> Value:
     """It has all its attributes, so that Python can go on with it behind a graph break."""
-    given = {"name": name, "args": args}
+    values = {"name": name, "args": args}
     for attribute, default in vars(Record("")).items():
-        set_attribute(trace, record, attribute, given.get(attribute, Const(default)))
+        set_attribute(trace, record, attribute, values.get(attribute, Const(default)))
     return NONE
 
 

@@ -89,8 +89,8 @@ def tensor(trace: Trace, data: Value, **kwargs: Value) -> Value:
         return record(trace, torch.tensor, torch.tensor, [data], kwargs)
     node, fakes = convert(trace, data, "torch.tensor")
     pairs = {key: convert(trace, value, "torch.tensor") for key, value in kwargs.items()}
-    given = {key: pair[1] for key, pair in pairs.items()}
-    example = torch.tensor(_zeros(fakes), **given)
+    options = {key: pair[1] for key, pair in pairs.items()}
+    example = torch.tensor(_zeros(fakes), **options)
     return record_body_call(
         trace,
         torch.tensor,

@@ -99,14 +99,14 @@ def autograd_grad(
     A tensor from outside may lead to others in ways that show only when the code runs: then there
     is no telling whether a gradient will be None.
     """
-    given = {
+    options = {
         "outputs": outputs, "inputs": inputs, "grad_outputs": grad_outputs,
         "retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": allow_unused,
         "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
     }  # fmt: skip
     history = history_of(trace, tensors_in(trace, outputs))
     follow_functions(trace, history, bool(trace.read(create_graph).constant()))
-    pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in given.items()}
+    pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in options.items()}
     fakes = {key: pair[1] for key, pair in pairs.items()}
     fakes["retain_graph"] = True  # this is to see whether it can be done
     gradients = run_on_fakes(trace, "torch.autograd.grad", torch.autograd.grad, [], fakes)
@@ -114,7 +114,7 @@ def autograd_grad(
         if history.outside:
             raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
         assume_leaves(trace, history.leaves)
-    result = record(trace, torch.autograd.grad, torch.autograd.grad, [], given)
+    result = record(trace, torch.autograd.grad, torch.autograd.grad, [], options)
     take_gradients(trace, [])
     return result
 

@@ -77,10 +77,10 @@ def new_tensor(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Va
     if kwargs:
         raise Break("unsupported-class", real.__name__)
     if isinstance(first, TensorValue) and len(args) == 1:
-        made = alias(trace, first)
+        tensor = alias(trace, first)
     else:
-        made = call(trace, Const(torch.Tensor), list(args))
-    return in_class(trace, made, real) if real is not torch.Tensor else made
+        tensor = call(trace, Const(torch.Tensor), list(args))
+    return in_class(trace, tensor, real) if real is not torch.Tensor else tensor
 
 
 @method(type(torch.Tensor), "__init__")
@@ -102,16 +102,16 @@ def new_of_class(trace: Trace, cls: Any, data: TensorValue, requires_grad: bool)
         return in_class(trace, detached, cls)
     if id(cls) in trace.temporaries:
         raise Break("tensor-kind", f"a new {cls.__name__}")
-    made = record_body_call(
+    tensor = record_body_call(
         trace,
         maker_of(cls),
         (data.node, requires_grad),
         (data.fake, requires_grad),
         on_fakes=targets.leaf_like,
     )
-    assert isinstance(made, TensorValue)
-    made.cls = cls
-    return made
+    assert isinstance(tensor, TensorValue)
+    tensor.cls = cls
+    return tensor
 
 
 # By the address of the class, which the function keeps.

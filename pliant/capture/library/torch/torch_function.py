@@ -50,8 +50,8 @@ def default_torch_function(
     if not all(issubclass(real, trace.read(kind).constant()) for kind in drain(trace, kinds)):
         return Const(NotImplemented)
     positional = [] if args is None else drain(trace, args)
-    given = None if kwargs is None else trace.read(kwargs)
-    named = given.read_all(trace) if isinstance(given, Mapping) else {}
+    keywords = None if kwargs is None else trace.read(kwargs)
+    named = keywords.read_all(trace) if isinstance(keywords, Mapping) else {}
     state: Overrides = trace.overrides
     level, before = state.level, set(trace.tensors)
     state.level = max(level, overrides.WITHOUT_SUBCLASSES)

@@ -108,25 +108,25 @@ def _follow(
 
 
 def _arguments(trace: Trace, args: Value, kwargs: Value) -> tuple[list[Value], dict[str, Value]]:
-    given, named = trace.read(args), trace.read(kwargs)
-    assert isinstance(given, Sequence) and isinstance(named, Mapping)
-    return list(given.items), named.read_all(trace)
+    positional, named = trace.read(args), trace.read(kwargs)
+    assert isinstance(positional, Sequence) and isinstance(named, Mapping)
+    return list(positional.items), named.read_all(trace)
 
 
 @function(eager_transforms.grad_impl)
 def grad(
     trace: Trace, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value
 ) -> Value:
-    given = _arguments(trace, args, kwargs)
-    return _derivative(trace, targets.grad, func, argnums, *given, has_aux=has_aux)
+    arguments = _arguments(trace, args, kwargs)
+    return _derivative(trace, targets.grad, func, argnums, *arguments, has_aux=has_aux)
 
 
 @function(eager_transforms.grad_and_value_impl)
 def grad_and_value(
     trace: Trace, func: Value, argnums: Value, has_aux: Value, args: Value, kwargs: Value
 ) -> Value:
-    given = _arguments(trace, args, kwargs)
-    return _derivative(trace, targets.grad_and_value, func, argnums, *given, has_aux=has_aux)
+    arguments = _arguments(trace, args, kwargs)
+    return _derivative(trace, targets.grad_and_value, func, argnums, *arguments, has_aux=has_aux)
 
 
 # ---- vmap
@@ -148,8 +148,8 @@ def vmap(
     dims = list(dims) if isinstance(dims, tuple | list) else [dims] * len(args)
     if len(dims) != len(args):
         raise Break("operation-raises", "vmap: in_dims")
-    made = [_sliced(trace, arg, dim) for arg, dim in zip(args, dims, strict=True)]
-    body = follow_body(trace, "vmap", func, made, kwargs, [None] * len(made))
+    slices = [_sliced(trace, arg, dim) for arg, dim in zip(args, dims, strict=True)]
+    body = follow_body(trace, "vmap", func, slices, kwargs, [None] * len(slices))
     options = {
         "in_dims": tuple(dims) + (None,) * len(body.lifted),
         "out_dims": out,
@@ -247,11 +247,15 @@ def jvp(
     strict: Value = FALSE,
     has_aux: Value,
 ) -> Value:
-    given, along = trace.read(primals), trace.read(tangents)
+    primal_values, along = trace.read(primals), trace.read(tangents)
     chosen = trace.read(argnums)
-    if not isinstance(given, Sequence) or not isinstance(chosen, Const) or chosen.value is not None:
+    if (
+        not isinstance(primal_values, Sequence)
+        or not isinstance(chosen, Const)
+        or chosen.value is not None
+    ):
         raise Break("operation-raises", "torch.func.jvp")
-    args = list(given.items)
+    args = list(primal_values.items)
     body = follow_body(trace, "jvp", func, args, {}, [None] * len(args))
     nodes, fakes = _both(trace, args, "jvp")
     node, fake = convert(trace, along, "jvp")
@@ -348,9 +352,11 @@ def checkpoint(
     if options.get("use_reentrant") is None:
         raise Break("warning", "checkpoint without use_reentrant")
     rest = {k: v for k, v in kwargs.items() if k not in CHECKPOINT_OPTIONS}
-    given = args[1:]
-    body = follow_body(trace, "checkpoint", args[0], given, rest, [None] * len(given))
-    nodes, fakes = _both(trace, given, "checkpoint")
+    function_args = args[1:]
+    body = follow_body(
+        trace, "checkpoint", args[0], function_args, rest, [None] * len(function_args)
+    )
+    nodes, fakes = _both(trace, function_args, "checkpoint")
     pairs = {key: convert(trace, value, "checkpoint") for key, value in rest.items()}
     return record_body_call(
         trace,
