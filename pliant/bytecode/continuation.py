@@ -21,7 +21,7 @@ _functions: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] 
 
 
 def resume_function(point: ResumePoint, namespace: dict[str, Any]) -> types.FunctionType:
-    """The function that continues at `point`. The same one as long as somebody has it."""
+    """The function that continues at `point`. The same one as long as it is referred to."""
     code = resume_code(point)
     key = (code, id(namespace))
     function = _functions.get(key)

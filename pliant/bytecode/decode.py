@@ -43,7 +43,7 @@ Positions = tuple[int | None, int | None, int | None, int | None]
 class Instruction(NamedTuple):
     """One instruction. (A named tuple because it is made five times as fast as a dataclass.)"""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
     offset: int
     op: str
     arg: int | None
@@ -82,7 +82,6 @@ class Decoded:
     exceptions: tuple[ExceptionEntry, ...]
     variables: tuple[str, ...]
     """The name of each slot of the frame: locals, then cells, then free variables (unique)."""
-    _index_of_unit: list[int]
     _handlers: list[ExceptionEntry | None]
     _live: list[frozenset[str] | int] = field(default_factory=list)
     _depths: list[int | None] = field(default_factory=list)
@@ -92,7 +91,7 @@ class Decoded:
     @property
     def code(self) -> types.CodeType:
         code = self._code()
-        assert code is not None, "a code object that nobody has any more"
+        assert code is not None, "the code object is gone"
         return code
 
     def position(self, index: int) -> Position:
@@ -112,10 +111,6 @@ class Decoded:
     def handler(self, index: int) -> ExceptionEntry | None:
         """The handler that an exception in this instruction goes to."""
         return self._handlers[index]
-
-    def index_at(self, offset: int) -> int:
-        """The instruction that the byte at ``offset`` (``f_lasti``) belongs to."""
-        return self._index_of_unit[offset >> 1]
 
     def live_before(self, index: int) -> frozenset[str]:
         """Variables whose content before this instruction may still be needed.
@@ -263,7 +258,7 @@ def _decode(code: types.CodeType) -> Decoded:
     for entry in exceptions:
         handlers[entry.start : entry.end] = [entry] * (entry.end - entry.start)
     reference = weakref.ref(code)
-    return Decoded(reference, tuple(instructions), exceptions, variables, index_of_unit, handlers)
+    return Decoded(reference, tuple(instructions), exceptions, variables, handlers)
 
 
 def _unpack(co_code: bytes) -> tuple[list[tuple[int, _Row, int | None]], list[int]]:

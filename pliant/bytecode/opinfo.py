@@ -42,7 +42,7 @@ class Operand(enum.Enum):
 
 
 class Role(enum.Flag):
-    """What an opcode does, as far as anybody but its own handler asks. ``tables.opcodes_with``
+    """What an opcode does, where more than its own handler depends on it. ``tables.opcodes_with``
     gives the opcodes of the running Python that have a role."""
 
     # Variables. Writing to a cell needs the cell, so for the slot that is a read.

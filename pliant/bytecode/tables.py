@@ -1,7 +1,7 @@
 """The table of opcodes of the running Python, checked against it when imported.
 
 The one idea: a version of Python is supported when it has a table here, and only then; an opcode
-that a table does not know, or knows in vain, is found on import and not in somebody's function.
+that a table lacks, or that Python lacks, is reported on import and not when a function is compiled.
 """
 
 from __future__ import annotations

@@ -86,5 +86,5 @@ def _is_part(value: Mapping) -> bool:
 
 
 def _is_table(value: Mapping) -> bool:
-    """The tables of an `nn.Module`, of which there are many, and which nobody shares."""
+    """The tables of an `nn.Module`, of which there are many, and which are never shared."""
     return isinstance(value.source, DictItem) and value.source.key in MODULE_TABLES

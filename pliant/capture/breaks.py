@@ -55,7 +55,7 @@ BREAKS: dict[str, Cause] = {
     "tensor-attribute": Cause("This attribute of a tensor is not known during capture.", _REPLACE),
     "unsupported": Cause("Capture does not know this operation.", _REPLACE),
     "cached-function": Cause(
-        "A function under functools.cache or lru_cache keeps what it returned for the very objects "
+        "A function under functools.cache or lru_cache keeps what it returned for the same objects "
         "that it was given, and here only Python knows these, or which results it keeps.",
         "Call the function outside, or without its cache: `function.__wrapped__(...)`.",
     ),

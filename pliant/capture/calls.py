@@ -90,10 +90,10 @@ def call_function(
 
 
 def _is_overridden(trace: Trace, real: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
-    """Whether a Python function of PyTorch has somebody to ask: its own code does that."""
+    """Whether a mode or a class overrides a Python function of PyTorch: its own code dispatches."""
     if real.__module__ not in torch_calls.PYTHON_MODULES or real.__name__ == "__torch_function__":
         return False
-    return overrides.asked(trace, args, kwargs) is not None
+    return overrides.overriders_of(trace, args, kwargs) is not None
 
 
 def call_marked(
@@ -316,7 +316,7 @@ def _call_handler(
     if handler is None:
         return None
     if torch_calls.is_operation(real) and real not in torch_calls.QUERIES:
-        asked = overrides.asked(trace, args, kwargs)
+        asked = overrides.overriders_of(trace, args, kwargs)
         if asked is not None:
             return overrides.dispatch(trace, target, asked, args, kwargs or None)
     return run_handler(trace, handler, target, args, kwargs)

@@ -30,7 +30,7 @@ from pliant.capture.wrap import wrap
 from pliant.guards.source import Fixed, Local
 from pliant.stages import Captured
 
-RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a mistake of ours
+RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a bug in pliant
 FRAMES_PER_CALL = 12
 # Causes that are not obstacles: the operation is run in Python because it will raise there.
 HARMLESS = frozenset({"operation-raises", "bad-arguments"})
@@ -95,7 +95,7 @@ def without_overrides() -> Any:
 
 
 def follow(attempt: Attempt) -> Captured:
-    """One attempt. Whoever calls this puts back what it changes of the thread's state."""
+    """One attempt. The caller restores the state of the thread that this changes."""
     # One call of the program is several of ours.
     sys.setrecursionlimit(sys.getrecursionlimit() * FRAMES_PER_CALL)
     # Hooks of the program on tensors that autograd saves are not to see fakes.

@@ -93,7 +93,7 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
 
 
 def _raises_at_once(result: Any) -> bool:
-    """Other devices than the CPU find errors when nobody waits for them any more."""
+    """Devices other than the CPU report errors late, when the graph has returned."""
     return not isinstance(result, torch.Tensor) or result.device.type == "cpu"
 
 

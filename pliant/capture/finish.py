@@ -308,7 +308,7 @@ HANDED_OVER = ("stack_", "inner_")  # parameters that only resume functions have
 
 def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
     """Whether a loop in which the graph broke goes on over an iterator that is a real one since
-    then. Telling this to the user would help nobody."""
+    then. Reporting it would not help the user."""
     source = frame.stack[-1].source if frame.stack else None
     handed_over = isinstance(source, Local) and source.name.startswith(HANDED_OVER)
     return cause.code == "outside-iterator" and frame.instruction.op in ITERATES and handed_over

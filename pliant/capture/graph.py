@@ -1,10 +1,10 @@
 """The FX graph under construction: the tensor operations of the program, as the user wrote them.
 
-Nodes call the very functions and methods that the user called. Placeholders are named after where
-their tensor came from. Each node remembers the user's stack (`meta["stack"]`, outermost first) and,
-for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result has
-numbers in it that are in the data has their symbols (`meta["symbols"]`), in the order in which they
-came. A node that PyTorch refuses for sizes or dtypes is marked (`meta["refused"]`).
+Nodes call the functions and methods that the user called, unchanged. Placeholders are named after
+the source of their tensor. Each node has the user's stack (`meta["stack"]`, outermost first) and,
+for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result contains
+numbers that depend on data has their unbacked symbols (`meta["symbols"]`), in order of creation.
+A node that PyTorch refuses for sizes or dtypes is marked (`meta["refused"]`).
 """
 
 from __future__ import annotations
@@ -157,9 +157,6 @@ class GraphBuilder:
     def output(self, node: fx.Node) -> int:
         """Return `node` from the graph too; its position among the results."""
         return self.outputs.setdefault(node, len(self.outputs))
-
-    def has_effect(self) -> bool:
-        return bool(self._effectful)
 
     def _mixes_dtypes(self, node: fx.Node) -> bool:
         return node in self._calls and self._calls[node].mixes_dtypes()

@@ -51,7 +51,7 @@ class Layout:
 @dataclass(frozen=True, slots=True)
 class Dynamic:
     """What is known about inputs before a capture: the policy, what earlier compilations saw, and
-    answers to questions that nobody could answer, which have turned out to be needed."""
+    answers to questions that could not be decided, which have turned out to be needed."""
 
     policy: DynamicPolicy = field(default_factory=DynamicPolicy)
     history: InputHistory = field(default_factory=InputHistory)
@@ -184,8 +184,8 @@ class Inputs:
         for dim in changed.order:
             inner, load = changed.follows[dim], Load(source, "stride", dim)
             if inner is not None and not _are_ints(sizes[inner], strides[inner]):
-                # If a size is 0 the tensor is empty, and its strides matter to nobody who doesn't
-                # ask for them.
+                # If a size is 0 the tensor is empty, and its strides matter only if the program
+                # asks for them.
                 strides[dim] = mul_of(strides[inner], sizes[inner])
                 exact[dim] = mul_of(exact[inner], maximum(sizes[inner], 1))
                 self.trace.sizes.stride_must_be(load, exact[dim])

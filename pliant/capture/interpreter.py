@@ -148,8 +148,3 @@ def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     frame.keyword_names = ()  # of a call that did not return
     frame.index = entry.target
     return True
-
-
-def missing_handlers() -> list[str]:
-    """Opcodes of the running Python version that have no handler."""
-    return sorted(set(OPCODES) - set(HANDLERS))

@@ -600,7 +600,7 @@ def truth(trace: Trace, value: Value) -> bool:
 
 
 def negation(trace: Trace, value: Value) -> Value:
-    """`not value`. Of a symbolic number it is one too: nobody has to know yet."""
+    """`not value`. Of a symbolic number the result is symbolic too, without a guard."""
     value = trace.read(value)
     taken = _taken_over(trace, operator.not_, value) if isinstance(value, Number) else None
     return boolean(not truth(trace, value)) if taken is None else taken

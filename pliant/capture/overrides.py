@@ -1,9 +1,9 @@
 """`__torch_function__`: classes and modes of the program that take over PyTorch's functions.
 
 The one idea: graphs have plain tensors only. A tensor of a subclass is a node like any other and
-beside it the class that the program sees; whoever is asked first by PyTorch, a mode or a class, is
-asked here too, by following its `__torch_function__`. What is in the graph is what the program
-does once all of them have been asked.
+beside it the class that the program sees; modes and classes are dispatched to in PyTorch's
+order, by following their `__torch_function__`. What is in the graph is what the program does once
+all of them have run.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def overriding(trace: Trace, values: list[Value]) -> list[Value]:
     return overriders
 
 
-def asked(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
-    """The values whose classes are asked about a call; None if nobody is, not even a mode."""
+def overriders_of(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
+    """The values whose classes override a call; None if there are none, and no mode either."""
     state: Overrides = trace.overrides
     if state.level == OFF:
         return None
@@ -204,8 +204,10 @@ NAMED: dict[str, str] = {
     "__rxor__": "bitwise_xor", "__long__": "__int__", "__nonzero__": "__bool__",
     "ndimension": "dim", "nelement": "numel", "to_sparse_coo": "to_sparse",
 }  # fmt: skip
-# Methods of tensors for which nobody is asked.
-NEVER_ASKED = frozenset({"as_subclass", "_make_subclass", "_make_wrapper_subclass", "__hash__"})
+# Methods of tensors that can't be overridden.
+NEVER_OVERRIDDEN = frozenset(
+    {"as_subclass", "_make_subclass", "_make_wrapper_subclass", "__hash__"}
+)
 # C methods that tell which class they were called on even if it is an ordinary one.
 TELL_CLASS = frozenset({"dim", "numel", "tolist", "ndimension", "nelement", "__len__"})
 
@@ -213,10 +215,10 @@ TELL_CLASS = frozenset({"dim", "numel", "tolist", "ndimension", "nelement", "__l
 def call_method(
     trace: Trace, name: str, obj: Value, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | None:
-    """A C method of a tensor, if somebody is asked about it."""
-    if name in NEVER_ASKED:
+    """Call a C method of a tensor where it is overridden; None where it is not."""
+    if name in NEVER_OVERRIDDEN:
         return None
-    overriders = asked(trace, [obj, *args], kwargs)
+    overriders = overriders_of(trace, [obj, *args], kwargs)
     if overriders is None:
         return None
     function = getattr(torch.Tensor, NAMED.get(name, name))
@@ -225,7 +227,7 @@ def call_method(
 
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:
-    """An attribute that C code computes, if somebody is asked about it."""
+    """An attribute that C code computes, where it is overridden; None where it is not."""
     return _attribute(trace, tensor, name, "__get__", [tensor])
 
 
@@ -240,7 +242,7 @@ def _attribute(
     computed = isinstance(descriptor, types.GetSetDescriptorType)
     if not computed or descriptor.__objclass__ is not TensorBase:
         return None
-    overriders = asked(trace, [tensor], {})
+    overriders = overriders_of(trace, [tensor], {})
     if overriders is None:
         return None
     function = Const(getattr(descriptor, access))
@@ -272,7 +274,7 @@ IN_PLACE: dict[Any, str] = {real: symbol for symbol, (_, real) in INPLACE.items(
 
 def takes_over(trace: Trace, real: Callable[..., Any], operands: tuple[Value, ...]) -> bool:
     """Whether an operator on these operands is not simply an operation."""
-    if asked(trace, list(operands), {}) is not None:
+    if overriders_of(trace, list(operands), {}) is not None:
         return True
     names = METHODS_OF.get(real, ())
     return any(redefines(trace, value, name) for value in operands for name in names if name)

@@ -293,7 +293,7 @@ class Emitter:
         return name
 
     def bind(self, wish: str, real: Any) -> str:
-        """Make an object of ours known to the residual code."""
+        """Give the residual code a name for an object."""
         name = self.fresh(wish)
         self.namespace[name] = real
         return name

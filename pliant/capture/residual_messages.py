@@ -77,7 +77,7 @@ def log_at(
 
 
 def log_to_root(*parts: Any) -> None:
-    """The functions of `logging` set the root logger up first, if nobody has."""
+    """The functions of `logging` set the root logger up first, if that was not done."""
     if not logging.root.handlers:
         logging.basicConfig()
     log_at(logging.root, *parts)

@@ -98,7 +98,7 @@ TAKE_SIZES = frozenset(
 
 
 def forget(trace: Trace) -> None:
-    """A tensor is written to, and nobody says which others share its memory."""
+    """A tensor is written to, and others may share its memory."""
     trace.scalars.clear()
     trace.world.scalars.clear()
 

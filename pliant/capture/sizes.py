@@ -157,7 +157,7 @@ class Sizes:
             )
 
     def _run_again_if_it_fails(self) -> None:
-        """What the graph writes is saved for that. Behind an effect that nobody can take back, the
+        """What the graph writes is saved for that. Behind an effect that can't be undone, the
         graph ends instead."""
         trace = self.trace
         trace.lasting.guarded = True

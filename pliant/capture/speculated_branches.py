@@ -41,7 +41,7 @@ REMAINING: dict[type[Iterator], Callable[[Any], int]] = {
 
 
 def remaining(value: Value) -> int:
-    """How many items an iterator has left; more than any number of rounds if nobody knows."""
+    """How many items an iterator has left; more than any number of rounds if unknown."""
     count = REMAINING.get(type(value)) if isinstance(value, Iterator) else None
     return ROUNDS + 1 if count is None else count(value)
 

@@ -106,7 +106,7 @@ def call_operation(
 ) -> Value:
     """Call a PyTorch function."""
     if real not in QUERIES and (real not in WRITERS or real is torch._C._set_grad_enabled):
-        overriders = overrides.asked(trace, args, kwargs)
+        overriders = overrides.overriders_of(trace, args, kwargs)
         if overriders is not None:
             return overrides.dispatch(trace, Const(real), overriders, args, kwargs or None)
     for change in BEFORE_CALLS:
@@ -178,7 +178,7 @@ def record(
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)
     if len(env.runtime_asserts) > asserted or _takes_number(trace, name, args, result.value):
-        trace.graph.keep(node)  # so that it raises, rather than a test of ours
+        trace.graph.keep(node)  # so that it raises, rather than a test of the capture
     untried = result.random or result.raises or writes_metadata(function)
     if not untried and not torch._C._is_any_autocast_enabled():
         trace.graph.try_call(node, Call(function, tuple(fake_args), fake_kwargs, result.value))
@@ -202,9 +202,9 @@ def _takes_number(trace: Trace, name: str, args: list[Value], result: Any) -> bo
 
 
 def _require_no_overrides(trace: Trace, function: Any, name: str, args: list[Value]) -> None:
-    """Whoever overrides PyTorch's functions has been asked before: if not, Python does it."""
+    """Overrides have been dispatched before; where that is not done, the graph breaks."""
     state = trace.overrides
-    never = function in QUERIES or function in WRITERS or name in overrides.NEVER_ASKED
+    never = function in QUERIES or function in WRITERS or name in overrides.NEVER_OVERRIDDEN
     if state.modes and state.level != overrides.OFF and not never:
         raise Break("unsupported", f"{name} under a TorchFunctionMode")
     known = [trace.read(arg) for arg in args] if writes_metadata(function) else []
@@ -212,7 +212,7 @@ def _require_no_overrides(trace: Trace, function: Any, name: str, args: list[Val
         raise Break("tensor-kind", f"{name} of a tensor subclass")
 
 
-# Who wants to know: `(trace, function, tensors written)`, which may break the graph instead.
+# Called before a write with `(trace, function, tensors written)`; may break the graph instead.
 BEFORE_WRITES: list[Callable[[Trace, Any, tuple[Fake, ...]], None]] = []
 
 

@@ -361,7 +361,7 @@ def written_objects(trace: Trace) -> list[Any]:
 
 
 def _make_annotations(cls: type) -> None:
-    """Python makes a class's annotations when somebody first asks for them."""
+    """Python makes a class's annotations when they are first asked for."""
     with contextlib.suppress(AttributeError):
         type.__dict__["__annotations__"].__get__(cls)  # noqa: RUF063  without the metaclass
 

@@ -11,7 +11,7 @@ Values never change the user's objects. Writes go to the value; `effects` replay
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pliant.base.errors import PliantError
 from pliant.base.position import Position
@@ -204,7 +204,3 @@ def is_constant(value: Value) -> bool:
     except NotConstant:
         return False
     return True
-
-
-def unsupported(what: str) -> NoReturn:
-    raise Break("unsupported", what)

@@ -24,6 +24,7 @@ from pliant.bytecode import (
     resume_code,
     resume_generator_code,
 )
+from tests.bytecode.offsets import index_at
 
 NULL = object()
 _FRAME_POINTER, _SLOTS = 24, 72
@@ -131,7 +132,7 @@ def suspended(generator, handled=None):
     """A generator at its yield, as the parts of a resume point: without the value sent."""
     frame = generator.gi_frame
     decoded = decode(frame.f_code)
-    index = decoded.index_at(frame.f_lasti)
+    index = index_at(decoded, frame.f_lasti)
     index += decoded.instructions[index].op == "YIELD_VALUE"
     return Peek(frame, index, decoded.depth_before(index) - 1, handled)
 
@@ -178,7 +179,7 @@ def stop_at(function, arguments, step, action):
         if event == "opcode":
             seen += 1
             if seen == step:
-                index = decoded.index_at(frame.f_lasti)
+                index = index_at(decoded, frame.f_lasti)
                 action(Peek(frame, index, decoded.depth_before(index)))
                 raise _Stop
         return trace

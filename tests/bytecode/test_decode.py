@@ -12,6 +12,7 @@ import typing
 import pytest
 
 from pliant.bytecode import OPCODES, decode
+from tests.bytecode.offsets import index_at
 
 MODULES = [_pydecimal, argparse, ast, asyncio.base_events, tarfile, typing]
 
@@ -36,7 +37,7 @@ def test_instructions_are_those_of_dis(module):
             assert (ours.arg, ours.positions) == (theirs.arg, tuple(theirs.positions))
             assert ours.line == theirs.positions.lineno
             if ours.target is not None:
-                assert decoded.index_at(theirs.argval) == ours.target == ours.value
+                assert index_at(decoded, theirs.argval) == ours.target == ours.value
             elif theirs.opcode in dis.haslocal + dis.hasfree:
                 assert ours.value in (theirs.argval, f".{theirs.argval}")
             elif theirs.opcode in dis.hasconst and theirs.opname != "KW_NAMES":
@@ -48,10 +49,10 @@ def test_handlers_and_stack_depths(module):
     for code in code_objects(module):
         decoded = decode(code)
         for entry in dis._parse_exception_table(code):
-            ours = decoded.handler(decoded.index_at(entry.start))
+            ours = decoded.handler(index_at(decoded, entry.start))
             assert decoded.instructions[ours.start].offset >= entry.start
-            assert ours.end == decoded.index_at(entry.end)
-            assert (ours.target, ours.depth) == (decoded.index_at(entry.target), entry.depth)
+            assert ours.end == index_at(decoded, entry.end)
+            assert (ours.target, ours.depth) == (index_at(decoded, entry.target), entry.depth)
             assert ours.lasti == entry.lasti
         depths = [decoded.depth_before(each.index) for each in decoded.instructions]
         assert max(depth or 0 for depth in depths) <= code.co_stacksize
@@ -94,7 +95,7 @@ def test_long_code_has_prefixes_folded_away():
 def test_offset_of_a_cache_or_prefix_belongs_to_its_instruction():
     decoded = decode((lambda x: x.attribute).__code__)
     load = next(each for each in decoded.instructions if each.op == "LOAD_ATTR")
-    assert decoded.index_at(load.offset) == decoded.index_at(load.offset + 4) == load.index
+    assert index_at(decoded, load.offset) == index_at(decoded, load.offset + 4) == load.index
 
 
 def test_decoding_is_remembered_per_code_object():

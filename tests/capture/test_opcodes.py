@@ -2,9 +2,9 @@
 
 import pliant.capture.capture  # noqa: F401  fills the table
 from pliant.bytecode.tables import OPCODES
-from pliant.capture.interpreter import HANDLERS, missing_handlers
+from pliant.capture.interpreter import HANDLERS
 
 
 def test_no_opcode_is_missing():
+    assert sorted(set(OPCODES) - set(HANDLERS)) == []
     assert len(HANDLERS) == len(OPCODES)
-    assert missing_handlers() == []

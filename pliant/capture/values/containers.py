@@ -46,7 +46,7 @@ class Container(Value):
 
     @property
     def has_dict(self) -> bool:
-        # an OrderedDict could have attributes of its own; hardly anybody gives it any
+        # an OrderedDict could have attributes of its own, which is rare
         plain = self.cls is OrderedDict and self.attributes is None
         return self.cls.__dictoffset__ != 0 and not plain
 

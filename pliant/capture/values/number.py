@@ -1,7 +1,7 @@
 """Numbers that are not known while the program is followed: sizes, inputs, what tensors hold.
 
 The one idea: such a number is an expression over symbols. Arithmetic makes further expressions; a
-branch asks the environment, which answers and remembers why; and whoever needs the number itself
+branch asks the environment, which answers and remembers why; and code that needs the number itself
 asks for the constant, which makes it one for good. So everything works, and what does not know
 about symbols costs generality, never correctness.
 """

@@ -39,7 +39,7 @@ class ProgramObject(Value):
     """An object made by calling a function that is known: a property, a named tuple class."""
 
     __slots__ = ("args", "kwargs", "real", "target")
-    two_steps = True  # made once, whoever needs it
+    two_steps = True  # made once, however often it is needed
 
     def __init__(
         self, real: Any, target: Value, args: list[Value], kwargs: dict[str, Value] | None = None
@@ -199,7 +199,7 @@ def plain_object(trace: Trace, value: Value) -> Any:
 
 
 def value_of(trace: Trace, real: Any) -> Value:
-    """What an object in the namespace of a made class stands for."""
+    """The value that an object in the namespace of a program-defined class stands for."""
     if trace.is_plain_constant(real):
         return Const(real)
     if isinstance(real, types.FunctionType):

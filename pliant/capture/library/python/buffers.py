@@ -31,7 +31,7 @@ READING = frozenset(
 
 
 class BufferValue(Value):
-    """A buffer; `held` is an object of ours that has the same contents."""
+    """A buffer; `held` is a real object with the same contents, made for the capture."""
 
     __slots__ = ("held",)
 

@@ -171,7 +171,7 @@ def make_proxy(trace: Trace, mapping: Value) -> Value:
 def proxy_from_outside(
     trace: Trace, real: types.MappingProxyType[Any, Any], source: Source
 ) -> Value:
-    """A proxy does not say what it stands for, but stands for it as long as it lives."""
+    """A proxy does not expose its mapping, but keeps the same one as long as it lives."""
     if not isinstance(source, Fixed):
         trace.guard(GuardKind.IS, source, real)
     [mapping] = gc.get_referents(real)

@@ -1,4 +1,4 @@
-"""`id()` of objects that the program makes: a number that nobody knows yet, but which is the same
+"""`id()` of objects that the program makes: a number that is not known yet, but the same
 for the same object. It can be compared, be a key, and be returned."""
 
 from __future__ import annotations

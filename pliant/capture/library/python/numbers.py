@@ -349,8 +349,8 @@ def _extreme(name: str, symbol: str) -> Callable[..., Value]:
 
 
 def _symbolic_extreme(trace: Trace, name: str, items: list[Value]) -> Value | None:
-    """Of symbolic numbers it is one too: which of them it is, nobody has to know yet. If some are
-    ints and some are floats, somebody has to."""
+    """Of symbolic numbers the result is symbolic too: no guard says which of them it is. If some
+    are ints and some floats, a guard has to, since the type of the result depends on it."""
     values = [trace.read(item) for item in items]
     kinds = {value.python_type() for value in values}
     if len(kinds) > 1 or not kinds <= {int, float}:

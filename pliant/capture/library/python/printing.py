@@ -115,7 +115,7 @@ def _printed(trace: Trace) -> Printed:
 
 
 def _output_is_known(trace: Trace, kwargs: dict[str, Value]) -> bool:
-    """Whether it goes where it would go now: nobody has put another file in place of stdout."""
+    """Whether it goes where it would go now: stdout has not been replaced."""
     if {"stdout", "stderr"} & module_namespace(trace, sys).written.keys():
         return False
     return not any(real is _tensor_str.PRINT_OPTS for real in written_objects(trace))

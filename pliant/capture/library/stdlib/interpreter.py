@@ -92,7 +92,7 @@ FUNCTIONS[inspect.signature] = signature_of
 
 @function(gc.collect)
 def collect_later(trace: Trace, *generation: Value) -> Value:
-    """How much was collected is known later; hardly anybody asks."""
+    """How much was collected is known when residual code runs: the result must not be used."""
     frame = trace.frames[-1]
     if frame.instructions[frame.index + 1].op not in DISCARDS:
         raise Break("unsupported-function", "gc.collect() whose result is used")

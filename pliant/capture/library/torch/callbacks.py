@@ -31,7 +31,7 @@ MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "item", "to
 UNCHANGING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 
-def the_very_function(trace: Trace, value: Value) -> fx.Node | None:
+def function_itself(trace: Trace, value: Value) -> fx.Node | None:
     """A node that gives the function itself; None if it is made anew on each call."""
     known = trace.read(value)
     if isinstance(known, FunctionValue) and known.real is None:

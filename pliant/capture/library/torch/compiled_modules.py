@@ -1,4 +1,4 @@
-"""Compiled modules met during capture: they are the module they stand for."""
+"""Compiled modules met during capture: the module that was compiled is followed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def call_original(trace: Trace, self: Value, /, *args: Value, **kwargs: Value) -
         else None
     )
     if method is None:
-        raise Break("unsupported", "a compiled module that stands for nothing")
+        raise Break("unsupported", "a compiled module without an original")
     return call(trace, method, list(args), kwargs)
 
 

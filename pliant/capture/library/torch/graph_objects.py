@@ -57,7 +57,7 @@ def call_object_method(
 
 
 def convert_object(trace: Trace, value: GraphObject, name: str) -> tuple[Any, Any]:
-    trace.lasting.other = True  # what an operation does to it nobody puts back
+    trace.lasting.other = True  # what an operation does to it can't be undone
     return value.node, value.example
 
 

@@ -2,7 +2,7 @@
 
 PyTorch puts a node of its own around the inputs and the outputs of a module, and calls the hooks
 from there when gradients arrive, long after the graph has run. So the hooks need not be followed:
-the graph has the very objects, and does the same.
+the graph holds the same objects, and does the same with them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
 from pliant.capture.library.torch.bodies import record_body_call
-from pliant.capture.library.torch.callbacks import the_very_function
+from pliant.capture.library.torch.callbacks import function_itself
 from pliant.capture.library.torch.custom_functions import either
 from pliant.capture.library.torch.graph_objects import graph_object, method_of
 from pliant.capture.native import function
@@ -36,7 +36,7 @@ def backward_hook(trace: Trace, module: Value, user_hooks: Value, user_pre_hooks
 
 
 def _hook(trace: Trace, hook: Value) -> fx.Node:
-    node = the_very_function(trace, hook)
+    node = function_itself(trace, hook)
     if node is None:
         raise Break("body-effect", "a backward hook of a module that is made anew on each call")
     return node

@@ -24,7 +24,7 @@ def state_node(
     """A node that changes the state of a generator: PyTorch's own, or one of the program."""
     trace.changes += 1
     trace.lasting.random |= own
-    trace.lasting.other |= not own  # nobody puts it back
+    trace.lasting.other |= not own  # it can't be undone
     return trace.graph.operation(target, args, {}, trace.stack(), True)
 
 

@@ -120,7 +120,7 @@ CALL[Scripted] = call_scripted
 
 @function(torch._C._log_api_usage_once)
 def log_api_usage(trace: Trace, event: Value) -> Value:
-    """Told to a logger inside PyTorch, which by default nobody listens to."""
+    """Reported to a logger inside PyTorch that has no listeners by default."""
     return NONE
 
 

@@ -94,7 +94,7 @@ def state(trace: Trace, cond: Cond, test: Callable[[bool, str], None], text: str
     open_question = env.known(cond) is None and env.hint(cond) is not False
     if open_question:
         trace.lasting.guarded |= is_guarded(trace.frames)
-        if test is not checks.check:  # which is what the environment has in mind
+        if test is not checks.check:  # which the environment adds by itself
             args = (sizes.nodes.node(cond), text)
             trace.graph.operation(test, args, {}, trace.stack(), True)
     answer = env.check(cond, text).answer
@@ -161,8 +161,8 @@ def check_is_size(trace: Trace, number: Value, message: Value = NONE, **kwargs: 
 
 
 def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool) -> bool:
-    """Whether a jump is made on the truth of `value`. Where the other way only raises, a number
-    that nobody knows yet is checked when the code runs."""
+    """Whether a jump is made on the truth of `value`. Where the other way only raises, an
+    unbacked number is checked when the code runs."""
     cond = _condition(trace, value)
     if cond is not None:
         fails = [only_raises(frame, to) for to in _ways(frame, ins)]

@@ -22,10 +22,10 @@ from pliant.capture.library.torch.backward import (
 )
 from pliant.capture.library.torch.bodies import follow_body
 from pliant.capture.library.torch.callbacks import (
+    function_itself,
     is_leaf,
     keeps_its_variables,
     only_computes,
-    the_very_function,
 )
 from pliant.capture.library.torch.graph_objects import graph_object, method_of
 from pliant.capture.native import FUNCTIONS, function
@@ -41,7 +41,7 @@ def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
     known = trace.read(tensor)
     if not isinstance(known, TensorValue) or not known.fake.requires_grad:
         raise Break("operation-raises", "Tensor.register_hook")
-    function_node = None if only_computes(trace.read(hook)) else the_very_function(trace, hook)
+    function_node = None if only_computes(trace.read(hook)) else function_itself(trace, hook)
     args: tuple[Any, ...]
     if function_node is not None:
         trace.lasting.hooks = True
@@ -67,7 +67,7 @@ def register_post_accumulate(trace: Trace, tensor: Value, hook: Value) -> Value:
     known = trace.read(tensor)
     if not isinstance(known, TensorValue) or not known.fake.requires_grad or not is_leaf(known):
         raise Break("operation-raises", "Tensor.register_post_accumulate_grad_hook")
-    function_node = the_very_function(trace, hook)
+    function_node = function_itself(trace, hook)
     if function_node is None:
         raise Break("body-effect", "a hook that is made anew on each call")
     assume_leaves(trace, [known])

@@ -28,7 +28,7 @@ TensorBase = torch._C.TensorBase
 
 
 def in_class(trace: Trace, tensor: Value, cls: Any) -> Value:
-    """The same tensor, which nobody has seen yet, as one of `cls`."""
+    """The same tensor, to which the program has no other reference, as one of `cls`."""
     if not isinstance(tensor, TensorValue):
         raise Break("tensor-kind", f"a new {cls.__name__}")
     if cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:

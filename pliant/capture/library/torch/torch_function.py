@@ -107,9 +107,9 @@ def handle_torch_function(
     trace: Trace, public_api: Value, relevant_args: Value, *args: Value, **kwargs: Value
 ) -> Value:
     values = [trace.read(value) for value in drain(trace, relevant_args)]
-    overriders = overrides.asked(trace, list(values), {})
+    overriders = overrides.overriders_of(trace, list(values), {})
     if overriders is None:
-        raise Break("operation-raises", "handle_torch_function without anybody to ask")
+        raise Break("operation-raises", "handle_torch_function without an override")
     kinds = None
     if not overriders:
         tensors = [value for value in values if isinstance(value, TensorValue)]
@@ -119,12 +119,14 @@ def handle_torch_function(
 
 @function(Functions._has_torch_function)
 def has_torch_function(trace: Trace, values: Value) -> Value:
-    return boolean(overrides.asked(trace, drain(trace, iterate(trace, values)), {}) is not None)
+    return boolean(
+        overrides.overriders_of(trace, drain(trace, iterate(trace, values)), {}) is not None
+    )
 
 
 @function(Functions._has_torch_function_unary, Functions._has_torch_function_variadic)
 def has_torch_function_of(trace: Trace, *values: Value) -> Value:
-    return boolean(overrides.asked(trace, list(values), {}) is not None)
+    return boolean(overrides.overriders_of(trace, list(values), {}) is not None)
 
 
 @function(torch.overrides.get_default_nowrap_functions)
