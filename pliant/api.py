@@ -185,7 +185,7 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
         dispatcher: Any = compiled._dispatcher if isinstance(compiled, CompiledModule) else compiled
         dispatcher = getattr(dispatcher, "__func__", dispatcher)
         compiler: Compiler = dispatcher.on_miss.__self__
-        return Explanation(result, compiler.functions.captured(dispatcher))
+        return Explanation(result, compiler.functions.compiled(dispatcher))
 
     return explained
 

@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from pliant._native import State
+from pliant.base.external import PLAIN, External
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.bytecode.resume import ResumePoint
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards.guard import Guard
 from pliant.guards.source import Source
-from pliant.sym.frozen import Shapes
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+from pliant.sym.frozen import InputLayout, Shapes
 from pliant.sym.records import Provenance
 
 
@@ -36,8 +38,67 @@ class _Routed:
     """Stands, in the globals of residual code, for the function that compiles a callback: a Python
     function that C code (`sorted`, `map`) is about to call."""
 
+    def __reduce__(self) -> str:
+        return "ROUTED"
+
+    def __repr__(self) -> str:
+        return "ROUTED"
+
 
 ROUTED = _Routed()
+PLAIN.add(_Routed)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRef:
+    """Stands for the result of a node among the arguments of a later one."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """A node of a captured graph: as of `torch.fx`, without the objects. Its arguments are values,
+    `NodeRef`s and externals."""
+
+    name: str
+    op: str
+    target: str | External
+    args: Any
+    kwargs: Any
+    stack: tuple[Position, ...] = ()
+    symbols: tuple[Expr | FloatExpr, ...] = ()  # made for numbers of its result that are in data
+    marks: tuple[tuple[str, Any], ...] = ()  # what is known of its writes and errors
+
+    def __str__(self) -> str:
+        values = [*map(repr, self.args), *(f"{name}={v!r}" for name, v in self.kwargs.items())]
+        if self.op in ("placeholder", "get_attr"):
+            return f"{self.name} = {self.op}[{self.target}]"
+        if self.op == "output":
+            return f"return {values[0]}"
+        method = self.op == "call_method"
+        callee = f"{values.pop(0)}.{self.target}" if method else str(self.target)
+        return f"{self.name} = {callee}({', '.join(values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedGraph:
+    """The graph of a capture. `attributes` are what `get_attr` nodes read."""
+
+    nodes: tuple[GraphNode, ...]
+    attributes: dict[str, Any]
+    inputs: tuple[Source, ...]  # where each placeholder's value comes from
+    layouts: tuple[InputLayout | Expr | FloatExpr | None, ...]  # sizes and strides, or the number
+
+    @property
+    def placeholders(self) -> tuple[GraphNode, ...]:
+        return tuple(node for node in self.nodes if node.op == "placeholder")
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,32 +110,32 @@ class ResumeTarget:
     """
 
     name: str
-    point: ResumePoint
-    namespace: dict[str, Any]
+    point: ResumePoint  # its code is an external
+    namespace: External  # the globals
     compiled: bool
     inner: tuple[str, ...] = ()  # the resume functions that it calls, outermost first
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A function, or the part of it up to a graph break, as a graph, guards and residual code."""
+    """A function, or the part of it up to a graph break, as a graph, guards and residual code.
+
+    It is data: no objects of this process, no closures, no addresses. Where a guard expects an
+    object, or the residual code uses one, there is an `External`, a number in `Bindings.objects`.
+    """
 
     name: str
-    graph: fx.GraphModule | None
-    shapes: Shapes | None  # what is known of the graph's inputs
+    parameters: tuple[str, ...]  # of the function
+    graph: CapturedGraph | None
     graph_name: str  # how the residual code calls the graph
-    examples: tuple[torch.Tensor | float, ...]  # the graph's inputs as seen during capture
+    graph_line: int  # the residual line that calls the graph, if there is one
     guards: tuple[Guard, ...]
     slots: tuple[Source, ...]  # what the residual code's parameters are
     residual: str
     namespace: dict[str, Any]  # the globals of the residual code
     lines: dict[int, tuple[Position, ...]]  # residual line to the user's stack
-    graph_line: int  # the residual line that calls the graph, if there is one
-    state: State  # PyTorch's global state when the function was called
-    undo: tuple[Callable[[], Any], ...] = ()  # put PyTorch's state back, from the last change on
     resumes: tuple[ResumeTarget, ...] = ()
     broken: BreakInfo | None = None
-    shape_log: ShapeLog = field(default_factory=ShapeLog)  # what happened to sizes, for the log
     symbols: tuple[Provenance, ...] = ()  # why each symbolic number is what it is
     assumptions: tuple[tuple[str, bool], ...] = ()  # answers taken for want of better ones
     speculations: tuple[
@@ -83,12 +144,47 @@ class Captured:
     rerunnable: bool = True  # if the graph fails at run time, running the function anew is the same
     only_writes: bool = True  # so it is if no node has written to memory from outside
 
+    def __str__(self) -> str:
+        parts = {
+            "slots": map(str, self.slots),
+            "graph": [] if self.graph is None else map(str, self.graph.nodes),
+            "residual": self.residual.splitlines(),
+            "names": [f"{name} = {value!r}" for name, value in self.namespace.items()],
+            "resumes": [f"{target.name} = {target.point.code!r}" for target in self.resumes],
+            "guards": map(str, self.guards),
+            "symbols": map(str, self.symbols),
+            "breaks": [] if self.broken is None else [f"{self.broken.what} [{self.broken.code}]"],
+        }
+        lines = [f"captured {self.name}({', '.join(self.parameters)})"]
+        for title, texts in parts.items():
+            listed = [f"  {text}" for text in texts]
+            lines += [f"{title}:", *listed] if listed else []
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """What ties a capture to this process: the objects in it, and what was made of them."""
+
+    objects: tuple[Any, ...]  # what the externals stand for
+    graph: fx.GraphModule | None
+    shapes: Shapes | None  # what is known of the graph's inputs, for backends of our own
+    examples: tuple[torch.Tensor | float, ...]  # the graph's inputs as seen during capture
+    guards: tuple[Guard, ...]  # those of the capture, bound
+    slots: tuple[Source, ...]
+    undo: tuple[Callable[[], Any], ...] = ()  # put PyTorch's state back, from the last change on
+    shape_log: ShapeLog = field(default_factory=ShapeLog)  # what happened to sizes
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A captured function with its graph compiled: what an entry of the dispatcher runs."""
 
     captured: Captured
+    bindings: Bindings
     residual: types.FunctionType
     graph: Callable[..., Any] | None
     index: int  # which compilation of the function this is, counted from 0
+
+    def __str__(self) -> str:
+        return f"compilation {self.index}: {self.captured}"

@@ -39,13 +39,13 @@ def over(
 
 def shape_guards(compiled: Any) -> list[list[str]]:
     return [
-        [str(g) for g in entry.info.captured.guards if g.kind.name in ("SHAPE", "TENSOR", "EQUALS")]
+        [str(g) for g in entry.info.bindings.guards if g.kind.name in ("SHAPE", "TENSOR", "EQUALS")]
         for entry in compiled.entries
     ]
 
 
 def graph_text(compiled: Any) -> str:
-    return str(compiled.entries[0].info.captured.graph.graph)
+    return str(compiled.entries[0].info.bindings.graph.graph)
 
 
 # ---- the first size change

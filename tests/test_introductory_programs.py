@@ -151,7 +151,7 @@ def test_the_guard_of_the_tensor_is_data():
     compiled = pliant.compile(fn)
     compiled(torch.ones(3, 3))
     [entry] = compiled.entries
-    [guard] = [g for g in entry.info.captured.guards if g.kind is GuardKind.TENSOR]
+    [guard] = [g for g in entry.info.bindings.guards if g.kind is GuardKind.TENSOR]
     spec = guard.expected
     assert (spec.dtype, spec.device.type, spec.sizes) == (torch.float32, "cpu", (3, 3))
 

@@ -571,7 +571,7 @@ def test_guards_are_only_on_what_was_used() -> None:
     compiled = pliant.compile(model, fullgraph=True)
     compiled(X)
     [entry] = compiled._dispatcher.entries
-    text = "\n".join(map(str, entry.info.captured.guards))
+    text = "\n".join(map(str, entry.info.bindings.guards))
     assert "unused" not in text and "'b'" not in text
     model.unused = nn.Linear(7, 7)
     model.config["b"] = 5
@@ -590,7 +590,7 @@ def test_guards_do_not_grow_with_what_is_not_used() -> None:
             setattr(model, f"unused_{n}", nn.Linear(3, 3))
         compiled = pliant.compile(model)
         compiled(X)
-        return len(compiled._dispatcher.entries[0].info.captured.guards)
+        return len(compiled._dispatcher.entries[0].info.bindings.guards)
 
     assert guards_of(0) == guards_of(50)
 

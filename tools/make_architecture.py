@@ -89,8 +89,11 @@ def stages() -> list[Stage]:
         if made not in classes:
             raise LookupError(f"{file}: {function} returns {made}, no class of pliant/stages.py")
         found.append(Stage(made, first_sentence(classes[made]), file, function, step))
-    fields = " ".join(ast.unparse(classes[stage.name]) for stage in found)
-    missing = [name for name in classes if not re.search(rf"\b{name}\b", fields)]
+    known = {stage.name for stage in found}
+    for owner, node in classes.items():  # the parts of stages, and the parts of those
+        text = ast.unparse(node)
+        known |= {name for name in classes if name != owner and re.search(rf"\b{name}\b", text)}
+    missing = [name for name in classes if name not in known]
     if missing:
         raise LookupError(f"pliant/stages.py has {missing}: no step of {__name__} leads there")
     return found
@@ -104,7 +107,8 @@ def returned(file: str, function: str) -> str:
         body = next(node.body for node in body if is_class(node) and node.name == owner)
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == name and node.returns is not None:
-            return ast.unparse(node.returns)
+            text = ast.unparse(node.returns)
+            return re.sub(r"tuple\[(\w+), .*\]", r"\1", text)  # a stage and what goes with it
     raise LookupError(f"{file} has no {function} with an annotation of what it returns")
 
 

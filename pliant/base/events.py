@@ -164,6 +164,14 @@ class ResidualMade(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageFinished(Event):
+    """A stage of the compilation handed this value to the next one."""
+
+    stage: str
+    text: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BytecodeRead(Event):
     """The instructions of the function, as capture reads them."""
 
@@ -349,6 +357,7 @@ KINDS: tuple[type[Event], ...] = (
     RanOriginal,
     FellBack,
     ResidualMade,
+    StageFinished,
     BytecodeRead,
     BackendCalled,
     CodeGenerated,

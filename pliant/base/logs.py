@@ -124,6 +124,10 @@ def _residual_made(event: events.ResidualMade, details: bool) -> str:
     return f"{_which(event)}: runs this code instead\n{_indented(render(event.source))}"
 
 
+def _stage_finished(event: events.StageFinished, details: bool) -> str:
+    return f"{_which(event)}: {event.stage}\n{_indented(render(event.text))}"
+
+
 def _bytecode_read(event: events.BytecodeRead, details: bool) -> str:
     return f"{_where(event)}: its instructions\n{_indented(render(event.listing))}"
 
@@ -224,6 +228,10 @@ CHANNELS: dict[str, Channel] = {
     "residual": Channel(
         "the Python code that runs instead of the function",
         {events.ResidualMade: _residual_made},
+    ),
+    "stages": Channel(
+        "what each stage of a compilation hands to the next one, as text",
+        {events.StageFinished: _stage_finished},
     ),
     "bytecode": Channel(
         "the instructions of each function that is captured",

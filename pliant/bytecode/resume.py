@@ -29,8 +29,10 @@ import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from weakref import WeakValueDictionary
 
+from pliant.base.external import STRUCTURES, External
 from pliant.base.values import dataclass
 from pliant.base.weak import ByIdentity
 from pliant.bytecode import flow
@@ -82,7 +84,7 @@ class ResumePoint:
     Two points are equal when they are the same place in the same code object with the same shape.
     """
 
-    code: types.CodeType
+    code: Any  # a code object; in data, the external that stands for it
     index: int
     stack: tuple[StackItem, ...] = ()
     locals: tuple[str, ...] = ()
@@ -107,13 +109,17 @@ class ResumePoint:
 
     def _key(self) -> tuple[object, ...]:
         # Code objects compare by content, slowly, and without looking at the file name.
-        return (id(self.code), self.index, self.stack, self.locals, self.inner, self.call_index)
+        code = self.code if isinstance(self.code, External) else id(self.code)
+        return (code, self.index, self.stack, self.locals, self.inner, self.call_index)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ResumePoint) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+
+STRUCTURES[ResumePoint] = lambda point, mapper: replace(point, code=mapper.identity(point.code))
 
 
 def resume_code(point: ResumePoint) -> types.CodeType:

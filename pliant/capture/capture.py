@@ -1,4 +1,4 @@
-"""Capture of one call: from a function and its arguments to a `Captured`."""
+"""Capture of one call: from a function and its arguments to a `Captured` and its `Bindings`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.breaks import BREAKS
-from pliant.capture.finish import Finisher
+from pliant.capture.finish import Finisher, Result
 from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic
 from pliant.capture.interpreter import run_frame
@@ -28,7 +28,7 @@ from pliant.capture.value import Break, Raised, Unread
 from pliant.capture.values.objects import Cell
 from pliant.capture.wrap import wrap
 from pliant.guards.source import Fixed, Local
-from pliant.stages import Captured
+from pliant.stages import Bindings, Captured
 
 RESTARTS = 100  # each restart breaks one instruction earlier, so this many means a bug in pliant
 FRAMES_PER_CALL = 12
@@ -56,9 +56,9 @@ class NotCaptured(Exception):
 class Ended(Exception):
     """A graph break ended the capture; this is its product."""
 
-    def __init__(self, captured: Captured) -> None:
+    def __init__(self, result: Result) -> None:
         super().__init__()
-        self.captured = captured
+        self.result = result
 
 
 def capture(
@@ -67,7 +67,7 @@ def capture(
     options: Options,
     fullgraph: bool = False,
     dynamic: Dynamic | None = None,
-) -> Captured:
+) -> tuple[Captured, Bindings]:
     """Follow `function` called with `values` for its parameters, in order of its signature.
 
     `dynamic` says which inputs are symbols rather than constants.
@@ -78,8 +78,8 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         try:
-            captured: Captured = isolated(None, attempt.trace.cleanups, follow, attempt)
-            return captured
+            result: Result = isolated(None, attempt.trace.cleanups, follow, attempt)
+            return result
         except Restart as restart:
             break_at[restart.step] = restart.cause
         except StartOver:
@@ -94,7 +94,7 @@ def without_overrides() -> Any:
     return torch._C.DisableTorchFunction()
 
 
-def follow(attempt: Attempt) -> Captured:
+def follow(attempt: Attempt) -> Result:
     """One attempt. The caller restores the state of the thread that this changes."""
     # One call of the program is several of ours.
     sys.setrecursionlimit(sys.getrecursionlimit() * FRAMES_PER_CALL)
@@ -125,12 +125,12 @@ class Attempt:
         self.trace.lasting.speculated = None if fullgraph else {}
         begin_overrides(self.trace, self.state)
 
-    def run(self) -> Captured:
+    def run(self) -> Result:
         frame = self._root_frame()
         try:
             return self._follow(frame)
         except Ended as ended:
-            return ended.captured
+            return ended.result
         except Break as cause:  # while writing residual code: something can't be made anew
             if self.fullgraph:
                 raise refused(cause, [frame]) from cause
@@ -138,7 +138,7 @@ class Attempt:
         finally:
             self.trace.forget()
 
-    def _follow(self, frame: Frame) -> Captured:
+    def _follow(self, frame: Frame) -> Result:
         try:
             result = run_frame(self.trace, frame)
         except Raised as raised:
@@ -168,7 +168,8 @@ class Attempt:
             lasting.assertion_branches and lasting.other
         ):  # it could not be run again where it is to raise
             raise Restart(*lasting.assertion_branches[0])
-        return Finisher(self.trace, self.function.__name__, self.state)
+        name, parameters = self.function.__name__, parameter_names(self.function.__code__)
+        return Finisher(self.trace, name, parameters, self.state)
 
     def on_break(self, trace: Trace, frame: Frame, cause: Break) -> NoReturn:
         """End the graph at the present instruction, or at the call that led to it."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 
 from pliant._native import State
+from pliant.base.external import Externals, without_addresses
 from pliant.base.position import Position
 from pliant.bytecode.tables import JUMPS, OPCODES, Role, opcodes_with
 from pliant.capture import residual_ops
 from pliant.capture.aliasing import assume_distinct, assume_present
+from pliant.capture.data import graph_data, namespace_data
 from pliant.capture.failures import written_inputs
 from pliant.capture.frame import Frame
 from pliant.capture.graph import GraphInput
@@ -29,16 +31,20 @@ from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
 from pliant.guards.guard import Guard, GuardKind
 from pliant.guards.source import Local
-from pliant.stages import BreakInfo, Captured, ResumeTarget
+from pliant.stages import Bindings, BreakInfo, Captured, ResumeTarget
 from pliant.sym.frozen import META
+
+Result = tuple[Captured, Bindings]
 
 
 class Finisher:
     """Collects residual code for one end of a capture."""
 
-    def __init__(self, trace: Trace, name: str, state: State) -> None:
+    def __init__(self, trace: Trace, name: str, parameters: tuple[str, ...], state: State) -> None:
         self.trace = trace
         self.name = name
+        self.parameters = parameters
+        self.externals = Externals()
         self.state = state
         self.emit = Emitter(trace.graph, generator_source)
         self.emit.temporaries, self.emit.placeholder_value = (
@@ -51,12 +57,12 @@ class Finisher:
 
     # ---- the three ends
 
-    def returned(self, value: Value) -> Captured:
+    def returned(self, value: Value) -> Result:
         self._begin([value])
         self.emit.line(f"return {self.emit.expression(value)}")
         return self._finish()
 
-    def raised(self, exception: Value) -> Captured:
+    def raised(self, exception: Value) -> Result:
         """Its traceback is made where it is raised, its chain is what the program made it."""
         trail: tuple[Position, ...] = ()
         chained = False
@@ -69,7 +75,7 @@ class Finisher:
         self.emit.line(f"{self.emit.helper('raise_as_is')}({name})" if chained else f"raise {name}")
         return self._finish()
 
-    def broke(self, frames: list[Frame], cause: Break) -> Captured:
+    def broke(self, frames: list[Frame], cause: Break) -> Result:
         """Break at the present instruction of the innermost of `frames`."""
         outer = [f for f in frames[:-1] if not (f.ours and _only_returns(f))]
         frames = [*outer, frames[-1]]  # the operation is in the last one, even if that is ours
@@ -210,7 +216,8 @@ class Finisher:
         """The resume function of one frame and the arguments for it."""
         point, arguments = suspended(self.emit, frame, index, stack, inner)
         name = self.emit.fresh(f"resume_{frame.code.co_name}_{_line(frame, index)}")
-        self.resumes.append(ResumeTarget(name, point, frame.globals, compiled, inside))
+        data, namespace = self.externals.visit(point), self.externals.external(frame.globals)
+        self.resumes.append(ResumeTarget(name, data, namespace, compiled, inside))
         return name, arguments
 
     # ---- common parts
@@ -226,7 +233,7 @@ class Finisher:
         """The next line runs code of the user: remember whose line it is."""
         self.where[len(self.emit.lines)] = stack
 
-    def _finish(self) -> Captured:
+    def _finish(self) -> Result:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
         graph = trace.graph.finish(
@@ -239,7 +246,8 @@ class Finisher:
         function = emit.fresh(f"{self.name}_residual")  # a lambda's name is no identifier
         signature = f"def {function}({', '.join(emit.slots.values())}):"
         comments = [
-            f"    # {name} = {' '.join(str(source).split())}"  # a tensor's text has several lines
+            # a tensor's text has several lines
+            f"    # {name} = {' '.join(without_addresses(str(source)).split())}"
             for source, name in emit.slots.items()
             if not (isinstance(source, Local) and source.name == name)
         ]
@@ -249,30 +257,38 @@ class Finisher:
             graph.meta[META] = shapes  # for backends that are called with the graph alone
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
-        guards = [Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards()]
-        return Captured(
+        guards = (Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards())
+        inputs, data = (trace.graph.inputs if graph else []), self.externals.visit
+        captured = Captured(
             name=self.name,
-            graph=graph,
-            shapes=shapes,
+            parameters=self.parameters,
+            graph=None if graph is None else graph_data(graph, shapes, inputs, self.externals),
             graph_name=graph_name,
-            examples=tuple(known.example for known in trace.graph.inputs) if graph else (),
-            guards=tuple(guards),
-            slots=tuple(emit.slots),
-            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
-            namespace=emit.namespace,
-            lines={line + offset: stack for line, stack in self.where.items()},
             graph_line=len(comments) + drawing + 2 + (2 if trace.lasting.undoable else 0),
-            state=self.state,
-            undo=tuple(undo for undo in trace.undo if undo not in NESTING),
+            guards=data(guards),
+            slots=data(tuple(emit.slots)),
+            residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
+            namespace=namespace_data(emit.namespace, self.externals),
+            lines={line + offset: stack for line, stack in self.where.items()},
             resumes=tuple(self.resumes),
             broken=self.broken,
-            shape_log=trace.sizes.shape_log,
-            symbols=tuple(trace.sizes.provenance()),
+            symbols=data(tuple(trace.sizes.provenance())),
             assumptions=trace.sizes.assumptions(),
             speculations=tuple((trace.lasting.speculated or {}).items()),
             rerunnable=trace.lasting.undoable or not trace.lasting,
             only_writes=trace.lasting.only_writes,
         )
+        bindings = Bindings(
+            objects=tuple(self.externals.objects),
+            graph=graph,
+            shapes=shapes,
+            examples=tuple(known.example for known in inputs),
+            guards=guards,
+            slots=tuple(emit.slots),
+            undo=tuple(undo for undo in trace.undo if undo not in NESTING),
+            shape_log=trace.sizes.shape_log,
+        )
+        return captured, bindings
 
     def _graph_call(self, graph_name: str) -> list[str]:
         """The lines that call the graph, and undo what it wrote if it fails where that matters."""

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pliant.base.external import without_addresses
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.fake.trial import REFUSED, Call, Trials
@@ -202,7 +203,7 @@ def begin_body() -> None:
 
 def placeholder_name(source: Source) -> str:
     """`L['self'].layers[0].weight` as `l_self_layers_0_weight`."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", str(source))  # of an object in the path
+    text = without_addresses(str(source))
     text = re.sub(r"\W+", "_", text.replace("L[", "l[").replace("G[", "g[")).strip("_")
     return text if text.isidentifier() else f"input_{text}"
 

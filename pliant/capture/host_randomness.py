@@ -7,8 +7,9 @@ where a number is drawn and not used. If the graph fails, the state from before 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pliant.base.external import PLAIN
 from pliant.base.values import dataclass
 from pliant.capture.value import Value
 from pliant.guards.source import Source
@@ -26,8 +27,14 @@ class DrawnNumber(Source):
         super().__init__(None, number)
         self.what = what
 
+    def arguments(self) -> tuple[Any, ...]:
+        return (*self._key, self.what)
+
     def __str__(self) -> str:
         return f"drawn_{self._key[0]}"
+
+
+PLAIN.add(DrawnNumber)
 
 
 @dataclass(frozen=True, slots=True)

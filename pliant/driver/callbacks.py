@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _first: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = WeakValueDictionary()
 
 
-def bound(compiler: Compiler, value: Any) -> Any:
+def routed(compiler: Compiler, value: Any) -> Any:
     """An object of residual code's globals; `ROUTED` becomes the function that routes callbacks."""
     return functools.partial(_route, compiler) if value is ROUTED else value
 

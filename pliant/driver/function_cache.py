@@ -10,7 +10,7 @@ from typing import Any
 from pliant._native import Dispatcher
 from pliant.base.values import dataclass
 from pliant.dynamic.history import InputHistory
-from pliant.stages import Captured
+from pliant.stages import Compiled
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class FunctionCache:
         """What was seen of the inputs of one part, at its compilations so far."""
         return self.histories.setdefault(dispatcher, InputHistory())
 
-    def captured(self, dispatcher: Dispatcher) -> tuple[Captured, ...]:
-        """What was captured of the function and of its resume functions, in order."""
+    def compiled(self, dispatcher: Dispatcher) -> tuple[Compiled, ...]:
+        """What was compiled of the function and of its resume functions, in order."""
         parts = (dispatcher, *self.resumes.values())
         compiled = [entry.info for part in parts for entry in part.entries]
-        return tuple(one.captured for one in sorted(compiled, key=lambda one: one.index))
+        return tuple(sorted(compiled, key=lambda one: one.index))
 
     def forget(self) -> None:
         """Drop what was compiled of resume functions."""

@@ -18,6 +18,7 @@ from pliant._native import Dispatcher, Entry, State, isolated
 from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
+from pliant.base.external import Binder
 from pliant.base.forks import lock
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.operators import fill_from
@@ -28,13 +29,15 @@ from pliant.capture.capture import NotCaptured, capturable, capture, refused
 from pliant.capture.inputs import Dynamic
 from pliant.capture.value import ForeignTracer
 from pliant.driver import recovery, reporting, stance
-from pliant.driver.callbacks import bound
+from pliant.driver.callbacks import routed
+from pliant.driver.check import check
 from pliant.driver.function_cache import FunctionCache
 from pliant.driver.limits import Limits
 from pliant.dynamic.choose import DynamicPolicy
+from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards import index, plan
 from pliant.runtime import graphs, residual
-from pliant.stages import Captured, Compiled
+from pliant.stages import Bindings, Captured, Compiled
 from pliant.sym.expr import drop_unused_nodes
 
 _lock = lock()  # one compilation at a time
@@ -129,10 +132,10 @@ class Compiler:
         """`answers`: to questions about data that nobody could answer when the code was made."""
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
         about, times = reporting.started(dispatcher.fn, number := dispatcher.entry_count)
-        captured, tree = self._capture(dispatcher, values, dynamic, times)
+        captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)
         if tree.check(values) is not None:  # PyTorch imported something on the way
-            captured, tree = self._capture(dispatcher, values, dynamic, times)
-        compiled = self._backend(captured, number)  # the graph becomes a callable
+            captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)
+        compiled = self._backend(captured, bindings, number)  # the graph becomes a callable
         entry = Entry(tree, compiled.residual, compiled)
         if (failed := tree.check(values)) is not None:
             raise AssertionError(f"a guard fails at once: {plan.explain(*failed)}")
@@ -141,45 +144,51 @@ class Compiler:
         self.limits.total += 1
         drop_unused_nodes()
         times.append(time.perf_counter())
-        reporting.finished(compiled.captured, about, times)
+        reporting.finished(compiled, bindings.shape_log, about, times)
         return entry
 
     @without_collection()
     def _capture(
         self, dispatcher: Dispatcher, values: tuple[Any, ...], dynamic: Dynamic, times: list[float]
-    ) -> tuple[Captured, Any]:
+    ) -> tuple[Captured, Bindings, Any]:
         """Graph, residual code and guards, and the guards as a native tree."""
         try:
-            captured = capture(dispatcher.fn, values, self.options, self.fullgraph, dynamic)
+            captured, bindings = capture(
+                dispatcher.fn, values, self.options, self.fullgraph, dynamic
+            )
         except MemoryError as error:
             raise OutOfMemory from error
+        if self.options.check_ir:
+            check(captured, bindings)
         captured_at = time.perf_counter()
-        tree = plan.build(captured.guards, captured.slots, len(values))
+        tree = plan.build(bindings.guards, bindings.slots, len(values))
         times[1:] = [captured_at, time.perf_counter()]
-        return captured, tree
+        return captured, bindings, tree
 
-    def _backend(self, captured: Captured, index: int) -> Compiled:
+    def _backend(self, captured: Captured, bindings: Bindings, index: int) -> Compiled:
         """Compile the graph, give the residual code what it calls, and make it a function."""
-        namespace = {name: bound(self, value) for name, value in captured.namespace.items()}
+        bound = Binder(bindings.objects).visit
+        namespace = {n: routed(self, bound(value)) for n, value in captured.namespace.items()}
         graph = None
-        if captured.graph is not None:
-            graphs.register(captured.graph)
+        if bindings.graph is not None:
+            graphs.register(bindings.graph)
             forced = stance.current().backend
             backend = self.backend if forced is None else lookup(forced)
             with reporting.backend(captured.name, backend_name(backend)):
                 options = replace(self.options, raise_on_fallback=self.strict)
                 graph = call_backend(
-                    backend, captured.graph, list(captured.examples), captured.shapes, options
+                    backend, bindings.graph, list(bindings.examples), bindings.shapes, options
                 )
             namespace[captured.graph_name] = graph
         for target in captured.resumes:  # inner ones first
-            function = resume_function(target.point, target.namespace)
+            function = resume_function(bound(target.point), bound(target.namespace))
             inner = tuple(namespace[name] for name in target.inner)
-            made = self.functions.resume(function, inner) if target.compiled else function
-            namespace[target.name] = made
+            resume = self.functions.resume(function, inner) if target.compiled else function
+            namespace[target.name] = resume
         code = residual.load(captured.name, captured.residual, namespace, captured.lines)
-        # without the examples: the user's tensors must not live as long as the code
-        return Compiled(replace(captured, examples=()), code, graph, index)
+        # Without the examples: the user's tensors must not live as long as the code.
+        lasting = replace(bindings, examples=(), shape_log=ShapeLog())
+        return Compiled(captured, lasting, code, graph, index)
 
     def _fall_back(self, dispatcher: Dispatcher, error: BaseException) -> None:
         """A mistake of ours: the user's function still runs, eagerly."""

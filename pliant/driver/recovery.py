@@ -20,7 +20,7 @@ from pliant.base.errors import PliantError
 from pliant.base.isolation import FATAL
 from pliant.capture.capture import NotCaptured
 from pliant.runtime import graphs, rerun
-from pliant.stages import Captured
+from pliant.stages import Captured, Compiled
 
 STOP = (PliantError, *FATAL)
 """Errors after which the program isn't run again."""
@@ -36,10 +36,11 @@ def handle(
     compile_case: CompileCase,
 ) -> Any:
     """What the call returns, or the exception that it raises, instead of `error`."""
-    captured: Captured = entry.info.captured
-    graph, code = captured.graph, entry.residual.__code__
+    compiled: Compiled = entry.info
+    captured, bindings = compiled.captured, compiled.bindings
+    graph, code = bindings.graph, entry.residual.__code__
     if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
-        rerun.restore(captured.undo, graph, error)
+        rerun.restore(bindings.undo, graph, error)
         failed = _wrong_answer(captured, error)
         if failed is not None:
             return _run_other_case(dispatcher, entry, values, failed, compile_case)

@@ -16,7 +16,8 @@ from typing import Any
 from pliant.base import events
 from pliant.base.position import Position
 from pliant.capture.breaks import BREAKS
-from pliant.stages import BreakInfo, Captured
+from pliant.dynamic.shape_log import ShapeLog
+from pliant.stages import Bindings, BreakInfo, Captured, Compiled
 
 
 def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], list[float]]:
@@ -28,9 +29,11 @@ def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], l
     return about, [time.perf_counter()]
 
 
-def finished(captured: Captured, about: dict[str, Any], times: list[float]) -> None:
+def finished(
+    compiled: Compiled, shape_log: ShapeLog, about: dict[str, Any], times: list[float]
+) -> None:
     """It succeeded; `times` are its beginning and the ends of its phases."""
-    _made(captured, about)
+    _report_capture(compiled.captured, compiled.bindings, shape_log, about)
     seconds = [end - begin for begin, end in itertools.pairwise(times)]
     phases = dict(zip(("capture", "guards", "backend"), seconds, strict=True))
     events.emit(events.CompileFinished(seconds=times[-1] - times[0], phases=phases, **about))
@@ -68,15 +71,18 @@ def described(function: types.FunctionType) -> dict[str, Any]:
     return {"function": name, "position": position}
 
 
-def _made(captured: Captured, about: dict[str, Any]) -> None:
-    graph = captured.graph
+def _report_capture(
+    captured: Captured, bindings: Bindings, shape_log: ShapeLog, about: dict[str, Any]
+) -> None:
+    events.emit(events.StageFinished(stage="captured", text=captured.__str__, **about))
+    graph = bindings.graph
     if graph is not None:
         nodes = sum(node.op.startswith("call_") for node in graph.graph.nodes)
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
         events.emit(events.GraphCaptured(graph=text, nodes=nodes, **about))
-    captured.shape_log.emit(**about)
+    shape_log.emit(**about)
     events.emit(events.ResidualMade(source=captured.residual, **about))
-    guards = lambda routine: [str(g) for g in captured.guards if g.routine is routine]  # noqa: E731
+    guards = lambda routine: [str(g) for g in bindings.guards if g.routine is routine]  # noqa: E731
     events.emit(
         events.GuardsBuilt(guards=lambda: guards(False), routine=lambda: guards(True), **about)
     )

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
+from pliant.base.external import PLAIN, SINGLE, STRUCTURES, Mapper, without_addresses
 from pliant.base.values import dataclass
 from pliant.guards.source import Source
 from pliant.sym.program import SizeProgram
 
-MISSING = type("MISSING", (), {"__repr__": lambda self: "<no such attribute>"})()
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<no such attribute>"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +73,14 @@ class ShapeCondition:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _mapped_condition(condition: ShapeCondition, mapper: Mapper) -> ShapeCondition:
+    loads = tuple(map(mapper.visit, condition.loads))
+    return ShapeCondition(condition.program, loads, without_addresses(condition.text))
+
+
+PLAIN.update((ExpectedTensor, _Missing))
+SINGLE.add(_Missing)
+STRUCTURES[Load] = lambda load, mapper: replace(load, source=mapper.visit(load.source))
+STRUCTURES[ShapeCondition] = _mapped_condition

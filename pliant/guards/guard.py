@@ -6,9 +6,9 @@ It prints as the Python condition it checks. `plan` turns a set of guards into t
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
+from pliant.base.external import CODE, PLAIN, STRUCTURES, External, Mapper
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.guards.expected import MISSING, ExpectedTensor, Load, ShapeCondition
@@ -16,8 +16,6 @@ from pliant.guards.kinds import GuardKind
 from pliant.guards.source import MODULE_TABLES, DictItem, Source
 
 __all__ = ["MISSING", "ExpectedTensor", "Guard", "GuardKind", "Load", "ShapeCondition"]
-
-CODE_LIKE = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +29,9 @@ class Guard:
 
     def __str__(self) -> str:
         record = self.kind.value
-        return record.text.format(self.source, record.show(self.expected))
+        expected = self.expected
+        text = expected.text if type(expected) is External else record.show(expected)
+        return record.text.format(self.source, text)
 
     @property
     def routine(self) -> bool:
@@ -40,5 +40,24 @@ class Guard:
         if self.kind.value.routine or "_hooks" in str(self.source):
             return True
         if self.kind is GuardKind.IS:
-            return isinstance(self.expected, CODE_LIKE)
+            expected = self.expected
+            return expected.code if type(expected) is External else isinstance(expected, CODE)
         return isinstance(self.source, DictItem) and self.source.key in MODULE_TABLES
+
+
+def _mapped(guard: Guard, mapper: Mapper) -> Guard:
+    """The guard as data, or bound again."""
+    expected: Any = guard.expected
+    parts = _PARTS.get(guard.kind)
+    if parts is not None:
+        expected = parts(expected, mapper)
+    elif type(expected) not in PLAIN:
+        expected = mapper.visit(expected)
+    source = mapper.visit(guard.source)
+    if source is guard.source and expected is guard.expected:
+        return guard
+    return Guard(guard.kind, source, expected, guard.position)
+
+
+_PARTS = {kind: kind.value.parts for kind in GuardKind if kind.value.parts is not None}
+STRUCTURES[Guard] = _mapped

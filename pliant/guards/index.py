@@ -36,12 +36,12 @@ def update(dispatcher: Dispatcher, new: Entry) -> None:
     if count & (count - 1) == 0:
         _choose(dispatcher)
     elif dispatcher.questions:
-        _file(dispatcher, new, demands(new.info.captured.guards))
+        _file(dispatcher, new, demands(new.info.bindings.guards))
 
 
 def _choose(dispatcher: Dispatcher) -> None:
     entries = dispatcher.entries
-    tables = [demands(entry.info.captured.guards) for entry in entries]
+    tables = [demands(entry.info.bindings.guards) for entry in entries]
     questions = chosen(tables)
     dispatcher.index(questions)
     if questions:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import torch
 
 from pliant._native import UNREACHABLE, GuardTree, State
+from pliant.base.external import External, Mapper
 from pliant.base.values import dataclass
 from pliant.guards.expected import MISSING, ExpectedTensor, ShapeCondition
 from pliant.guards.predicates import Elements
@@ -81,6 +82,8 @@ class GuardRecord:
     """It only says that code, classes and modules are as they were."""
     answers: Callable[[Any], list[IndexAnswer]] | None = None
     """What it says about a call that tells entries apart."""
+    parts: Callable[[Any, Mapper], Any] | None = None
+    """What is expected, as data and back, if not all of it is compared by value."""
 
 
 # ---- checks
@@ -252,11 +255,27 @@ def _tensor_answers(spec: ExpectedTensor) -> list[IndexAnswer]:
     return [(TENSOR, 0, spec), *sizes]
 
 
+# ---- as data
+
+
+def _very_object(expected: Any, mapper: Mapper) -> Any:
+    return mapper.identity(expected)
+
+
+def _name_and_object(expected: tuple[str, Any], mapper: Mapper) -> tuple[str, Any]:
+    return expected[0], mapper.identity(expected[1])
+
+
 # ---- the kinds
 
 
 def _class_name(expected: type) -> str:
     return str(expected.__qualname__)
+
+
+def _code_text(expected: Sequence[Any]) -> str:
+    code = expected[0]
+    return code.text if type(code) is External else f"<code {code.co_qualname}>"
 
 
 def _listed(expected: Sequence[Any]) -> str:
@@ -273,6 +292,11 @@ class GuardKind(Enum):
 
     value: GuardRecord
 
+    __hash__ = object.__hash__  # Enum's is Python code, and kinds are looked up for every guard
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # by name: the record has functions in it
+        return _kind_named, (self.name,)
+
     TYPE = GuardRecord(
         "type({0}) is {1}",
         "exactly this class, not a subclass",
@@ -282,6 +306,7 @@ class GuardKind(Enum):
         explain=got(lambda value: type(value).__qualname__),
         difference=differs("type({})", lambda value: type(value).__qualname__),
         answers=lambda expected: [(CLASS, 0, expected)],
+        parts=_very_object,
     )
     TENSOR = GuardRecord(
         "{0} matches {1}",  # expected: ExpectedTensor
@@ -318,12 +343,14 @@ class GuardKind(Enum):
         of_value(GuardTree.check_is),
         difference=differs("{}"),
         answers=lambda expected: [(IDENTITY, 0, expected)],
+        parts=_very_object,
     )
     IS_NOT = GuardRecord(
         "{0} is not {1}",
         "any other object",
         "L['mask'] is not None",
         of_value(GuardTree.check_is_not),
+        parts=_very_object,
     )
     LENGTH = GuardRecord(
         "len({0}) == {1}",
@@ -379,7 +406,7 @@ class GuardKind(Enum):
         "a Python function, by its code: a new closure of the same code fits",
         "G['helper'].__code__ is <code helper>",
         of_value(GuardTree.check_function),
-        show=lambda expected: f"<code {expected[0].co_qualname}>",
+        show=_code_text,
         routine=True,
     )
     CLASS_ATTR = GuardRecord(
@@ -390,6 +417,7 @@ class GuardKind(Enum):
         show=lambda expected: f"{expected[0]} is {short(expected[1])}",
         explain=_explain_class_attr,
         routine=True,
+        parts=_name_and_object,
     )
     SAME = GuardRecord(
         "same object: {0}, {1}",
@@ -424,4 +452,9 @@ class GuardKind(Enum):
         "a Python function: for rare types, slower than the others",
         "(lambda v: int(v) == 3)(L['level'])",
         of_value(GuardTree.check_predicate),
+        parts=_very_object,
     )
+
+
+def _kind_named(name: str) -> GuardKind:
+    return GuardKind[name]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from pliant._native import is_member
+from pliant.base.external import PLAIN, SHARED, STRUCTURES, External, Mapper
 
 MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -52,6 +53,20 @@ class Source:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self}>"
 
+    def arguments(self) -> tuple[Any, ...]:
+        """What makes an equal one."""
+        return (self.parent, *self._key)
+
+    def __reduce__(self) -> Any:  # the hash differs from process to process
+        return type(self), self.arguments()
+
+    @property
+    def root(self) -> Source:
+        source = self
+        while source.parent is not None:
+            source = source.parent
+        return source
+
 
 class Local(Source):
     """A parameter of the compiled function, by position in its signature.
@@ -66,6 +81,9 @@ class Local(Source):
     def __init__(self, index: int, name: str, names: tuple[str, ...] | None = None) -> None:
         super().__init__(None, index, name)
         self.names = names
+
+    def arguments(self) -> tuple[Any, ...]:
+        return (*self._key, self.names)
 
     @property
     def index(self) -> int:
@@ -82,9 +100,13 @@ class Fixed(Source):
     __slots__ = ("name", "value")
 
     def __init__(self, value: Any, name: str) -> None:
-        super().__init__(None, id(value))
+        # In data there are no addresses: an `External` is its own key.
+        super().__init__(None, value if type(value) is External else id(value))
         self.value = value
         self.name = name
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.value, self.name
 
     def __str__(self) -> str:
         return self.name
@@ -104,6 +126,9 @@ class DictItem(Source):
 
     def __init__(self, parent: Source, key: Any) -> None:
         super().__init__(parent, key, type(key))
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.parent, self.key
 
     @property
     def key(self) -> Any:
@@ -197,6 +222,30 @@ class ClassAttr(_Named):
     """`name` as found along the MRO of the class `parent` (no descriptor is run)."""
 
     __slots__ = ()
+
+
+def _with_parent(source: Source, mapper: Mapper) -> Source:
+    parent = mapper.visit(source.parent)
+    return source if parent is source.parent else type(source)(parent, *source._key)
+
+
+def _with_key(source: DictItem, mapper: Mapper) -> Source:
+    parent, key = mapper.visit(source.parent), mapper.visit(source.key)
+    unchanged = parent is source.parent and key is source.key
+    return source if unchanged else DictItem(parent, key)
+
+
+# A path is data but for its root, if that is an object, and keys of dictionaries.
+PLAIN.add(Local)
+STRUCTURES.update(
+    dict.fromkeys(
+        (InstanceDict, SeqItem, Attr, Member, TypeOf, CellContents, ClosureCell, ClassAttr),
+        _with_parent,
+    )
+)
+STRUCTURES[Fixed] = lambda source, mapper: Fixed(mapper.identity(source.value), source.name)
+STRUCTURES[DictItem] = _with_key
+SHARED.update(kind for kind in STRUCTURES if issubclass(kind, Source))
 
 
 def global_variable(namespace: dict[str, Any], name: str) -> DictItem:

@@ -1,6 +1,6 @@
 """Everything about the compilations of one function, in one value that prints well.
 
-The one idea: nothing is worked out anew. Each compilation left a `Captured`; this puts them side by
+The one idea: nothing is worked out anew. Each compilation left a `Compiled`; this puts them side by
 side.
 """
 
@@ -15,7 +15,7 @@ from torch import fx
 from pliant.base.position import format_position
 from pliant.base.values import dataclass
 from pliant.guards.guard import Guard
-from pliant.stages import BreakInfo, Captured
+from pliant.stages import BreakInfo, Captured, Compiled
 from pliant.sym.records import Provenance
 
 
@@ -26,13 +26,19 @@ class Explanation:
 
     result: Any
     """What the call returned."""
-    captured: tuple[Captured, ...]
+    compiled: tuple[Compiled, ...]
     """Each compilation of the function and of its resume functions."""
+
+    @property
+    def captured(self) -> tuple[Captured, ...]:
+        """What was captured at each compilation, as data."""
+        return tuple(one.captured for one in self.compiled)
 
     @property
     def graphs(self) -> list[fx.GraphModule]:
         """The captured graphs."""
-        return [one.graph for one in self.captured if one.graph is not None]
+        graphs = [one.bindings.graph for one in self.compiled]
+        return [graph for graph in graphs if graph is not None]
 
     @property
     def breaks(self) -> list[BreakInfo]:
@@ -42,7 +48,7 @@ class Explanation:
     @property
     def guards(self) -> list[Guard]:
         """What was assumed, without what only says that code and classes are as they were."""
-        return [guard for one in self.captured for guard in one.guards if not guard.routine]
+        return [g for one in self.compiled for g in one.bindings.guards if not g.routine]
 
     @property
     def symbols(self) -> list[Provenance]:
@@ -67,9 +73,10 @@ class Explanation:
     def __str__(self) -> str:
         graphs = f"{_count(self.graph_count, 'graph')} with {_count(self.op_count, 'operation')}"
         breaks = _count(self.graph_break_count, "graph break")
-        lines = [f"{_count(len(self.captured), 'compilation')}, {graphs}, {breaks}"]
-        for number, one in enumerate(self.captured):
-            lines += ["", f"{number}: {one.name}", *(f"  {line}" for line in _about(one))]
+        lines = [f"{_count(len(self.compiled), 'compilation')}, {graphs}, {breaks}"]
+        for number, one in enumerate(self.compiled):
+            name = one.captured.name
+            lines += ["", f"{number}: {name}", *(f"  {line}" for line in _about(one))]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -80,16 +87,17 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _about(one: Captured) -> Iterator[str]:
-    count = 0 if one.graph is None else _operations(one.graph)
+def _about(compiled: Compiled) -> Iterator[str]:
+    captured, bindings = compiled.captured, compiled.bindings
+    count = 0 if bindings.graph is None else _operations(bindings.graph)
     yield f"graph: {_count(count, 'operation')}"
-    shown = [guard for guard in one.guards if not guard.routine]
+    shown = [guard for guard in bindings.guards if not guard.routine]
     yield from _listed("guards", [str(guard) for guard in shown])
-    yield from _listed("symbols", [str(why) for why in one.symbols])
-    if one.broken is not None:
-        yield f"breaks at {one.broken.what} [{one.broken.code}]"
-        if one.broken.position is not None:
-            yield from format_position(one.broken.position).splitlines()
+    yield from _listed("symbols", [str(why) for why in captured.symbols])
+    if captured.broken is not None:
+        yield f"breaks at {captured.broken.what} [{captured.broken.code}]"
+        if captured.broken.position is not None:
+            yield from format_position(captured.broken.position).splitlines()
 
 
 def _listed(name: str, texts: Sequence[str]) -> Iterator[str]:

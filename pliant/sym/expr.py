@@ -49,7 +49,7 @@ class BaseExpr:
         return TEXT[0](self)
 
     def __reduce__(self) -> Any:
-        raise TypeError("expressions exist once per process: they can't be pickled, but printed")
+        return _unpickled, (_flattened(self),)
 
     def __copy__(self) -> BaseExpr:
         return self
@@ -570,6 +570,57 @@ def parts_of(node: Any) -> Iterable[BaseExpr]:
     if node.op == "mul":
         return [factor for factor, _ in node.factors]
     return [arg for arg in node.args if isinstance(arg, BaseExpr)]
+
+
+# An expression is pickled as a list of operations, arguments first: recursion into a deep one would
+# exhaust the stack. Loading interns each, so that `is` stays equality.
+
+_Flat = tuple[tuple[type[BaseExpr], str, tuple[tuple[bool, Any], ...]], ...]
+
+
+def _flattened(node: BaseExpr) -> _Flat:
+    places: dict[BaseExpr, int] = {}
+    flat = []
+    pending = [node]
+    while pending:
+        node = pending[-1]
+        missing = [part for part in parts_of(node) if part not in places]
+        pending += missing
+        if not missing:
+            pending.pop()
+            if node not in places:
+                places[node] = len(places)
+                flat.append((type(node), node.op, _flat_args(node, places)))
+    return tuple(flat)
+
+
+def _flat_args(node: Any, places: Mapping[BaseExpr, int]) -> tuple[tuple[bool, Any], ...]:
+    """Each argument with whether it is the place of an operation, or a value."""
+    if node.op in ("add", "mul"):
+        parts = node.terms if node.op == "add" else node.factors
+        return (*[(False, (places[part], n)) for part, n in parts], (False, node.const))
+    return tuple([(True, places[a]) if isinstance(a, BaseExpr) else (False, a) for a in node.args])
+
+
+def _unpickled(flat: _Flat) -> Any:
+    nodes: list[Any] = []
+    for cls, op, arguments in flat:
+        args = tuple([nodes[value] if is_place else value for is_place, value in arguments])
+        if op in ("add", "mul"):
+            *pairs, const = args
+            numbers = {nodes[place]: number for place, number in pairs}
+            node = from_terms(numbers, const) if op == "add" else from_factors(numbers)
+        elif op in _UNPICKLED:
+            node = _UNPICKLED[op](*args)
+        else:
+            node = atom(op, *args) if cls is Expr else intern_node(cls, op, args)
+        if op == "fsymbol":
+            node.symbols = frozenset((node,))
+        nodes.append(node)
+    return nodes[-1]
+
+
+_UNPICKLED: Final[dict[str, Callable[..., Expr]]] = {"int": integer, "symbol": symbol}
 
 
 def rebuild(node: BaseExpr, visit: Visit) -> Any:

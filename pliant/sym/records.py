@@ -6,8 +6,10 @@ the user's, what the answer was, why, and what now depends on it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
+from pliant.base.external import PLAIN, STRUCTURES
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
@@ -156,3 +158,8 @@ class Provenance:
     def __str__(self) -> str:
         text = f"{self.source} is {self.state} ({self.expr}): {self.why}"
         return f"{text}, at {self.position}" if self.position else text
+
+
+# Expressions are data; where an input comes from is a path, which may lead through objects.
+PLAIN.update((Expr, FloatExpr, Cond))
+STRUCTURES[Provenance] = lambda why, mapper: replace(why, source=mapper.visit(why.source))

@@ -36,6 +36,9 @@ SAMPLES = {
     events.GraphCaptured: events.GraphCaptured(
         function="f", position=AT, graph=lambda: "def forward(self, x):\n    return x", nodes=1
     ),
+    events.StageFinished: events.StageFinished(
+        function="f", position=AT, stage="captured", text=lambda: "slots:\n  x"
+    ),
     events.ResidualMade: events.ResidualMade(function="f", position=AT, source="def f(x): ..."),
     events.BytecodeRead: events.BytecodeRead(function="f", position=AT, listing="RESUME"),
     events.CompileFinished: events.CompileFinished(
@@ -93,6 +96,7 @@ TELLS = {
     events.Recompiled: ["f (demo.py:5)", "compilation 0", "L['x'].size()[0] == 3, got 4"],
     events.LimitReached: ["8 times", "config.recompile_limit", "the int L['n']"],
     events.GraphCaptured: ["1 operation\n", "    def forward(self, x):\n        return x"],
+    events.StageFinished: ["compilation 0: captured\n", "    slots:\n", "      x\n"],
     events.ResidualMade: ["def f(x): ..."],
     events.BytecodeRead: ["RESUME"],
     events.CompileFinished: ["250.0 ms", "capture 125.0 ms"],

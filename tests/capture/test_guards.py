@@ -17,7 +17,7 @@ def guards_of(function, *args, **kwargs) -> list[str]:
     compiled = pliant.compile(function, fullgraph=True)
     compiled(*args, **kwargs)
     [entry] = compiled.entries
-    return [str(guard) for guard in entry.info.captured.guards][1:]
+    return [str(guard) for guard in entry.info.bindings.guards][1:]
 
 
 def never_recompiles(function, *calls) -> None:
@@ -238,7 +238,7 @@ def test_every_guard_knows_the_line_that_made_it() -> None:
     compiled(X, 2)
     [entry] = compiled.entries
     first = f.__code__.co_firstlineno
-    lines = {str(g): g.position.line - first for g in entry.info.captured.guards if g.source}
+    lines = {str(g): g.position.line - first for g in entry.info.bindings.guards if g.source}
     assert lines["L['k'] == 2"] == 2
     assert lines["L['x'] matches Tensor(float32[3], stride=(1,), cpu)"] == 1
 

@@ -138,7 +138,7 @@ def test_unused_tensors_are_no_inputs() -> None:
     compiled = pliant.compile(f, fullgraph=True)
     compiled(X, WEIGHT, [X, WEIGHT])
     [entry] = compiled.entries
-    graph = entry.info.captured.graph.graph
+    graph = entry.info.bindings.graph.graph
     assert [n.name for n in graph.nodes if n.op == "placeholder"] == ["l_a"]
     assert len([n for n in graph.nodes if n.op.startswith("call")]) == 1
 

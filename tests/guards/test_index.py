@@ -140,7 +140,7 @@ def test_entries_are_told_apart_by_what_varies(kind):
     for n in reversed(range(32)):
         torch.testing.assert_close(compiled(*KINDS[kind](n)), f(*KINDS[kind](n)))
     assert compiled.entry_count == 32
-    tables = [index.demands(entry.info.captured.guards) for entry in compiled.entries]
+    tables = [index.demands(entry.info.bindings.guards) for entry in compiled.entries]
     assert compiled.questions == tuple(index.chosen(tables))
     keys = [tuple([index._mark(q[2], t[q]) for q in compiled.questions]) for t in tables]
     assert len(set(keys)) == 32
