@@ -121,7 +121,7 @@ class Attempt:
         self.fullgraph = fullgraph
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
-        # A wrong prediction breaks the graph after all, when the user does not expect it any more.
+        # A wrong speculation breaks the graph after all, when the user no longer expects it.
         self.trace.lasting.speculated = None if fullgraph else {}
         begin_overrides(self.trace, self.state)
 

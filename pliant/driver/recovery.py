@@ -69,7 +69,7 @@ def _has_observers() -> bool:
 
 def _wrong_answer(captured: Captured, error: BaseException) -> str | None:
     """The question about data that was answered wrongly when the code was made, if that is why it
-    failed. What tests a prediction depends on the backend: its error has the question in it."""
+    failed. What tests a speculation depends on the backend: its error has the question in it."""
     if isinstance(error, AssumptionFailed):
         return error.condition
     text = str(error) if captured.speculations else ""

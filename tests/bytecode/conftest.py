@@ -226,10 +226,10 @@ def check_everywhere():
                 except BaseException as failure:
                     failures.append(failure)
 
-            found = in_own_thread(lambda: stop_at(function, arguments, step, action))
+            stopped = in_own_thread(lambda: stop_at(function, arguments, step, action))
             if failures:
                 raise failures[0]
-            if not found:
+            if not stopped:
                 break
         return checked
 

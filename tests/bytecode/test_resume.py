@@ -25,8 +25,8 @@ VALUE, NULL, HANDLED = StackItem.VALUE, StackItem.NULL, StackItem.HANDLED
 
 def find(code, op, value=None, nth=0):
     """The index of an instruction."""
-    found = [i for i in decode(code).instructions if i.op == op and value in (None, i.value)]
-    return found[nth].index
+    matches = [i for i in decode(code).instructions if i.op == op and value in (None, i.value)]
+    return matches[nth].index
 
 
 def make(code, *cells):

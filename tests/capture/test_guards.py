@@ -219,14 +219,14 @@ def test_append_and_store_assume_no_contents() -> None:
     ],
 )  # fmt: skip
 def test_guards(function, args, expected) -> None:
-    found = [g for g in guards_of(function, *args) if g.startswith(("L[", "type(L", "len(L"))]
-    found = [g for g in found if not g.startswith("type(L['x']) is Tensor")]
-    assert found == expected
+    actual = [g for g in guards_of(function, *args) if g.startswith(("L[", "type(L", "len(L"))]
+    actual = [g for g in actual if not g.startswith("type(L['x']) is Tensor")]
+    assert actual == expected
 
 
 def test_a_guard_is_made_once() -> None:
-    found = guards_of(lambda x, k: x * k + k - k * x + k, X, 2)
-    assert len(found) == len(set(found))
+    guards = guards_of(lambda x, k: x * k + k - k * x + k, X, 2)
+    assert len(guards) == len(set(guards))
 
 
 def test_every_guard_knows_the_line_that_made_it() -> None:

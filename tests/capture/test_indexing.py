@@ -69,8 +69,8 @@ def test_of_what_was_found():
     """The sizes are in the data too."""
 
     def f(x):
-        found = x[torch.nonzero(x[:, 0] > 0, as_tuple=True)[0]]
-        order = found[:, 0].argsort(descending=True)
-        return found[order[0]], found[order[1:]]
+        rows = x[torch.nonzero(x[:, 0] > 0, as_tuple=True)[0]]
+        order = rows[:, 0].argsort(descending=True)
+        return rows[order[0]], rows[order[1:]]
 
     check(f, torch.randn(8, 4), graphs=1)

@@ -26,31 +26,31 @@ class Slotted:
 
 def inputs_of(function, *args, **kwargs) -> dict[str, torch.Tensor]:
     """The graph's inputs by name; the result is compared with eager."""
-    found = {}
+    inputs = {}
 
     def backend(gm, example_inputs):
         gm.graph.lint()
         names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-        found.update(zip(names, example_inputs, strict=True))
+        inputs.update(zip(names, example_inputs, strict=True))
         return gm.forward
 
     compiled = pliant.compile(function, backend=backend, fullgraph=True)
     for _ in range(2):
         torch.testing.assert_close(compiled(*args, **kwargs), function(*args, **kwargs))
-    return found
+    return inputs
 
 
 def test_arguments() -> None:
     y = torch.ones(3)
     assert inputs_of(lambda a, b: a + b, X, y) == {"l_a": X, "l_b": y}
-    found = inputs_of(lambda *args, **named: args[1] + named["k"], 0, X, k=y)
-    assert list(found) == ["l_args_1", "l_named_k"]
+    inputs = inputs_of(lambda *args, **named: args[1] + named["k"], 0, X, k=y)
+    assert list(inputs) == ["l_args_1", "l_named_k"]
 
 
 def test_globals() -> None:
-    found = inputs_of(lambda x: x * WEIGHT + TABLE["a"][0] + TABLE[3], X)
-    assert list(found) == ["l_x", "g_weight", "g_table_a_0", "g_table_3"]
-    assert found["g_weight"] is WEIGHT
+    inputs = inputs_of(lambda x: x * WEIGHT + TABLE["a"][0] + TABLE[3], X)
+    assert list(inputs) == ["l_x", "g_weight", "g_table_a_0", "g_table_3"]
+    assert inputs["g_weight"] is WEIGHT
 
 
 def test_closures() -> None:
@@ -60,24 +60,25 @@ def test_closures() -> None:
     def inner(x):
         return x + offset["k"]
 
-    found = inputs_of(lambda x: inner(x) * scale, X)
-    assert any(t is scale for t in found.values()) and any(t is offset["k"] for t in found.values())
-    assert "closure_scale" in found and len(found) == 3
+    inputs = inputs_of(lambda x: inner(x) * scale, X)
+    assert any(t is scale for t in inputs.values())
+    assert any(t is offset["k"] for t in inputs.values())
+    assert "closure_scale" in inputs and len(inputs) == 3
 
 
 def test_attributes_slots_and_classes() -> None:
     box, slotted = Box(x=X, inner=Box(y=WEIGHT)), Slotted()
     slotted.value = torch.ones(3)
-    found = inputs_of(lambda b, s: b.x + b.inner.y + s.value + b.kind, box, slotted)
-    assert list(found)[:3] == ["l_b_x", "l_b_inner_y", "l_s_value"]
-    assert list(found.values())[3] is Box.kind
+    inputs = inputs_of(lambda b, s: b.x + b.inner.y + s.value + b.kind, box, slotted)
+    assert list(inputs)[:3] == ["l_b_x", "l_b_inner_y", "l_s_value"]
+    assert list(inputs.values())[3] is Box.kind
 
 
 def test_containers() -> None:
     Pair = collections.namedtuple("Pair", "first second")
     args = [X, (WEIGHT,)], {"k": {"n": X}}, Pair(X, WEIGHT), collections.deque([X, WEIGHT])
-    found = inputs_of(lambda a, b, c, d: a[1][0] + b["k"]["n"] + c.second + d[1], *args)
-    assert list(found) == ["l_a_1_0", "l_b_k_n"]  # the others are the same tensors
+    inputs = inputs_of(lambda a, b, c, d: a[1][0] + b["k"]["n"] + c.second + d[1], *args)
+    assert list(inputs) == ["l_a_1_0", "l_b_k_n"]  # the others are the same tensors
 
 
 def test_the_same_tensor_is_one_input() -> None:
@@ -99,19 +100,19 @@ def test_modules() -> None:
             return self.layers[0](x) + self.offset + self.plain
 
     model = M()
-    found = {}
+    inputs = {}
 
     def backend(gm, example_inputs):
         names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
-        found.update(zip(names, example_inputs, strict=True))
+        inputs.update(zip(names, example_inputs, strict=True))
         return gm.forward
 
     compiled = pliant.compile(model, backend=backend)
     torch.testing.assert_close(compiled(X), model(X))
-    assert set(found) == {
+    assert set(inputs) == {
         "l_x", "l_self_layers_0_weight", "l_self_layers_0_bias", "l_self_offset", "l_self_plain",
     }  # fmt: skip
-    assert found["l_self_layers_0_weight"] is model.layers[0].weight
+    assert inputs["l_self_layers_0_weight"] is model.layers[0].weight
 
 
 def test_defaults_partials_and_methods() -> None:
@@ -126,8 +127,8 @@ def test_defaults_partials_and_methods() -> None:
 def test_gradients() -> None:
     x = torch.ones(3, requires_grad=True)
     x.grad = torch.full((3,), 3.0)
-    found = inputs_of(lambda x: x.grad * 2, x)
-    assert list(found) == ["l_x_grad"]
+    inputs = inputs_of(lambda x: x.grad * 2, x)
+    assert list(inputs) == ["l_x_grad"]
 
 
 def test_unused_tensors_are_no_inputs() -> None:
@@ -145,8 +146,8 @@ def test_unused_tensors_are_no_inputs() -> None:
 
 def test_names_that_are_no_identifiers_or_clash() -> None:
     table = {"a b": X, "a-b": WEIGHT, "a_b": TABLE[3], "class": X * 2, 1: X * 3}
-    found = inputs_of(lambda t: t["a b"] + t["a-b"] + t["a_b"] + t["class"] + t[1], table)
-    assert len(found) == 5 and all(name.isidentifier() for name in found)
+    inputs = inputs_of(lambda t: t["a b"] + t["a-b"] + t["a_b"] + t["class"] + t[1], table)
+    assert len(inputs) == 5 and all(name.isidentifier() for name in inputs)
 
 
 def test_the_residual_code_reads_well() -> None:

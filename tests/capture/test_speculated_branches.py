@@ -13,11 +13,11 @@ BACKENDS = ["eager", "llvm"]
 def calls(function, compiled, *inputs):
     """Compare on each input; gives how many breaks and compilations there were after each call."""
     events.counters.reset()
-    found = []
+    outcomes = []
     for x in inputs:
         torch.testing.assert_close(compiled(x.clone()), function(x.clone()))
-        found.append((events.counters["graph_breaks"], events.counters["compilations"]))
-    return found
+        outcomes.append((events.counters["graph_breaks"], events.counters["compilations"]))
+    return outcomes
 
 
 def doubled(x):
@@ -37,13 +37,13 @@ def test_a_short_loop_that_is_not_left(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_once_left_it_is_not_predicted_any_more(backend):
+def test_once_left_it_is_not_speculated_on_any_more(backend):
     compiled = pliant.compile(doubled, backend=backend)
     values = (0.1, 1.0, 3.0, 9.0, 0.1, 1.0, 3.0, 9.0)
-    found = calls(doubled, compiled, *[torch.full((3,), value) for value in values])
-    assert found[0] == (0, 1)
-    assert found[1][0] > 0
-    assert found[-1] == found[4]  # all is compiled by then
+    outcomes = calls(doubled, compiled, *[torch.full((3,), value) for value in values])
+    assert outcomes[0] == (0, 1)
+    assert outcomes[1][0] > 0
+    assert outcomes[-1] == outcomes[4]  # all is compiled by then
 
 
 def test_left_at_the_first_call():
@@ -102,7 +102,7 @@ def test_a_long_loop_breaks_as_before():
     assert events.counters["graph_breaks"] > 0
 
 
-def test_with_fullgraph_nothing_is_predicted():
+def test_with_fullgraph_nothing_is_speculated_on():
     with pytest.raises(pliant.errors.GraphBreakError, match="truth of a tensor"):
         pliant.compile(doubled, fullgraph=True)(torch.ones(2))
 
@@ -125,9 +125,9 @@ def test_a_flag_in_a_buffer(backend):
     model, same = Initialised(), Initialised()
     compiled = pliant.compile(model, backend=backend)
     inputs = torch.arange(15.0).reshape(5, 3)
-    found = calls(same, compiled, *inputs)
-    assert found[0] == (0, 1)
-    assert found[-1] == found[1]
+    outcomes = calls(same, compiled, *inputs)
+    assert outcomes[0] == (0, 1)
+    assert outcomes[-1] == outcomes[1]
     for flag in (False, True, False):
         model.ready.fill_(flag)
         same.ready.fill_(flag)
@@ -143,7 +143,7 @@ def test_a_flag_that_stays_never_breaks():
     assert calls(same, compiled, *torch.rand(3, 3)) == [(0, 1)] * 3
 
 
-def test_a_flag_that_the_function_has_written_is_not_predicted():
+def test_a_flag_that_the_function_has_written_is_not_speculated_on():
     model, same = Initialised(), Initialised()
 
     def of(module):

@@ -16,14 +16,14 @@ def nested():
 
 
 def caught_in_parts(x):
-    found = []
+    caught = []
     try:
         raise nested()
     except* ValueError as group:
-        found.append((group.message, [repr(e) for e in group.exceptions]))
+        caught.append((group.message, [repr(e) for e in group.exceptions]))
     except* (TypeError, KeyError) as group:
-        found.append([repr(e) for e in group.exceptions])
-    return found, x + 1
+        caught.append([repr(e) for e in group.exceptions])
+    return caught, x + 1
 
 
 def rest_goes_on(x):
@@ -60,8 +60,8 @@ def plain_exception(x):
     try:
         raise ValueError("q")
     except* ValueError as group:
-        found = repr(group)
-    return found, x + 1
+        text = repr(group)
+    return text, x + 1
 
 
 def not_caught(x):

@@ -118,6 +118,6 @@ def test_elements_by_identity():
         seen.add(x)
         return len(seen), y in seen, seen
 
-    count, found, seen = pliant.compile(f, backend="eager", fullgraph=True)(X, X + 1)
-    assert (count, found, len(seen)) == (2, True, 2)
+    count, contained, seen = pliant.compile(f, backend="eager", fullgraph=True)(X, X + 1)
+    assert (count, contained, len(seen)) == (2, True, 2)
     assert any(item is X for item in seen)

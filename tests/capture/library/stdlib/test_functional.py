@@ -252,11 +252,11 @@ def chain_maps(x):
 
 @program
 def regular_expressions(x):
-    found = re.match(r"(\w)(\d+)", "a12")
+    match = re.match(r"(\w)(\d+)", "a12")
     return (
         x,
-        found.group(1),
-        found.groups(),
+        match.group(1),
+        match.groups(),
         re.sub("a", "b", "aXa"),
         re.compile("z").search("xz").start(),
     )
@@ -265,7 +265,7 @@ def regular_expressions(x):
 @program
 def all_matches(x):
     return (
-        [found.group() for found in re.finditer(r"\d", "1a2")],
+        [match.group() for match in re.finditer(r"\d", "1a2")],
         re.findall("a.", "abac"),
         re.match("q", ""),
     )

@@ -38,7 +38,7 @@ class Cached:
 
 def compare(make, program, *calls, **settings):
     """What is seen after each call, compiled and in eager, and how results are shared."""
-    found = []
+    outcomes = []
     for wrap in (lambda f: f, lambda f: pliant.compile(f, **settings)):
         cached = make()
         run = wrap(functools.partial(program, cached.function))
@@ -50,8 +50,8 @@ def compare(make, program, *calls, **settings):
                 results.append(type(error))
             seen.append(cached.seen())
         shared = [[a is b for a in results] for b in results]
-        found.append((seen, shared))
-    assert found[0] == found[1]
+        outcomes.append((seen, shared))
+    assert outcomes[0] == outcomes[1]
 
 
 def asks_tensor(f, x):

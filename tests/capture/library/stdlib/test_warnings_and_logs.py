@@ -130,8 +130,8 @@ def test_a_filter_that_makes_errors_is_obeyed():
     for action in ("ignore", "error", "ignore"):
         with warnings.catch_warnings():
             warnings.simplefilter(action)
-            expected, found = f(*ARGS), compiled(*ARGS)
-            assert str(found) == str(expected)
+            expected, actual = f(*ARGS), compiled(*ARGS)
+            assert str(actual) == str(expected)
 
 
 def test_warnings_ignored_inside():

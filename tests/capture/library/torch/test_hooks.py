@@ -17,7 +17,7 @@ X = torch.tensor([[0.5, -1.0, 2.0], [1.0, 2.0, 3.0]])
 
 def twice(make, breaks=0):
     """Run `make()`, a function and a log, eagerly and compiled, three times with a backward."""
-    found = []
+    outcomes = []
     for compiles in (False, True):
         torch.manual_seed(0)
         events.counters.reset()
@@ -28,11 +28,11 @@ def twice(make, breaks=0):
             result = run(x)
             first = result[0] if isinstance(result, tuple) else result
             first.pow(2).sum().backward()
-        found.append((x.grad, first.detach(), list(log)))
+        outcomes.append((x.grad, first.detach(), list(log)))
     assert events.counters["fallbacks"] == 0
     assert breaks is None or events.counters["graph_breaks"] == breaks
-    torch.testing.assert_close(found[1][:2], found[0][:2], **exact())
-    assert found[1][2] == found[0][2]
+    torch.testing.assert_close(outcomes[1][:2], outcomes[0][:2], **exact())
+    assert outcomes[1][2] == outcomes[0][2]
 
 
 # ---- tensors

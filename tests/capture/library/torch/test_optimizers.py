@@ -30,10 +30,10 @@ def optimizer(name, **options):
 
 
 def tensors_of(made):
-    found = list(made.param_groups[0]["params"])
+    tensors = list(made.param_groups[0]["params"])
     for state in made.state.values():
-        found += [value for value in state.values() if isinstance(value, torch.Tensor)]
-    return found
+        tensors += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    return tensors
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,14 +105,14 @@ def test_what_the_program_handles_is_put_back():
 @pytest.fixture
 def steps(monkeypatch):
     """The steps of the launchers that are made."""
-    found = []
+    outcomes = []
 
     def launcher(*args):
-        found.extend(args[2])
+        outcomes.extend(args[2])
         return Launcher(*args)
 
     monkeypatch.setattr("pliant.launch.program.Launcher", launcher)
-    return found
+    return outcomes
 
 
 @pytest.mark.own_default

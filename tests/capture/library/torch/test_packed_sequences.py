@@ -92,12 +92,12 @@ def test_training(cell):
         return padded.sum() * torch.rand(1)
 
     x = inputs().requires_grad_()
-    found = []
+    outcomes = []
     for function in (f, pliant.compile(f, fullgraph=True)):
         torch.manual_seed(1)
         layer.zero_grad()
         x.grad = None
         function(x, LENGTHS).sum().backward()
-        found.append([x.grad, *(p.grad for p in layer.parameters())])
-    for mine, theirs in zip(*found, strict=True):
+        outcomes.append([x.grad, *(p.grad for p in layer.parameters())])
+    for mine, theirs in zip(*outcomes, strict=True):
         torch.testing.assert_close(mine, theirs)
