@@ -7,9 +7,9 @@ process: a `Program` is plain data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import fx
@@ -22,11 +22,13 @@ from pliant.base.collection import without_collection
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.fake.trial import REFUSED
+from pliant.graph.check import check_functional
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
-from pliant.graph.ir import Function, Node
+from pliant.graph.ir import Functional, Node
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
+from pliant.launch.check import check_kernels, check_program
 from pliant.launch.kernels import (
     KernelError,
     KernelRefused,
@@ -36,12 +38,15 @@ from pliant.launch.kernels import (
 )
 from pliant.launch.program import Bindings, Program, load
 from pliant.launch.sequence import OutputLayout, sequence
+from pliant.loop.check_schedule import check_scheduled
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
 from pliant.sym.expr import Expr
 from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.targets.cpu.target import CPU
+
+T = TypeVar("T")
 
 MOST_REFUSED: Final = 50
 """If more operators than this have kernels that fail, it is not about one of them."""
@@ -51,7 +56,7 @@ MOST_REFUSED: Final = 50
 class Code:
     """What became of a graph, stage by stage."""
 
-    functional: Function
+    functional: Functional
     lowered: Lowered
     scheduled: Scheduled
     written: Kernels
@@ -85,16 +90,17 @@ class GraphCompiler:
             raise NotFunctionalized("PyTorch refuses one of its operations")
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
             functional = functionalize(self.gm, self.shapes, examples, ones)
-        materialize_masks(functional)
+        materialize_masks(functional)  # what every layer of attention would make of its mask
         eliminate_common_subexpressions(functional)
         try:
-            return self._generate(functional, FrozenEnv(self.shapes, ones))
+            frozen = self._checked(check_functional, functional.freeze())
+            return self._generate(frozen, FrozenEnv(self.shapes, ones))
         except NotLowered as error:  # a tensor whose dtype loops can't copy
             raise NotFunctionalized(str(error)) from error
         except NotImplementedError as error:  # floats among the numbers of the program
             raise NotFunctionalized(str(error)) from error
 
-    def _generate(self, functional: Function, env: FrozenEnv) -> Code:
+    def _generate(self, functional: Functional, env: FrozenEnv) -> Code:
         """Until every kernel can be compiled, and no input is written to too early."""
         refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
         late: set[int] = set()  # inputs that are written to at the end only
@@ -107,16 +113,23 @@ class GraphCompiler:
             except KernelError as failure:
                 refused |= self._without_kernel(lowered, failure, len(refused))
 
-    def _assemble(self, functional: Function, lowered: Lowered, env: FrozenEnv) -> Code:
+    def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> Code:
         target = CPU
         scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
+        self._checked(check_scheduled, scheduled)
         kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
+        self._checked(check_kernels, kernels, scheduled)
         handles = compile_kernels(kernels, scheduled, target)  # machine code
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
             functional, lowered, scheduled, kernels, target.device, self._watcher
         )
+        self._checked(check_program, program)
         bindings = Bindings(objects, handles, self.gm.forward)
         return Code(functional, lowered, scheduled, kernels, program, bindings, layout)
+
+    def _checked(self, check: Callable[..., T], stage: T, *others: Any) -> T:
+        """The value of a stage, which is looked at in tests."""
+        return check(stage, *others) if self.options.check_ir else stage
 
     def _without_kernel(
         self, lowered: Lowered, failure: KernelError, already: int

@@ -45,6 +45,7 @@ def llvm(
         events.CodeGenerated(
             function=name,
             kernels=lambda: [str(kernel) for kernel in code.kernels],
+            stages=lambda: list(map(str, (code.functional, code.scheduled, code.program))),
             lowered=code.lowered.lowered,
             called=code.lowered.called,
         )

@@ -150,7 +150,8 @@ def _code_generated(event: events.CodeGenerated, details: bool) -> str:
     plural = "" if len(kernels) == 1 else "s"
     head = f"{_which(event)}: {len(kernels)} kernel{plural}"
     rest = ["PyTorch runs " + ", ".join(called)] if called else []
-    return "\n".join([head, *[_indented(text) for text in [*kernels, *rest]]])
+    stages = event.stages() if details else []
+    return "\n".join([head, *[_indented(text) for text in [*kernels, *rest, *stages]]])
 
 
 def _not_generated(event: events.NotGenerated, details: bool) -> str:
@@ -264,7 +265,8 @@ CHANNELS: dict[str, Channel] = {
         },
     ),
     "output_code": Channel(
-        "the kernels that a graph became, and what PyTorch runs (+output_code: why it does)",
+        "the kernels that a graph became, and what PyTorch runs (+output_code: why it does, and "
+        "the other stages: functional graph, schedule, launch sequence)",
         {events.CodeGenerated: _code_generated, events.NotGenerated: _not_generated},
     ),
 }

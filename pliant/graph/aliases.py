@@ -19,7 +19,7 @@ from pliant.fake.calls import is_number
 from pliant.fake.overload import Overload
 from pliant.fake.tensor import Fake
 from pliant.fake.world import World
-from pliant.graph.ir import Function, Node, Scalar, Tensor, UnbackedSymbol
+from pliant.graph.ir import FunctionalBuilder, Node, Scalar, Tensor, UnbackedSymbol
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, held_as
@@ -65,7 +65,7 @@ class AliasWorld(World):
 
     def __init__(self, env: FrozenEnv) -> None:
         super().__init__(env)
-        self.function = Function()
+        self.function = FunctionalBuilder()
         self.above: Any = None  # the dispatch keys of the caller
         self._aliases: dict[int, tuple[Fake, Alias]] = {}
         self._fakes: dict[Alias, Fake] = {}  # the first that each belongs to
@@ -107,7 +107,7 @@ class AliasWorld(World):
         offset = self.number(fake.storage_offset())
         if any(isinstance(s, FloatExpr) for n in (*sizes, *strides, offset) for s in n.symbols):
             raise NotFunctionalized("a size that is computed from floats")
-        return Tensor(sizes, strides, offset, fake.dtype, node)
+        return Tensor(sizes, strides, offset, fake.dtype, node, fake.device)
 
     def numbers(self, values: Sequence[Any]) -> tuple[Expr, ...]:
         return tuple([self.number(value) for value in values])
@@ -143,7 +143,7 @@ class AliasWorld(World):
             assert alias.op is not None
             parent = self.value(alias.parent)
             old = alias.value
-            new = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+            new = Tensor(old.sizes, old.strides, old.offset, old.dtype, device=old.device)
             self._view_node(alias, parent, new)
             alias.value = new
         alias.version = alias.base.version

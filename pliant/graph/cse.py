@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.graph.ir import (
-    Function,
+    FunctionalBuilder,
     MemoryWrite,
     Node,
     OutputView,
@@ -19,7 +19,7 @@ from pliant.graph.ir import (
 )
 
 
-def eliminate_common_subexpressions(function: Function) -> None:
+def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
     """Drop the calls whose results others have computed before."""
     apart = {out.of for out in function.outputs if isinstance(out, OutputView)}
     apart |= set(function.writes.values())

@@ -33,7 +33,7 @@ from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
 from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized, item_of, results_in
 from pliant.graph.foreach import of_each
-from pliant.graph.ir import Function, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
+from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
 from pliant.graph.overlap import keep_apart, keep_injective
 from pliant.graph.raising import keep_one
@@ -58,7 +58,7 @@ _OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 
 def functionalize(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], ones: Iterable[Expr] = ()
-) -> Function:
+) -> FunctionalBuilder:
     """The functional graph of a captured one. `ones`: sizes that are 1."""
     if forward_ad._current_level >= 0:
         raise NotFunctionalized("forward-mode differentiation")
@@ -318,7 +318,7 @@ class Functionalizer(AliasWorld):
                 del self.function.nodes[mark:]
         else:
             args = (self._put_back(alias, new),)
-        base.value = Tensor(old.sizes, old.strides, old.offset, old.dtype)
+        base.value = Tensor(old.sizes, old.strides, old.offset, old.dtype, device=old.device)
         node = Node("pliant.stored", None, args, {}, (base.value,), put=put)
         base.value.node = node
         self.function.nodes.append(node)
@@ -491,7 +491,7 @@ class _Run:
         self.autocast = autocast.state()
         self.graded = any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples)
 
-    def run(self) -> Function:
+    def run(self) -> FunctionalBuilder:
         nodes = list(self.gm.graph.nodes)
         self.inputs = inputs = [node for node in nodes if node.op == "placeholder"]
         memory: dict[int, int] = {}

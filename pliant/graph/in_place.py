@@ -17,7 +17,7 @@ import torch
 from pliant.base.operators import record_of
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator, TensorArgument
-from pliant.graph.ir import Function, MemoryWrite, Node, Tensor, is_uninitialised, tensors_in
+from pliant.graph.ir import Functional, MemoryWrite, Node, Tensor, is_uninitialised, tensors_in
 from pliant.graph.opaque_calls import CopyingFunction, item_at
 from pliant.graph.pending_reads import PendingReads, is_overwritten, is_view_of, written
 from pliant.loop.define import Definition
@@ -68,7 +68,7 @@ class InPlace:
     inputs `late` are written to at the end only."""
 
     def __init__(
-        self, function: Function, nodes: Sequence[Node], low: Lowering, late: Collection[int]
+        self, function: Functional, nodes: Sequence[Node], low: Lowering, late: Collection[int]
     ) -> None:
         self.function = function
         self.nodes = nodes
@@ -208,7 +208,9 @@ class InPlace:
             if memory is not None:
                 layout = (target.sizes, target.strides, memory.type, None, memory)
                 offset = self._offset_of(target)
-                found[number] = Definition(f"w{len(self.steps)}_{number}", *layout, offset)
+                found[number] = Definition(
+                    f"w{len(self.steps)}_{number}", *layout, offset, memory.device
+                )
                 targets[memory] = target
         for memory, target in targets.items():
             for tensor in tensors_in(args):
@@ -243,10 +245,11 @@ class InPlace:
         if indexed.memory is not None and indexed.memory.strides == tensor.strides:
             return TensorArgument(indexed.memory, tensor.sizes, tensor.dtype)
         args = (tensor.sizes, tensor.strides)
-        kwargs = {"dtype": tensor.dtype, "device": torch.device("cpu")}
+        kwargs = {"dtype": tensor.dtype, "device": tensor.device}
         func = torch.ops.aten.empty_strided.default
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
-        made = Definition(f"e{len(self.steps)}", tensor.sizes, tensor.strides, type)
+        layout = (tensor.sizes, tensor.strides)
+        made = Definition(f"e{len(self.steps)}", *layout, type, device=tensor.device.type)
         node = Node("aten.empty_strided.default", func, args, kwargs, (tensor,))
         self.steps.append(ExternCall((), (made,), ExternOperator(node, args, kwargs), (), False))
         return TensorArgument(MemoryLayout(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)

@@ -7,9 +7,9 @@ the function's `outputs` and `writes` alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -17,6 +17,8 @@ from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
+
+CPU: Final = torch.device("cpu")
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +31,7 @@ class Tensor:
     offset: Expr
     dtype: torch.dtype
     node: Node | None = None  # None for an input
+    device: torch.device = CPU
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,13 +99,6 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constant:
-    """A tensor that is part of the program."""
-
-    tensor: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class OutputView:
     """What is returned: a part of the memory of a value (None: of an input)."""
 
@@ -133,11 +129,32 @@ class NoOverlap:
         return self.one.symbols | (self.other.symbols if self.other is not None else frozenset())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Functional:
+    """A graph of calls without side effects. `inputs` has a tensor, a symbol or a number for each
+    argument; `writes` the inputs that are overwritten, and with what, `times` how often;
+    `constants` the tensors that are part of the program; `no_overlap` what has to hold of memory
+    for it to run."""
+
+    inputs: tuple[Any, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Any, ...]
+    writes: Mapping[int, Tensor]
+    times: Mapping[int, int]
+    constants: Mapping[Tensor, torch.Tensor]
+    no_overlap: tuple[NoOverlap, ...]
+
+    def __str__(self) -> str:
+        return TEXT[0](self)
+
+
+TEXT: Final[list[Callable[[Functional], str]]] = [lambda functional: "functional"]
+"""How a graph is shown; `text` puts its own here."""
+
+
 @dataclass(slots=True, eq=False)
-class Function:
-    """A graph. `inputs` has a tensor, a symbol or a number for each argument; `writes` the inputs
-    that are overwritten, and with what, `times` how often; `constants` the tensors that are part of
-    the program; `apart` what has to hold of memory for it to run."""
+class FunctionalBuilder:
+    """A `Functional` in the making; its nodes may still be changed."""
 
     inputs: list[Any] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -145,7 +162,18 @@ class Function:
     writes: dict[int, Tensor] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
-    apart: list[NoOverlap] = field(default_factory=list)
+    no_overlap: list[NoOverlap] = field(default_factory=list)
+
+    def freeze(self) -> Functional:
+        return Functional(
+            tuple(self.inputs),
+            tuple(self.nodes),
+            tuple(self.outputs),
+            self.writes,
+            self.times,
+            self.constants,
+            tuple(self.no_overlap),
+        )
 
 
 def is_uninitialised(node: Node | None) -> bool:

@@ -19,7 +19,7 @@ from pliant.base.operators import record_of
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.in_place import InPlace, Lowered, laid_out_so
 from pliant.graph.ir import (
-    Function,
+    Functional,
     MemoryWrite,
     Node,
     OutputView,
@@ -56,7 +56,7 @@ Python's stack."""
 
 
 def lower(
-    function: Function,
+    function: Functional,
     env: FrozenEnv,
     refused: Mapping[Node, str] | None = None,
     late: Collection[int] = (),
@@ -75,7 +75,7 @@ def lower(
 class _Lowerer(InPlace):
     def __init__(
         self,
-        function: Function,
+        function: Functional,
         env: FrozenEnv,
         wanted: frozenset[Tensor],
         refused: Mapping[Node, str],
@@ -124,7 +124,8 @@ class _Lowerer(InPlace):
     def _given(self, tensor: Tensor, name: str) -> Definition:
         """A definition for what comes from outside."""
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
-        made = Definition(name, tensor.sizes, tensor.strides, type)
+        device = tensor.device.type
+        made = Definition(name, tensor.sizes, tensor.strides, type, device=device)
         self._set(tensor, self._held(made, tensor))
         self.returned[made] = tensor
         return made

@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 
-from pliant.graph.ir import Function, Node, Tensor, replaced
+from pliant.graph.ir import FunctionalBuilder, Node, Tensor, replaced
 from pliant.loop.define import contiguous
 from pliant.sym.expr import ZERO
 
@@ -18,7 +18,7 @@ ATTENTION: Final = "aten.scaled_dot_product_attention.default"
 PLACE: Final = 3
 
 
-def materialize_masks(function: Function) -> None:
+def materialize_masks(function: FunctionalBuilder) -> None:
     """Attention with masks of floats instead of bools."""
     made: dict[Tensor, Tensor] = {}
     nodes: list[Node] = []
@@ -38,7 +38,7 @@ def _replace(node: Node, made: dict[Tensor, Tensor], nodes: list[Node]) -> None:
         return
     if given not in made:
         choose = torch.ops.aten.where.Scalar
-        mask = Tensor(given.sizes, contiguous(given.sizes), ZERO, dtype)
+        mask = Tensor(given.sizes, contiguous(given.sizes), ZERO, dtype, device=given.device)
         mask.node = Node(str(choose), choose, (given, 0.0, float("-inf")), {}, (mask,))
         nodes.append(mask.node)
         made[given] = mask

@@ -123,7 +123,8 @@ class MatmulLowering:
     ) -> Matmul:
         own = result.sizes if result in self.returned else sizes
         type = BY_DTYPE[result.dtype]
-        made = Definition(f"p{len(self.indexed_tensors)}", own, contiguous(own), type)
+        name, device = f"p{len(self.indexed_tensors)}", result.device.type
+        made = Definition(name, own, contiguous(own), type, device=device)
         out = TensorArgument(MemoryLayout(made, contiguous(sizes), ZERO), sizes, result.dtype)
         called = Node(str(func), func, (), {}, (result,))
         reads = tuple([place.memory.of for place in args])

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pliant.graph.ir import Function, MemoryWrite, Node, OutputView, Tensor, tensors_in
+from pliant.graph.ir import Functional, MemoryWrite, Node, OutputView, Tensor, tensors_in
 from pliant.loop.define import Computed, Definition, contiguous
 from pliant.loop.fuse import own_place, owner, probe
 from pliant.ops.indexed_tensor import IndexedTensor
@@ -25,7 +25,7 @@ NOTHING: Final[frozenset[Definition]] = frozenset()
 class PendingReads:
     """Which values look at which memory. `position` is that of the node being lowered."""
 
-    def __init__(self, function: Function, nodes: Sequence[Node]) -> None:
+    def __init__(self, function: Functional, nodes: Sequence[Node]) -> None:
         self.position = 0
         self.stores: dict[Tensor, Node] = {}  # what is written, and by whom
         self._last: dict[Tensor, float] = {}

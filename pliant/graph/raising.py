@@ -13,7 +13,7 @@ import torch
 
 from pliant.base.operators import record_of
 from pliant.fake.overload import describe
-from pliant.graph.ir import Function, Node, OutputView, Tensor, tensors_in
+from pliant.graph.ir import Functional, Node, OutputView, Tensor, tensors_in
 
 
 def may_raise(node: Node) -> bool:
@@ -32,7 +32,7 @@ def keep_one(nodes: Sequence[Node]) -> None:
         nodes[-1].effect = nodes[-1].func is not None and not nodes[-1].view
 
 
-def alive(function: Function) -> list[Node]:
+def alive(function: Functional) -> list[Node]:
     """The nodes that somebody needs, or that may raise, in order."""
     needed = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
     needed |= set(function.writes.values())
@@ -44,7 +44,7 @@ def alive(function: Function) -> list[Node]:
     return found[::-1]
 
 
-def read_whole(function: Function, nodes: Sequence[Node]) -> set[Tensor]:
+def read_whole(function: Functional, nodes: Sequence[Node]) -> set[Tensor]:
     """The tensors each element of which somebody reads to compute a result of his own."""
     found = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
     found |= set(function.writes.values())

@@ -12,7 +12,7 @@ from typing import Any
 
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator
-from pliant.graph.ir import Function, Node, OutputView
+from pliant.graph.ir import Functional, Node, OutputView
 from pliant.graph.lower import Lowered
 from pliant.graph.opaque_calls import draws
 from pliant.graph.raising import may_raise
@@ -42,7 +42,7 @@ Watcher = Callable[[OutputLayout, Mapping[int, Expr]], Any]
 
 
 def sequence(
-    function: Function,
+    function: Functional,
     lowered: Lowered,
     scheduled: Scheduled,
     kernels: Kernels,
@@ -82,7 +82,7 @@ def sequence(
 
 
 def _write_inputs(
-    writer: StepWriter, function: Function, lowered: Lowered, numbers: Mapping[Any, int]
+    writer: StepWriter, function: Functional, lowered: Lowered, numbers: Mapping[Any, int]
 ) -> None:
     for symbol, number in numbers.items():
         writer.bind(symbol, number)
@@ -90,7 +90,7 @@ def _write_inputs(
         slot = writer.new_slot()
         if definition is not None:
             writer.slots[definition] = slot
-    for condition in function.apart:
+    for condition in function.no_overlap:
         writer.keep_apart(condition)
 
 

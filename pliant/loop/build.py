@@ -51,9 +51,14 @@ class Builder:
         return new
 
     def buffer(
-        self, name: str, type: Type, access: Access = Access.READ, base: Expr | int = ZERO
+        self,
+        name: str,
+        type: Type,
+        access: Access = Access.READ,
+        base: Expr | int = ZERO,
+        device: str = "cpu",
     ) -> Buffer:
-        new = Buffer(name, type, access, as_expr(base))
+        new = Buffer(name, type, access, as_expr(base), device=device)
         self.buffers.append(new)
         return new
 

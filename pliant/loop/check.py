@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pliant.base.malformed import MalformedStageError
 from pliant.loop.ir import (
     INDEXED,
     MEMORY,
@@ -29,7 +30,7 @@ from pliant.loop.types import INTEGER, Type, largest, smallest
 from pliant.sym.expr import Expr
 
 
-class MalformedKernelError(ValueError):
+class MalformedKernelError(MalformedStageError):
     """The kernel breaks a rule of the loop IR; the message says which, where."""
 
 

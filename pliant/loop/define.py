@@ -109,6 +109,7 @@ class Definition:
     # `offset` on; who reads the definition afterwards may read all of the memory.
     into: Definition | None = None
     offset: Expr = ZERO
+    device: str = "cpu"  # the type of device that has the memory
 
     def place(self, index: Sequence[Expr]) -> Expr:
         """Where an element is."""

@@ -255,7 +255,7 @@ def _own_split(new: Definition) -> Split:
 def joins(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     """Take the definition into the group, if it fits."""
     split = _split_with(group, new)
-    if split is None or not group.has_room(reads):
+    if split is None or not group.has_room(reads) or new.device != group.members[0].device:
         return False
     if group.touched.isdisjoint(reads.definitions | {owner(new)}):
         return False

@@ -257,6 +257,7 @@ class Buffer:
     access: Access
     base: Expr
     size: Expr | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -104,6 +104,7 @@ class Lowering:
     # Where the first argument is in memory that gets the result in its place: to be written to.
     target: MemoryLayout | None = None
     layers: int = 0  # how many functions of an index were made of others so far
+    device: str = "cpu"  # on which new definitions are
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -194,7 +195,8 @@ class Lowering:
         offset: Expr = ZERO,
     ) -> Definition:
         laid_out = contiguous(sizes) if strides is None else tuple(strides)
-        new = Definition(f"t{next(self._numbers)}", sizes, laid_out, type, body, into, offset)
+        name, device = f"t{next(self._numbers)}", self.device if into is None else into.device
+        new = Definition(name, sizes, laid_out, type, body, into, offset, device)
         self.definitions.append(new)
         return new
 

@@ -1,0 +1,61 @@
+"""A functional graph as text, one call a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pliant.graph.ir import TEXT, Functional, Node, OutputView, Scalar, Tensor
+
+
+def show(functional: Functional) -> str:
+    """The graph: inputs, calls in order, what is returned and what is written to."""
+    return "\n".join(_Text(functional).lines())
+
+
+class _Text:
+    def __init__(self, functional: Functional) -> None:
+        self.functional = functional
+        self.names: dict[Tensor, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        functional = self.functional
+        inputs = [self._declare(given, f"in{i}") for i, given in enumerate(functional.inputs)]
+        yield f"functional({', '.join(inputs)})"
+        for tensor in functional.constants:
+            yield f"  {self._declare(tensor, f'c{len(self.names)}')} = constant"
+        for node in functional.nodes:
+            yield f"  {self._node(node)}"
+        for index, tensor in functional.writes.items():
+            yield f"  write in{index} = {self._text(tensor)}"
+        yield f"  return {', '.join(map(self._text, functional.outputs))}"
+
+    def _declare(self, given: Any, name: str) -> str:
+        if not isinstance(given, Tensor):
+            return f"{name}: {given}"
+        self.names[given] = name
+        dtype = str(given.dtype).removeprefix("torch.")
+        return f"{name}: {dtype}[{', '.join(map(str, given.sizes))}]"
+
+    def _node(self, node: Node) -> str:
+        args = [self._text(arg) for arg in node.args]
+        args += [f"{name}={self._text(value)}" for name, value in node.kwargs.items()]
+        results = [self._declare(tensor, f"t{len(self.names)}") for tensor in node.results]
+        results += [f"{unbacked.symbol}: {unbacked.what}" for unbacked in node.defines]
+        made = f"{', '.join(results)} = " if results else ""
+        return f"{made}{node.name}({', '.join(args)}){'  # view' if node.view else ''}"
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Tensor):
+            return self.names.get(value, "?")
+        if isinstance(value, OutputView):
+            whole = f"in{value.input}" if value.of is None else self.names.get(value.of, "?")
+            return whole if value.whole else f"{whole}[{', '.join(map(str, value.sizes))}]"
+        if isinstance(value, Scalar):
+            return str(value.number)
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(self._text, value))}]"
+        return str(value)
+
+
+TEXT[0] = show
