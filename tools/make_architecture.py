@@ -3,9 +3,10 @@
     python tools/make_architecture.py            write the picture
     python tools/make_architecture.py --check    only say whether it is out of date, with status 1
 
-Nothing in it is written twice. A stage is a class of pliant/stages.py, and its text is the first
-sentence of its docstring; the functions of `STEPS` must be annotated as returning it. The layers
-are those of the contracts in .importlinter: a package stands above all that it may import.
+Nothing in it is written twice. A stage is a class that `STEPS` names, and its text is the first
+sentence of its docstring; the function that is said to make it must be annotated so, and no class
+of pliant/stages.py may be left out. The layers are those of the contracts in .importlinter: a
+package stands above all that it may import.
 """
 
 from __future__ import annotations
@@ -26,10 +27,20 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "architecture.svg"
 WIDTH = 1000
 
-STEPS = (  # the functions that lead from one stage to the next, in order, and what that is called
-    ("pliant/capture/capture.py", "capture", "bytecode capture"),
-    ("pliant/driver/pipeline.py", "Compiler._backend", "the backend"),
-)
+STEPS = (  # each stage, where it is defined, who makes it, and what that is called
+    ("Captured", "stages.py", "capture/capture.py", "capture", "bytecode capture"),
+    (
+        "Function", "graph/ir.py", "graph/functionalize.py", "functionalize",
+        "functionalization, CSE",
+    ),
+    (
+        "Scheduled", "loop/scheduled.py", "loop/scheduled.py", "plan_schedule",
+        "lowering, fusion, scheduling, buffer reuse",
+    ),
+    ("Kernels", "launch/kernels.py", "launch/kernels.py", "write_kernels", "code generation"),
+    ("Program", "launch/program.py", "launch/sequence.py", "sequence", "launch sequence"),
+    ("Compiled", "stages.py", "driver/pipeline.py", "Compiler._backend", "loading"),
+)  # fmt: skip
 
 STYLE = """
 .architecture {
@@ -69,46 +80,49 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Stage:
-    """A value of pliant/stages.py, and the function that makes it."""
+    """A value that one stage hands to the next, and the function that makes it."""
 
     name: str
     text: str
     file: str
+    maker: str
     function: str
     step: str
 
 
 def stages() -> list[Stage]:
     """The stages in the order of `STEPS`. Fails if one of pliant/stages.py is not among them."""
-    classes = {
-        node.name: node for node in ast.parse(read("pliant/stages.py")).body if is_class(node)
-    }
-    found = []
-    for file, function, step in STEPS:
-        made = returned(file, function)
-        if made not in classes:
-            raise LookupError(f"{file}: {function} returns {made}, no class of pliant/stages.py")
-        found.append(Stage(made, first_sentence(classes[made]), file, function, step))
-    known = {stage.name for stage in found}
-    for owner, node in classes.items():  # the parts of stages, and the parts of those
+    chain = []
+    for name, file, maker, function, step in STEPS:
+        classes = classes_of(f"pliant/{file}")
+        made = returned(f"pliant/{maker}", function)
+        if name not in classes or not re.search(rf"\b{name}(Builder)?\b", made):
+            raise LookupError(f"{maker}: {function} returns {made}, and not the {name} of {file}")
+        chain.append(Stage(name, first_sentence(classes[name]), file, maker, function, step))
+    shared = classes_of("pliant/stages.py")
+    known = {stage.name for stage in chain}
+    for owner, node in shared.items():  # the parts of stages, and the parts of those
         text = ast.unparse(node)
-        known |= {name for name in classes if name != owner and re.search(rf"\b{name}\b", text)}
-    missing = [name for name in classes if name not in known]
+        known |= {name for name in shared if name != owner and re.search(rf"\b{name}\b", text)}
+    missing = [name for name in shared if name not in known]
     if missing:
         raise LookupError(f"pliant/stages.py has {missing}: no step of {__name__} leads there")
-    return found
+    return chain
+
+
+def classes_of(file: str) -> dict[str, ast.ClassDef]:
+    return {node.name: node for node in ast.parse(read(file)).body if is_class(node)}
 
 
 def returned(file: str, function: str) -> str:
-    """The class that a function is annotated as returning."""
+    """What a function is annotated as returning."""
     body: list[ast.stmt] = ast.parse(read(file)).body
     *owners, name = function.split(".")
     for owner in owners:
         body = next(node.body for node in body if is_class(node) and node.name == owner)
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == name and node.returns is not None:
-            text = ast.unparse(node.returns)
-            return re.sub(r"tuple\[(\w+), .*\]", r"\1", text)  # a stage and what goes with it
+            return ast.unparse(node.returns)
     raise LookupError(f"{file} has no {function} with an annotation of what it returns")
 
 
@@ -224,15 +238,15 @@ def draw_stages(y: float, width: float) -> Iterator[str]:
     y += 14
     for stage in stages():
         yield arrow((120, y), (120, y + 36))
-        short = stage.file.removeprefix("pliant/")
         yield text(132, y + 15, stage.step, "small", "start")
-        yield linked(stage.file, text(132, y + 30, f"{short}  {stage.function}", "code", "start"))
+        label = text(132, y + 30, f"{stage.maker}  {stage.function}", "code", "start")
+        yield linked(f"pliant/{stage.maker}", label)
         y += 38
         lines = textwrap.wrap(stage.text, 74)
         height = 32 + 17 * len(lines)
         texts = [text(36, y + 40 + 17 * i, line, "small", "start") for i, line in enumerate(lines)]
         name = text(36, y + 22, stage.name, "name", "start")
-        yield linked("pliant/stages.py", box(20, y, width, height), name, *texts)
+        yield linked(f"pliant/{stage.file}", box(20, y, width, height), name, *texts)
         y += height
     yield arrow((120, y), (120, y + 36))
     yield text(132, y + 23, "an entry of the dispatcher", "small", "start")

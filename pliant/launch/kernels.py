@@ -47,8 +47,8 @@ class GroupKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernels:
-    """The kernels of a schedule, by the position of their group in it. A group of which nothing is
-    stored has none."""
+    """The kernels of a schedule, as loops and as code for the target. They stand by the position of
+    their group in it; a group of which nothing is stored has none."""
 
     groups: Mapping[int, GroupKernel]
 

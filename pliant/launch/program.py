@@ -20,8 +20,9 @@ Step = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The arguments of the native `Launcher`, whose documentation says what they mean. `kernels`
-    are keys, `objects` is how many live objects it refers to."""
+    """A compiled graph as data: what to compute, allocate, call and free, step by step. These are
+    the arguments of the native `Launcher`, whose documentation says what they mean. `kernels` are
+    keys, `objects` is how many live objects it refers to."""
 
     inputs: int
     symbols: tuple[tuple[int, str, int], ...]
