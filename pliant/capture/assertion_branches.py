@@ -52,8 +52,8 @@ def add_test(trace: Trace, frame: Frame, value: Value, wanted: bool, text: str) 
 def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:
     """The graph will test something here, and the function has to be run again if it fails. Where
     that can't be, this is the break instead."""
-    trace.lasting.guarded = True
-    trace.lasting.assertion_branches.append((frame.step, cause.at(trace.stack())))
+    trace.graph_effects.guarded = True
+    trace.graph_effects.assertion_branches.append((frame.step, cause.at(trace.stack())))
 
 
 def only_raises(frame: Frame, index: int) -> bool:

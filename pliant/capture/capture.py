@@ -122,7 +122,7 @@ class Attempt:
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
         # A wrong speculation breaks the graph after all, when the user no longer expects it.
-        self.trace.lasting.speculated = None if fullgraph else {}
+        self.trace.graph_effects.speculated = None if fullgraph else {}
         begin_overrides(self.trace, self.state)
 
     def run(self) -> Result:
@@ -163,11 +163,11 @@ class Attempt:
         return Frame(code, self.function.__globals__, {**variables}, cells)
 
     def _finisher(self) -> Finisher:
-        lasting = self.trace.lasting
+        graph_effects = self.trace.graph_effects
         if (
-            lasting.assertion_branches and lasting.other
+            graph_effects.assertion_branches and graph_effects.other
         ):  # it could not be run again where it is to raise
-            raise Restart(*lasting.assertion_branches[0])
+            raise Restart(*graph_effects.assertion_branches[0])
         name, parameters = self.function.__name__, parameter_names(self.function.__code__)
         return Finisher(self.trace, name, parameters, self.state)
 

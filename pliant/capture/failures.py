@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Lasting:
+class GraphEffects:
     """What the operations of a graph leave behind, besides their results and PyTorch's modes."""
 
     outside: set[int] = field(default_factory=set)  # storages that were there before
@@ -45,7 +45,7 @@ class Lasting:
     guarded: bool = False  # an operation is in a part of the program that handles failures
     # Branches on data that the graph tests: the step of each, and the break it would be.
     assertion_branches: list[tuple[int, Break]] = field(default_factory=list)
-    # Branches on data, and whether they were told in advance; None: that is not to be done.
+    # Branches on data, and whether they are speculated on; None: there is no speculation.
     speculated: dict[str, bool] | None = None
 
     def __bool__(self) -> bool:
@@ -58,7 +58,7 @@ class Lasting:
 
     @property
     def only_writes(self) -> bool:
-        """Whether nothing lasts but what the nodes that are marked as writing write."""
+        """Whether there are no effects but the writes of nodes that are marked as writing."""
         return not self.random and not self.other
 
     @property
@@ -71,24 +71,24 @@ class Lasting:
 
 def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> None:
     """Note what the operation of `node` leaves behind, and keep it where its failure matters."""
-    lasting = trace.lasting
+    graph_effects = trace.graph_effects
     if result.mutated or result.random:
         written = {fake.untyped_storage()._cdata for fake in result.mutated}
-        lasting.memory |= written
-        lasting.random |= result.random
-        if not written.isdisjoint(lasting.outside):
+        graph_effects.memory |= written
+        graph_effects.random |= result.random
+        if not written.isdisjoint(graph_effects.outside):
             node.meta[WRITES] = PARTLY if result.raises or len(written) > 1 else WHOLLY
     elif effect and node.target not in WRITERS:
-        lasting.other = True
+        graph_effects.other = True
     if result.refuses:
         trace.graph.keep(node)
     if result.raises:
         node.meta[RAISES] = True
-        lasting.raises |= _raises_at_once(result.value)
+        graph_effects.raises |= _raises_at_once(result.value)
         trace.graph.keep(node)
         specialise_empty((result.value, result.mutated))  # loops over nothing would check nothing
     if is_guarded(trace.frames):
-        lasting.guarded = True
+        graph_effects.guarded = True
         trace.graph.keep(node)
 
 
@@ -102,7 +102,8 @@ def written_inputs(trace: Trace) -> list[TensorValue]:
     return [
         value
         for value in trace.tensors.values()
-        if value.source is not None and value.fake.untyped_storage()._cdata in trace.lasting.memory
+        if value.source is not None
+        and value.fake.untyped_storage()._cdata in trace.graph_effects.memory
     ]
 
 

@@ -95,7 +95,7 @@ class Finisher:
             self.emit.expression(value)
         # Whatever the rest needs is made before the operation runs, so that all ways find it.
         handled = current_exception(self.trace)
-        error = None if handled is None else self.emit.name_it(handled, "handled")
+        error = None if handled is None else self.emit.assign_name(handled, "handled")
         places = [(frame.position(), frame.globals) for frame in frames if not frame.ours]
         reports = cause.code in residual_ops.REPORTING
         operation = residual_ops.operation_of(
@@ -264,7 +264,7 @@ class Finisher:
             parameters=self.parameters,
             graph=None if graph is None else graph_data(graph, shapes, inputs, self.externals),
             graph_name=graph_name,
-            graph_line=len(comments) + drawing + 2 + (2 if trace.lasting.undoable else 0),
+            graph_line=len(comments) + drawing + 2 + (2 if trace.graph_effects.undoable else 0),
             guards=data(guards),
             slots=data(tuple(emit.slots)),
             residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
@@ -274,9 +274,9 @@ class Finisher:
             broken=self.broken,
             symbols=data(tuple(trace.sizes.provenance())),
             assumptions=trace.sizes.assumptions(),
-            speculations=tuple((trace.lasting.speculated or {}).items()),
-            rerunnable=trace.lasting.undoable or not trace.lasting,
-            only_writes=trace.lasting.only_writes,
+            speculations=tuple((trace.graph_effects.speculated or {}).items()),
+            rerunnable=trace.graph_effects.undoable or not trace.graph_effects,
+            only_writes=trace.graph_effects.only_writes,
         )
         bindings = Bindings(
             objects=tuple(self.externals.objects),
@@ -298,11 +298,11 @@ class Finisher:
             graph_name, inputs = emit.helper("without_modes"), [graph_name, *inputs]
         results = "".join(f"{emit.outputs[node]}, " for node in trace.graph.outputs)
         call = f"{results}= " * bool(results) + f"{graph_name}({', '.join(inputs)})"
-        if not trace.lasting.undoable:
+        if not trace.graph_effects.undoable:
             return [f"    {call}"]
         written = [emit.expression(value) for value in written_inputs(trace)]
         saved = emit.fresh("saved")
-        state = ["random=True"] if trace.lasting.random else []
+        state = ["random=True"] if trace.graph_effects.random else []
         return [
             f"    {saved} = {emit.helper('Saved')}({', '.join([*written, *state])})",
             "    try:",

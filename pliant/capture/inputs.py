@@ -104,14 +104,14 @@ class Inputs:
             return None
         trace, load = self.trace, Load(source, "value", 0)
         trace.guard(GuardKind.TYPE, source, type(real))
-        env, home = trace.sizes.env, lambda: trace.graph.input(source, real)
+        env, origin = trace.sizes.env, lambda: trace.graph.input(source, real)
         expr: Any
         if type(real) is int:
             hint = real if choice.state == "dynamic" else None
             expr = env.add_input(load, hint, size_like=False, seen=real, why=choice.why)
         else:
             expr = env.add_float(load, real, why=choice.why)
-        trace.sizes.nodes.at_home(expr, home)
+        trace.sizes.nodes.set_origin(expr, origin)
         return Number(trace.sizes, expr)
 
     def _choose_number(self, real: float, source: Source) -> Choice:

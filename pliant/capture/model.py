@@ -58,11 +58,11 @@ def get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> 
     try:
         return _find_attribute(trace, obj, name, direct)
     except Raised as raised:
-        _tell_what_is_missing(raised.value, obj, name)
+        _annotate_attribute_error(raised.value, obj, name)
         raise
 
 
-def _tell_what_is_missing(error: Value, obj: Value, name: str) -> None:
+def _annotate_attribute_error(error: Value, obj: Value, name: str) -> None:
     """Python notes in an AttributeError which attribute of which object was asked for."""
     if isinstance(error, ExceptionValue) and issubclass(error.cls, AttributeError):
         known = obj.source is not None or isinstance(obj, Const | Instance | TensorValue)

@@ -73,9 +73,9 @@ class Overrides(Value):
             emit.line(f"{emit.constant(torch._C._pop_torch_function_stack)}()")
         for mode in self.modes[kept:]:
             push = emit.constant(torch._C._push_on_torch_function_stack)
-            emit.line(f"{push}({emit.name_it(mode, 'mode')})")
+            emit.line(f"{push}({emit.assign_name(mode, 'mode')})")
         for block in self.blocks:
-            emit.line(f"{emit.name_it(block, 'disabled')}.__enter__()")
+            emit.line(f"{emit.assign_name(block, 'disabled')}.__enter__()")
 
 
 class Disabling(Value):

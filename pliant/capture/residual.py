@@ -97,7 +97,7 @@ class Emitter:
                     continue
                 value = value.known
             if self.temporaries:
-                value = self._visit_stand_ins(value, path)
+                value = self._visit_temporaries(value, path)
             if isinstance(value, Const | Null) or value.source is not None:
                 continue
             key = id(value)
@@ -122,7 +122,7 @@ class Emitter:
             height = 0
         self._heights[id(value)] = height
 
-    def _visit_stand_ins(self, value: Value, path: set[int]) -> Value:
+    def _visit_temporaries(self, value: Value, path: set[int]) -> Value:
         """Classes made during the capture are needed by their instances."""
         if isinstance(value, Unread):
             value = self.placeholder_value(value.real) or value
@@ -184,7 +184,7 @@ class Emitter:
             assert id(value) not in self._inlined, f"{value!r} would be made twice"
             self._inlined[id(value)] = value
             return value.rebuild(self)
-        name = self.fresh(_wish(value))
+        name = self.fresh(_preferred_name(value))
         self._kept.append(value)
         if two_steps:
             self._in_two_steps(value, name)
@@ -211,7 +211,7 @@ class Emitter:
             cell, cell_name = self._unfilled.pop(0)
             cell.fill(self, cell_name)
 
-    def name_it(self, value: Value, wish: str) -> str:
+    def assign_name(self, value: Value, wish: str) -> str:
         """An expression that can be repeated: a variable or a literal."""
         text = self.expression(value)
         if text.isidentifier():
@@ -223,7 +223,7 @@ class Emitter:
     def slot(self, source: Source) -> str:
         """The parameter that brings the object at `source`."""
         if isinstance(source, Fixed):
-            return self._very_object(source.value)
+            return self._same_object(source.value)
         if isinstance(source, DrawnNumber):
             if source not in self.drawn:
                 self.drawn[source] = self.fresh(f"drawn_{source.what}")
@@ -263,7 +263,7 @@ class Emitter:
             return self.expression(self.temporaries[id(real)])
         return self._named(real)
 
-    def _very_object(self, real: Any) -> str:
+    def _same_object(self, real: Any) -> str:
         """A constant that is this very object, where equal ones could be told apart."""
         return self._named(real) if type(real) is tuple else self.constant(real)
 
@@ -370,11 +370,11 @@ class Emitter:
         return plain and not hasattr(cls, name)
 
 
-def _wish(value: Value) -> str:
+def _preferred_name(value: Value) -> str:
     if isinstance(value, FunctionValue | BuiltinMethod):
         return value.name
     if isinstance(value, BoundMethod):
-        return _wish(value.function)
+        return _preferred_name(value.function)
     if getattr(value, "two_steps", False):
         return str(getattr(getattr(value, "real", None), "__name__", "made"))
     return value.python_type().__name__.lower()

@@ -308,7 +308,7 @@ def _before_with(op: ResidualOperation) -> None:
 
 def _with_except_start(op: ResidualOperation) -> None:
     leave, lasti, handled, exception = op.operands
-    error = op.emit.name_it(exception, "error")
+    error = op.emit.assign_name(exception, "error")
     name = op.name("swallow")
     arguments = f"type({error}), {error}, {error}.__traceback__"
     op.text.append(f"{name} = {op.source(leave)}({arguments})")
@@ -333,7 +333,7 @@ def _update(method: str) -> Callable[[ResidualOperation], None]:
 
     def write(op: ResidualOperation) -> None:
         target, *between, added = op.operands
-        op.text.append(f"{op.emit.name_it(target, 'target')}.{method}({op.source(added)})")
+        op.text.append(f"{op.emit.assign_name(target, 'target')}.{method}({op.source(added)})")
         op.go_on(target, *between)
 
     return write
@@ -343,7 +343,7 @@ def _dict_merge(op: ResidualOperation) -> None:
     target, *between, added = op.operands
     place = -1 - (op.frame.instruction.arg or 0) - 2
     callee = called(op.trace, op.frame.stack[place])
-    arguments = f"{op.emit.name_it(target, 'keywords')}, {op.source(added)}, {callee!r}"
+    arguments = f"{op.emit.assign_name(target, 'keywords')}, {op.source(added)}, {callee!r}"
     op.text.append(f"{op.emit.helper('merge')}({arguments})")
     op.go_on(target, *between)
 
@@ -358,7 +358,7 @@ def _load_super_attr(op: ResidualOperation) -> None:
 
 def _map_add(op: ResidualOperation) -> None:
     target, *between, key, value = op.operands
-    name = op.emit.name_it(target, "target")
+    name = op.emit.assign_name(target, "target")
     op.text.append(f"{name}[{op.source(key)}] = {op.source(value)}")
     op.go_on(target, *between)
 

@@ -1,7 +1,7 @@
 """Symbolic numbers as nodes of the graph.
 
-The one idea: a symbol has a home, the node from which its value is read when the code runs
-(`x.size(0)`, the result of `item()`, an input). Any other expression becomes nodes over the homes
+The one idea: a symbol has an origin, the node from which its value is read when the code runs
+(`x.size(0)`, the result of `item()`, an input). Any other expression becomes nodes over the origins
 of its symbols, made when they are first needed, each once.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 Symbolic = Expr | FloatExpr | Cond
-Home = Callable[[], fx.Node]
+Origin = Callable[[], fx.Node]
 
 
 class SizeNodes:
@@ -38,11 +38,11 @@ class SizeNodes:
     def __init__(self, trace: Trace, env: ShapeEnv) -> None:
         self.trace = trace
         self.env = env
-        self._homes: dict[Any, Home] = {}
+        self._origins: dict[Any, Origin] = {}
         self._nodes: dict[Any, fx.Node] = {}
 
     def forget(self) -> None:
-        self._homes.clear()
+        self._origins.clear()
 
     def numbers(self) -> dict[fx.Node, Any]:
         """What each node that computes a number computes."""
@@ -52,18 +52,18 @@ class SizeNodes:
         """These nodes are in a graph of their own from now on."""
         self._nodes = {expr: node for expr, node in self._nodes.items() if node not in nodes}
 
-    def at_home(self, s: Any, home: Home) -> None:
-        """The value of a symbol is read from the node that `home` makes."""
-        self._homes.setdefault(s, home)
+    def set_origin(self, s: Any, origin: Origin) -> None:
+        """The value of a symbol is read from the node that `origin` makes."""
+        self._origins.setdefault(s, origin)
 
     def settle(self, number: Any, node: fx.Node) -> None:
-        """`node` gives the number: if it is a symbol that is new, this is its home."""
+        """`node` gives the number: if it is a symbol that is new, this is its origin."""
         expr = from_torch(number)
         if isinstance(expr, Cond) and expr.op == "ne0":  # the result of bool_tensor.item()
             inner = expr.args[0]
-            self.at_home(inner, lambda: self._call(int, (node,)))
+            self.set_origin(inner, lambda: self._call(int, (node,)))
         elif expr.op in ("symbol", "fsymbol"):
-            self.at_home(expr, lambda: node)
+            self.set_origin(expr, lambda: node)
 
     def settle_sizes(self, fake: torch.Tensor, node: fx.Node) -> None:
         """Sizes of a new tensor that are new symbols are read from it."""
@@ -75,9 +75,9 @@ class SizeNodes:
     def _settle_each(self, method: str, numbers: Sequence[Any], node: fx.Node) -> None:
         for dim, number in enumerate(numbers):
             s = from_torch(number)
-            if s.op == "symbol" and s not in self._homes:
+            if s.op == "symbol" and s not in self._origins:
                 after = self.trace.graph.after
-                self.at_home(s, partial(after, node, method, (node, dim)))
+                self.set_origin(s, partial(after, node, method, (node, dim)))
 
     def node(self, expr: Symbolic) -> fx.Node | float:
         """The number in the graph."""
@@ -100,9 +100,9 @@ class SizeNodes:
         return self._call(_TARGETS[expr.op], tuple(self.node(arg) for arg in expr.args))
 
     def _at_symbol(self, s: Any) -> fx.Node:
-        home = self._homes.get(s)
-        if home is not None:
-            return home()
+        origin = self._origins.get(s)
+        if origin is not None:
+            return origin()
         replacement = self.env.simplify(s)
         if replacement is s:
             raise Break("data-dependent-number", f"{s}, which no operation returned")

@@ -57,7 +57,7 @@ class Sizes:
         bridge_of(self.env).asker = weakly(self._asker, "")
         self._symbols_before = 0  # how many symbols there were when the last node was made
         trace.graph.new_symbols = self._new_symbols
-        self._told = 0  # how many of the environment's assertions are in the graph
+        self._emitted = 0  # how many of the environment's assertions are in the graph
         self._assumed = 0  # how many of its assumptions are
 
     def _asker(self) -> str:
@@ -99,7 +99,7 @@ class Sizes:
         self._new_symbols()  # no operator makes it
         node = self.nodes.node(expr)
         assert isinstance(node, fx.Node)
-        self.nodes.at_home(new, lambda: node)
+        self.nodes.set_origin(new, lambda: node)
         return new
 
     def specialise(self, expr: Symbolic) -> Any:
@@ -138,7 +138,7 @@ class Sizes:
 
     # ---- checks in the graph
 
-    def tell(self) -> None:
+    def emit_checks(self) -> None:
         """Put what was asserted and assumed since the last time into the graph. Assumptions come
         first: where one fails, what was asserted on account of it says nothing."""
         while self._assumed < len(self.env.assumptions):
@@ -147,9 +147,9 @@ class Sizes:
             if made_up.policy == "recompile" and not self._decided_by_inputs(made_up):
                 self._run_again_if_it_fails()
                 self._test(assume, made_up.condition, made_up.key)
-        while self._told < len(self.env.runtime_asserts):
-            runtime_assert = self.env.runtime_asserts[self._told]
-            self._told += 1
+        while self._emitted < len(self.env.runtime_asserts):
+            runtime_assert = self.env.runtime_asserts[self._emitted]
+            self._emitted += 1
             self._test(
                 forbid if runtime_assert.assumed else check,
                 runtime_assert.condition,
@@ -160,10 +160,10 @@ class Sizes:
         """What the graph writes is saved for that. Behind an effect that can't be undone, the
         graph ends instead."""
         trace = self.trace
-        trace.lasting.guarded = True
-        if trace.lasting.other and trace.frames:
+        trace.graph_effects.guarded = True
+        if trace.graph_effects.other and trace.frames:
             cause = Break("data-dependent-number", f"{trace.asker()}, which assumes a size")
-            trace.lasting.assertion_branches.append(
+            trace.graph_effects.assertion_branches.append(
                 (trace.frames[-1].step, cause.at(trace.stack()))
             )
 

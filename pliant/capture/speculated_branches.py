@@ -50,7 +50,7 @@ def speculated_way(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: bool
 ) -> bool | None:
     """Whether to jump, where a tensor decides and its outcome can be told. None: not so."""
-    if trace.lasting.speculated is None or not is_test(trace, value):
+    if trace.graph_effects.speculated is None or not is_test(trace, value):
         return None
     assert isinstance(value, TensorValue)
     jumps = _stays_in_loop(frame, ins)
@@ -61,7 +61,7 @@ def speculated_way(
         return None
     position = trace.stack()[-1]
     about = f"the truth of a tensor at {position.file}:{position.line}"
-    good = trace.lasting.speculated[about] = trace.sizes.env.answers.get(about, True)
+    good = trace.graph_effects.speculated[about] = trace.sizes.env.answers.get(about, True)
     if not good:
         return None
     add_test(trace, frame, value, jumps is jump_on, about)
@@ -83,5 +83,5 @@ def _is_flag(trace: Trace, value: TensorValue) -> bool:
     table = value.source.parent if isinstance(value.source, DictItem) else None
     if value.real is None or not isinstance(table, DictItem) or table.key != "_buffers":
         return False
-    written = value.fake.untyped_storage()._cdata in trace.lasting.memory
+    written = value.fake.untyped_storage()._cdata in trace.graph_effects.memory
     return not written and type(value.real) is torch.Tensor and not value.real.is_meta

@@ -148,7 +148,7 @@ def record(
 ) -> Value:
     """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
     name = target if isinstance(target, str) else named(Const(target))
-    if trace.lasting.backward and program_handles(trace.frames):
+    if trace.graph_effects.backward and program_handles(trace.frames):
         raise Break("tensor-method", "a handler of failures behind Tensor.backward")
     _require_no_overrides(trace, function, name, [*args, *kwargs.values()])
     args = scalars.as_sizes(trace, name, args)
@@ -173,7 +173,7 @@ def record(
             assume_method(trace, trace.read(args[0]), name)
         if args and name == "stride":
             _assume_not_empty(trace, trace.read(args[0]))
-        trace.sizes.tell()
+        trace.sizes.emit_checks()
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)
@@ -189,7 +189,7 @@ def record(
         scalars.forget(trace)
     elif isinstance(result.value, Fake) and not effect:
         scalars.note(trace, function, args, kwargs, result.value)
-    trace.sizes.tell()
+    trace.sizes.emit_checks()
     return value
 
 
@@ -367,11 +367,11 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _has_home(value: Any) -> bool:
+def _has_origin(value: Any) -> bool:
     """Whether something in a result can be read from the graph only."""
     if isinstance(value, tuple | list | dict):
         items = value.values() if isinstance(value, dict) else value
-        return any(_has_home(item) for item in items)
+        return any(_has_origin(item) for item in items)
     return isinstance(value, (torch.Tensor, *SYMBOLIC))
 
 
@@ -403,7 +403,7 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
 
 def _part(trace: Trace, value: Any, node: fx.Node, key: Any, name: str) -> Value:
     """What the result of the node holds at `key`."""
-    if _has_home(value):
+    if _has_origin(value):
         node = trace.graph.operation(operator.getitem, (node, key), {}, trace.stack(), False)
     return from_result(trace, value, node, name)
 

@@ -21,7 +21,7 @@ from pliant.base.options import Options
 from pliant.base.position import Position
 from pliant.base.strict import get_error_on_graph_break
 from pliant.capture.exception_conversion import exception_value
-from pliant.capture.failures import Lasting
+from pliant.capture.failures import GraphEffects
 from pliant.capture.graph import GraphBuilder
 from pliant.capture.host_randomness import RandomDraw
 from pliant.capture.inputs import Dynamic, Inputs
@@ -100,7 +100,7 @@ class Trace:
         self.fetched: list[Unread] = []  # found in a dictionary, slot or cell that may change
         self.keys: list[Value] = []  # objects told apart by identity, as keys
         self.handles_outside = sys.exception() is not None  # a caller, while it calls the function
-        self.lasting = Lasting()
+        self.graph_effects = GraphEffects()
         self.suspended: list[Value] = []  # generators with something to do when they are closed
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
         self.autocast_dtypes = {name: torch.get_autocast_dtype(name) for name in ("cpu", "cuda")}

@@ -159,7 +159,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     value = TensorValue(node, fake, type(real), real, source)
     value.plain = plain
     trace.tensors[id(fake)] = value
-    trace.lasting.outside.add(fake.untyped_storage()._cdata)
+    trace.graph_effects.outside.add(fake.untyped_storage()._cdata)
     return value
 
 

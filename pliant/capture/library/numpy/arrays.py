@@ -147,7 +147,7 @@ def record_array(
     result = _try(name, function, examples, {key: pair[1] for key, pair in named.items()})
     if writes:
         about_to_write(trace, function, ())
-        trace.lasting.other = True
+        trace.graph_effects.other = True
         trace.changes += 1
     nodes = {key: pair[0] for key, pair in named.items()}
     array_node = trace.graph.operation(
@@ -395,7 +395,7 @@ def tensor_numpy(trace: Trace, tensor: TensorValue, *, force: Value | None = Non
         example = torch.empty_strided(sizes, strides, dtype=fake.dtype).numpy()
     except TypeError as error:
         raise Break("operation-raises", "Tensor.numpy") from error
-    trace.lasting.other = True
+    trace.graph_effects.other = True
     node = trace.graph.operation("numpy", (tensor.node,), {}, trace.stack(), False)
     return ArrayValue(node, example_array(example))
 
@@ -409,7 +409,7 @@ def _tensor_of(real: Callable[..., Any], otherwise: Callable[..., Value] | None)
             return otherwise(trace, data, **kwargs)
         options = {key: trace.read(value).constant() for key, value in kwargs.items()}
         example = _try(f"torch.{real.__name__}", real, [array.example], options)
-        trace.lasting.other = True
+        trace.graph_effects.other = True
         return record_body_call(
             trace, real, (array.node,), (example,), options, on_fakes=torch.Tensor.clone
         )

@@ -213,7 +213,7 @@ def object_order(trace: Trace, obj: Value, other: Value) -> Value:
 def object_hash(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if isinstance(obj, Const):
-        _no_stand_in(trace, obj, "hash()")
+        _refuse_temporary(trace, obj, "hash()")
         return Const(object.__hash__(obj.value))
     return Const(object.__hash__(_known_by_identity(trace, obj, "hash()")))
 
@@ -268,7 +268,7 @@ def object_pickling(trace: Trace, obj: Value, *args: Value) -> Value:
 def builtin_hash(trace: Trace, obj: Value) -> Value:
     obj = trace.read(obj)
     if is_constant(obj):
-        _no_stand_in(trace, obj, "hash()")
+        _refuse_temporary(trace, obj, "hash()")
         try:
             return Const(hash(obj.constant()))
         except TypeError as error:
@@ -300,12 +300,12 @@ def builtin_id(trace: Trace, obj: Value) -> Value:
     """The identity of an object from outside is certain once it is assumed to be that one."""
     obj = trace.read(obj)
     if isinstance(obj, Const):
-        _no_stand_in(trace, obj, "id()")
+        _refuse_temporary(trace, obj, "id()")
         return Const(id(obj.value))
     return Const(id(_known_by_identity(trace, obj, "id()")))
 
 
-def _no_stand_in(trace: Trace, obj: Value, what: str) -> None:
+def _refuse_temporary(trace: Trace, obj: Value, what: str) -> None:
     if trace.temporaries and id(obj.constant()) in trace.temporaries:
         raise Break("identity-number", f"{what} of something made here")
 

@@ -100,10 +100,10 @@ class SymbolicOperation:
         node = sizes.nodes.node(result)
         if isinstance(node, fx.Node):
             self.trace.graph.keep(node)
-        self.trace.lasting.guarded |= is_guarded(self.trace.frames)
+        self.trace.graph_effects.guarded |= is_guarded(self.trace.frames)
         for cond in self.unsure:
             self.env.check(cond, f"{self.function.__name__} needs {cond}")
-        sizes.tell()
+        sizes.emit_checks()
 
 
 def _can_be_guarded(cond: Cond) -> bool:

@@ -95,7 +95,7 @@ def _number(trace: Trace, source: DrawnNumber, example: Any) -> Value:
         expr = env.add_unbacked(load, why="drawn at random")
     else:
         expr = env.add_float(load, None, why="drawn at random")
-    trace.sizes.nodes.at_home(expr, lambda: trace.graph.input(source, example))
+    trace.sizes.nodes.set_origin(expr, lambda: trace.graph.input(source, example))
     return Number(trace.sizes, expr)
 
 

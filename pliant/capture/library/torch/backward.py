@@ -140,7 +140,7 @@ def backward(
     about_to_write(trace, torch.autograd.backward, result.mutated)
     trace.changes += 1
     trace.writes_tensors = True
-    trace.lasting.other = trace.lasting.backward = True
+    trace.graph_effects.other = trace.graph_effects.backward = True
     trace.graph.operation(
         torch.autograd.backward, tuple(p[0] for p in pairs), {}, trace.stack(), True
     )
@@ -222,7 +222,7 @@ def follow_functions(trace: Trace, history: History, creates: bool) -> None:
     """Follow what the program does on the way back, on the side: nothing but computing."""
     if torch.is_anomaly_enabled():
         raise Break("tensor-method", f"{NAME} with anomaly detection")
-    if trace.lasting.hooks:
+    if trace.graph_effects.hooks:
         raise Break("tensor-method", f"{NAME} with hooks that may do anything")
     for node in history.functions:
         applied = trace.applied.get(node)

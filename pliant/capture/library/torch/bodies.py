@@ -137,7 +137,7 @@ def record_body_call(
     node = trace.graph.operation(target, node_args, node_kwargs or {}, trace.stack(), effect)
     note_operation(trace, node, result, effect)
     value = from_result(trace, result.value, node, name)
-    trace.sizes.tell()
+    trace.sizes.emit_checks()
     return value
 
 
@@ -162,14 +162,14 @@ def _number(trace: Trace, node: fx.Node, numbers: dict[fx.Node, Any]) -> Any:
 def _argument(trace: Trace, value: Value, change: Change | None, places: list[fx.Node]) -> Value:
     place = trace.graph.operation(_place, (), {}, trace.stack(), False)
     places.append(place)
-    return _stand_in(trace, value, place, change)
+    return _placeholder(trace, value, place, change)
 
 
 def _place() -> None:
     """The target of nodes that become inputs of a body."""
 
 
-def _stand_in(trace: Trace, value: Value, node: fx.Node, change: Change | None) -> Value:
+def _placeholder(trace: Trace, value: Value, node: fx.Node, change: Change | None) -> Value:
     value = trace.read(value)
     maker = _STAND_INS.get(type(value))
     return value if maker is None else maker(trace, value, node, change)
@@ -209,7 +209,7 @@ def _item(trace: Trace, item: Value, node: fx.Node, key: Any, change: Change | N
     if type(item) not in _STAND_INS:
         return item
     part = trace.graph.operation(operator.getitem, (node, key), {}, trace.stack(), False)
-    return _stand_in(trace, item, part, change)
+    return _placeholder(trace, item, part, change)
 
 
 _STAND_INS: dict[type, Callable[[Trace, Any, fx.Node, Change | None], Value]] = {

@@ -57,7 +57,7 @@ def call_object_method(
 
 
 def convert_object(trace: Trace, value: GraphObject, name: str) -> tuple[Any, Any]:
-    trace.lasting.other = True  # what an operation does to it can't be undone
+    trace.graph_effects.other = True  # what an operation does to it can't be undone
     return value.node, value.example
 
 
@@ -121,5 +121,5 @@ def leave_inference_mode(trace: Trace, obj: GraphObject, *error: Value) -> Value
 
 def _mode_node(trace: Trace, method: str, obj: GraphObject, *args: Any) -> None:
     trace.changes += 1
-    trace.lasting.other = True
+    trace.graph_effects.other = True
     trace.graph.operation(method, (obj.node, *args), {}, trace.stack(), True)

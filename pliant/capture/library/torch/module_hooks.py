@@ -30,7 +30,7 @@ from pliant.capture.values.tensors import TensorValue
 def backward_hook(trace: Trace, module: Value, user_hooks: Value, user_pre_hooks: Value) -> Value:
     lists = [trace.read(user_hooks), trace.read(user_pre_hooks)]
     hooks = [[_hook(trace, h) for h in v.items] for v in lists if isinstance(v, Sequence)]
-    trace.lasting.hooks = True
+    trace.graph_effects.hooks = True
     node, _ = either(trace, module, "a module with backward hooks")
     return graph_object(trace, make_backward_hook, (node, *hooks), BackwardHook(None, [], []))
 
@@ -84,11 +84,11 @@ def _set_up(trace: Trace, target: Any, obj: GraphObject, values: Value) -> Value
     items = [trace.read(item) for item in values.items]
     tensors = [item if isinstance(item, TensorValue) else None for item in items]
     nodes, fakes = (tuple(t and getattr(t, name) for t in tensors) for name in ("node", "fake"))
-    before = trace.lasting.other
+    before = trace.graph_effects.other
     result = record_body_call(
         trace, target, (obj.node, nodes), (fakes,), effect=True, on_fakes=_pass_through
     )
-    trace.lasting.other = before  # it changes nothing but what this graph has made
+    trace.graph_effects.other = before  # it changes nothing but what this graph has made
     assert isinstance(result, Sequence)
     pairs = zip(result.items, items, strict=True)
     results = [new if isinstance(old, TensorValue) else old for new, old in pairs]

@@ -23,8 +23,8 @@ def state_node(
 ) -> Any:
     """A node that changes the state of a generator: PyTorch's own, or one of the program."""
     trace.changes += 1
-    trace.lasting.random |= own
-    trace.lasting.other |= not own  # it can't be undone
+    trace.graph_effects.random |= own
+    trace.graph_effects.other |= not own  # it can't be undone
     return trace.graph.operation(target, args, {}, trace.stack(), True)
 
 
@@ -48,7 +48,7 @@ def _seed(trace: Trace, seed: Value) -> int:
 def manual_seed(trace: Trace, seed: Value) -> Value:
     state_node(trace, torch.manual_seed, (_seed(trace, seed),), own=True)
     if torch.cuda.is_initialized():
-        trace.lasting.other = True
+        trace.graph_effects.other = True
     return trace.wrap_pinned(torch.default_generator)
 
 

@@ -78,7 +78,7 @@ def check_condition(trace: Trace, check: Check, cond: Value, message: Value) -> 
     """`torch._check(cond, message)` and its relatives."""
     value = trace.read(cond)
     if isinstance(value, Number) and isinstance(value.expr, Cond):
-        if state(trace, value.expr, check.test, _text(trace, message)):
+        if assert_condition(trace, value.expr, check.test, _text(trace, message)):
             return NONE
         trace.sizes.truth(value.expr)  # for these inputs it does not hold
     elif not isinstance(value, Const) or type(value.value) is not bool:
@@ -88,17 +88,19 @@ def check_condition(trace: Trace, check: Check, cond: Value, message: Value) -> 
     _fail(trace, check, message)
 
 
-def state(trace: Trace, cond: Cond, test: Callable[[bool, str], None], text: str) -> bool:
+def assert_condition(
+    trace: Trace, cond: Cond, test: Callable[[bool, str], None], text: str
+) -> bool:
     """The program raises unless `cond` holds, so it does from here on. False if it does not."""
     env, sizes = trace.sizes.env, trace.sizes
     open_question = env.known(cond) is None and env.hint(cond) is not False
     if open_question:
-        trace.lasting.guarded |= is_guarded(trace.frames)
+        trace.graph_effects.guarded |= is_guarded(trace.frames)
         if test is not checks.check:  # which the environment adds by itself
             args = (sizes.nodes.node(cond), text)
             trace.graph.operation(test, args, {}, trace.stack(), True)
     answer = env.check(cond, text).answer
-    sizes.tell()
+    sizes.emit_checks()
     return bool(answer)
 
 
@@ -168,11 +170,13 @@ def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: 
         fails = [only_raises(frame, to) for to in _ways(frame, ins)]
         env = trace.sizes.env
         if fails[0] is not fails[1] and env.known(cond) is None and env.hint(cond) is None:
-            stated = cond if jump_on is fails[0] else not_(cond)
+            asserted_cond = cond if jump_on is fails[0] else not_(cond)
             way = _ways(frame, ins)[fails.index(True)]
             if frame.instructions[way].op not in LOADS_ASSERTION_ERROR:
                 note_assertion(trace, frame, Break("data-dependent-number", str(cond)))
-            if state(trace, stated, checks.check_assertion, _assertion_text(frame, way)):
+            if assert_condition(
+                trace, asserted_cond, checks.check_assertion, _assertion_text(frame, way)
+            ):
                 return fails[0]
     return truth(trace, value) is jump_on
 
@@ -298,7 +302,7 @@ def _condition(trace: Trace, value: Value) -> Cond | None:
     return expr if isinstance(expr, Cond) else conds.ne(expr, 0)
 
 
-def _asked(trace: Trace, value: Value, ask: Callable[[Cond], bool]) -> Value:
+def _query(trace: Trace, value: Value, ask: Callable[[Cond], bool]) -> Value:
     cond = _condition(trace, value)
     if cond is None:
         return boolean(truth(trace, value))
@@ -306,38 +310,38 @@ def _asked(trace: Trace, value: Value, ask: Callable[[Cond], bool]) -> Value:
         answer = ask(cond)
     except DataDependentError as error:
         raise Break("data-dependent-number", error.what, error=error) from error
-    trace.sizes.tell()
+    trace.sizes.emit_checks()
     return boolean(answer)
 
 
 @helper("guard_or_false")
 def guard_or_false(trace: Trace, a: Value) -> Value:
     env = trace.sizes.env
-    return _asked(trace, a, lambda cond: env.guard_or(cond, False, trace.asker()))
+    return _query(trace, a, lambda cond: env.guard_or(cond, False, trace.asker()))
 
 
 @helper("guard_or_true")
 def guard_or_true(trace: Trace, a: Value) -> Value:
     env = trace.sizes.env
-    return _asked(trace, a, lambda cond: env.guard_or(cond, True, trace.asker()))
+    return _query(trace, a, lambda cond: env.guard_or(cond, True, trace.asker()))
 
 
 @helper("guard_size_oblivious")
 def guard_size_oblivious(trace: Trace, expr: Value) -> Value:
     env = trace.sizes.env
-    return _asked(trace, expr, lambda cond: env.size_oblivious(cond, trace.asker()))
+    return _query(trace, expr, lambda cond: env.size_oblivious(cond, trace.asker()))
 
 
 @helper("statically_known_true")
 def statically_known_true(trace: Trace, x: Value) -> Value:
-    return _asked(trace, x, lambda cond: trace.sizes.env.known(cond) is True)
+    return _query(trace, x, lambda cond: trace.sizes.env.known(cond) is True)
 
 
 @helper("statically_known_false")
 def statically_known_false(trace: Trace, x: Value) -> Value:
     if _condition(trace, x) is None:
         return boolean(not truth(trace, x))
-    return _asked(trace, x, lambda cond: trace.sizes.env.known(cond) is False)
+    return _query(trace, x, lambda cond: trace.sizes.env.known(cond) is False)
 
 
 @helper("optimization_hint")

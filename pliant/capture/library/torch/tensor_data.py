@@ -34,7 +34,7 @@ def is_all_true(trace: Trace, tensor: Value) -> Value:
     module = trace.frames[-1].globals.get("__name__", "") if trace.frames else ""
     if not str(module).startswith("torch.distributions") or not isinstance(result, TensorValue):
         return result
-    trace.lasting.guarded = True
+    trace.graph_effects.guarded = True
     text = "a value within the constraints of a distribution"
     trace.graph.operation(torch._assert_async, (result.node, text), {}, trace.stack(), True)
     return TRUE

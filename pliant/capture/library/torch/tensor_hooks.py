@@ -44,7 +44,7 @@ def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
     function_node = None if only_computes(trace.read(hook)) else function_itself(trace, hook)
     args: tuple[Any, ...]
     if function_node is not None:
-        trace.lasting.hooks = True
+        trace.graph_effects.hooks = True
         args = (known.node, function_node, ())
     elif not keeps_its_variables(trace, hook):
         raise Break("body-effect", "a hook whose variables may change before it is called")
@@ -57,7 +57,7 @@ def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
 
 
 def _registered(trace: Trace, target: Any, args: tuple[Any, ...]) -> Value:
-    trace.lasting.other = True
+    trace.graph_effects.other = True
     handle = RemovableHandle.__new__(RemovableHandle)  # one without anything to remove
     return graph_object(trace, target, args, handle, effect=True)
 
@@ -71,7 +71,7 @@ def register_post_accumulate(trace: Trace, tensor: Value, hook: Value) -> Value:
     if function_node is None:
         raise Break("body-effect", "a hook that is made anew on each call")
     assume_leaves(trace, [known])
-    trace.lasting.hooks = True
+    trace.graph_effects.hooks = True
     return _registered(trace, "register_post_accumulate_grad_hook", (known.node, function_node))
 
 
