@@ -20,7 +20,7 @@ include_patterns = [
     "docs/*.md",
     "docs/decisions/*.md",
 ]
-exclude_patterns = [".*", "build", "devpkgs"]
+exclude_patterns = [".*", "build"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "site_extension"]
 nitpicky = False  # annotations name classes that have no page
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pliant
-from pliant.backends import registry
+from pliant.backends import compile_graph, registry
 from pliant.base.logs import CHANNELS
 from pliant.guards.guard import GuardKind
 
@@ -67,6 +67,12 @@ def test_the_picture_has_every_stage_and_package(make_docs):
     assert not [name for name in packages if f">{name}</text>" not in picture]
     stages = [step[0] for step in make_docs.make_architecture.STEPS]
     assert not [name for name in stages if f">{name}</text>" not in picture]
+
+
+def test_the_picture_has_the_stages_that_the_code_promises(make_docs):
+    promise = compile_graph.__doc__.partition("Captured -> ")[2].partition(". ")[0]
+    stages = [step[0] for step in make_docs.make_architecture.STEPS]
+    assert promise.split(" -> ") == [*stages[1:-1], "Launcher"]
 
 
 def imported(file):
@@ -159,8 +165,8 @@ LOGGERS = {f"pliant.{channel}" for channel in CHANNELS}
 @cache
 def tracked():
     """Every file of the repository, and every folder that has one."""
-    tops = [top for top in ROOT.iterdir() if top.name not in ("build", "devpkgs")]
-    files = [file for top in tops if top.name[0] != "." for file in (top, *top.rglob("*"))]
+    tops = [top for top in ROOT.iterdir() if top.name != "build" and top.name[0] != "."]
+    files = [file for top in tops for file in (top, *top.rglob("*"))]
     paths = {file.relative_to(ROOT) for file in files if file.is_file()}
     paths = {path for path in paths if "__pycache__" not in path.parts}
     return paths | {folder for path in paths for folder in path.parents}

@@ -30,7 +30,7 @@ WIDTH = 1000
 STEPS = (  # each stage, where it is defined, who makes it, and what that is called
     ("Captured", "stages.py", "capture/capture.py", "capture", "bytecode capture"),
     (
-        "Function", "graph/ir.py", "graph/functionalize.py", "functionalize",
+        "Functional", "graph/ir.py", "graph/functionalize.py", "functionalize",
         "functionalization, CSE",
     ),
     (
