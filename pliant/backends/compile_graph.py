@@ -37,7 +37,7 @@ from pliant.launch.kernels import (
     write_kernels,
 )
 from pliant.launch.program import Bindings, Program, load
-from pliant.launch.sequence import OutputLayout, sequence
+from pliant.launch.sequence import OutputLayout, Watcher, sequence
 from pliant.loop.check_schedule import check_scheduled
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
@@ -74,27 +74,20 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GraphCompiler:
-    """A captured graph, what is known of its inputs, and how it is to be compiled."""
+class CodeGenerator:
+    """Makes code of functional graphs. `fallback` runs in its place where the code can't;
+    `watcher` is told of sizes for which PyTorch lays results out in ways of its own, if somebody
+    watches them."""
 
-    gm: fx.GraphModule
-    shapes: Shapes | None
+    name: str
     options: Options
+    fallback: Callable[..., Any] | None
+    watcher: Watcher | None = None
 
-    @without_collection()
-    def compile(self, examples: Sequence[Any], ones: frozenset[Expr] = frozenset()) -> Code:
-        """`ones`: sizes that are 1 whenever it is called."""
-        if self.shapes is None:
-            raise NotFunctionalized("a graph that pliant did not capture")
-        if any(REFUSED in node.meta for node in self.gm.graph.nodes):
-            raise NotFunctionalized("PyTorch refuses one of its operations")
-        with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
-            functional = functionalize(self.gm, self.shapes, examples, ones)
-        materialize_masks(functional)  # what every layer of attention would make of its mask
-        eliminate_common_subexpressions(functional)
+    def generate(self, functional: Functional, env: FrozenEnv) -> Code:
+        self._checked(check_functional, functional)
         try:
-            frozen = self._checked(check_functional, functional.freeze())
-            return self._generate(frozen, FrozenEnv(self.shapes, ones))
+            return self._generate(functional, env)
         except NotLowered as error:  # a tensor whose dtype loops can't copy
             raise NotFunctionalized(str(error)) from error
         except NotImplementedError as error:  # floats among the numbers of the program
@@ -121,10 +114,10 @@ class GraphCompiler:
         self._checked(check_kernels, kernels, scheduled)
         handles = compile_kernels(kernels, scheduled, target)  # machine code
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
-            functional, lowered, scheduled, kernels, target.device, self._watcher
+            functional, lowered, scheduled, kernels, target.device, self.watcher
         )
         self._checked(check_program, program)
-        bindings = Bindings(objects, handles, self.gm.forward)
+        bindings = Bindings(objects, handles, self.fallback)
         return Code(functional, lowered, scheduled, kernels, program, bindings, layout)
 
     def _checked(self, check: Callable[..., T], stage: T, *others: Any) -> T:
@@ -141,11 +134,34 @@ class GraphCompiler:
             raise error
         names = tuple(sorted({node.name for node in nodes}))
         reason = f"{type(error).__name__}: {error}"
-        function = type(self.gm).__name__
         events.emit(
-            events.KernelFailed(function=function, operators=names, reason=reason, error=error)
+            events.KernelFailed(function=self.name, operators=names, reason=reason, error=error)
         )
         return dict.fromkeys(nodes, f"its kernel could not be compiled ({reason})")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphCompiler:
+    """A captured graph, what is known of its inputs, and how it is to be compiled."""
+
+    gm: fx.GraphModule
+    shapes: Shapes | None
+    options: Options
+
+    @without_collection()
+    def compile(self, examples: Sequence[Any], ones: frozenset[Expr] = frozenset()) -> Code:
+        """`ones`: sizes that are 1 whenever it is called."""
+        if self.shapes is None:
+            raise NotFunctionalized("a graph that pliant did not capture")
+        if any(REFUSED in node.meta for node in self.gm.graph.nodes):
+            raise NotFunctionalized("PyTorch refuses one of its operations")
+        with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
+            functional = functionalize(self.gm, self.shapes, examples, ones)
+        materialize_masks(functional)  # what every layer of attention would make of its mask
+        eliminate_common_subexpressions(functional)
+        name, forward = type(self.gm).__name__, self.gm.forward
+        generator = CodeGenerator(name, self.options, forward, self._watcher)
+        return generator.generate(functional.freeze(), FrozenEnv(self.shapes, ones))
 
     def _watcher(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> SmallSizes:
         return SmallSizes(

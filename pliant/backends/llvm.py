@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import fx
 
-from pliant.backends.compile_graph import GraphCompiler
+from pliant.backends.compile_graph import Code, GraphCompiler
 from pliant.backends.own_backend import OwnBackend
+from pliant.backends.training import TrainingCompiler, is_training
 from pliant.base import events
 from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
@@ -28,6 +29,8 @@ def llvm(
     """Compile the graph for CPU."""
     name = type(gm).__name__
     try:
+        if shapes is not None and is_training(example_inputs):
+            return TrainingCompiler(gm, shapes, options, _tell).compile(example_inputs)
         code = GraphCompiler(gm, shapes, options).compile(example_inputs)
         launcher = code.load()
     except NotFunctionalized as reason:
@@ -41,6 +44,11 @@ def llvm(
             raise InternalError(f"generating code for {name} failed: {error!r}") from error
         events.emit(events.FellBack(function=name, reason=repr(error), error=error))
         return gm.forward
+    _tell(name, code)
+    return launcher
+
+
+def _tell(name: str, code: Code) -> None:
     events.emit(
         events.CodeGenerated(
             function=name,
@@ -50,4 +58,3 @@ def llvm(
             called=code.lowered.called,
         )
     )
-    return launcher

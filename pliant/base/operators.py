@@ -54,6 +54,10 @@ class Record:
 
     # Facts.
     raises: Rule | None = None  # whether a call may because of data; None: if it isn't pointwise
+    dear: bool = False  # takes tens of instructions for an element; of all overloads
+    fuses: bool = (
+        False  # costs no more than a pointwise one, though not tagged so; of all overloads
+    )
     fresh: bool = False  # the one result fills memory of its own
     reads_whole: bool = False  # reads each element of the first argument
     rearranges: bool = False  # a view that has each element of what it is a view of
@@ -73,6 +77,7 @@ class FunctionRecord:
     symbolic: Rule | None = None  # called in its place if sizes are symbolic
     on_fakes: Rule | None = None  # called in its place on fakes, with the function first
     override: Rule | None = None  # called in its place when the graph is functionalized
+    differentiable: Rule | None = None  # the same, where autograd goes back through it
     cast_by_parts: bool = False  # under autocast, as the operators that it is made of are
     assumes: dict[str, Any] | None = None  # what operators that read data give, to go on with
     checks_data: bool = False  # raises for some data, although its operators do not

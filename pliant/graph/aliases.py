@@ -227,7 +227,10 @@ class AliasWorld(World):
         acts = acts or (op.draws is not None and op.draws(args, kwargs))
         taken = tuple(map(self.given, args))
         named = {name: self.given(value) for name, value in kwargs.items()}
-        return self.add(Node(op.name, op.func, taken, named, effect=acts), results_in(result))
+        func = op.func
+        if isinstance(result, tuple) and any(item is None for item in result):
+            func = Defined(func, tuple(named))
+        return self.add(Node(op.name, func, taken, named, effect=acts), results_in(result))
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
         """A call that makes what these fakes stand for."""
@@ -250,6 +253,21 @@ class AliasWorld(World):
                     if number.op == "symbol" and number not in self.known:
                         self.known.add(number)
                         yield UnbackedSymbol(number, what, at, dim)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Defined:
+    """An operator some of whose results are undefined (a gradient that nobody wants): called with
+    all arguments by position, it returns the others."""
+
+    func: Any
+    names: tuple[str, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        count = len(args) - len(self.names)
+        with torch.no_grad():
+            results = self.func(*args[:count], **dict(zip(self.names, args[count:])))
+        return tuple([result for result in results if result is not None])
 
 
 def results_in(result: Any) -> list[Fake]:

@@ -10,7 +10,6 @@ afterwards sees that.
 from __future__ import annotations
 
 import builtins
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,7 @@ from pliant.graph import autocast
 from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized, item_of, results_in
 from pliant.graph.foreach import of_each
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
+from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
 from pliant.graph.overlap import keep_apart, keep_injective
 from pliant.graph.raising import keep_one
@@ -48,7 +48,7 @@ from pliant.loop.types import BY_DTYPE
 from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
-from pliant.sym.floats import MATH, FloatExpr, float_bits, held_as, math_call
+from pliant.sym.floats import FloatExpr, float_bits, held_as
 from pliant.sym.frozen import SYMBOLS, FrozenEnv, InputLayout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
@@ -65,7 +65,7 @@ def functionalize(
     functionalizer = Functionalizer(FrozenEnv(shapes, ones))
     try:
         with autocast.undone():
-            return _Run(gm, functionalizer, shapes, examples).run()
+            return CapturedRun(gm, functionalizer, shapes, examples).run()
     except _OPEN as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
     finally:
@@ -470,8 +470,10 @@ def _plainly_laid_out(t: Tensor) -> bool:
 # The captured graph
 
 
-class _Run:
+class CapturedRun:
     """The nodes of a captured graph, one after the other."""
+
+    differentiates = False  # autograd is above, and sees all operators
 
     def __init__(
         self,
@@ -489,39 +491,51 @@ class _Run:
         self.switched = False  # the grad mode, somewhere
         self.grad = torch.is_grad_enabled()
         self.autocast = autocast.state()
-        self.graded = any(isinstance(e, torch.Tensor) and e.requires_grad for e in examples)
+        self.graded = not self.differentiates and any(
+            isinstance(e, torch.Tensor) and e.requires_grad for e in examples
+        )
 
     def run(self) -> FunctionalBuilder:
-        nodes = list(self.gm.graph.nodes)
-        self.inputs = inputs = [node for node in nodes if node.op == "placeholder"]
+        self._make_inputs()
+        above = torch._C._dispatch_tls_local_exclude_set()
+        # Below the bookkeeping of views, too: it copies the chain of views for each view of a view.
+        with torch._C._AutoDispatchBelowADInplaceOrView(), self.functionalizer:
+            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
+            self._run_nodes()
+        if self.grad is not torch.is_grad_enabled():  # it lasts
+            switch = Node("pliant.grad_mode", torch._C._set_grad_enabled, (self.grad,), {})
+            switch.effect = True
+            self.functionalizer.function.nodes.append(switch)
+        self.functionalizer.function.outputs = [
+            self._returned(item) for item in self._output_nodes()
+        ]
+        return self.functionalizer.function
+
+    def _make_inputs(self) -> None:
+        self.inputs = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
         memory: dict[int, int] = {}
         for example in self.examples:
             if isinstance(example, torch.Tensor):
                 key = example.untyped_storage()._cdata
                 memory[key] = memory.get(key, 0) + 1
-        for index, node in enumerate(inputs):
+        for index, node in enumerate(self.inputs):
             self.env[node] = self._input(index, memory)
         self.functionalizer.from_inputs = frozenset(self.functionalizer.known)
-        above = torch._C._dispatch_tls_local_exclude_set()
-        # Below the bookkeeping of views, too: it copies the chain of views for each view of a view.
-        with torch._C._AutoDispatchBelowADInplaceOrView(), self.functionalizer:
-            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
-            for node in nodes:
-                if node.op in _STEPS:
-                    self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
-                    first = len(self.functionalizer.function.nodes)
-                    self.env[node] = _STEPS[node.op](self, node)
-                    if RAISES in node.meta and not node.users:
-                        keep_one(self.functionalizer.function.nodes[first:])
-            if self.autocast != autocast.state():  # which the guards of `with` keep too
-                raise NotFunctionalized("a change of autocast that lasts")
-        if self.grad is not torch.is_grad_enabled():  # it lasts
-            switch = Node("pliant.grad_mode", torch._C._set_grad_enabled, (self.grad,), {})
-            switch.effect = True
-            self.functionalizer.function.nodes.append(switch)
-        (output,) = nodes[-1].args
-        self.functionalizer.function.outputs = [self._returned(item) for item in output]
-        return self.functionalizer.function
+
+    def _run_nodes(self) -> None:
+        for node in self.gm.graph.nodes:
+            if node.op in _STEPS:
+                self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
+                first = len(self.functionalizer.function.nodes)
+                self.env[node] = _STEPS[node.op](self, node)
+                if RAISES in node.meta and not node.users:
+                    keep_one(self.functionalizer.function.nodes[first:])
+        if self.autocast != autocast.state():  # which the guards of `with` keep too
+            raise NotFunctionalized("a change of autocast that lasts")
+
+    def _output_nodes(self) -> Sequence[Any]:
+        (output,) = next(iter(reversed(self.gm.graph.nodes))).args
+        return output
 
     def _input(self, index: int, memory: dict[int, int]) -> Any:
         example, known = self.examples[index], self.shapes.inputs[index]
@@ -588,10 +602,7 @@ class _Run:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         mark = self.functionalizer.mark()
         try:
-            record = function_record(target) if callable(target) else None
-            result = NotImplemented
-            if record is not None and record.override is not None:
-                result = record.override(*args, **kwargs)
+            result = self._overridden(target, args, kwargs) if callable(target) else NotImplemented
             return target(*args, **kwargs) if result is NotImplemented else result
         except FATAL:
             raise
@@ -605,9 +616,18 @@ class _Run:
             # PyTorch's code, given numbers that it does not expect.
             raise NotFunctionalized(f"{node.name}: {error}") from error
 
+    def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """What is called in the place of some functions; NotImplemented if nothing is."""
+        record = function_record(target)
+        if record is None or record.override is None:
+            return NotImplemented
+        return record.override(*args, **kwargs)
+
     def _whole(self, target: Any, args: Any, kwargs: Any) -> Any:
         if getattr(target, "__name__", "") in CHANGES_OF_METADATA:  # which are no writes
             return NotImplemented
+        if self.differentiates and torch.is_grad_enabled() and _needs_grad((args, kwargs)):
+            return NotImplemented  # its gradient is not known
         try:
             return record_opaque_call(self.functionalizer, target, tuple(args), dict(kwargs))
         except FATAL:
@@ -631,6 +651,8 @@ class _Run:
 
     def _set_grad(self, node: fx.Node) -> None:
         self.grad, self.switched = bool(node.args[0]), True
+        if self.differentiates:
+            torch._C._set_grad_enabled(self.grad)
 
     def _switch_autocast(self, node: fx.Node) -> None:
         autocast.switch(node.target, node.args, node.kwargs)
@@ -680,6 +702,14 @@ class _Run:
         )
 
 
+def _needs_grad(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return any(map(_needs_grad, value))
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
 def _forgets_history(node: fx.Node) -> bool:
     required = (*node.args[1:], *node.kwargs.values())
     return node.target == "detach_" or (node.target == "requires_grad_" and required == (False,))
@@ -694,68 +724,30 @@ def _detached(alias: Alias) -> bool:
     return False
 
 
-_STEPS: Final[dict[str, Callable[[_Run, fx.Node], Any]]] = {
-    "call_function": _Run._call_function,
-    "call_method": _Run._call_method,
-    "get_attr": _Run._attribute,
+_STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
+    "call_function": CapturedRun._call_function,
+    "call_method": CapturedRun._call_method,
+    "get_attr": CapturedRun._attribute,
 }
 
-_SPECIAL: Final[dict[Any, Callable[[_Run, fx.Node], Any]]] = {
-    torch._C._set_grad_enabled: _Run._set_grad,
-    builtins.getattr: _Run._getattr,
-    **dict.fromkeys(autocast.SWITCHES, _Run._switch_autocast),
-    checks.check_truth: _Run._check_truth,
+_SPECIAL: Final[dict[Any, Callable[[CapturedRun, fx.Node], Any]]] = {
+    torch._C._set_grad_enabled: CapturedRun._set_grad,
+    builtins.getattr: CapturedRun._getattr,
+    **dict.fromkeys(autocast.SWITCHES, CapturedRun._switch_autocast),
+    checks.check_truth: CapturedRun._check_truth,
     **dict.fromkeys(
         (checks.check, checks.check_index, checks.check_value, checks.check_type)
         + (checks.check_not_implemented, checks.check_assertion, checks.forbid, checks.assume),
-        _Run._check,
+        CapturedRun._check,
     ),
 }
 
 
-def _as_int(x: Any) -> Any:
-    return torch.sym_ite(x, 1, 0) if isinstance(x, torch.SymBool) else torch.sym_int(x)
-
-
-def _of_numbers(name: str) -> Callable[..., Any]:
-    """A function of `math`, which would ask which number it is given."""
-
-    def function(*args: Any) -> Any:
-        env = next((arg.node.env for arg in args if isinstance(arg, SYMBOLIC)), None)
-        if env is None:
-            return MATH[name](*args)
-        return to_torch(math_call(name, *map(from_torch, args)), env)
-
-    return function
-
-
-def _least(*args: Any) -> Any:
-    return functools.reduce(torch.sym_min, args)
-
-
-def _most(*args: Any) -> Any:
-    return functools.reduce(torch.sym_max, args)
-
-
-# Python's own functions ask which of two numbers is larger; PyTorch's give an expression.
-ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
-    builtins.min: _least,
-    builtins.max: _most,
-    torch.sym_min: torch.sym_min,
-    torch.sym_max: torch.sym_max,
-    builtins.int: _as_int,
-    builtins.float: torch.sym_float,
-    operator.not_: torch.sym_not,
-    **{function: _of_numbers(name) for name, function in MATH.items()},
-}
-
 VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
-
-INSTEAD_OF_PYTHON: Final = frozenset(ON_NUMBERS.values())
-
 # Methods that do something to a tensor that values don't have.
 REFUSED_METHODS: Final = frozenset(
-    ("requires_grad_", "retain_grad", "register_hook", "backward", "detach_", "share_memory_")
+    ("requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook")
+    + ("backward", "detach_", "share_memory_")
     + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "__setstate__")
 )
 _MODULES: Final = frozenset(

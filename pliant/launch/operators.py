@@ -62,12 +62,12 @@ def operator_call(extern: ExternOperator) -> OperatorCall:
         else:
             value = argument.default_value
         ordered.append(_argument(value))
-        if str(argument.type) == "Tensor" and isinstance(ordered[-1], _NUMBERS):
+        if str(argument.type) == "Tensor" and isinstance(ordered[-1], _NOT_TENSORS):
             python = partial(_without_grad, extern.node.func, schema)
     return OperatorCall(schema.name, schema.overload_name, tuple(ordered), python)
 
 
-_NUMBERS: Final = (int, float, complex, Expr, FloatExpr, Cond)
+_NOT_TENSORS: Final = (int, float, complex, Expr, FloatExpr, Cond, type(None))
 
 
 def _without_grad(func: Any, schema: Any, *args: Any) -> Any:

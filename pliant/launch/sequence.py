@@ -47,7 +47,7 @@ def sequence(
     scheduled: Scheduled,
     kernels: Kernels,
     device: str,
-    watcher: Watcher,
+    watcher: Watcher | None,
 ) -> tuple[Program, tuple[Any, ...], OutputLayout]:
     """The program, the live objects that it refers to by number, and how its results look."""
     sources, numbers = symbols_of(function.inputs)
@@ -65,7 +65,7 @@ def sequence(
     symbols = {symbol: sources[place] for symbol, place in numbers.items()}
     strides = [_strides(writer, item, out) for item, out in zip(lowered.outputs, outputs)]
     layout = OutputLayout(symbols, strides)
-    if any(known is not None for known in strides):
+    if watcher is not None and any(known is not None for known in strides):
         _watch_sizes(writer, lowered, layout, watcher)
     written = tuple(sorted(function.writes))
     objects = tuple(writer.objects)

@@ -685,3 +685,20 @@ for _name, _record in list(RECORDS.items()):
             lowers(f"aten.{_alias}.{_overload}")(_record.lowering)
 
 __all__ = ["Pointwise", "Promotion", "activations", "common_dtype", "copies", "powers"]
+
+register(
+    *aten_names(
+        "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh asin acos atan atan2 asinh "
+        "acosh atanh erf erfc erfinv sigmoid silu gelu mish softplus elu log_sigmoid_forward pow "
+        "lgamma digamma logit xlogy logaddexp logaddexp2 hypot fmod remainder polygamma i0 sinc"
+    ),
+    dear=True,
+)
+register(
+    *aten_names(
+        "_to_copy clone full zeros ones zeros_like ones_like full_like new_zeros new_full new_ones "
+        "scalar_tensor arange constant_pad_nd cat tril triu where masked_fill new_empty empty_like "
+        "slice_scatter select_scatter"
+    ),
+    fuses=True,
+)

@@ -6,6 +6,8 @@ from pliant.ops import (  # noqa: F401
     convolution,
     copies,
     creation,
+    differentiable,
+    gradients,
     indexing,
     joining,
     losses,

@@ -1,0 +1,159 @@
+"""A captured graph whose inputs require grad: forward and backward, both compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant._native import isolated
+from pliant.backends.compile_graph import Code, CodeGenerator
+from pliant.base import events
+from pliant.base.collection import without_collection
+from pliant.base.errors import InternalError
+from pliant.base.forks import lock
+from pliant.base.isolation import FATAL, raise_hidden
+from pliant.base.options import Options
+from pliant.base.values import dataclass
+from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.cse import eliminate_common_subexpressions
+from pliant.graph.ir import OutputView
+from pliant.graph.joint import Joint, JointEnv, trace_joint
+from pliant.graph.masks import materialize_masks
+from pliant.graph.opaque_calls import draws
+from pliant.graph.partition import Partition, depends_on_written, partition
+from pliant.runtime.differentiable import Differentiable, refuse
+from pliant.sym.cond import Cond
+from pliant.sym.expr import evaluate
+from pliant.sym.frozen import InputLayout, Shapes
+
+_lock = lock()
+
+Backward = tuple[Callable[..., Any], tuple[int, ...]]
+
+
+def is_training(examples: Sequence[Any]) -> bool:
+    with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
+        tensors = [e for e in examples if isinstance(e, torch.Tensor)]
+        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingCompiler:
+    """A captured graph whose inputs require grad. `tell` is told of code that was made."""
+
+    gm: fx.GraphModule
+    shapes: Shapes
+    options: Options
+    tell: Callable[[str, Code], None]
+
+    @without_collection()
+    def compile(self, examples: Sequence[Any]) -> Differentiable:
+        """The path of `compile_graph`, with the joint graph cut in two on the way."""
+        with torch._C.DisableTorchFunction():
+            joint, env = trace_joint(self.gm, self.shapes, examples)
+        materialize_masks(joint.function)
+        eliminate_common_subexpressions(joint.function)
+        parts = partition(joint, env.expect)
+        generator = CodeGenerator(self.name, self.options, refuse)
+        forward = generator.generate(parts.forward.freeze(), env)
+        self.tell(self.name, forward)
+        step = self._step(joint, parts, forward.load(), partial(_backward, self, parts, env))
+        if step.depends_on_written:  # PyTorch can't run it again if there is no code
+            step.backward((True,) * len(joint.differentiable), step.wanted)
+        return step
+
+    @property
+    def name(self) -> str:
+        return type(self.gm).__name__
+
+    def _step(
+        self,
+        joint: Joint,
+        parts: Partition,
+        forward: Callable[..., Any],
+        make_backward: Callable[[tuple[bool, ...], frozenset[int]], Backward | None],
+    ) -> Differentiable:
+        outputs = list(enumerate(joint.function.outputs[: joint.outputs]))
+        tensors = [(at, out) for at, out in outputs if isinstance(out, OutputView)]
+        new = [at for at, out in tensors if out.input is None]
+        return Differentiable(
+            forward=forward,
+            eager=self.gm.forward,
+            outputs=joint.outputs,
+            numbers=joint.outputs + sum(kind == "more" for kind, _ in parts.saved.tensors),
+            tensors=parts.saved.tensors,
+            differentiable=joint.differentiable,
+            contiguous=joint.contiguous,
+            constant=[at for at in new if at not in joint.differentiable],
+            returned=[(at, out.input) for at, out in tensors if out.input is not None],
+            wanted=frozenset(joint.wanted),
+            written=frozenset(joint.function.writes),
+            depends_on_written=depends_on_written(joint),
+            draws=any(node.effect and draws(node) for node in parts.forward.nodes),
+            accepts=_accepts(joint.preconditions, self.shapes),
+            make_backward=make_backward,
+            backwards={},
+        )
+
+
+def _backward(
+    compiler: TrainingCompiler,
+    parts: Partition,
+    env: JointEnv,
+    tangents: tuple[bool, ...],
+    wanted: frozenset[int],
+) -> Backward | None:
+    """The code for these tangents and gradients; None if there is none."""
+    backward: Backward | None = isolated(
+        _lock, [], _make_backward, compiler, parts, env, tangents, wanted
+    )
+    return backward
+
+
+def _make_backward(
+    compiler: TrainingCompiler,
+    parts: Partition,
+    env: JointEnv,
+    tangents: tuple[bool, ...],
+    wanted: frozenset[int],
+) -> Backward | None:
+    name = f"{compiler.name} backward"
+    try:
+        function, gradients = parts.backward(tangents, wanted)
+        code = CodeGenerator(name, compiler.options, None).generate(function.freeze(), env)
+    except NotFunctionalized as reason:
+        events.emit(events.NotGenerated(function=name, reason=str(reason)))
+        return None
+    except FATAL:
+        raise
+    except Exception as error:
+        raise_hidden(error)
+        if compiler.options.raise_on_fallback:
+            raise InternalError(f"generating code for {name} failed: {error!r}") from error
+        events.emit(events.FellBack(function=name, reason=repr(error), error=error))
+        return None
+    compiler.tell(name, code)
+    return code.load(), gradients
+
+
+def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether sizes of the inputs are as these say."""
+    if not conditions:
+        return None
+    wanted = {symbol for condition in conditions for symbol in condition.symbols}
+    places: dict[Any, tuple[int, int]] = {}
+    for at, layout in enumerate(shapes.inputs):
+        if isinstance(layout, InputLayout):
+            places.update({s: (at, dim) for dim, s in enumerate(layout.sizes) if s in wanted})
+    if places.keys() != wanted:
+        raise NotFunctionalized("a supposition about a number that is no size of an input")
+
+    def accepts(inputs: Sequence[Any]) -> bool:
+        values = {symbol: inputs[at].size(dim) for symbol, (at, dim) in places.items()}
+        return all(evaluate(condition, values) for condition in conditions)
+
+    return accepts

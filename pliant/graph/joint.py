@@ -1,0 +1,220 @@
+"""Forward and backward of a captured graph as one functional graph.
+
+The one idea: fakes have PyTorch's own autograd, so the graph is run on fakes that require grad, and
+then PyTorch is asked for the gradients of what came out. The operators of both directions arrive in
+the same recording; a gradient formula is a few more operators, to be fused like any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from pliant.base.checks import check
+from pliant.base.operators import function_record
+from pliant.base.position import Position
+from pliant.base.values import dataclass
+from pliant.fake.layout import contiguous_strides, is_plain
+from pliant.fake.tensor import Fake, make
+from pliant.graph import autocast
+from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.functionalize import _OPEN, CapturedRun, Functionalizer
+from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor
+from pliant.sym.cond import Cond
+from pliant.sym.frozen import FrozenEnv, Shapes
+from pliant.sym.records import SizeGuard
+
+KEEPS_STATE: Final = frozenset(("aten.mkldnn_rnn_layer.default",))
+"""Operators that look at the grad mode, and return nothing for the backward where it is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """`function` takes the inputs of the forward, then a tangent for each of the outputs
+    `differentiable`; it returns the outputs of the forward, then a gradient for each of the inputs
+    `wanted`."""
+
+    function: FunctionalBuilder
+    inputs: int
+    outputs: int
+    differentiable: tuple[int, ...]
+    wanted: tuple[int, ...]
+    contiguous: tuple[bool, ...]  # by tangent: without gaps, whatever the output is
+    preconditions: tuple[Cond, ...]  # of symbols that the function itself doesn't know any more
+
+    @property
+    def tangents(self) -> list[Tensor]:
+        return self.function.inputs[self.inputs :]
+
+
+class JointEnv(FrozenEnv):
+    """Gradient formulas ask about sizes what nobody asked in the capture, for which it is too late
+    to make guards. What the answers suppose is tested when the forward runs (`required`); if it
+    doesn't hold, PyTorch runs the graph."""
+
+    def __init__(self, shapes: Shapes, required: Sequence[Cond] = ()) -> None:
+        super().__init__(shapes)
+        self.required: list[Cond] = list(required)
+        for cond in required:
+            self.checked(cond)
+
+    def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
+        inputs = {binding.expr for binding in self.bindings}
+        if not cond.symbols <= inputs:
+            return super()._guard(cond, asker, position)
+        self.required.append(cond)
+        self.checked(cond)
+        return SizeGuard(cond, asker, position)
+
+
+def trace_joint(
+    gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]
+) -> tuple[Joint, JointEnv]:
+    """The joint graph of a captured one, and what is known of its sizes. Raises `NotFunctionalized`
+    where there is none."""
+    known: list[Cond] = []
+    while True:
+        env = JointEnv(shapes, known)
+        equal = dict(env.replacements)
+        joint = _trace(gm, shapes, examples, env)
+        if env.replacements == equal:
+            return joint, env
+        known = env.required  # what was recorded first didn't know which sizes are equal
+
+
+def _trace(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], env: JointEnv) -> Joint:
+    functionalizer = Functionalizer(env)
+    # Hooks of the program on tensors that autograd saves are not to see fakes.
+    hooked = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    try:
+        with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
+            return _JointRun(gm, functionalizer, shapes, examples).trace(env.required)
+    except _OPEN as error:
+        raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
+    except RuntimeError as error:  # autograd refuses, when the program runs too
+        raise NotFunctionalized(str(error)) from error
+    finally:
+        torch._C._autograd._saved_tensors_hooks_set_tracing(hooked)
+        functionalizer.forget()
+
+
+class _JointRun(CapturedRun):
+    """Runs the graph with autograd above the recording."""
+
+    differentiates = True
+
+    def trace(self, required: Sequence[Cond]) -> Joint:
+        before = torch.is_grad_enabled()
+        self._make_inputs()
+        leaves = self._leaves()
+        above = torch._C._dispatch_tls_local_exclude_set()
+        with self.functionalizer:
+            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
+            self._run_nodes()
+            if torch.is_grad_enabled() is not before:
+                raise NotFunctionalized("a change of the grad mode that lasts")
+            outputs = self._results()
+            differentiable = tuple(
+                [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
+            )
+            if not differentiable:
+                raise NotFunctionalized("nothing that requires grad")
+            tangents = [self._tangent(outputs[at]) for at in differentiable]
+            gradients = torch.autograd.grad(
+                [outputs[at] for at in differentiable],
+                list(leaves.values()),
+                tangents,
+                allow_unused=True,
+            )
+        function = self.functionalizer.function
+        replaced = self.functionalizer.env.replacements.keys()
+        function.nodes[:0] = [
+            Node("pliant.check", check, (condition, str(condition)), {}, effect=True)
+            for condition in required
+            if condition.symbols.isdisjoint(replaced)
+        ]
+        if any(node.name in KEEPS_STATE for node in function.nodes):
+            raise NotFunctionalized("a recurrent network of oneDNN")
+        if any(i in function.writes for i in leaves):
+            raise NotFunctionalized("a write to an input that requires grad")
+        function.outputs = [self._returned(node) for node in self._output_nodes()]
+        _keep_apart(function.outputs)
+        wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
+        given = [grad for grad in gradients if grad is not None]
+        function.outputs += [self._gradient(grad) for grad in given if type(grad) is Fake]
+        return Joint(
+            *(function, len(self.inputs), len(outputs), differentiable, tuple(wanted)),
+            tuple([not is_plain(outputs[at]) for at in differentiable]),
+            tuple([c for c in required if not c.symbols.isdisjoint(replaced)]),
+        )
+
+    def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
+        record = function_record(target)
+        if record is not None and record.differentiable is not None:
+            result = record.differentiable(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return super()._overridden(target, args, kwargs)
+
+    def _leaves(self) -> dict[int, Fake]:
+        """The inputs that require grad, by number. (What they were made of is outside.)"""
+        leaves: dict[int, Fake] = {}
+        for at, (node, example) in enumerate(zip(self.inputs, self.examples, strict=True)):
+            if isinstance(example, torch.Tensor) and example.requires_grad:
+                leaves[at] = self.env[node]
+                self.env[node].requires_grad_()
+        return leaves
+
+    def _results(self) -> list[Any]:
+        return [self.env[node] for node in self._output_nodes()]
+
+    def _tangent(self, out: Fake) -> Fake:
+        """Laid out like the output, or without gaps where several elements of that are in one
+        place. (Another layout is copied to it when the code runs.)"""
+        strides = out.stride() if is_plain(out) else contiguous_strides(out.size())
+        layout = (out.size(), strides, 0, out.dtype, out.device)
+        tangent = make(self.functionalizer._self, *layout)
+        self.functionalizer.add_input(tangent, len(self.functionalizer.function.inputs), False)
+        return tangent
+
+    def _gradient(self, fake: Fake) -> OutputView:
+        """As it is returned: memory of its own, or a tangent, or part of one."""
+        functionalizer = self.functionalizer
+        alias = functionalizer.alias(fake)
+        base = alias.base
+        layout = functionalizer.tensor(fake)
+        if layout.dtype is not base.value.dtype:
+            raise NotFunctionalized("a gradient that is a view as another dtype")
+        of = functionalizer.value(alias) if base.input is None else None
+        root = base.value if of is not None else None
+        offset = layout.offset - base.value.offset
+        whole = base.input is not None and alias.parent is None
+        return OutputView(
+            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole), fake
+        )
+
+    def _returned(self, node: Any) -> Any:
+        window = super()._returned(node)
+        if isinstance(window, OutputView) and window.input is not None and not window.whole:
+            raise NotFunctionalized("a view of an input, with autograd")
+        return window
+
+
+def _is_new_differentiable(out: Any, leaves: dict[int, Fake]) -> bool:
+    """Whether gradients arrive for it here: an input that is returned gets its own."""
+    if type(out) is not Fake or not out.requires_grad:
+        return False
+    return not any(out is leaf for leaf in leaves.values())
+
+
+def _keep_apart(outputs: Sequence[Any]) -> None:
+    """Autograd knows each output by itself: a write to one would not be seen in another."""
+    seen: dict[Tensor, object] = {}
+    for out in outputs:
+        if not isinstance(out, OutputView) or out.of is None:
+            continue
+        if seen.setdefault(out.of, out.tensor) is not out.tensor:
+            raise NotFunctionalized("outputs that share memory, with autograd")

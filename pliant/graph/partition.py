@@ -1,0 +1,412 @@
+"""A joint graph in two: a forward that returns what the backward needs of it, and the backward.
+
+The one idea: what the backward reads of the forward has to be saved or computed again. Saving costs
+bytes; computing again costs nothing where it fuses with what reads it. The cheapest choice is a
+minimum cut between what can only be had in the forward and what the backward reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import field
+from typing import Any, Final
+
+import torch
+
+from pliant.base.operators import record_of
+from pliant.base.values import dataclass
+from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, tensors_in
+from pliant.graph.joint import Joint
+from pliant.graph.min_cut import SINK, SOURCE, UNLIMITED, FlowNetwork
+from pliant.loop.define import contiguous
+from pliant.sym.expr import ZERO, Expr, product_of
+
+aten = torch.ops.aten
+
+SAVE: Final = 2.0
+"""What it costs to save a byte: it is written, and read again."""
+
+AT_HAND: Final = 1.0
+"""The same of what is in memory anyway, as an input or an output."""
+
+AGAIN: Final = 0.5
+"""What it costs to compute an element again, in the same unit: arithmetic takes less time than
+memory."""
+
+DEAR_AGAIN: Final = 8.0
+"""The same of functions that take tens of instructions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """What the forward leaves for the backward. Tensors: "input" or "output" with this number, or
+    "more" with its place behind the outputs; then the numbers."""
+
+    tensors: tuple[tuple[str, int], ...]
+    values: tuple[Tensor, ...]
+    numbers: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """`forward` returns the outputs, the tensors that are saved, and numbers. `backward` gives the
+    function for some tangents (others are zero) and some gradients: it takes what is saved, the
+    numbers and these tangents; with it come the inputs whose gradients it returns."""
+
+    joint: Joint
+    forward: FunctionalBuilder
+    saved: Saved
+    recomputed: tuple[Node, ...]
+    needs: frozenset[Tensor] = field(default=frozenset())
+
+    def backward(
+        self, tangents: Sequence[bool], wanted: Collection[int]
+    ) -> tuple[FunctionalBuilder, tuple[int, ...]]:
+        return _Backward(self.joint, self.saved, tangents, wanted).make()
+
+
+def partition(joint: Joint, size: Callable[[Expr], int]) -> Partition:
+    """`size` gives the numbers that sizes are expected to be."""
+    late = _dependent(joint)
+    early = [node for node in joint.function.nodes if node not in late]
+    read = _read_by(joint, late)
+    values = _chosen(joint, early, read, size)
+    forward, saved = _forward(joint, early, values, _numbers(joint, late, early, values))
+    kept = set(saved.values)
+    again = tuple([n for n in _needed(early, read, kept) if not n.view])
+    return Partition(joint, forward, saved, again)
+
+
+STATISTICS: Final = {"aten._native_batch_norm_legit_functional.default": 3}
+"""How many results, the first ones, don't depend on what was in the running statistics."""
+
+
+def depends_on_written(joint: Joint) -> bool:
+    """Whether an output that gets a gradient is computed from what was in an input that the forward
+    writes to."""
+    function = joint.function
+    seen: set[Tensor] = {function.inputs[at] for at in function.writes}
+    for node in function.nodes:
+        if not seen.isdisjoint(_operands(node)):
+            seen.update(node.results[STATISTICS.get(node.name, 0) :])
+    outputs = [function.outputs[at] for at in joint.differentiable]
+    return any(out.of in seen for out in outputs)
+
+
+# --------------------------------------------------------------------------------------------------
+# What is saved
+
+
+def _dependent(joint: Joint) -> set[Node]:
+    """The nodes that need a tangent."""
+    tensors: set[Tensor] = set(joint.tangents)
+    nodes: set[Node] = set()
+    for node in joint.function.nodes:
+        if not tensors.isdisjoint(_operands(node)):
+            nodes.add(node)
+            tensors.update(node.results)
+    return nodes
+
+
+def _operands(node: Node) -> list[Tensor]:
+    found = tensors_in((node.args, node.kwargs))
+    if node.put is not None:
+        found.append(node.put.old)
+        for step in node.put.otherwise or ():
+            found += [t for t in tensors_in((step.args, step.kwargs)) if t.node is not step]
+    return found
+
+
+def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
+    """The values of the forward that the backward reads."""
+    made = {t for node in late for t in node.results} | set(joint.tangents)
+    inner: set[Tensor] = set()
+    read: set[Tensor] = set()
+    for node in late:
+        read.update(_operands(node))
+        if node.put is not None:
+            inner.update(t for step in node.put.otherwise or () for t in step.results)
+    gradients = joint.function.outputs[joint.outputs :]
+    read.update(w.of for w in gradients if isinstance(w, OutputView) and w.of is not None)
+    return read - made - inner
+
+
+def _chosen(
+    joint: Joint, early: Sequence[Node], read: set[Tensor], size: Callable[[Expr], int]
+) -> list[Tensor]:
+    """The values to save: what separates `read` from all that can't be computed again."""
+    function = joint.function
+    inputs = [t for t in function.inputs[: joint.inputs] if isinstance(t, Tensor)]
+    outputs = {
+        w.of for w in function.outputs[: joint.outputs] if isinstance(w, OutputView) and w.of
+    }
+    at_hand = {*inputs, *outputs}
+    network = FlowNetwork()
+    known: set[Tensor] = set()
+    for tensor in (*inputs, *[t for node in early for t in node.results]):
+        network.add(tensor, _bytes(tensor, size) * (AT_HAND if tensor in at_hand else SAVE))
+        known.add(tensor)
+    for tensor in inputs:
+        network.edge(SOURCE, tensor)
+    constants = function.constants
+    for node in early:
+        operands = [t for t in _operands(node) if t not in constants]
+        for result in node.results:
+            network.edge(SOURCE, result, _cost_again(node, result, size))
+            for tensor in operands:
+                if tensor in known:
+                    network.edge(tensor, result)
+    for tensor in read:
+        if tensor in known:
+            network.edge(tensor, SINK)
+    chosen = set(network.cut())
+    return [t for t in (*inputs, *[t for n in early for t in n.results]) if t in chosen]
+
+
+def _bytes(tensor: Tensor, size: Callable[[Expr], int]) -> float:
+    if tensor.node is not None and tensor.node.view:
+        return UNLIMITED  # what it is a view of is saved
+    return float(max(size(product_of(tensor.sizes)), 1) * tensor.dtype.itemsize)
+
+
+def _cost_again(node: Node, result: Tensor, size: Callable[[Expr], int]) -> float:
+    """What it takes to compute a result in the backward; unlimited for what doesn't fuse."""
+    if node.view:
+        return 0.0
+    acts = node.effect or node.defines or node.put is not None or node.func is None
+    if acts or not isinstance(node.func, torch._ops.OpOverload):
+        return UNLIMITED
+    record = record_of(node.name.rpartition(".")[0])  # of all overloads
+    if torch.Tag.pointwise not in node.func.tags and not record.fuses:
+        return UNLIMITED
+    return (DEAR_AGAIN if record.dear else AGAIN) * max(size(product_of(result.sizes)), 1)
+
+
+def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tensor]) -> list[Node]:
+    """The nodes that compute what is read from what is kept."""
+    wanted = set(read) - set(kept)
+    found: list[Node] = []
+    for node in reversed(nodes):
+        if not wanted.isdisjoint(node.results):
+            found.append(node)
+            wanted.update(t for t in _operands(node) if t not in kept)
+    return found[::-1]
+
+
+# --------------------------------------------------------------------------------------------------
+# The two functions
+
+
+def _forward(
+    joint: Joint, early: list[Node], values: Sequence[Tensor], numbers: Sequence[Any]
+) -> tuple[FunctionalBuilder, Saved]:
+    whole = joint.function
+    outputs = list(whole.outputs[: joint.outputs])
+    places: list[tuple[str, int]] = []
+    for value in values:
+        place = _at_hand(joint, outputs, value)
+        if place is None:
+            place = ("more", len(outputs))
+            layout = (value.sizes, value.strides, ZERO, value.dtype)
+            outputs.append(OutputView(value, None, *layout, False, object()))
+        places.append(place)
+    outputs += numbers
+    forward = FunctionalBuilder(
+        inputs=whole.inputs[: joint.inputs],
+        nodes=early,
+        outputs=outputs,
+        writes=dict(whole.writes),
+        times=dict(whole.times),
+        constants=whole.constants,
+        no_overlap=whole.no_overlap,
+    )
+    return forward, Saved(tuple(places), tuple(values), tuple(numbers))
+
+
+def _at_hand(joint: Joint, outputs: Sequence[Any], value: Tensor) -> tuple[str, int] | None:
+    for at, given in enumerate(joint.function.inputs[: joint.inputs]):
+        if given is value:
+            if at in joint.function.writes:
+                raise NotFunctionalized("the backward needs an input as it was before a write")
+            return ("input", at)
+    for at, out in enumerate(outputs[: joint.outputs]):
+        whole = isinstance(out, OutputView) and out.of is value and out.sizes == value.sizes
+        if whole and out.strides == value.strides and out.offset is ZERO:
+            return ("output", at)
+    return None
+
+
+def _numbers(
+    joint: Joint, late: set[Node], early: Sequence[Node], values: Sequence[Tensor]
+) -> list[Any]:
+    """The symbols of the backward that can't be read from the sizes of its inputs."""
+    symbols: dict[Any, None] = {}
+    for node in joint.function.nodes:
+        for tensor in (*_operands(node), *node.results):
+            for number in (*tensor.sizes, *tensor.strides, tensor.offset):
+                symbols.update(dict.fromkeys(number.symbols))
+        symbols.update(dict.fromkeys(_symbols_in((node.args, node.kwargs))))
+    for given in (*values, *joint.tangents):
+        for number in (*given.sizes, *given.strides):
+            if number.op == "symbol":
+                symbols.pop(number, None)
+    return sorted(symbols, key=str)
+
+
+def _symbols_in(value: Any) -> Iterable[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _symbols_in(item)
+    elif isinstance(value, dict):
+        yield from _symbols_in(list(value.values()))
+    elif hasattr(value, "symbols") and not isinstance(value, Tensor):
+        yield from value.symbols
+
+
+class _Backward:
+    """Makes one backward function. `tangents`: which are given; the others are zero."""
+
+    def __init__(
+        self, joint: Joint, saved: Saved, tangents: Sequence[bool], wanted: Collection[int]
+    ) -> None:
+        self.joint = joint
+        self.saved = saved
+        self.wanted = wanted
+        self.function = FunctionalBuilder()
+        self.now: dict[Tensor, Tensor] = {}  # values of the joint graph in this one
+        self.zero: set[Tensor] = set()
+        for value in saved.values:
+            self.now[value] = self._input(value)
+        self.function.inputs += saved.numbers
+        for tangent, given in zip(joint.tangents, tangents, strict=True):
+            if given:
+                self.now[tangent] = self._input(tangent)
+            else:
+                self.zero.add(tangent)
+        self.dependent = set(joint.tangents)
+
+    def _input(self, value: Tensor) -> Tensor:
+        new = Tensor(value.sizes, value.strides, ZERO, value.dtype)
+        self.function.inputs.append(new)
+        return new
+
+    def make(self) -> tuple[FunctionalBuilder, tuple[int, ...]]:
+        joint = self.joint
+        gradients = list(zip(joint.wanted, joint.function.outputs[joint.outputs :], strict=True))
+        gradients = [(at, window) for at, window in gradients if at in self.wanted]
+        late = _dependent(joint)
+        for tensor, real in joint.function.constants.items():
+            self.now[tensor] = tensor
+            self.function.constants[tensor] = real
+        for node in self._needed_nodes([window for _, window in gradients]):
+            if node in late:
+                self.dependent.update(node.results)
+                self._late(node)
+            else:
+                self._copy(node)
+        done: list[int] = []
+        for at, window in gradients:
+            if self._is_zero(window):
+                continue
+            self.function.outputs.append(self._window(window))
+            done.append(at)
+        return self.function, tuple(done)
+
+    def _needed_nodes(self, windows: Sequence[OutputView]) -> list[Node]:
+        """The nodes that compute the gradients from what this function is given."""
+        wanted = {w.of for w in windows if w.of is not None} - self.now.keys()
+        needed: list[Node] = []
+        for node in reversed(self.joint.function.nodes):
+            if not wanted.isdisjoint(node.results):
+                needed.append(node)
+                wanted.update(t for t in _operands(node) if t not in self.now)
+        return needed[::-1]
+
+    # ---- zeros
+
+    def _late(self, node: Node) -> None:
+        """A node that needs tangents. All are linear in them: of zeros comes zero."""
+        given = [t for t in _operands(node) if t in self.dependent]
+        zeros = [t for t in given if t in self.zero]
+        if len(zeros) == len(given):
+            self.zero.update(node.results)
+            return
+        if zeros and node.name == "aten.add.Tensor" and len(node.args) == 2:
+            other = next(t for t in node.args if t not in self.zero)
+            (result,) = node.results
+            if not node.kwargs and (other.sizes, other.dtype) == (result.sizes, result.dtype):
+                clone = aten.clone.default
+                self._copy(Node(str(clone), clone, (other,), {}, (result,)))
+                return
+        for tensor in zeros:
+            self._fill(tensor)
+        self._copy(node)
+
+    def _fill(self, tensor: Tensor) -> None:
+        made = Tensor(tensor.sizes, contiguous(tensor.sizes), ZERO, tensor.dtype)
+        sizes = [size if size.value is None else size.value for size in tensor.sizes]
+        options = {"dtype": tensor.dtype}
+        made.node = Node("aten.full.default", aten.full.default, (sizes, 0), options, (made,))
+        self.function.nodes.append(made.node)
+        self.now[tensor] = made
+        self.zero.discard(tensor)
+
+    def _is_zero(self, window: OutputView) -> bool:
+        if window.of is not None:
+            return window.of in self.zero
+        assert window.input is not None
+        return self.joint.function.inputs[window.input] in self.zero
+
+    # ---- copies
+
+    def _copy(self, node: Node) -> Node:
+        args, kwargs = self._given(node.args), self._given(node.kwargs)
+        results = tuple([self._made(t) for t in node.results])
+        new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
+        new.defines = node.defines
+        new.put = None if node.put is None else self._put(node.put)
+        for result in results:
+            result.node = new
+        self.function.nodes.append(new)
+        return new
+
+    def _put(self, put: MemoryWrite) -> MemoryWrite:
+        if put.input is not None:
+            raise NotFunctionalized("the backward writes to an input")
+        mark = len(self.function.nodes)
+        steps = None
+        if put.otherwise is not None:
+            steps = [self._copy(step) for step in put.otherwise]
+            del self.function.nodes[mark:]
+        made = None if put.made is None else self.now[put.made]
+        return MemoryWrite(put.memory, None, self.now[put.old], put.window, steps, made)
+
+    def _made(self, tensor: Tensor) -> Tensor:
+        if tensor not in self.now:
+            layout = (tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
+            self.now[tensor] = Tensor(*layout)
+        return self.now[tensor]
+
+    def _given(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.now[value]
+        if isinstance(value, (list, tuple)):
+            return type(value)([self._given(item) for item in value])
+        if isinstance(value, dict):
+            return {name: self._given(item) for name, item in value.items()}
+        return value
+
+    def _window(self, window: OutputView) -> OutputView:
+        layout = (window.sizes, window.strides, window.offset, window.dtype)
+        if window.of is not None:
+            of = self.now[window.of]
+            index = next((i for i, t in enumerate(self.function.inputs) if t is of), None)
+            if index is None:
+                return OutputView(of, None, *layout, False, window.tensor)
+            whole = (window.sizes, window.strides) == (of.sizes, of.strides)
+            return OutputView(None, index, *layout, whole and window.offset is ZERO, window.tensor)
+        assert window.input is not None
+        tangent = self.now[self.joint.function.inputs[window.input]]
+        index = next(i for i, t in enumerate(self.function.inputs) if t is tangent)
+        return OutputView(None, index, *layout, window.whole, window.tensor)

@@ -1,0 +1,162 @@
+"""Functions of PyTorch that stay whole in a joint graph, with their gradients.
+
+The one idea: with autograd above the recording, PyTorch takes `linear` and its like apart before
+anybody sees them, and asks about sizes on the way. Here such a function is one step of autograd's:
+the operator whole, and a backward that is made of whole operators again.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from pliant.base.operators import register_functions
+from pliant.fake.order import sure
+from pliant.fake.tensor import Fake
+from pliant.ops.reshaping import flatten
+
+aten = torch.ops.aten
+_below_autograd = torch._C._AutoDispatchBelowAutograd
+
+
+class _Linear(torch.autograd.Function):
+    """`F.linear` of an input with any number of dimensions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any, bias: Any) -> Any:
+        ctx.save_for_backward(x, weight)
+        with _below_autograd():
+            return aten.linear.default(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        for_x = for_weight = for_bias = None
+        with _below_autograd():
+            rows = _rows(grad)
+            if needs_x:
+                for_x = aten.matmul.default(grad, weight)
+            if needs_weight:
+                flat = _rows(x)
+                for_weight = aten.mm.default(rows.t(), flat)
+            if needs_bias:
+                for_bias = rows.sum(0)
+        return for_x, for_weight, for_bias
+
+
+def _rows(t: Any) -> Any:
+    """All but the last dimension as one."""
+    if t.dim() == 2:
+        return t
+    flat = flatten(t, 0, -2)
+    return t.flatten(0, -2) if flat is NotImplemented else flat
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    tensors = [t for t in (x, weight, bias) if t is not None]
+    if not _plain(tensors) or x.dim() < 2 or weight.dim() != 2:
+        return NotImplemented
+    return _Linear.apply(x, weight, bias)
+
+
+class _Matmul(torch.autograd.Function):
+    """`torch.matmul` of matrices, or of batches of them with equal sizes."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Any, b: Any) -> Any:
+        ctx.save_for_backward(a, b)
+        with _below_autograd():
+            return aten.matmul.default(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        a, b = ctx.saved_tensors
+        needs_a, needs_b = ctx.needs_input_grad
+        with _below_autograd():
+            for_a = aten.matmul.default(grad, b.transpose(-1, -2)) if needs_a else None
+            for_b = aten.matmul.default(a.transpose(-1, -2), grad) if needs_b else None
+        return for_a, for_b
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    if not _plain([a, b]) or a.dim() < 3 or a.dim() != b.dim():
+        return NotImplemented
+    batches = zip(a.shape[:-2], b.shape[:-2], strict=True)
+    if not all(x is y or sure(x == y) for x, y in batches):
+        return NotImplemented
+    return _Matmul.apply(a, b)
+
+
+class _BatchNorm(torch.autograd.Function):
+    """In training. The running statistics are written to on the way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
+    ) -> Any:
+        with _below_autograd():
+            if mean is None:
+                y, own_mean, rstd = aten._native_batch_norm_legit.no_stats(
+                    x, weight, bias, True, momentum, eps
+                )
+            else:
+                given = (x, weight, bias, mean, var, True, momentum, eps)
+                y, own_mean, rstd, *new = aten._native_batch_norm_legit_functional.default(*given)
+                for running, value in zip((mean, var), new, strict=True):
+                    running._world().store(running, value)
+        ctx.save_for_backward(x, weight, own_mean, rstd)
+        ctx.eps = eps
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        (grad,) = grads
+        x, weight, mean, rstd = ctx.saved_tensors
+        mask = list(ctx.needs_input_grad[:3])
+        given = (grad, x, weight, None, None, mean, rstd, True, ctx.eps, mask)
+        with _below_autograd():
+            gradients = aten.native_batch_norm_backward.default(*given)
+        return (*gradients, None, None, None, None)
+
+
+def _batch_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+) -> Any:
+    tensors = [t for t in (x, running_mean, running_var, weight, bias) if t is not None]
+    both = (running_mean is None) is (running_var is None)
+    if not training or not both or not _plain(tensors) or x.dim() < 2:
+        return NotImplemented
+    if x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    if any(t.requires_grad for t in (running_mean, running_var) if t is not None):
+        return NotImplemented
+    if math.prod(x.shape) == x.size(1):  # which PyTorch refuses
+        return NotImplemented
+    return _BatchNorm.apply(x, weight, bias, running_mean, running_var, momentum, eps)
+
+
+def _plain(tensors: list[Any]) -> bool:
+    """Whether they are tensors of one dtype of floats, and nobody casts them."""
+    if not all(type(t) is Fake for t in tensors) or torch._C._is_any_autocast_enabled():
+        return False
+    dtype = tensors[0].dtype
+    return dtype.is_floating_point and all(t.dtype is dtype for t in tensors)
+
+
+register_functions((F.linear,), differentiable=_linear)
+register_functions((F.batch_norm,), differentiable=_batch_norm)
+register_functions((torch.matmul, operator.matmul, torch.Tensor.matmul), differentiable=_matmul)

@@ -1,0 +1,193 @@
+"""Functions and modules whose forward and backward are compiled give eager's gradients."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.training.gradients_of import check
+
+DYNAMIC = [False, True]
+
+
+def T(*sizes, **kwargs):
+    return torch.randn(*sizes, requires_grad=True, **kwargs)
+
+
+def ints(high, *sizes):
+    return torch.randint(0, high, sizes)
+
+
+PROGRAMS = {
+    "arithmetic": (lambda x, y: (x * y - y / 2).pow(2) + x, T(3, 5), T(3, 5)),
+    "activations": (lambda x: x.sigmoid() * x.tanh() + x.exp().relu(), T(3, 5)),
+    "gelu": (lambda x: F.gelu(x) + F.gelu(x, approximate="tanh") + F.silu(x) + F.mish(x), T(3, 5)),
+    "hard": (lambda x: F.hardtanh(x) + F.hardswish(x) + F.hardsigmoid(x) + F.elu(x), T(3, 5)),
+    "leaky": (lambda x: F.leaky_relu(x, 0.1) + F.softplus(x) + F.logsigmoid(x), T(3, 5)),
+    "softmax": (lambda x: x.softmax(-1) + x.log_softmax(0), T(3, 5)),
+    "sums": (lambda x: x.sum(0) + x.mean() + x.amax(1, keepdim=True), T(4, 5)),
+    "statistics": (lambda x: x.std(0) + x.var(1, keepdim=True) + x.norm(dim=0), T(4, 5)),
+    "logsumexp": (lambda x: x.logsumexp(-1), T(4, 5)),
+    "maximum": (lambda x: torch.where(x > 0, x.max(1, keepdim=True).values, x), T(4, 5)),
+    "broadcast": (lambda x, b: (x + b).pow(2).mean(), T(4, 5), T(5)),
+    "broadcast to one": (lambda x, b: x * b, T(4, 5), T(4, 1)),
+    "dropout": (lambda x: F.dropout(x, 0.3) * 2, T(3, 5)),
+    "matmul": (lambda a, b: a @ b, T(2, 3, 4), T(2, 4, 5)),
+    "matmul broadcast": (lambda a, b: a @ b, T(2, 3, 4), T(4, 5)),
+    "mm": (lambda a, b: a @ b, T(3, 4), T(4, 5)),
+    "linear": (lambda x, w, b: F.linear(x, w, b), T(2, 3, 4), T(5, 4), T(5)),
+    "linear of a transposed": (lambda x, w: F.linear(x.mT, w), T(2, 4, 3), T(5, 4)),
+    "einsum": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), T(2, 3, 4), T(2, 4, 5)),
+    "attention": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, k),
+        T(2, 3, 4, 8),
+        T(2, 3, 4, 8),
+    ),
+    "causal attention": (
+        lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True),
+        T(2, 3, 4, 8),
+    ),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), T(2, 4, 5), T(5), T(5)),
+    "layer norm alone": (lambda x: F.layer_norm(x, (4, 5)), T(2, 4, 5)),
+    "group norm": (lambda x, w, b: F.group_norm(x, 2, w, b), T(2, 4, 3), T(4), T(4)),
+    "cross entropy": (lambda x, y: F.cross_entropy(x, y), T(5, 4), ints(4, 5)),
+    "cross entropy ignoring": (
+        lambda x, y: F.cross_entropy(x, y, ignore_index=1, label_smoothing=0.1),
+        T(5, 4),
+        ints(4, 5),
+    ),
+    "cross entropy of images": (
+        lambda x, y: F.cross_entropy(x, y),
+        T(2, 4, 3, 3),
+        ints(4, 2, 3, 3),
+    ),
+    "losses": (
+        lambda x, y: (
+            F.mse_loss(x, y) + F.l1_loss(x, y) + F.smooth_l1_loss(x, y) + F.huber_loss(x, y)
+        ),
+        T(4, 5),
+        T(4, 5),
+    ),
+    "binary": (lambda x, y: F.binary_cross_entropy_with_logits(x, y), T(4, 5), torch.rand(4, 5)),
+    "embedding": (lambda i, w: F.embedding(i, w).sum(1), ints(10, 3, 4), T(10, 6)),
+    "slices": (lambda x: x[:, 1:] * x[:, :-1], T(4, 5)),
+    "select": (lambda x: x[1] + x[:, 0][:4].sum(), T(5, 5)),
+    "cat": (lambda x, y: torch.cat([x, y], 1).view(-1).cumsum(0), T(4, 5), T(4, 2)),
+    "gather": (lambda x, i: x.gather(1, i), T(4, 5), ints(5, 4, 2)),
+    "index": (lambda x, i: x[i] * 2, T(4, 5), ints(4, 6)),
+    "scatter": (lambda x, i, s: x.scatter_add(1, i, s), T(4, 5), ints(5, 4, 2), T(4, 2)),
+    "in place": (lambda x: (x * 2).sigmoid_().mul(x).add_(1), T(4, 5)),
+    "written part": (lambda x: _written(x), T(4, 5)),
+    "without grad": (lambda x: x * torch.no_grad()(lambda: x.sum())(), T(4, 5)),
+    "detached": (lambda x: x * x.detach().norm(), T(4, 5)),
+    "two outputs": (lambda a, b: (a * b, a.sin(), 3), T(2, 3), T(2, 3)),
+    "an output without grad": (lambda a: (a * 2, a > 0, a.detach() + 1), T(2, 3)),
+    "the input itself": (lambda a, b: (a * b, a), T(2, 3), T(2, 3)),
+    "an unused input": (lambda a, b: a * 2, T(2, 3), T(2, 3)),
+    "doubles": (lambda x: (x.exp() * x).sum(-1), T(3, 4, dtype=torch.float64)),
+    "chunks": (lambda x: torch.chunk(x, 2, -1)[0] * torch.chunk(x, 2, -1)[1].sigmoid(), T(3, 8)),
+    "padding": (lambda x: F.pad(x, (1, 2)).cos(), T(3, 4)),
+    "flipped": (lambda x: x.flip(0).roll(1, 1) * x, T(3, 4)),
+    "stacked": (lambda x, y: torch.stack([x, y]).prod(0), T(3, 4), T(3, 4)),
+}
+
+
+def _written(x):
+    buffer = torch.zeros(4, 6)
+    buffer[:, 1:] = x * 2
+    return buffer.sin()
+
+
+@pytest.mark.parametrize("dynamic", DYNAMIC)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_functions(name: str, dynamic: bool) -> None:
+    function, *args = PROGRAMS[name]
+    check(function, *args, dynamic=dynamic)
+
+
+class Attention(nn.Module):
+    def __init__(self, width=16, heads=2):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(width, 3 * width)
+        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in (q, k, v))
+        weights = (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)
+        return x + self.out((weights @ v).transpose(1, 2).reshape(batch, length, width))
+
+
+MODULES = {
+    "mlp": lambda: (
+        nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)),
+        torch.randn(5, 8),
+    ),
+    "normed": lambda: (nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU()), T(5, 3, 8)),
+    "attention": lambda: (nn.Sequential(Attention(), Attention()), torch.randn(2, 5, 16)),
+    "encoder": lambda: (
+        nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
+        torch.randn(2, 5, 16),
+    ),
+    "batch norm": lambda: (nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)), torch.randn(8, 4)),
+    "convolutions": lambda: (
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 4, 3),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        ),
+        torch.randn(4, 3, 8, 8),
+    ),
+    "embedded": lambda: (nn.Sequential(nn.Embedding(10, 6), nn.Linear(6, 2)), ints(10, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("dynamic", DYNAMIC)
+@pytest.mark.parametrize("name", MODULES)
+def test_modules(name: str, dynamic: bool) -> None:
+    module, *args = MODULES[name]()
+    check(module, *args, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["activations", "gelu", "softmax", "layer norm", "losses"])
+def test_halves(name: str, dtype: torch.dtype) -> None:
+    function, *args = PROGRAMS[name]
+    check(
+        function, *[arg.detach().to(dtype).requires_grad_() for arg in args], rtol=0.02, atol=0.02
+    )
+
+
+def test_autocast() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+
+    def function(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(x).float().pow(2).mean()
+
+    check(function, T(5, 8), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["mlp", "attention", "batch norm"])
+def test_gradcheck(name: str) -> None:
+    import pliant  # noqa: PLC0415
+
+    module, x = MODULES[name]()
+    compiled = pliant.compile(module.double(), backend="llvm")
+    assert torch.autograd.gradcheck(lambda x: compiled(x), (x.double().requires_grad_(),))
+    assert torch.autograd.gradgradcheck(lambda x: compiled(x), (x.double().requires_grad_(),))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.view(-1) * 2, lambda x: F.interpolate(x, scale_factor=2)]
+)
+def test_changing_sizes(function) -> None:
+    compiled = check(function, T(2, 3, 4), dynamic=True, generated=False)
+    assert len(compiled.entries) == 1
