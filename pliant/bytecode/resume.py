@@ -174,8 +174,8 @@ def original_point(point: ResumePoint) -> ResumePoint:
         return point
     index = origin.sources[point.index]
     call_index = None if point.inner is None else origin.sources[_call_index(point)]
-    known = set(decode(origin.code).variables)
-    if index is None or not known.issuperset(point.locals):
+    variables = set(decode(origin.code).variables)
+    if index is None or not variables.issuperset(point.locals):
         return point
     if point.inner is not None and call_index is None:
         return point

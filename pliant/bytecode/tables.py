@@ -57,8 +57,8 @@ def real_opcodes() -> dict[str, int]:
 def _table_of_running_python() -> Mapping[str, OpInfo]:
     version = sys.version_info[:2]
     if version not in VERSIONS:
-        known = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
-        raise ImportError(f"pliant knows the bytecode of Python {known}, not of {version}")
+        supported = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
+        raise ImportError(f"pliant knows the bytecode of Python {supported}, not of {version}")
     table = VERSIONS[version].OPCODES
     differences = set(table) ^ set(real_opcodes())
     if differences:

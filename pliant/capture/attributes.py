@@ -40,9 +40,9 @@ def namespace(trace: Trace, real: dict[str, Any]) -> Mapping:
     """The dictionary of a module's globals, as a value."""
     label = f"G<{real.get('__name__', '?')}>"
     source = Fixed(real, label)
-    known = trace.known(real, source)
-    if isinstance(known, Mapping):
-        return known
+    existing = trace.known(real, source)
+    if isinstance(existing, Mapping):
+        return existing
     value = Mapping(type(real), source=source, backing=real)
     value.real = real
     trace.remember(real, value)

@@ -216,10 +216,10 @@ def _bind_defaults(trace: Trace, target: FunctionValue, variables: dict[str, Val
             variables.setdefault(name, value)
     keyword_only = code.co_varnames[count : count + code.co_kwonlyargcount]
     if any(name not in variables for name in keyword_only):
-        known = target.keyword_defaults(trace)
+        keyword_defaults = target.keyword_defaults(trace)
         for name in keyword_only:
-            if name in known:
-                variables.setdefault(name, known[name])
+            if name in keyword_defaults:
+                variables.setdefault(name, keyword_defaults[name])
     return all(name in variables for name in (*positional, *keyword_only))
 
 

@@ -194,12 +194,12 @@ class Attempt:
 def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphBreakError:
     """The error for a graph break under `fullgraph=True` or `error_on_graph_break(True)`."""
     asked = "fullgraph=True" if fullgraph else "error_on_graph_break(True)"
-    known = BREAKS[cause.code]
+    explanation = BREAKS[cause.code]
     positions = [frame.position() for frame in frames if not frame.ours]
     return GraphBreakError(
         f"{asked}, but this can't be captured: {cause.what}",
-        why=known.why,
-        remedy=known.remedy,
+        why=explanation.why,
+        remedy=explanation.remedy,
         position=positions[-1] if positions else None,
         code=cause.code,
         stack=tuple(positions[:-1]),

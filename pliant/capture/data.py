@@ -36,7 +36,7 @@ def graph_data(
     return CapturedGraph(
         nodes=tuple([_node(node, externals) for node in nodes]),
         attributes={name: _attribute(getattr(graph, name), externals) for name in names},
-        inputs=tuple([externals.visit(known.source) for known in inputs]),
+        inputs=tuple([externals.visit(entry.source) for entry in inputs]),
         layouts=() if shapes is None else shapes.inputs,
     )
 

@@ -282,7 +282,7 @@ class Finisher:
             objects=tuple(self.externals.objects),
             graph=graph,
             shapes=shapes,
-            examples=tuple(known.example for known in inputs),
+            examples=tuple(entry.example for entry in inputs),
             guards=guards,
             slots=tuple(emit.slots),
             undo=tuple(undo for undo in trace.undo if undo not in NESTING),
@@ -293,7 +293,7 @@ class Finisher:
     def _graph_call(self, graph_name: str) -> list[str]:
         """The lines that call the graph, and undo what it wrote if it fails where that matters."""
         emit, trace = self.emit, self.trace
-        inputs = [self._graph_input(known) for known in trace.graph.inputs]
+        inputs = [self._graph_input(entry) for entry in trace.graph.inputs]
         if trace.overrides.outer_modes or self.state.function_modes:  # the program was asked before
             graph_name, inputs = emit.helper("without_modes"), [graph_name, *inputs]
         results = "".join(f"{emit.outputs[node]}, " for node in trace.graph.outputs)
@@ -312,9 +312,9 @@ class Finisher:
             "        raise",
         ]
 
-    def _graph_input(self, known: GraphInput) -> str:
-        slot = self.emit.slot(known.source)
-        return f"{self.emit.helper('as_plain')}({slot})" if known.plain else slot
+    def _graph_input(self, entry: GraphInput) -> str:
+        slot = self.emit.slot(entry.source)
+        return f"{self.emit.helper('as_plain')}({slot})" if entry.plain else slot
 
 
 ITERATES = opcodes_with(Role.ITERATES)

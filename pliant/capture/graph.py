@@ -185,7 +185,7 @@ class GraphBuilder:
             elif not node.users and node not in needed and node not in self._kept:
                 self.graph.erase_node(node)
         self._calls.clear()
-        self.inputs = [known for known in self.inputs if not known.node._erased]
+        self.inputs = [entry for entry in self.inputs if not entry.node._erased]
         if not any(node.op.startswith("call_") for node in self.graph.nodes):
             return None
         for node in self.graph.nodes:

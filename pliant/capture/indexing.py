@@ -22,18 +22,21 @@ Read = Callable[[Trace, TensorValue], Value]
 
 def with_indices(trace: Trace, key: Value) -> Value:
     """The key with the numbers that objects of the program give for themselves (`__index__`)."""
-    known = trace.read(key)
-    if isinstance(known, Sequence) and known.cls is tuple:
-        items = [with_indices(trace, item) for item in known.items]
-        same = all(a is b for a, b in zip(items, known.items, strict=True))
+    key_value = trace.read(key)
+    if isinstance(key_value, Sequence) and key_value.cls is tuple:
+        items = [with_indices(trace, item) for item in key_value.items]
+        same = all(a is b for a, b in zip(items, key_value.items, strict=True))
         return key if same else Sequence(tuple, items)
-    if isinstance(known, SliceValue):
-        parts = [with_indices(trace, part) for part in known.parts]
-        same = all(a is b for a, b in zip(parts, known.parts, strict=True))
+    if isinstance(key_value, SliceValue):
+        parts = [with_indices(trace, part) for part in key_value.parts]
+        same = all(a is b for a, b in zip(parts, key_value.parts, strict=True))
         return key if same else SliceValue(parts)
-    if not isinstance(known, Instance) or trace.lookup(known.cls, "__getitem__") is not MISSING:
+    if (
+        not isinstance(key_value, Instance)
+        or trace.lookup(key_value.cls, "__getitem__") is not MISSING
+    ):
         return key  # among others what PyTorch takes for a sequence
-    return call_special(trace, known, "__index__") or key
+    return call_special(trace, key_value, "__index__") or key
 
 
 def with_numbers(trace: Trace, key: Value, read: Read) -> tuple[Value, bool]:

@@ -65,8 +65,8 @@ def get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> 
 def _annotate_attribute_error(error: Value, obj: Value, name: str) -> None:
     """Python notes in an AttributeError which attribute of which object was asked for."""
     if isinstance(error, ExceptionValue) and issubclass(error.cls, AttributeError):
-        known = obj.source is not None or isinstance(obj, Const | Instance | TensorValue)
-        if error.real is None and known and not {"name", "obj"} & error.slots.keys():
+        has_real_object = obj.source is not None or isinstance(obj, Const | Instance | TensorValue)
+        if error.real is None and has_real_object and not {"name", "obj"} & error.slots.keys():
             error.slots.update(name=Const(name), obj=obj)
 
 
@@ -283,8 +283,8 @@ def _change_class(trace: Trace, obj: Instance, value: Value | None) -> None:
 WITHOUT_ATTRIBUTES = frozenset({list, tuple, dict, set, frozenset, slice, range, object})
 
 
-def _refuse_attribute(trace: Trace, cls: type, name: str, known: bool) -> None:
-    text = f"attribute {name!r} is read-only" if known else f"has no attribute {name!r}"
+def _refuse_attribute(trace: Trace, cls: type, name: str, on_class: bool) -> None:
+    text = f"attribute {name!r} is read-only" if on_class else f"has no attribute {name!r}"
     trace.throw(AttributeError(f"{cls.__name__!r} object {text}"))
 
 

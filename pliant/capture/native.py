@@ -40,9 +40,9 @@ def fill_late() -> None:
                 fill()
             del LATE[name]
         except BaseException:
-            for table, known in zip(tables, before, strict=True):
+            for table, content in zip(tables, before, strict=True):
                 table.clear()
-                table.update(known)
+                table.update(content)
             raise
 
 

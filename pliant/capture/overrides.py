@@ -145,8 +145,8 @@ def overriders_of(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> 
     overriders: list[Value] = []
     if state.level == ENABLED:
         for value in (*args, *kwargs.values()):
-            known = trace.read(value)
-            items = known.items if isinstance(known, Sequence) else [known]
+            read = trace.read(value)
+            items = read.items if isinstance(read, Sequence) else [read]
             overriders += [v for item in items if has_override(trace, v := trace.read(item))]
     if not overriders and not state.modes:
         return None
@@ -188,8 +188,8 @@ def dispatch(
 
 
 def _declined(trace: Trace, result: Value) -> bool:
-    known = trace.read(result)
-    return isinstance(known, Const) and known.value is NotImplemented
+    constant = trace.read(result)
+    return isinstance(constant, Const) and constant.value is NotImplemented
 
 
 # ---- methods, attributes, operators

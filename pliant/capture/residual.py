@@ -399,8 +399,8 @@ def _slot_name(source: Source) -> str:
 def _dotted_name(real: Any) -> str | None:
     """How a user would write a well-known object: `torch.float32`, `len`, `operator.add`."""
     if isinstance(real, types.ModuleType):
-        known = sys.modules.get(real.__name__) is real and "." not in real.__name__
-        return real.__name__ if known else None
+        is_top_module = sys.modules.get(real.__name__) is real and "." not in real.__name__
+        return real.__name__ if is_top_module else None
     text = repr(real)
     if text.startswith("torch.") and re.fullmatch(r"torch\.\w+", text):
         return text

@@ -65,11 +65,11 @@ def _special(obj: Any, name: str) -> Any:
 
 def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
     """Run `operation` as in `except` block that handles `error`."""
-    known = error.__traceback__, error.__context__
+    before = error.__traceback__, error.__context__
     try:
         raise error
     except BaseException:
-        error.__traceback__, error.__context__ = known
+        error.__traceback__, error.__context__ = before
         return operation()
 
 

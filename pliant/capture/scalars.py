@@ -110,17 +110,17 @@ def scalar(trace: Trace, value: Value) -> Value:
 
 
 def _is_known(trace: Trace, value: Value) -> bool:
-    known = scalar(trace, value)
-    if isinstance(known, Sequence):
-        return known.cls in (list, tuple) and all(_is_known(trace, item) for item in known.items)
-    return isinstance(known, Const | Number)
+    number = scalar(trace, value)
+    if isinstance(number, Sequence):
+        return number.cls in (list, tuple) and all(_is_known(trace, item) for item in number.items)
+    return isinstance(number, Const | Number)
 
 
 def _is_symbolic(trace: Trace, value: Value) -> bool:
-    known = scalar(trace, value)
-    if isinstance(known, Sequence):
-        return any(_is_symbolic(trace, item) for item in known.items)
-    return isinstance(known, Number)
+    number = scalar(trace, value)
+    if isinstance(number, Sequence):
+        return any(_is_symbolic(trace, item) for item in number.items)
+    return isinstance(number, Number)
 
 
 def _run(

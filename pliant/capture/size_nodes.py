@@ -143,11 +143,11 @@ def input_shapes(trace: Trace) -> Shapes:
         if isinstance(binding.source, Load) and binding.source.what == "value"
     }
     shapes: list[Any] = []
-    for known in trace.graph.inputs:
-        if isinstance(known.example, torch.Tensor):
-            shapes.append(_layout(trace, known.example))
+    for entry in trace.graph.inputs:
+        if isinstance(entry.example, torch.Tensor):
+            shapes.append(_layout(trace, entry.example))
         else:
-            shapes.append(numbers.get(known.source))
+            shapes.append(numbers.get(entry.source))
     return Shapes(env, tuple(shapes))
 
 

@@ -84,8 +84,8 @@ class Sizes:
     def value(self, number: Any) -> Value:
         """What a PyTorch function gave as a number."""
         expr = from_torch(number)
-        known = self.env.simplify(expr)
-        return Const(known.value) if known.value is not None else Number(self, expr)
+        simplified = self.env.simplify(expr)
+        return Const(simplified.value) if simplified.value is not None else Number(self, expr)
 
     def narrowed(self, expr: Expr) -> Expr:
         """The same number. A sum or product of very many numbers from data gets a symbol of its

@@ -92,8 +92,8 @@ def is_operation(real: Any) -> bool:
         return module in C_MODULES or (real.__self__ is None and real.__module__ == "torch")
     if isinstance(real, types.FunctionType):
         name = real.__name__
-        known = name in NOT_OPERATIONS or name in PYTHON_CODE
-        return real.__module__ in PYTHON_MODULES and not known
+        is_python = name in NOT_OPERATIONS or name in PYTHON_CODE
+        return real.__module__ in PYTHON_MODULES and not is_python
     return isinstance(real, torch._ops.OpOverload | torch._ops.OpOverloadPacket)
 
 
@@ -157,9 +157,13 @@ def record(
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
     env = trace.sizes.env
-    known, assumed, asserted = map(len, (env.symbols, env.assumptions, env.runtime_asserts))
+    symbols_before, assumed, asserted = map(
+        len, (env.symbols, env.assumptions, env.runtime_asserts)
+    )
     result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
-    reads_data = len(env.symbols) > known or isinstance(result.value, Listed)  # now or later
+    reads_data = len(env.symbols) > symbols_before or isinstance(
+        result.value, Listed
+    )  # now or later
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
@@ -207,8 +211,8 @@ def _require_no_overrides(trace: Trace, function: Any, name: str, args: list[Val
     never = function in QUERIES or function in WRITERS or name in overrides.NEVER_OVERRIDDEN
     if state.modes and state.level != overrides.OFF and not never:
         raise Break("unsupported", f"{name} under a TorchFunctionMode")
-    known = [trace.read(arg) for arg in args] if writes_metadata(function) else []
-    if any(isinstance(value, TensorValue) and value.plain for value in known):
+    values = [trace.read(arg) for arg in args] if writes_metadata(function) else []
+    if any(isinstance(value, TensorValue) and value.plain for value in values):
         raise Break("tensor-kind", f"{name} of a tensor subclass")
 
 
@@ -300,8 +304,8 @@ def _graph_constant(real: Any) -> Any:
         parts = tuple(map(_graph_constant, real))
         return None if parts.count(None) > real.count(None) else parts
     form = PLAIN_FORMS.get(type(real))
-    known = real if form is None else form(real)
-    return exact_number(known) if isinstance(known, GRAPH_CONSTANTS) else None
+    constant = real if form is None else form(real)
+    return exact_number(constant) if isinstance(constant, GRAPH_CONSTANTS) else None
 
 
 def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, Any]:
@@ -378,9 +382,9 @@ def _has_origin(value: Any) -> bool:
 def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
     """The result of the node as a value."""
     if isinstance(value, Fake):
-        known = trace.tensors.get(id(value))
-        if known is not None:
-            return known
+        existing = trace.tensors.get(id(value))
+        if existing is not None:
+            return existing
         tensor = TensorValue(node, value)
         trace.tensors[id(value)] = tensor
         if value._has_symbolic_sizes_strides:
@@ -450,9 +454,9 @@ def _iterate(trace: Trace, tensor: Value) -> Value:
 
 
 def _truth(trace: Trace, tensor: Value) -> Value:
-    known = scalars.scalar(trace, tensor)
-    if known is not tensor:
-        return boolean(truth(trace, known))
+    number = scalars.scalar(trace, tensor)
+    if number is not tensor:
+        return boolean(truth(trace, number))
     raise Break("data-dependent-branch", "the truth of a tensor")
 
 
@@ -509,8 +513,8 @@ GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})
 def assume_method(trace: Trace, tensor: Value, name: str) -> None:
     """The program asked for something that the guards of its tensors do not cover."""
     # Of a view made by the program it is the place of the tensor that it is a view of.
-    known = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
-    for value in known:
+    tensors = list(trace.tensors.values()) if name == "storage_offset" else [tensor]
+    for value in tensors:
         if isinstance(value, TensorValue) and value.real is not None and value.source is not None:
             _guards_run_no_code(trace, value, name)
             expected = getattr(value.real, name)()
@@ -555,9 +559,9 @@ def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
             return value
     if name in GUARDED_FACTS and tensor.source is not None:
         _guards_run_no_code(trace, tensor, name)
-        known = getattr(tensor.real, name)
-        trace.guard(GuardKind.EQUALS, Attr(tensor.source, name), known)
-        if known is True and name == "retains_grad":
+        attribute = getattr(tensor.real, name)
+        trace.guard(GuardKind.EQUALS, Attr(tensor.source, name), attribute)
+        if attribute is True and name == "retains_grad":
             return Const(True)
     return record(trace, getattr, getattr, [tensor, Const(name)], {})
 

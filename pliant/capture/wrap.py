@@ -57,9 +57,9 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
     builder = builder_of(cls)
     if builder in CONSTANTS:
         return builder(trace, real, source)
-    known = trace.known(real, source)
-    if known is not None:
-        return known
+    existing = trace.known(real, source)
+    if existing is not None:
+        return existing
     value = builder(trace, real, source)
     trace.remember(real, value)
     return value

@@ -277,8 +277,8 @@ def key_of(trace: Trace, value: Value) -> Any:
     if cls is types.MethodType:
         return ByMethod(trace, value)
     if trace.lookup(cls, "__hash__") is None:
-        known = cls.__module__ == "builtins" or is_python_class(cls)
-        name = cls.__name__ if known else f"{cls.__module__}.{cls.__qualname__}"
+        has_plain_hash = cls.__module__ == "builtins" or is_python_class(cls)
+        name = cls.__name__ if has_plain_hash else f"{cls.__module__}.{cls.__qualname__}"
         trace.throw(TypeError(f"unhashable type: '{name}'"))
     return ByHash(trace, value)
 
@@ -477,9 +477,9 @@ def _key_from_outside(trace: Trace, key: Any) -> Any:
     """A key of a real dictionary as a key here. Plain constants are themselves."""
     if trace.is_plain_constant(key):
         return key
-    known = key_of(trace, trace.wrap_pinned(key))
-    _refuse_custom_hash(known)
-    return known
+    wrapped_key = key_of(trace, trace.wrap_pinned(key))
+    _refuse_custom_hash(wrapped_key)
+    return wrapped_key
 
 
 def _refuse_custom_hash(key: Any) -> None:

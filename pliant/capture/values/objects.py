@@ -320,5 +320,5 @@ class SliceValue(Value):
 
 def make_slice(parts: list[Value]) -> Value:
     value = SliceValue(parts)
-    known = all(isinstance(part, Const) for part in parts)
-    return Const(value.constant()) if known else value
+    constant = all(isinstance(part, Const) for part in parts)
+    return Const(value.constant()) if constant else value

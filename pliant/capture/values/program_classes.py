@@ -108,8 +108,8 @@ class ProgramClass(Value):
     def rebuild(self, emit: Emitter) -> str:
         real = self.real
         bases = "".join(f"{emit.constant(base)}, " for base in real.__bases__)
-        known = [(name, item) for name, item in vars(real).items() if name in LOOKED_AT]
-        inner = [f"{name!r}: {emit.expression(value_of(self.trace, it))}" for name, it in known]
+        pairs = [(name, item) for name, item in vars(real).items() if name in LOOKED_AT]
+        inner = [f"{name!r}: {emit.expression(value_of(self.trace, it))}" for name, it in pairs]
         meta = emit.constant(type(real))
         parts = (
             f"{meta}, {real.__name__!r}, {real.__qualname__!r}, ({bases}), {{{', '.join(inner)}}}"
@@ -216,9 +216,9 @@ def value_of(trace: Trace, real: Any) -> Value:
 def adopted(trace: Trace, real: types.FunctionType) -> Value:
     """The value of a function that was made while a class was, from parts that may be
     placeholders."""
-    known = trace.placeholders.value_of(real)
-    if known is not None:
-        return known
+    existing = trace.placeholders.value_of(real)
+    if existing is not None:
+        return existing
     if not _has_placeholders(trace, real):
         return trace.wrap_pinned(real)
     function = FunctionValue(real.__code__, real.__globals__)

@@ -183,13 +183,13 @@ def _both(trace: Trace, value: Value, name: str, any_number: bool = False) -> tu
     if isinstance(value, TensorValue | GraphObject | Mapping):
         raise Break("operation-argument", name)
     try:
-        known = known_object(value, trace)
+        real = known_object(value, trace)
     except NotConstant as error:
         raise Break("not-constant", name) from error
-    if isinstance(known, (bool, int, float, complex, str, type(None), type(...), slice)):
-        return known, known
-    if isinstance(known, (numpy.generic, numpy.dtype, type)) or callable(known):
-        return trace.graph.attribute("numpy_constant", known), known
+    if isinstance(real, (bool, int, float, complex, str, type(None), type(...), slice)):
+        return real, real
+    if isinstance(real, (numpy.generic, numpy.dtype, type)) or callable(real):
+        return trace.graph.attribute("numpy_constant", real), real
     raise Break("operation-argument", name)
 
 
@@ -333,8 +333,8 @@ def _get_item(trace: Trace, array: Value, key: Value) -> Value:
     keys = trace.read(key)
     parts = keys.items if isinstance(keys, Sequence) else [keys]
     for part in parts:
-        known = trace.read(part)
-        if isinstance(known, ArrayValue) and known.example.dtype.kind == "b":
+        part_value = trace.read(part)
+        if isinstance(part_value, ArrayValue) and part_value.example.dtype.kind == "b":
             raise Break("data-dependent", "a mask as an index of an array")
     if isinstance(trace.read(array), TensorValue):
         raise Break("operation-argument", "an array as an index of a tensor")

@@ -46,11 +46,11 @@ class SeededGenerator(Value):
 
 def _make(real: Callable[..., Any], what: str) -> Callable[..., Value]:
     def handler(trace: Trace, *seed: Value) -> Value:
-        known = [known_object(value, trace) for value in seed]
-        if len(known) != 1 or type(known[0]) not in (int, list, tuple):
+        seeds = [known_object(value, trace) for value in seed]
+        if len(seeds) != 1 or type(seeds[0]) not in (int, list, tuple):
             raise Break("random-state", f"{what} without a seed that is known")
         try:
-            return SeededGenerator(real(known[0]))
+            return SeededGenerator(real(seeds[0]))
         except (TypeError, ValueError) as error:
             trace.throw(error)
 

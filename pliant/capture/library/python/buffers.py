@@ -134,10 +134,10 @@ METHODS[int, "from_bytes"] = int_from_bytes
 @function(memoryview)
 def make_view(trace: Trace, data: Value) -> Value:
     """A view of bytes, which never change."""
-    known = trace.read(data)
-    if not isinstance(known, Const) or not isinstance(known.value, bytes | memoryview):
+    content = trace.read(data)
+    if not isinstance(content, Const) or not isinstance(content.value, bytes | memoryview):
         raise Break("unsupported-class", "memoryview of something that can change")
-    return Const(memoryview(known.value))
+    return Const(memoryview(content.value))
 
 
 def _items_at_once(trace: Trace, obj: Value) -> Value:

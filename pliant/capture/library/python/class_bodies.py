@@ -130,8 +130,8 @@ def _prepare(
 ) -> dict[str, Value]:
     """The variables of the body. A metaclass may put some there."""
     custom = trace.lookup(meta, "__prepare__")
-    known = isinstance(custom, types.ClassMethodDescriptorType) or issubclass(meta, enum.EnumType)
-    if known or custom is MISSING:
+    native = isinstance(custom, types.ClassMethodDescriptorType)
+    if native or issubclass(meta, enum.EnumType) or custom is MISSING:
         return {}
     prepare = get_attribute(trace, Const(meta), "__prepare__")
     arguments = [name, plain_tuple([Const(base) for base in bases])]

@@ -122,11 +122,11 @@ def _new(trace: Trace, cls: Const, args: list[Value], kwargs: dict[str, Value]) 
         return handler(trace, cls, *args, **kwargs)
     if real in PURE:
         try:
-            known = [Const(known_object(arg, trace)) for arg in args]
+            constants = [Const(known_object(arg, trace)) for arg in args]
             named = {name: Const(known_object(arg, trace)) for name, arg in kwargs.items()}
         except NotConstant as error:
             raise Break("not-constant", f"{real.__module__}.{real.__qualname__}") from error
-        return fold(trace, real, *known, **named)
+        return fold(trace, real, *constants, **named)
     raise Break("unsupported-class", f"{real.__module__}.{real.__qualname__}")
 
 
@@ -590,9 +590,9 @@ def _protocol_instance(trace: Trace, obj: Value, real: type) -> bool:
 
 
 def _protocol_members(real: type) -> set[str]:
-    known = getattr(real, "__protocol_attrs__", None)  # Python 3.12
-    if known is not None:
-        return set(known)
+    members = getattr(real, "__protocol_attrs__", None)  # Python 3.12
+    if members is not None:
+        return set(members)
     return set(typing._get_protocol_attrs(real))  # type: ignore[attr-defined]
 
 
@@ -658,8 +658,8 @@ def is_subclass(trace: Trace, cls: Value, parent: Value) -> bool:
     if isinstance(parent, Const) and isinstance(parent.value, type):
         meta = type(parent.value)
         hook = trace.lookup(meta, "__subclasscheck__")
-        known = hook is abc.ABCMeta.__dict__["__subclasscheck__"] or meta in INSTANCE_RULES
-        if isinstance(hook, types.FunctionType) and not known:
+        plain_check = hook is abc.ABCMeta.__dict__["__subclasscheck__"] or meta in INSTANCE_RULES
+        if isinstance(hook, types.FunctionType) and not plain_check:
             check = trace.class_value(meta, "__subclasscheck__")
             return truth(trace, call(trace, check, [parent, cls]))
     try:

@@ -113,8 +113,8 @@ def _needs_no_globals(frame: Frame, code: types.CodeType) -> bool:
     inner = [part for part in code.co_consts if isinstance(part, types.CodeType)]
     for part in inner:
         used = {ins.value[0] for ins in decode(part).instructions if ins.op in LOADS_GLOBAL}
-        known = all(name in frame.builtins and name not in frame.globals for name in used)
-        if not known or part.co_name == "<class>" or not _needs_no_globals(frame, part):
+        only_builtins = all(name in frame.builtins and name not in frame.globals for name in used)
+        if not only_builtins or part.co_name == "<class>" or not _needs_no_globals(frame, part):
             return False
         if any(ins.op in DEFINING | LOADS_NAME for ins in decode(part).instructions):
             return False

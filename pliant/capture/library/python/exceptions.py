@@ -341,12 +341,12 @@ def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
     base = next(cls for cls in obj.cls.__mro__ if cls in CLASSES)
     slots = {name: trace.read(v) for name, v in obj.slots.items() if v is not None}
     try:
-        known = [known_object(value, trace) for value in arguments]
+        real_args = [known_object(value, trace) for value in arguments]
         kept = {name: known_object(value, trace) for name, value in slots.items()}
     except NotConstant as error:
         raise Break("not-constant", f"str() of a {obj.cls.__name__}") from error
     try:
-        example = base(*known)
+        example = base(*real_args)
     except TypeError:
         return exception_str(trace, obj)
     for name, value in kept.items():
@@ -385,10 +385,12 @@ def sys_exception(trace: Trace) -> Value:
 
 @function(sys.exit)
 def sys_exit(trace: Trace, status: Value = NONE) -> Value:
-    known = trace.read(status)
-    exit_args = [] if isinstance(known, Const) and known.value is None else [known]
-    if isinstance(known, Sequence) and known.cls is tuple:
-        exit_args = list(known.items)
+    status_value = trace.read(status)
+    exit_args = (
+        [] if isinstance(status_value, Const) and status_value.value is None else [status_value]
+    )
+    if isinstance(status_value, Sequence) and status_value.cls is tuple:
+        exit_args = list(status_value.items)
     raise Raised(ExceptionValue(SystemExit, exit_args))
 
 
@@ -397,17 +399,17 @@ def sys_exit(trace: Trace, status: Value = NONE) -> Value:
 
 @function(traceback.format_exception_only)
 def last_lines(trace: Trace, error: Value, *value: Value) -> Value:
-    known = trace.read(value[0] if value else error)
+    exception = trace.read(value[0] if value else error)
     special = SyntaxError | BaseExceptionGroup
-    if not isinstance(known, ExceptionValue) or issubclass(known.cls, special):
+    if not isinstance(exception, ExceptionValue) or issubclass(exception.cls, special):
         raise Break("not-followed", "traceback.format_exception_only")
-    text = trace.read(str_of(trace, known)).constant()
-    module = known.cls.__module__
-    name = known.cls.__qualname__
+    text = trace.read(str_of(trace, exception)).constant()
+    module = exception.cls.__module__
+    name = exception.cls.__qualname__
     if module not in ("__main__", "builtins"):
         name = f"{module}.{name}"
     lines = [f"{name}: {text}\n" if text else f"{name}\n"]
-    notes = instance_dict(trace, known).get(trace, "__notes__")
+    notes = instance_dict(trace, exception).get(trace, "__notes__")
     for note in known_object(notes, trace) if notes is not None else ():
         lines += [f"{line}\n" for line in note.split("\n")]
     return plain_list([Const(line) for line in lines])

@@ -51,10 +51,10 @@ def _variables(trace: Trace, obj: FrameValue) -> Value:
     """The variables as they are now."""
     if obj.frame is trace.frames[-1]:
         return FUNCTIONS[locals](trace)
-    known = dict(obj.frame.locals)
+    variables = dict(obj.frame.locals)
     cells = {name: cell.contents for name, cell in obj.frame.cells.items()}
-    known.update({name: value for name, value in cells.items() if value is not None})
-    return Mapping(dict, dict(known))
+    variables.update({name: value for name, value in cells.items() if value is not None})
+    return Mapping(dict, dict(variables))
 
 
 def _caller(trace: Trace, obj: FrameValue) -> Value:

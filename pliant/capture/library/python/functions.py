@@ -50,8 +50,8 @@ def make_function(
 
 
 def _items(trace: Trace, value: Value) -> list[Value]:
-    known = trace.read(value)
-    return list(known.items) if isinstance(known, Sequence) else []
+    container = trace.read(value)
+    return list(container.items) if isinstance(container, Sequence) else []
 
 
 @function(types.CellType)

@@ -193,20 +193,20 @@ def dict_setitem(trace: Trace, self: Mapping, key: Value, value: Value) -> Value
 @method(dict, "__delitem__")
 @method(OrderedDict, "__delitem__")
 def dict_delitem(trace: Trace, self: Mapping, key: Value) -> Value:
-    known = key_of(trace, key)
-    if present(trace, self, known) is None:
+    real_key = key_of(trace, key)
+    if present(trace, self, real_key) is None:
         raise missing_key(key)
-    self.store(trace, known, None)
+    self.store(trace, real_key, None)
     return NONE
 
 
 @method(dict, "pop")
 @method(OrderedDict, "pop")
 def dict_pop(trace: Trace, self: Mapping, key: Value, default: Value | None = None) -> Value:
-    known = key_of(trace, key)
-    value = present(trace, self, known)
+    real_key = key_of(trace, key)
+    value = present(trace, self, real_key)
     if value is not None:
-        self.store(trace, known, None)
+        self.store(trace, real_key, None)
         return value
     if default is None:
         raise missing_key(key)
@@ -239,11 +239,11 @@ def _take(trace: Trace, self: Mapping, key: Any) -> Value:
 @method(dict, "setdefault")
 @method(OrderedDict, "setdefault")
 def dict_setdefault(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> Value:
-    known = key_of(trace, key)
-    value = present(trace, self, known)
+    real_key = key_of(trace, key)
+    value = present(trace, self, real_key)
     if value is not None:
         return value
-    self.store(trace, known, default)
+    self.store(trace, real_key, default)
     return default
 
 
@@ -256,11 +256,11 @@ def dict_clear(trace: Trace, self: Mapping) -> Value:
 
 @method(OrderedDict, "move_to_end")
 def ordered_move_to_end(trace: Trace, self: Mapping, key: Value, last: Value = TRUE) -> Value:
-    known = key_of(trace, key)
+    real_key = key_of(trace, key)
     items = self.read_all(trace)
-    if known not in items:
+    if real_key not in items:
         raise missing_key(key)
-    moved = [known] if truth(trace, last) else [known, *(k for k in items if k != known)]
+    moved = [real_key] if truth(trace, last) else [real_key, *(k for k in items if k != real_key)]
     for name in moved:  # what is taken out and put back comes last
         self.store(trace, name, None)
         self.store(trace, name, items[name])
@@ -307,12 +307,12 @@ def _iterates_plainly(trace: Trace, other: Mapping) -> bool:
     return not any(isinstance(trace.lookup(other.cls, n), types.FunctionType) for n in names)
 
 
-def _put(trace: Trace, self: Mapping, key: Value | None, known: Any, value: Value) -> None:
+def _put(trace: Trace, self: Mapping, key: Value | None, real_key: Any, value: Value) -> None:
     """Store an item; an OrderedDict asks a `__setitem__` that its subclass defines."""
     if issubclass(self.cls, OrderedDict) and self.cls is not OrderedDict:
-        set_item(trace, self, value_of_key(known) if key is None else key, value)
+        set_item(trace, self, value_of_key(real_key) if key is None else key, value)
     else:
-        self.store(trace, known, value)
+        self.store(trace, real_key, value)
 
 
 def _pairs(trace: Trace, other: Value) -> Iterator[tuple[Value, Value]]:

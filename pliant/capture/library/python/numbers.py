@@ -298,8 +298,8 @@ def builtin_sum(trace: Trace, iterable: Value, start: Value = Const(0)) -> Value
             trace.throw(TypeError(f"sum() can't sum {text}"))
     items = drain(trace, iterable)
     if COMPENSATED and _sums_floats(trace, [total, *items]):
-        known = plain_tuple([trace.read(item) for item in items])
-        return compute(trace, sum, [known, total])
+        items_tuple = plain_tuple([trace.read(item) for item in items])
+        return compute(trace, sum, [items_tuple, total])
     for item in items:
         total = binary(trace, "+", total, item)
     return total

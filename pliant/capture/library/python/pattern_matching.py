@@ -37,15 +37,17 @@ def match_class(
     values: list[Value] = []
     wanted = list(names)
     if positional:
-        known = getattr(real, "__match_args__", ())
-        if positional == 1 and not known and issubclass(real, SELF_MATCHING):
+        attribute_names = getattr(real, "__match_args__", ())
+        if positional == 1 and not attribute_names and issubclass(real, SELF_MATCHING):
             values.append(subject)
-        elif positional > len(known):
-            plural = "" if len(known) == 1 else "s"
-            text = f"{real.__name__}() accepts {len(known)} positional sub-pattern{plural}"
+        elif positional > len(attribute_names):
+            plural = "" if len(attribute_names) == 1 else "s"
+            text = (
+                f"{real.__name__}() accepts {len(attribute_names)} positional sub-pattern{plural}"
+            )
             trace.throw(TypeError(f"{text} ({positional} given)"))
         else:
-            wanted = [*known[:positional], *wanted]
+            wanted = [*attribute_names[:positional], *wanted]
     for name in wanted:
         try:
             values.append(get_attribute(trace, subject, name))

@@ -122,12 +122,12 @@ def _output_is_known(trace: Trace, kwargs: dict[str, Value]) -> bool:
 
 
 def _setting(trace: Trace, name: str, value: Value) -> Value:
-    known = trace.read(value)
-    if name in SETTINGS and isinstance(known, Const) and type(known.value) in PLAIN:
-        return known
-    is_file = isinstance(known, Opaque) and getattr(type(known.real), "write", None) in WRITES
-    if name == "file" and (is_file or (isinstance(known, Const) and known.value is None)):
-        return known
+    setting = trace.read(value)
+    if name in SETTINGS and isinstance(setting, Const) and type(setting.value) in PLAIN:
+        return setting
+    is_file = isinstance(setting, Opaque) and getattr(type(setting.real), "write", None) in WRITES
+    if name == "file" and (is_file or (isinstance(setting, Const) and setting.value is None)):
+        return setting
     raise Break("io", "print()")
 
 

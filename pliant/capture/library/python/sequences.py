@@ -527,7 +527,7 @@ def sorted_items(trace: Trace, items: list[Value], key: Value, reverse: Value) -
     read = [trace.read(item) for item in keys]
     real = [known_key(item) for item in read]
     marks: list[Any] = read
-    if all(known for known, _ in real):
+    if all(constant for constant, _ in real):
         marks = [mark for _, mark in real]
     else:
         marks = [_Ordered(trace, item) for item in read]

@@ -63,10 +63,10 @@ def new_set(cls: type, keys: Any) -> Value:
     result = SetValue(cls, set(keys))
     if cls is frozenset:
         try:
-            known = result.constant()
+            real = result.constant()
         except NotConstant:
             return result
-        return Const(keys if isinstance(keys, frozenset) else known)
+        return Const(keys if isinstance(keys, frozenset) else real)
     return result
 
 

@@ -160,10 +160,10 @@ def from_expression(trace: Trace, result: Any) -> Value:
         return Sequence(tuple, [from_expression(trace, item) for item in result])
     env = trace.sizes.env
     result = env.bounded(result, trace.asker())
-    known = env.known(result) if isinstance(result, Cond) else env.simplify(result).value
-    if known is None and isinstance(result, Expr):
+    constant = env.known(result) if isinstance(result, Cond) else env.simplify(result).value
+    if constant is None and isinstance(result, Expr):
         result = trace.sizes.narrowed(result)
-    return Number(trace.sizes, result) if known is None else Const(known)
+    return Number(trace.sizes, result) if constant is None else Const(constant)
 
 
 def _unequal(function: Callable[..., Any], operands: tuple[Value, ...]) -> Value | None:

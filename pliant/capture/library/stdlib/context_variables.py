@@ -103,62 +103,66 @@ def _value_from_outside(trace: Trace, real: Any, *default: Value) -> Value:
 
 @method(contextvars.ContextVar, "get")
 def get_variable(trace: Trace, variable: Value, *default: Value) -> Value:
-    known = trace.read(variable)
-    assert isinstance(known, ContextVariable)
-    if known.current is not None:
-        return known.current
-    if known.source is not None:
-        return _value_from_outside(trace, known.real, *default)
-    if default or "default" in known.kwargs:
-        return default[0] if default else known.kwargs["default"]
-    trace.throw(LookupError(known.real))
+    variable_value = trace.read(variable)
+    assert isinstance(variable_value, ContextVariable)
+    if variable_value.current is not None:
+        return variable_value.current
+    if variable_value.source is not None:
+        return _value_from_outside(trace, variable_value.real, *default)
+    if default or "default" in variable_value.kwargs:
+        return default[0] if default else variable_value.kwargs["default"]
+    trace.throw(LookupError(variable_value.real))
 
 
 @method(contextvars.ContextVar, "set")
 def set_variable(trace: Trace, variable: Value, value: Value) -> Value:
-    known = trace.read(variable)
-    assert isinstance(known, ContextVariable)
-    token = Token(known)
-    trace.mutate_always(known)
-    known.current = value
+    variable_value = trace.read(variable)
+    assert isinstance(variable_value, ContextVariable)
+    token = Token(variable_value)
+    trace.mutate_always(variable_value)
+    variable_value.current = value
     return token
 
 
 @method(contextvars.ContextVar, "reset")
 def reset_variable(trace: Trace, variable: Value, token: Value) -> Value:
-    known, token_value = trace.read(variable), trace.read(token)
-    assert isinstance(known, ContextVariable)
-    if not isinstance(token_value, Token) or token_value.variable is not known or token_value.used:
+    variable_value, token_value = trace.read(variable), trace.read(token)
+    assert isinstance(variable_value, ContextVariable)
+    if (
+        not isinstance(token_value, Token)
+        or token_value.variable is not variable_value
+        or token_value.used
+    ):
         raise Break("unsupported-method", "ContextVar.reset")  # Python makes the error
-    trace.mutate_always(known)
+    trace.mutate_always(variable_value)
     token_value.used = True
-    known.current = token_value.before
+    variable_value.current = token_value.before
     return NONE
 
 
 @method(contextvars.ContextVar, "name")
 def variable_name(trace: Trace, variable: Value) -> Value:
-    known = trace.read(variable)
-    assert isinstance(known, ContextVariable)
-    return Const(known.real.name)
+    variable_value = trace.read(variable)
+    assert isinstance(variable_value, ContextVariable)
+    return Const(variable_value.real.name)
 
 
 @method(contextvars.Token, "old_value")
 def token_old_value(trace: Trace, token: Value) -> Value:
-    known = trace.read(token)
-    assert isinstance(known, Token)
-    if known.before is not None:
-        return known.before
-    if known.variable.source is None:
+    token_value = trace.read(token)
+    assert isinstance(token_value, Token)
+    if token_value.before is not None:
+        return token_value.before
+    if token_value.variable.source is None:
         return MISSING_TOKEN
     raise Break("unsupported-attribute", "Token.old_value")
 
 
 @method(contextvars.Token, "var")
 def token_variable(trace: Trace, token: Value) -> Value:
-    known = trace.read(token)
-    assert isinstance(known, Token)
-    return known.variable
+    token_value = trace.read(token)
+    assert isinstance(token_value, Token)
+    return token_value.variable
 
 
 BUILDERS[contextvars.ContextVar] = variable_from_outside

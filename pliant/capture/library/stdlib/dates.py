@@ -44,10 +44,10 @@ FROM_REAL[type(datetime.date.min.isocalendar())] = lambda trace, obj: Const(obj)
 
 def _at_a_time(real: Callable[..., Any], needed: int) -> Callable[..., Value]:
     """A function of `time` that asks for no clock if it is told the time."""
-    breaking, known = FUNCTIONS[real], on_constants(real)
+    breaking, folding = FUNCTIONS[real], on_constants(real)
 
     def handler(trace: Trace, *args: Value) -> Value:
-        return known(trace, *args) if len(args) == needed else breaking(trace, *args)
+        return folding(trace, *args) if len(args) == needed else breaking(trace, *args)
 
     return handler
 

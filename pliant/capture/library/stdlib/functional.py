@@ -433,9 +433,9 @@ def cached_property_get(trace: Trace, prop: Value, obj: Value, owner: Value = NO
     if isinstance(obj, Const) and obj.value is None:
         return prop
     name = trace.read(get_attribute(trace, prop, "attrname")).constant()
-    known = obj.instance_attribute(trace, name)
-    if known is not None:
-        return known
+    cached = obj.instance_attribute(trace, name)
+    if cached is not None:
+        return cached
     value = call(trace, get_attribute(trace, prop, "func"), [obj])
     obj.store_attribute(trace, name, value)
     return value

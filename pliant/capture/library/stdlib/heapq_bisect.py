@@ -66,26 +66,26 @@ _register(heapq, "_heapq")
 _register(bisect, "_bisect")
 
 
-def _refusing_empty(known: Callable[..., Value]) -> Callable[..., Value]:
+def _refusing_empty(follow: Callable[..., Value]) -> Callable[..., Value]:
     """The C versions say something else of an empty heap."""
 
     def handler(trace: Trace, heap: Value, *args: Value) -> Value:
         heap_value = trace.read(heap)
         if isinstance(heap_value, Sequence) and not heap_value.items:
             trace.throw(IndexError("index out of range"))
-        return known(trace, heap, *args)
+        return follow(trace, heap, *args)
 
     return handler
 
 
-def _of_list(known: Callable[..., Value], text: str) -> Callable[..., Value]:
+def _of_list(follow: Callable[..., Value], text: str) -> Callable[..., Value]:
     """The C versions take lists only."""
 
     def handler(trace: Trace, heap: Value, *args: Value) -> Value:
         kind = trace.read(heap).python_type()
         if not issubclass(kind, list):
             trace.throw(TypeError(f"{text} must be list, not {kind.__name__}"))
-        return known(trace, heap, *args)
+        return follow(trace, heap, *args)
 
     return handler
 

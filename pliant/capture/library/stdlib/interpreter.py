@@ -65,26 +65,30 @@ KNOWN_SIGNATURE = FUNCTIONS[inspect.signature]
 
 def signature_of(trace: Trace, target: Value, **kwargs: Value) -> Value:
     """Of a function made here, as far as its defaults are plain."""
-    known = trace.read(target)
+    function_value = trace.read(target)
     if (
-        not isinstance(known, FunctionValue)
-        or known.real is not None
-        or known.attributes is not None
+        not isinstance(function_value, FunctionValue)
+        or function_value.real is not None
+        or function_value.attributes is not None
     ):
         return KNOWN_SIGNATURE(trace, target, **kwargs)
-    code = known.code
+    code = function_value.code
     cells = tuple(types.CellType() for _ in code.co_freevars)
-    function_object = types.FunctionType(code, known.globals, known.name, None, cells)
-    defaults = [known_object(value, trace) for value in known.default_values(trace)]
-    named = {k: known_object(v, trace) for k, v in known.keyword_defaults(trace).items()}
-    if known.annotations is not None or not all(map(is_plain, (*defaults, *named.values()))):
-        raise NotConstant(known)
+    function_object = types.FunctionType(
+        code, function_value.globals, function_value.name, None, cells
+    )
+    defaults = [known_object(value, trace) for value in function_value.default_values(trace)]
+    named = {k: known_object(v, trace) for k, v in function_value.keyword_defaults(trace).items()}
+    if function_value.annotations is not None or not all(
+        map(is_plain, (*defaults, *named.values()))
+    ):
+        raise NotConstant(function_value)
     function_object.__defaults__, function_object.__kwdefaults__ = (
         tuple(defaults) or None,
         named or None,
     )
     signature = inspect.signature(function_object)
-    return trace.wrap(signature, Fixed(signature, f"signature({known.name})"))
+    return trace.wrap(signature, Fixed(signature, f"signature({function_value.name})"))
 
 
 FUNCTIONS[inspect.signature] = signature_of

@@ -41,15 +41,15 @@ Settings = dict[str, Value]
 
 def _log(trace: Trace, logger: Value, level: int, args: tuple[Value, ...], options: Settings,
          what: str, target: Callable[..., None] = log_at) -> Value:  # fmt: skip
-    known = trace.read(logger)
+    logger_value = trace.read(logger)
     if not args:
         raise Break("bad-arguments", what)  # Python makes the error
-    if not _ask(trace, known, "isEnabledFor", (level,), what):
+    if not _ask(trace, logger_value, "isEnabledFor", (level,), what):
         return NONE
-    assert isinstance(known, Instance)
-    if issubclass(known.cls, logging.LoggerAdapter):
-        return _log_adapted(trace, known, level, args, options, what)
-    plain = all(getattr(known.cls, name) is getattr(logging.Logger, name) for name in INNER)
+    assert isinstance(logger_value, Instance)
+    if issubclass(logger_value.cls, logging.LoggerAdapter):
+        return _log_adapted(trace, logger_value, level, args, options, what)
+    plain = all(getattr(logger_value.cls, name) is getattr(logging.Logger, name) for name in INNER)
     if not plain or not trace.options.reorder_prints or not options.keys() <= OPTIONS:
         raise Break("logging", what)
     if "stack_info" in options and truth(trace, options["stack_info"]):
@@ -57,7 +57,7 @@ def _log(trace: Trace, logger: Value, level: int, args: tuple[Value, ...], optio
     message, *rest = [_argument(trace, arg, what) for arg in args]
     parts = [Const(level), message, _arguments(trace, rest), _place(trace, options, what)]
     parts += [_error(trace, options, what), _extra(trace, options, what)]
-    call_later(trace, target, [*([known] if target is log_at else []), *parts])
+    call_later(trace, target, [*([logger_value] if target is log_at else []), *parts])
     return NONE
 
 
@@ -172,10 +172,10 @@ def _log_at(name: str, level: int, what: str) -> Callable[..., Value]:
 
 
 def _level(trace: Trace, level: Value, what: str) -> int:
-    known = trace.read(level)
-    if not isinstance(known, Const) or not isinstance(known.value, int):
+    level_value = trace.read(level)
+    if not isinstance(level_value, Const) or not isinstance(level_value.value, int):
         raise Break("logging", what)
-    return known.value
+    return level_value.value
 
 
 def _register(cls: type) -> None:
@@ -213,10 +213,10 @@ def _root_log_at(name: str, level: int) -> Callable[..., Value]:
 @function(logging.getLogger)
 def get_logger(trace: Trace, name: Value = NONE) -> Value:
     """There is one logger of a name, for ever."""
-    known = trace.read(name).constant()
-    if not (known is None or isinstance(known, str)):
+    real_name = trace.read(name).constant()
+    if not (real_name is None or isinstance(real_name, str)):
         raise Break("logging", "getLogger()")
-    return trace.wrap_pinned(logging.getLogger(known))
+    return trace.wrap_pinned(logging.getLogger(real_name))
 
 
 _register(logging.Logger)

@@ -162,11 +162,11 @@ def _recall(
 
 def _cache_key(trace: Trace, arg: Value) -> Any:
     """An argument as the cache knows it: constants by value, instances by identity."""
-    known = trace.read(arg)
-    by_identity = trace.lookup(known.python_type(), "__hash__") is object.__hash__
-    if isinstance(known, Instance) and by_identity:
-        return real_object(trace, known)
-    return known_object(known, trace)
+    arg_value = trace.read(arg)
+    by_identity = trace.lookup(arg_value.python_type(), "__hash__") is object.__hash__
+    if isinstance(arg_value, Instance) and by_identity:
+        return real_object(trace, arg_value)
+    return known_object(arg_value, trace)
 
 
 def _follow(
@@ -176,9 +176,9 @@ def _follow(
     remembered."""
     changes, guards = trace.changes, len(trace.guards)
     result = trace.read(call(trace, target.function, args, kwargs))
-    known = isinstance(result, Const) and type(result.value) in PLAIN
+    plain_result = isinstance(result, Const) and type(result.value) in PLAIN
     assumed = any(not guard.routine for guard in trace.guards[guards:])
-    if not (known or isinstance(result, Number)) or assumed or trace.changes != changes:
+    if not (plain_result or isinstance(result, Number)) or assumed or trace.changes != changes:
         raise _refused(target)
     call_later(trace, target.real, list(args), dict(kwargs))
     return result

@@ -102,15 +102,17 @@ def _number(trace: Trace, source: DrawnNumber, example: Any) -> Value:
 def _written(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> tuple[str, list, dict]:
     """The arguments as source and as objects."""
     try:
-        known = [known_object(arg, trace) for arg in args]
+        real_args = [known_object(arg, trace) for arg in args]
         named = {name: known_object(arg, trace) for name, arg in kwargs.items()}
     except NotConstant as error:
         raise Break("random-state", "a draw with arguments that are not known") from error
-    objects = [*known, *named.values()]
+    objects = [*real_args, *named.values()]
     if not all(_has_source(item) for item in objects):
         raise Break("random-state", "a draw from objects")
-    parts = [repr(item) for item in known] + [f"{name}={item!r}" for name, item in named.items()]
-    return ", ".join(parts).replace("{", "{{").replace("}", "}}"), known, named
+    parts = [repr(item) for item in real_args] + [
+        f"{name}={item!r}" for name, item in named.items()
+    ]
+    return ", ".join(parts).replace("{", "{{").replace("}", "}}"), real_args, named
 
 
 def _has_source(item: Any) -> bool:
@@ -125,10 +127,10 @@ def _draw(name: str) -> Callable[..., Value]:
         owner = trace.read(owner)
         if not isinstance(owner, RandomGenerator):
             raise Break("random-state", f"{name}() of a generator that is not known")
-        text, known, named = _written(trace, list(args), kwargs)
+        text, real_args, named = _written(trace, list(args), kwargs)
         example = getattr(random.Random(0), name)
         state = None if isinstance(owner.source, DrawnNumber) else PYTHON_STATE
-        return drawn(trace, owner, name, lambda: example(*known, **named), text, state)
+        return drawn(trace, owner, name, lambda: example(*real_args, **named), text, state)
 
     return handler
 
@@ -180,9 +182,9 @@ def _numpy_draw(name: str) -> Callable[..., Value]:
         owner = trace.read(owner)
         if owner.source is None:
             raise Break("random-state", f"{name}() of a generator that is not known")
-        text, known, named = _written(trace, list(args), kwargs)
+        text, real_args, named = _written(trace, list(args), kwargs)
         example = getattr(numpy.random.RandomState(0), name)
-        return drawn(trace, owner, name, lambda: example(*known, **named), text, NUMPY_STATE)
+        return drawn(trace, owner, name, lambda: example(*real_args, **named), text, NUMPY_STATE)
 
     return handler
 

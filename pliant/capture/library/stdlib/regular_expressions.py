@@ -57,13 +57,13 @@ def _substitute(trace: Trace, pattern: re.Pattern[str], args: list[Value]) -> Va
     return Const(type(subject)().join([*parts, subject[end:]]))
 
 
-def _with_function(known: Callable[..., Value], compiled: bool) -> Callable[..., Value]:
+def _with_function(folding: Callable[..., Value], compiled: bool) -> Callable[..., Value]:
     names = ("repl", "string", "count", "flags")
 
     def handler(trace: Trace, first: Value, *args: Value, **kwargs: Value) -> Value:
         positional = [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
         if positional and isinstance(trace.read(positional[0]), Const):
-            return known(trace, first, *args, **kwargs)
+            return folding(trace, first, *args, **kwargs)
         flags = 0 if compiled or len(positional) < 4 else trace.read(positional.pop()).constant()
         pattern = re.compile(trace.read(first).constant(), flags)
         return _substitute(trace, pattern, positional)

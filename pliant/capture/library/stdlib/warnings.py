@@ -35,30 +35,30 @@ def warn_later(
     stacklevel: Value = ONE,
     source: Value = NONE,
 ) -> Value:
-    known = trace.read(message)
+    message_value = trace.read(message)
     level = trace.read(stacklevel).constant()
-    kind = _category(trace, known, trace.read(category))
+    kind = _category(trace, message_value, trace.read(category))
     frames = [frame for frame in trace.frames if not frame.ours]
     place = frames[-max(level, 1)] if max(level, 1) <= len(frames) else None
-    text = _text(trace, known)
+    text = _text(trace, message_value)
     if not trace.options.reorder_prints or _is_recording(trace):
         raise Break("warning", "warn()")
     own = _own_filters(trace)
     if own is not None:
-        return _filtered(trace, own, known, kind, text, place or frames[0])
+        return _filtered(trace, own, message_value, kind, text, place or frames[0])
     module = "" if place is None else str(place.globals.get("__name__") or "<string>")
     line = 0 if place is None else place.position().line
     about = (text, kind, module, line)
     fails = is_error(*about)
     trace.guard(GuardKind.PREDICATE, Fixed(is_error, "is_error"), Gives(about, fails))
     if fails:
-        raise Raised(_instance(trace, known, kind))
+        raise Raised(_instance(trace, message_value, kind))
     if place is None:
-        call_later(trace, warn_caller, [known, Const(kind), Const(level - len(frames))])
+        call_later(trace, warn_caller, [message_value, Const(kind), Const(level - len(frames))])
     else:
         space = trace.wrap_pinned(place.globals)
         where = [Const(place.code.co_filename), Const(line), space]
-        call_later(trace, warn_at, [known, Const(kind), *where])
+        call_later(trace, warn_at, [message_value, Const(kind), *where])
     return NONE
 
 
@@ -101,11 +101,11 @@ def _instance(trace: Trace, message: Value, kind: type[Warning]) -> Value:
 def _own_filters(trace: Trace) -> Sequence | None:
     """The filters, if the program has changed them."""
     filters = module_namespace(trace, warnings).get(trace, "filters")
-    known = None if filters is None else trace.read(filters)
-    if not isinstance(known, Sequence):
+    filter_list = None if filters is None else trace.read(filters)
+    if not isinstance(filter_list, Sequence):
         raise Break("warning", "warn() with other filters")
-    changed = known.source is None or id(known) in trace.effects
-    return known if changed else None
+    changed = filter_list.source is None or id(filter_list) in trace.effects
+    return filter_list if changed else None
 
 
 def _filtered(

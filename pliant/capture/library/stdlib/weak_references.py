@@ -89,23 +89,23 @@ def _in_cycle(value: Value) -> bool:
 def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) -> Value:
     """`weakref.ref.__new__`."""
     real, target = class_of(trace, cls), trace.read(obj)
-    known = isinstance(callback, Const) and callback.value is None
+    no_callback = isinstance(callback, Const) and callback.value is None
     outside = getattr(target, "real", None) is not None and target.source is not None
-    if (outside and real is weakref.ref and known) or not isinstance(target, TARGETS):
+    if (outside and real is weakref.ref and no_callback) or not isinstance(target, TARGETS):
         return make_weakref(trace, target)
     if not outside and target.python_type().__weakrefoffset__ == 0:
         name = target.python_type().__name__
         trace.throw(TypeError(f"cannot create weak reference to '{name}' object"))
-    reference = ProgramWeakRef(real, target, None if known else callback)
+    reference = ProgramWeakRef(real, target, None if no_callback else callback)
     if isinstance(target, Instance):
         target.watched = True
     if outside:
         real_object(trace, target)  # assumed to be this one
-    elif real is weakref.ref and known:
+    elif real is weakref.ref and no_callback:
         reference = next(
             (each for each in _references(trace, target) if each.callback is None), reference
         )
-    elif not known:
+    elif not no_callback:
         trace.suspended.append(reference)
     trace.keys.append(reference)
     return reference
@@ -129,8 +129,8 @@ METHODS[weakref.ref, "__init__"] = lambda trace, obj, *args: NONE
 def call_reference(trace: Trace, obj: Value) -> Value:
     if isinstance(obj, ProgramWeakRef):
         return obj.object(trace)
-    known = obj if isinstance(obj, WeakRef) else WeakRef(obj.constant())
-    return call_weakref(trace, known, [], {}, False)
+    reference = obj if isinstance(obj, WeakRef) else WeakRef(obj.constant())
+    return call_weakref(trace, reference, [], {}, False)
 
 
 @method(weakref.ref, "__hash__")
@@ -161,9 +161,9 @@ def equal_references(trace: Trace, obj: Value, other: Value) -> Value:
 @function(_weakref._remove_dead_weakref)  # type: ignore[attr-defined]
 def remove_dead(trace: Trace, table: Value, key: Value) -> Value:
     """What `WeakValueDictionary` does when a value is gone."""
-    known = trace.read(table)
-    assert isinstance(known, Mapping)
-    METHODS[dict, "pop"](trace, known, key, NONE)
+    mapping = trace.read(table)
+    assert isinstance(mapping, Mapping)
+    METHODS[dict, "pop"](trace, mapping, key, NONE)
     return NONE
 
 

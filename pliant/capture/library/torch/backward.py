@@ -69,11 +69,11 @@ def history_of(trace: Trace, roots: list[TensorValue]) -> History:
 
 
 def _add_leaf(trace: Trace, history: History, fake: Any) -> None:
-    known = trace.tensors.get(id(fake))
-    if known is None or (known.real is not None and not known.real.is_leaf):
+    tensor = trace.tensors.get(id(fake))
+    if tensor is None or (tensor.real is not None and not tensor.real.is_leaf):
         history.outside = True  # the fake of a result has a beginning of its own
-    elif known not in history.leaves:
-        history.leaves.append(known)
+    elif tensor not in history.leaves:
+        history.leaves.append(tensor)
 
 
 def assume_leaves(trace: Trace, leaves: list[TensorValue]) -> None:
@@ -157,13 +157,13 @@ setattr(_backward_beside, GOES_BACK, True)
 
 
 def _is_none(trace: Trace, value: Value) -> bool:
-    known = trace.read(value)
-    return isinstance(known, Const) and known.value is None
+    constant = trace.read(value)
+    return isinstance(constant, Const) and constant.value is None
 
 
 def tensors_in(trace: Trace, value: Value) -> list[TensorValue]:
-    known = trace.read(value)
-    items = known.items if isinstance(known, Sequence) else [known]
+    content = trace.read(value)
+    items = content.items if isinstance(content, Sequence) else [content]
     read = [trace.read(item) for item in items]
     return [item for item in read if isinstance(item, TensorValue)]
 
@@ -172,10 +172,10 @@ def _settle(trace: Trace, leaf: TensorValue) -> Any:
     """Have the graph write a gradient that the program has written so far only in Python; the fake
     of the gradient, if there is one."""
     value = gradient(trace, leaf)
-    known = NONE if value is None else trace.read(value)
-    if known is not NONE and not isinstance(known, TensorValue | Const):
+    setting = NONE if value is None else trace.read(value)
+    if setting is not NONE and not isinstance(setting, TensorValue | Const):
         raise Break("tensor-attribute", f"{NAME} with a gradient of another kind")
-    held = known if isinstance(known, TensorValue) else None
+    held = setting if isinstance(setting, TensorValue) else None
     node, fake = (None, None) if held is None else (held.node, held.fake)
     if "grad" in leaf.written:
         del leaf.written["grad"]
@@ -191,11 +191,11 @@ def take_gradients(trace: Trace, leaves: list[TensorValue]) -> None:
         gradient = tensor.fake.grad
         if gradient is None:
             continue
-        known = trace.tensors.get(id(gradient))
-        if known is None:
+        gradient_value = trace.tensors.get(id(gradient))
+        if gradient_value is None:
             node = trace.graph.operation(getattr, (tensor.node, "grad"), {}, trace.stack(), False)
-            known = from_result(trace, gradient, node, "Tensor.grad")
-        tensor.slots["grad"] = known
+            gradient_value = from_result(trace, gradient, node, "Tensor.grad")
+        tensor.slots["grad"] = gradient_value
 
 
 # ---- the program's own functions on the way

@@ -56,7 +56,7 @@ def follow_body(
     it: when, and how often, is not known.
     """
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
-    known = len(trace.sizes.env.symbols)
+    symbols_before = len(trace.sizes.env.symbols)
     mark = trace.graph.begin_body()
     places: list[fx.Node] = []
     try:
@@ -66,7 +66,7 @@ def follow_body(
             named_args = {k: _argument(trace, a, None, places) for k, a in named_args.items()}
         result = call(trace, function, body_args, named_args)
         watch.check(name)
-        if _unknown_numbers(trace, known):
+        if _unknown_numbers(trace, symbols_before):
             raise Break("data-dependent", f"{name} of a function that reads data")
         output, _ = convert(trace, result, name)
     except Raised as raised:
@@ -143,9 +143,9 @@ def record_body_call(
 
 def fakes_of(trace: Trace, nodes: list[fx.Node]) -> list[Any]:
     """What the run on fakes takes for nodes of the graph."""
-    known: dict[fx.Node, Any] = {value.node: value.fake for value in trace.tensors.values()}
+    fakes: dict[fx.Node, Any] = {value.node: value.fake for value in trace.tensors.values()}
     numbers = trace.sizes.nodes.numbers()
-    return [known[n] if n in known else _number(trace, n, numbers) for n in nodes]
+    return [fakes[n] if n in fakes else _number(trace, n, numbers) for n in nodes]
 
 
 def _number(trace: Trace, node: fx.Node, numbers: dict[fx.Node, Any]) -> Any:

@@ -33,19 +33,19 @@ UNCHANGING = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, t
 
 def function_itself(trace: Trace, value: Value) -> fx.Node | None:
     """A node that gives the function itself; None if it is made anew on each call."""
-    known = trace.read(value)
-    if isinstance(known, FunctionValue) and known.real is None:
-        function_object = _fixed_function(known)
+    callback = trace.read(value)
+    if isinstance(callback, FunctionValue) and callback.real is None:
+        function_object = _fixed_function(callback)
         return (
             None if function_object is None else trace.graph.attribute("function", function_object)
         )
-    owner = trace.read(known.obj) if isinstance(known, BoundMethod) else known
+    owner = trace.read(callback.obj) if isinstance(callback, BoundMethod) else callback
     if not isinstance(owner, FunctionValue | Instance) or owner.source is None:
         return None
-    if isinstance(known, FunctionValue) and isinstance(_root(owner.source), Local):
-        assert known.real is not None and known.source is not None
-        return trace.graph.input(known.source, known.real)  # type: ignore[arg-type]
-    return either(trace, known, "a function that PyTorch calls")[0]
+    if isinstance(callback, FunctionValue) and isinstance(_root(owner.source), Local):
+        assert callback.real is not None and callback.source is not None
+        return trace.graph.input(callback.source, callback.real)  # type: ignore[arg-type]
+    return either(trace, callback, "a function that PyTorch calls")[0]
 
 
 def _root(source: Source) -> Source:
@@ -92,10 +92,10 @@ def _is_closed(code: types.CodeType, namespace: dict[str, Any]) -> bool:
 
 def keeps_its_variables(trace: Trace, value: Value) -> bool:
     """Whether what a function made in the program closes over stays what it is."""
-    known = trace.read(value)
-    if not isinstance(known, FunctionValue):
-        return is_constant(known) or not isinstance(known, Instance)
-    cells = known.closure(trace)
+    callback = trace.read(value)
+    if not isinstance(callback, FunctionValue):
+        return is_constant(callback) or not isinstance(callback, Instance)
+    cells = callback.closure(trace)
     return all(_stays(trace, cell) for cell in cells)
 
 

@@ -173,8 +173,8 @@ def _inherited_setup() -> Any:
 
 
 def _needs_grad(trace: Trace, value: Value) -> bool:
-    known = trace.read(value)
-    return isinstance(known, TensorValue) and known.fake.requires_grad
+    read = trace.read(value)
+    return isinstance(read, TensorValue) and read.fake.requires_grad
 
 
 _apply: Any = torch.autograd.Function.apply

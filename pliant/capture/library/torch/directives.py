@@ -66,11 +66,11 @@ def _disabler(maker: Any) -> Any:
     ) -> Value:
         if fn is None:
             raise Break("not-followed", "disable as a decorator with arguments")
-        known = trace.read(fn)
-        if isinstance(known, Disabled):
-            return known
+        function_value = trace.read(fn)
+        if isinstance(function_value, Disabled):
+            return function_value
         keywords = {**rest, **({} if recursive is None else {"recursive": recursive})}
-        return Disabled(maker, known, keywords)
+        return Disabled(maker, function_value, keywords)
 
     return handle
 

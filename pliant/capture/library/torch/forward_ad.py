@@ -42,8 +42,8 @@ def leave_dual_level() -> None:
 
 @function(forward_ad.enter_dual_level)
 def enter_dual_level(trace: Trace) -> Value:
-    known = module_namespace(trace, forward_ad).get(trace, CURRENT)
-    if known is None or trace.read(known).constant() != LEVEL - 1 or trace.watch is not None:
+    current = module_namespace(trace, forward_ad).get(trace, CURRENT)
+    if current is None or trace.read(current).constant() != LEVEL - 1 or trace.watch is not None:
         raise Break("unsupported", "a level of dual numbers inside another")
     trace.undo_later(leave_dual_level, EXIT)
     torch._C._enter_dual_level()
@@ -81,13 +81,13 @@ def _change_level(trace: Trace, level: int) -> None:
 @function(forward_ad.make_dual)
 def make_dual(trace: Trace, tensor: Value, tangent: Value, *, level: Value = NONE) -> Value:
     _must_be_inside(trace, level)
-    known = [trace.read(tensor), trace.read(tangent)]
-    for value in known:
+    pair = [trace.read(tensor), trace.read(tangent)]
+    for value in pair:
         graded = isinstance(value, TensorValue) and value.fake.dtype
         if not graded or not (graded.is_floating_point or graded.is_complex):
             raise Break("operation-raises", "make_dual")
     forward_ad._maybe_load_decompositions()
-    return record(trace, torch._make_dual, torch._make_dual, known, {"level": Const(LEVEL)})
+    return record(trace, torch._make_dual, torch._make_dual, pair, {"level": Const(LEVEL)})
 
 
 @function(forward_ad.unpack_dual)
@@ -120,11 +120,11 @@ class LinearMap(Value):
 
 @function(eager_transforms.linearize)
 def linearize(trace: Trace, func: Value, *primals: Value) -> Value:
-    known = [trace.read(primal) for primal in primals]
-    tensors = [value for value in known if isinstance(value, TensorValue)]
-    if len(tensors) != len(known) or not known:
+    primal_values = [trace.read(primal) for primal in primals]
+    tensors = [value for value in primal_values if isinstance(value, TensorValue)]
+    if len(tensors) != len(primal_values) or not primal_values:
         raise Break("operation-argument", "torch.func.linearize of what is no tensor")
-    body = follow_body(trace, "linearize", func, known, {}, [None] * len(known))
+    body = follow_body(trace, "linearize", func, primal_values, {}, [None] * len(primal_values))
     if body.effect:
         raise Break("body-effect", "torch.func.linearize of a function that draws or writes")
     output = record_body_call(

@@ -50,11 +50,11 @@ def infer_parameters(
 
 def _like(trace: Trace, value: Value) -> Any:
     """An object like the one that the program passes, as far as modules look at it."""
-    known = trace.read(value)
-    maker = _LIKE.get(type(known))
+    read = trace.read(value)
+    maker = _LIKE.get(type(read))
     if maker is None:
-        raise Break("operation-argument", f"a lazy module on a {known.python_type().__name__}")
-    return maker(trace, known)
+        raise Break("operation-argument", f"a lazy module on a {read.python_type().__name__}")
+    return maker(trace, read)
 
 
 def _tensor(trace: Trace, value: TensorValue) -> torch.Tensor:

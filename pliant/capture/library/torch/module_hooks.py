@@ -61,10 +61,10 @@ def setup_inputs(trace: Trace, obj: GraphObject, args: Value) -> Value:
 
 @method_of(BackwardHook, "setup_output_hook")
 def setup_outputs(trace: Trace, obj: GraphObject, args: Value) -> Value:
-    known = trace.read(args)
-    if isinstance(known, Sequence) and issubclass(known.cls, tuple):
-        return _set_up(trace, setup_output_hook, obj, known)
-    whole = _set_up(trace, setup_output_hook, obj, Sequence(tuple, [known]))
+    outputs = trace.read(args)
+    if isinstance(outputs, Sequence) and issubclass(outputs.cls, tuple):
+        return _set_up(trace, setup_output_hook, obj, outputs)
+    whole = _set_up(trace, setup_output_hook, obj, Sequence(tuple, [outputs]))
     assert isinstance(whole, Sequence)
     return whole.items[0]
 

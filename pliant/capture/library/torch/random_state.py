@@ -38,10 +38,10 @@ CPU = Const("cpu")
 
 
 def _seed(trace: Trace, seed: Value) -> int:
-    known = trace.read(seed).constant()
-    if not isinstance(known, int):
-        raise Break("random-state", f"the seed {known!r}")
-    return int(known)
+    number = trace.read(seed).constant()
+    if not isinstance(number, int):
+        raise Break("random-state", f"the seed {number!r}")
+    return int(number)
 
 
 @function(torch.manual_seed)
@@ -132,10 +132,10 @@ def generator_get_state(trace: Trace, obj: GraphObject) -> Value:
 
 @method_of(torch.Generator, "set_state")
 def generator_set_state(trace: Trace, obj: GraphObject, state: Value) -> Value:
-    known = trace.read(state)
-    if not isinstance(known, TensorValue):
+    state_value = trace.read(state)
+    if not isinstance(state_value, TensorValue):
         raise Break("random-state", "Generator.set_state")
-    state_node(trace, "set_state", (obj.node, known.node), own=False)
+    state_node(trace, "set_state", (obj.node, state_value.node), own=False)
     return obj
 
 

@@ -31,10 +31,10 @@ def module_getattr(trace: Trace, self: Value, name: Value) -> Value:
         entries = instance_dict(trace, module).get(trace, table)
         if entries is None:
             continue
-        known = trace.read(entries)
-        if not isinstance(known, Mapping):
+        mapping = trace.read(entries)
+        if not isinstance(mapping, Mapping):
             raise Break("unsupported-attribute", f"Module.{table}")
-        member = known.get(trace, wanted)
+        member = mapping.get(trace, wanted)
         if member is not None:
             return member
     cls = module.cls.__name__
@@ -82,8 +82,8 @@ def _is_ordinary(trace: Trace, module: Instance) -> bool:
 
 
 def _is_empty(trace: Trace, table: Value) -> bool:
-    known = trace.read(table)
-    return isinstance(known, Mapping) and not known.read_all(trace)
+    mapping = trace.read(table)
+    return isinstance(mapping, Mapping) and not mapping.read_all(trace)
 
 
 SHORTCUTS[torch.nn.Module._wrapped_call_impl] = call_module

@@ -188,8 +188,8 @@ def _ways(frame: Frame, ins: Instruction) -> tuple[int, int]:
 
 def _assertion_text(frame: Frame, index: int) -> str:
     message = frame.instructions[index + 1]
-    known = message.op in LOADS_CONST and isinstance(message.value, str)
-    return message.value if known else ""
+    is_text = message.op in LOADS_CONST and isinstance(message.value, str)
+    return message.value if is_text else ""
 
 
 # ---- torch.sym_...
@@ -373,5 +373,5 @@ def guard_number(trace: Trace, a: Value) -> Value:
 @helper("is_concrete_int", "is_concrete_float", "is_concrete_bool", "has_static_value")
 def is_concrete(trace: Trace, a: Value) -> Value:
     value = trace.read(a)
-    known = expression(trace, value) if isinstance(value, Number) else None
-    return boolean(known is None or known.value is not None)
+    expr = expression(trace, value) if isinstance(value, Number) else None
+    return boolean(expr is None or expr.value is not None)

@@ -46,10 +46,10 @@ LazyProperty: Any = distribution_utils._lazy_property_and_property
 @function(LazyProperty)
 def lazy_property(trace: Trace, wrapped: Value) -> Value:
     """What a lazy property looks like on the class: made to be looked at, not to be used."""
-    known = trace.read(wrapped)
-    if not isinstance(known, FunctionValue) or known.real is None:
+    getter = trace.read(wrapped)
+    if not isinstance(getter, FunctionValue) or getter.real is None:
         raise Break("unsupported-class", LazyProperty.__name__)
-    return Const(LazyProperty(known.real))
+    return Const(LazyProperty(getter.real))
 
 
 # ---- comparisons of whole tensors
@@ -106,10 +106,10 @@ def _empty(shape: Any, dtype: torch.dtype, device: torch.device, requires_grad: 
 
 
 def _has_tensors(trace: Trace, value: Value) -> bool:
-    known = trace.read(value)
-    if not isinstance(known, Sequence):
+    read = trace.read(value)
+    if not isinstance(read, Sequence):
         return False
-    items = [trace.read(item) for item in known.items]
+    items = [trace.read(item) for item in read.items]
     return any(isinstance(item, TensorValue) or _has_tensors(trace, item) for item in items)
 
 

@@ -38,21 +38,21 @@ from pliant.capture.values.tensors import TensorValue
 
 @function(torch.Tensor.register_hook)
 def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
-    known = trace.read(tensor)
-    if not isinstance(known, TensorValue) or not known.fake.requires_grad:
+    tensor_value = trace.read(tensor)
+    if not isinstance(tensor_value, TensorValue) or not tensor_value.fake.requires_grad:
         raise Break("operation-raises", "Tensor.register_hook")
     function_node = None if only_computes(trace.read(hook)) else function_itself(trace, hook)
     args: tuple[Any, ...]
     if function_node is not None:
         trace.graph_effects.hooks = True
-        args = (known.node, function_node, ())
+        args = (tensor_value.node, function_node, ())
     elif not keeps_its_variables(trace, hook):
         raise Break("body-effect", "a hook whose variables may change before it is called")
     else:
-        body = follow_body(trace, "register_hook", hook, [known], {}, [torch.Tensor.detach])
+        body = follow_body(trace, "register_hook", hook, [tensor_value], {}, [torch.Tensor.detach])
         if body.effect:
             raise Break("body-effect", "a hook that draws or writes")
-        args = (known.node, body.node, tuple(body.lifted))
+        args = (tensor_value.node, body.node, tuple(body.lifted))
     return _registered(trace, targets.register_hook, args)
 
 
@@ -64,15 +64,21 @@ def _registered(trace: Trace, target: Any, args: tuple[Any, ...]) -> Value:
 
 @function(torch.Tensor.register_post_accumulate_grad_hook)
 def register_post_accumulate(trace: Trace, tensor: Value, hook: Value) -> Value:
-    known = trace.read(tensor)
-    if not isinstance(known, TensorValue) or not known.fake.requires_grad or not is_leaf(known):
+    tensor_value = trace.read(tensor)
+    if (
+        not isinstance(tensor_value, TensorValue)
+        or not tensor_value.fake.requires_grad
+        or not is_leaf(tensor_value)
+    ):
         raise Break("operation-raises", "Tensor.register_post_accumulate_grad_hook")
     function_node = function_itself(trace, hook)
     if function_node is None:
         raise Break("body-effect", "a hook that is made anew on each call")
-    assume_leaves(trace, [known])
+    assume_leaves(trace, [tensor_value])
     trace.graph_effects.hooks = True
-    return _registered(trace, "register_post_accumulate_grad_hook", (known.node, function_node))
+    return _registered(
+        trace, "register_post_accumulate_grad_hook", (tensor_value.node, function_node)
+    )
 
 
 @method_of(RemovableHandle, "remove")

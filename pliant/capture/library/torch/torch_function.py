@@ -66,10 +66,10 @@ def default_torch_function(
 
 def _is_kept(trace: Trace, func: Value) -> bool:
     """Whether PyTorch leaves the results of a function as they are."""
-    known = trace.read(func)
-    if not isinstance(known, Const):
+    function_value = trace.read(func)
+    if not isinstance(function_value, Const):
         return False
-    return known.value in torch.overrides.get_default_nowrap_functions()
+    return function_value.value in torch.overrides.get_default_nowrap_functions()
 
 
 def convert(trace: Trace, result: Value, cls: type, before: set[int]) -> Value:
@@ -149,7 +149,7 @@ def _compare(compare: Any) -> Any:
 
     def compared(trace: Trace, one: Value, other: Value) -> Value:
         pair = [trace.read(one), trace.read(other)]
-        if not all(isinstance(known, Const) for known in pair):
+        if not all(isinstance(side, Const) for side in pair):
             return Const(NotImplemented)
         return fold(trace, compare, *pair)
 

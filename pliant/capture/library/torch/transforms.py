@@ -86,8 +86,8 @@ def _derivative(
         _differentiable if index in each else None for index in range(len(args))
     ]
     body = _follow(trace, target.__name__, func, args, kwargs, changes)
-    known = {key: trace.read(value).constant() for key, value in options.items()}
-    return transform(trace, target, body, {"argnums": chosen, **known}, args, kwargs)
+    real_options = {key: trace.read(value).constant() for key, value in options.items()}
+    return transform(trace, target, body, {"argnums": chosen, **real_options}, args, kwargs)
 
 
 def _follow(
