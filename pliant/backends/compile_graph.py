@@ -36,7 +36,7 @@ from pliant.launch.kernels import (
     compile_kernels,
     write_kernels,
 )
-from pliant.launch.program import Bindings, Program, load
+from pliant.launch.program import Program, ProgramBindings, load
 from pliant.launch.sequence import OutputLayout, Watcher, sequence
 from pliant.loop.check_schedule import check_scheduled
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
@@ -53,7 +53,7 @@ MOST_REFUSED: Final = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Code:
+class GeneratedCode:
     """What became of a graph, stage by stage."""
 
     functional: Functional
@@ -61,7 +61,7 @@ class Code:
     scheduled: Scheduled
     written: Kernels
     program: Program
-    bindings: Bindings
+    bindings: ProgramBindings
     layout: OutputLayout
 
     @property
@@ -84,7 +84,7 @@ class CodeGenerator:
     fallback: Callable[..., Any] | None
     watcher: Watcher | None = None
 
-    def generate(self, functional: Functional, env: FrozenEnv) -> Code:
+    def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._checked(check_functional, functional)
         try:
             return self._generate(functional, env)
@@ -93,7 +93,7 @@ class CodeGenerator:
         except NotImplementedError as error:  # floats among the numbers of the program
             raise NotFunctionalized(str(error)) from error
 
-    def _generate(self, functional: Functional, env: FrozenEnv) -> Code:
+    def _generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         """Until every kernel can be compiled, and no input is written to too early."""
         refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
         late: set[int] = set()  # inputs that are written to at the end only
@@ -106,7 +106,7 @@ class CodeGenerator:
             except KernelError as failure:
                 refused |= self._without_kernel(lowered, failure, len(refused))
 
-    def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> Code:
+    def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> GeneratedCode:
         target = CPU
         scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
         self._checked(check_scheduled, scheduled)
@@ -117,8 +117,8 @@ class CodeGenerator:
             functional, lowered, scheduled, kernels, target.device, self.watcher
         )
         self._checked(check_program, program)
-        bindings = Bindings(objects, handles, self.fallback)
-        return Code(functional, lowered, scheduled, kernels, program, bindings, layout)
+        bindings = ProgramBindings(objects, handles, self.fallback)
+        return GeneratedCode(functional, lowered, scheduled, kernels, program, bindings, layout)
 
     def _checked(self, check: Callable[..., T], stage: T, *others: Any) -> T:
         """The value of a stage, which is looked at in tests."""
@@ -149,7 +149,9 @@ class GraphCompiler:
     options: Options
 
     @without_collection()
-    def compile(self, examples: Sequence[Any], ones: frozenset[Expr] = frozenset()) -> Code:
+    def compile(
+        self, examples: Sequence[Any], ones: frozenset[Expr] = frozenset()
+    ) -> GeneratedCode:
         """`ones`: sizes that are 1 whenever it is called."""
         if self.shapes is None:
             raise NotFunctionalized("a graph that pliant did not capture")

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from pliant.backends.compile_graph import Code, GraphCompiler
+from pliant.backends.compile_graph import GeneratedCode, GraphCompiler
 from pliant.backends.own_backend import OwnBackend
 from pliant.backends.training import TrainingCompiler, is_training
 from pliant.base import events
@@ -48,7 +48,7 @@ def llvm(
     return launcher
 
 
-def _tell(name: str, code: Code) -> None:
+def _tell(name: str, code: GeneratedCode) -> None:
     events.emit(
         events.CodeGenerated(
             function=name,

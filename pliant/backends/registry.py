@@ -53,11 +53,11 @@ _lock = threading.Lock()
 @functools.cache
 def _installed() -> dict[str, EntryPoint]:
     """Backends of installed packages. Reading them takes milliseconds: done once, if ever."""
-    found: dict[str, EntryPoint] = {}
+    entries_by_name: dict[str, EntryPoint] = {}
     for group in GROUPS:
         for entry in entry_points(group=group):
-            found.setdefault(entry.name, entry)
-    return found
+            entries_by_name.setdefault(entry.name, entry)
+    return entries_by_name
 
 
 @overload
@@ -157,7 +157,7 @@ def _default(name: str) -> Backend:
 @without_collection()
 def _load(entry: EntryPoint) -> Backend:
     try:
-        found: Backend = entry.load()
+        backend: Backend = entry.load()
     except FATAL:
         raise
     except Exception as error:
@@ -165,7 +165,7 @@ def _load(entry: EntryPoint) -> Backend:
             f"the backend {entry.name!r} could not be loaded",
             why=f"importing {entry.value} raised {type(error).__name__}: {error}",
         ) from error
-    return found
+    return backend
 
 
 def backend_name(backend: Backend) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from pliant._native import isolated
-from pliant.backends.compile_graph import Code, CodeGenerator
+from pliant.backends.compile_graph import CodeGenerator, GeneratedCode
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
@@ -48,7 +48,7 @@ class TrainingCompiler:
     gm: fx.GraphModule
     shapes: Shapes
     options: Options
-    tell: Callable[[str, Code], None]
+    tell: Callable[[str, GeneratedCode], None]
 
     @without_collection()
     def compile(self, examples: Sequence[Any]) -> Differentiable:

@@ -44,14 +44,14 @@ class Base:
 
 
 @dataclass(slots=True, eq=False)
-class Alias:
+class TensorAlias:
     """What a fake stands for: a base, or a view (`op` with `args`, the result at `position`) of
     another alias. `value` is right as long as `version` is that of the base."""
 
     base: Base
     value: Tensor
     version: int
-    parent: Alias | None = None
+    parent: TensorAlias | None = None
     op: Overload | None = None
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] | None = None
@@ -67,8 +67,8 @@ class AliasWorld(World):
         super().__init__(env)
         self.function = FunctionalBuilder()
         self.above: Any = None  # the dispatch keys of the caller
-        self._aliases: dict[int, tuple[Fake, Alias]] = {}
-        self._fakes: dict[Alias, Fake] = {}  # the first that each belongs to
+        self._aliases: dict[int, tuple[Fake, TensorAlias]] = {}
+        self._fakes: dict[TensorAlias, Fake] = {}  # the first that each belongs to
         self._quiet = 0
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
@@ -121,19 +121,19 @@ class AliasWorld(World):
         value = self.tensor(fake)
         self.known.update(n for n in (*value.sizes, *value.strides) if n.op == "symbol")
         self.function.inputs.append(value)
-        self._name(fake, Alias(Base(value, index, shared=shared), value, 0))
+        self._name(fake, TensorAlias(Base(value, index, shared=shared), value, 0))
 
-    def _name(self, fake: Fake, alias: Alias) -> None:
+    def _name(self, fake: Fake, alias: TensorAlias) -> None:
         self._aliases[id(fake)] = (fake, alias)
         self._fakes[alias] = fake
 
-    def alias(self, fake: Fake) -> Alias:
-        found = self._aliases.get(id(fake))
-        if found is None:
+    def alias(self, fake: Fake) -> TensorAlias:
+        entry = self._aliases.get(id(fake))
+        if entry is None:
             raise NotFunctionalized("a tensor of unknown origin")
-        return found[1]
+        return entry[1]
 
-    def value(self, alias: Alias) -> Tensor:
+    def value(self, alias: TensorAlias) -> Tensor:
         """The tensor as it is now."""
         if alias.version == alias.base.version:
             return alias.value
@@ -149,7 +149,7 @@ class AliasWorld(World):
         alias.version = alias.base.version
         return alias.value
 
-    def _view_node(self, alias: Alias, parent: Tensor, result: Tensor) -> None:
+    def _view_node(self, alias: TensorAlias, parent: Tensor, result: Tensor) -> None:
         """One result of a view, as a node of its own."""
         assert alias.op is not None
         args = (parent, *alias.args[1:])
@@ -172,7 +172,7 @@ class AliasWorld(World):
         if id(fake) not in self._aliases:
             made = self.tensor(fake)
             self.function.constants[made] = value
-            self._name(fake, Alias(Base(made), made, 0))
+            self._name(fake, TensorAlias(Base(made), made, 0))
         return fake
 
     def mark(self) -> tuple[int, int, int]:
@@ -192,7 +192,7 @@ class AliasWorld(World):
             if alias.value.node in gone:
                 alias.version = -1  # looked at meanwhile
         for node in gone:
-            self.known.difference_update(found.symbol for found in node.defines)
+            self.known.difference_update(unbacked.symbol for unbacked in node.defines)
         for key in list(self._items)[mark[2] :]:
             del self._items[key]
         del self.function.nodes[mark[0] :]
@@ -238,7 +238,7 @@ class AliasWorld(World):
         for fake in fakes:
             value = self.tensor(fake, node)
             made.append(value)
-            self._name(fake, Alias(Base(value), value, 0))
+            self._name(fake, TensorAlias(Base(value), value, 0))
         node.results = tuple(made)
         node.defines = tuple(self._found(made))
         node.effect |= bool(node.defines)

@@ -30,7 +30,7 @@ from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.tensor import Fake, make
 from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
-from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized, item_of, results_in
+from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
 from pliant.graph.foreach import of_each
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
@@ -139,7 +139,7 @@ class Functionalizer(AliasWorld):
             if fake is args[0]:
                 continue
             value = self.tensor(fake)
-            alias = Alias(
+            alias = TensorAlias(
                 *(parent.base, value, parent.base.version, parent, op, given, named, position)
             )
             self._view_node(alias, source, value)
@@ -327,7 +327,7 @@ class Functionalizer(AliasWorld):
             self.function.writes[base.input] = base.value
             self.function.times[base.input] = base.version
 
-    def _put_back(self, alias: Alias, new: Fake) -> Tensor:
+    def _put_back(self, alias: TensorAlias, new: Fake) -> Tensor:
         """The value of all of the memory, with new values where the view is."""
         value: Any = new
         while alias.parent is not None:
@@ -356,7 +356,7 @@ class Functionalizer(AliasWorld):
         named = {name: self.given(value) for name, value in kwargs.items()}
         value = self.tensor(target)
         base = before.base
-        after = Alias(base, value, base.version, before, describe(view), given, named)
+        after = TensorAlias(base, value, base.version, before, describe(view), given, named)
         self._view_node(after, self.value(before), value)
         self._name(target, after)
         return target
@@ -445,14 +445,14 @@ def functional_of(op: Overload) -> Any:
     if not op.func._schema.name.startswith("aten::") or packet is None:
         raise NotFunctionalized(f"{op.name} has no functional form")
     for candidate in wanted if not name.endswith("_") else [overload]:
-        found = getattr(packet, candidate, None) if candidate in packet.overloads() else None
-        if found is None or describe(found).kind not in (
+        form = getattr(packet, candidate, None) if candidate in packet.overloads() else None
+        if form is None or describe(form).kind not in (
             OverloadKind.FUNCTIONAL,
             OverloadKind.COMPOSITE,
         ):
             continue
-        if _types(found) == _types(op.func):
-            return found
+        if _types(form) == _types(op.func):
+            return form
     raise NotFunctionalized(f"{op.name} has no functional form")
 
 
@@ -608,9 +608,9 @@ class CapturedRun:
             raise
         except Exception as error:
             if self.functionalizer.take_back(mark):
-                found = self._whole(target, args, kwargs)
-                if found is not NotImplemented:
-                    return found
+                outcome = self._whole(target, args, kwargs)
+                if outcome is not NotImplemented:
+                    return outcome
             if isinstance(error, (NotFunctionalized, *_OPEN)):
                 raise
             # PyTorch's code, given numbers that it does not expect.
@@ -715,8 +715,8 @@ def _forgets_history(node: fx.Node) -> bool:
     return node.target == "detach_" or (node.target == "requires_grad_" and required == (False,))
 
 
-def _detached(alias: Alias) -> bool:
-    step: Alias | None = alias
+def _detached(alias: TensorAlias) -> bool:
+    step: TensorAlias | None = alias
     while step is not None:
         if step.op is not None and step.op.name == "aten.detach.default":
             return True

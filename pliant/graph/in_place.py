@@ -49,18 +49,18 @@ class Lowered:
 
     def computed_by(self, definitions: Iterable[Definition]) -> set[Node]:
         """The operators that became these definitions."""
-        found: set[Node] = set()
+        computing: set[Node] = set()
         waiting = [self.made_for.get(definition) for definition in definitions]
         while waiting:
             node = waiting.pop()
-            if node is None or node in found:
+            if node is None or node in computing:
                 continue
-            found.add(node)
+            computing.add(node)
             for tensor in tensors_in((node.args, node.kwargs)):
                 if self.indexed_tensors[tensor].memory is None:
                     waiting.append(tensor.node)
         called = {step.what.node for step in self.steps if isinstance(step, ExternCall)}
-        return {node for node in found - called if not node.view and node.func is not None}
+        return {node for node in computing - called if not node.view and node.func is not None}
 
 
 class InPlace:
@@ -119,7 +119,7 @@ class InPlace:
             self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
             self._take(tensor.node)
 
-    def _home(self, put: MemoryWrite) -> Definition | None:
+    def _overwritable(self, put: MemoryWrite) -> Definition | None:
         """Memory that has the value before the write and may be overwritten; None if the value is
         not in memory and better is not."""
         old = put.old
@@ -183,7 +183,7 @@ class InPlace:
         ours = write.put is not None and write.args[-1] is node.results[0]
         if not ours or write.put is None or not is_overwritten(node.args[0], write.put):
             return None
-        memory = self._home(write.put)
+        memory = self._overwritable(write.put)
         if memory is None:
             return None
         for tensor in tensors_in((node.args[1:], node.kwargs)):
@@ -200,7 +200,7 @@ class InPlace:
         func: CopyingFunction = node.func
         args = (*node.args, *node.kwargs.values())
         copies = node.results[len(node.results) - len(func.places) :]
-        found: dict[int, Definition] = {}
+        written: dict[int, Definition] = {}
         targets: dict[Definition, Tensor] = {}
         for number, (copy, places) in enumerate(zip(copies, func.places, strict=True)):
             target = item_at(args, places[0])
@@ -208,7 +208,7 @@ class InPlace:
             if memory is not None:
                 layout = (target.sizes, target.strides, memory.type, None, memory)
                 offset = self._offset_of(target)
-                found[number] = Definition(
+                written[number] = Definition(
                     f"w{len(self.steps)}_{number}", *layout, offset, memory.device
                 )
                 targets[memory] = target
@@ -220,7 +220,7 @@ class InPlace:
                     )
                     self._take(tensor.node)
             self._store_lookers(memory, len(copies) + 1)
-        return found
+        return written
 
     def _written_by_call(self, target: Tensor, copy: Tensor) -> Definition | None:
         write = self.pending_reads.stores.get(copy)
@@ -229,7 +229,7 @@ class InPlace:
         ours = write.put.input is None or self._input(write.put) is not None
         if not ours or target.dtype not in BY_DTYPE or not is_overwritten(target, write.put):
             return None
-        memory, held = self._home(write.put), self.indexed_tensors[target].memory
+        memory, held = self._overwritable(write.put), self.indexed_tensors[target].memory
         if memory is None or held is None or owner(held.of) is not memory:
             return None
         return memory if held.strides == target.strides else None

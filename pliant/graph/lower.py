@@ -131,10 +131,10 @@ class _Lowerer(InPlace):
         return made
 
     def _held(self, made: Definition, tensor: Tensor) -> IndexedTensor:
-        found = in_memory(made, tensor.sizes, tensor.strides)
+        whole = in_memory(made, tensor.sizes, tensor.strides)
         if tensor.dtype in BY_DTYPE:
-            return found
-        return IndexedTensor(found.sizes, found.type, _unreadable, 0, 1, found.memory)
+            return whole
+        return IndexedTensor(whole.sizes, whole.type, _unreadable, 0, 1, whole.memory)
 
     # ---- nodes
 
@@ -198,7 +198,7 @@ class _Lowerer(InPlace):
     def _put(self, node: Node, put: MemoryWrite) -> IndexedTensor:
         """A write to a part."""
         old, new = node.args
-        memory = self._home(put)
+        memory = self._overwritable(put)
         if memory is None:
             assert put.otherwise is not None and put.made is not None
             for step in put.otherwise:
@@ -235,14 +235,14 @@ class _Lowerer(InPlace):
         mark = len(low.definitions)
         kwargs = {name: self._indexed(value) for name, value in node.kwargs.items()}
         made = rule(low, *map(self._indexed, node.args), **kwargs)
-        found = list(made) if isinstance(made, (list, tuple)) else [made]
-        for indexed, meta in zip(found, low.results, strict=True):
+        tensors_out = list(made) if isinstance(made, (list, tuple)) else [made]
+        for indexed, meta in zip(tensors_out, low.results, strict=True):
             if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
                 raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
-        memory = found[0].memory
+        memory = tensors_out[0].memory
         if low.target is not None and memory is not None and memory.of in low.definitions[mark:]:
             self.scattered[node.results[0]] = memory.of
-        return found
+        return tensors_out
 
     def _indexed(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -371,7 +371,7 @@ class _Lowerer(InPlace):
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
         # A check of a number settles it too: nobody uses it before, as a place in memory maybe.
         settled = [s for value in node.args if isinstance(value, Cond) for s in value.symbols]
-        finds = (*[found.symbol for found in node.defines], *settled)
+        finds = (*[unbacked.symbol for unbacked in node.defines], *settled)
         # Behind what may raise, inputs are left as they were until it has run.
         raises = node.effect or (may_raise(node) and node.name not in WRITES_IN_PLACE)
         fresh = not node.view and record_of(node.name).fresh
@@ -390,17 +390,17 @@ class _Lowerer(InPlace):
 
     def _matmul(self, node: Node) -> bool:
         """PyTorch runs it, in other words, if it is a product of matrices."""
-        found = None if node in self.refused else self.matmuls.find(node)
-        if found is None:
+        matmul = None if node in self.refused else self.matmuls.find(node)
+        if matmul is None:
             return False
-        self.steps.append(found.call)
-        (tensor,), result = node.results, found.result
+        self.steps.append(matmul.call)
+        (tensor,), result = node.results, matmul.result
         self.depths[tensor] = 1
         result = self._settled(tensor, result) if result.memory is None else result
         self._set(tensor, result, tensors_in((node.args, node.kwargs)))
         self._take(node)
-        self.returned[found.made] = tensor
-        self.fresh.add(found.made)
+        self.returned[matmul.made] = tensor
+        self.fresh.add(matmul.made)
         self.done.called[f"{node.name}: no rule"] += 1
         return True
 
@@ -480,11 +480,11 @@ def _unreadable(b: LoopBody, index: Index) -> LoopValue:
 
 def _roots(tensor: Tensor) -> set[Tensor]:
     """The tensor, and what it is a view of."""
-    found = {tensor}
+    roots = {tensor}
     while tensor.node is not None and tensor.node.view:
         tensor = tensor.node.args[0]
-        found.add(tensor)
-    return found
+        roots.add(tensor)
+    return roots
 
 
 def _definitions(value: Any) -> list[Definition]:

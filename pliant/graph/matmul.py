@@ -94,14 +94,14 @@ class MatmulLowering:
             matrix = _turned(matrix)
         sizes = (rows.sizes[0], matrix.sizes[1])
         if added is None or apart:
-            found = self._called(node, aten.mm.out, (rows, matrix), sizes, result)
+            product = self._called(node, aten.mm.out, (rows, matrix), sizes, result)
         else:
             args = (self.needed(added), rows, matrix)
-            found = self._called(node, aten.addmm.out, args, sizes, result)
+            product = self._called(node, aten.addmm.out, args, sizes, result)
         if added is None or not apart:
-            return found
+            return product
         return Matmul(
-            found.call, found.made, _sum(self.low, found.result, self.indexed_tensors[added])
+            product.call, product.made, _sum(self.low, product.result, self.indexed_tensors[added])
         )
 
     def _adds_later(self, added: Tensor) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pliant.graph.aliases import Alias, AliasWorld, NotFunctionalized
+from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
 from pliant.graph.ir import NoOverlap, Strided, Tensor
 from pliant.loop.define import contiguous
 from pliant.sym.cond import lt
@@ -39,7 +39,7 @@ def keep_apart(
     _demand(values, name, NoOverlap(a, b, elementwise))
 
 
-def keep_injective(values: AliasWorld, name: str, alias: Alias, target: Tensor) -> None:
+def keep_injective(values: AliasWorld, name: str, alias: TensorAlias, target: Tensor) -> None:
     """Have no two elements of a tensor in one place, or give up."""
     layout = strided(target)
     hinted = _hinted(values, layout)
@@ -50,7 +50,7 @@ def keep_injective(values: AliasWorld, name: str, alias: Alias, target: Tensor) 
     _demand(values, name, NoOverlap(layout))
 
 
-def _surely_injective(alias: Alias) -> bool:
+def _surely_injective(alias: TensorAlias) -> bool:
     """By the views that it is made by. Of an input the launcher finds out."""
     while alias.parent is not None:
         if alias.op is None or not alias.op.record.injective:

@@ -57,8 +57,10 @@ class PendingReads:
     def needed(self, memory: Definition, after: int) -> list[Tensor]:
         """Values that look at the memory and are needed so many nodes after this one, or later."""
         first = self.position + after
-        found = self._lookers.pop(memory, {})
-        left = [t for t in found if memory in self._looks_at[t] and self._last.get(t, -1) >= first]
+        lookers = self._lookers.pop(memory, {})
+        left = [
+            t for t in lookers if memory in self._looks_at[t] and self._last.get(t, -1) >= first
+        ]
         self._lookers[memory] = dict.fromkeys(left)
         return left
 
@@ -100,10 +102,10 @@ def write_last(
 
     for target, indexed in values.items():
         write = Definition("", target.sizes, target.strides, target.type, Computed(indexed.at))
-        found, own = probe(write), own_place(write)
-        reads[target] = {owner(of) for of, _ in found.places} & values.keys() - {target}
-        moved = any(owner(of) is target and place is not own for of, place in found.places)
-        if moved or found.faults:
+        need, own = probe(write), own_place(write)
+        reads[target] = {owner(of) for of, _ in need.places} & values.keys() - {target}
+        moved = any(owner(of) is target and place is not own for of, place in need.places)
+        if moved or need.faults:
             store_first(target)
     for others in reads.values():
         for other in others:
@@ -130,12 +132,12 @@ def _released(
     left: dict[Definition, None],
 ) -> list[Definition]:
     """One reader less of each: those that nobody reads any more."""
-    found = []
+    released = []
     for memory in sorted(memories, key=lambda m: m.name):
         readers[memory] -= 1
         if not readers[memory] and memory in left:
-            found.append(memory)
-    return found
+            released.append(memory)
+    return released
 
 
 def is_view_of(tensor: Tensor, base: Tensor) -> bool:

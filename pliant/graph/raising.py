@@ -36,30 +36,30 @@ def alive(function: Functional) -> list[Node]:
     """The nodes that somebody needs, or that may raise, in order."""
     needed = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
     needed |= set(function.writes.values())
-    found: list[Node] = []
+    live: list[Node] = []
     for node in reversed(function.nodes):
         if node.effect or not needed.isdisjoint(node.results) or may_raise(node):
             needed.update(tensors_in((node.args, node.kwargs)))
-            found.append(node)
-    return found[::-1]
+            live.append(node)
+    return live[::-1]
 
 
 def read_whole(function: Functional, nodes: Sequence[Node]) -> set[Tensor]:
     """The tensors each element of which somebody reads to compute a result of his own."""
-    found = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
-    found |= set(function.writes.values())
+    read = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
+    read |= set(function.writes.values())
     for node in reversed(nodes):
         if node.func is None and len(node.args) == 2:  # a write to a part
-            found.add(node.args[1])
+            read.add(node.args[1])
         elif node.func is None or record_of(node.name).rearranges:
-            if node.results[0] in found:
-                found.add(node.args[0])
+            if node.results[0] in read:
+                read.add(node.args[0])
         elif record_of(node.name).reads_whole:
-            found.add(node.args[0])
+            read.add(node.args[0])
         elif _is_pointwise(node):
             sizes = node.results[0].sizes
-            found.update(t for t in tensors_in((node.args, node.kwargs)) if t.sizes == sizes)
-    return found
+            read.update(t for t in tensors_in((node.args, node.kwargs)) if t.sizes == sizes)
+    return read
 
 
 def _is_pointwise(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""`Program`: a compiled graph as plain data, and `Bindings`: what ties it to this process.
+"""`Program`: a compiled graph as plain data, and `ProgramBindings`: what ties it to this process.
 
 The one idea: a program says everything in numbers, names and keys, so that it could be written to
 disk. Live objects (Python functions, constants) and machine code are numbers in it; what they stand
@@ -37,7 +37,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bindings:
+class ProgramBindings:
     """The live part: objects by number, machine code by key, and what runs instead of the program
     where that can't."""
 
@@ -46,7 +46,7 @@ class Bindings:
     fallback: Callable[..., Any] | None
 
 
-def load(program: Program, bindings: Bindings) -> Launcher:
+def load(program: Program, bindings: ProgramBindings) -> Launcher:
     """What runs it."""
     return Launcher(
         program.inputs,

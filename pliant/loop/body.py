@@ -141,9 +141,9 @@ class KernelBody(Builder):
 
     def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
         """The element at a place of a definition."""
-        found = self._forward(of, place)  # whatever the mask: it is there
-        if found is not None:
-            return found
+        forwarded = self._forward(of, place)  # whatever the mask: it is there
+        if forwarded is not None:
+            return forwarded
         return self.load(self.buffer_of(of), place, mask)
 
     def write(self, to: Definition, place: Expr, value: LoopValue) -> None:

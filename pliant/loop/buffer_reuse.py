@@ -58,21 +58,25 @@ def reused_buffers(
         return {}
     read = dict.fromkeys([of for m in group.members for of, _ in group.reads[m].places])
     left = [d for d in read if d in free and d not in group.reads and is_dense(d)]
-    found: dict[Definition, Definition] = {}
+    buffers: dict[Definition, Definition] = {}
     for member in group.members:
         if member not in stored or member.into is not None or not isinstance(member.body, Computed):
             continue
-        home = next((d for d in left if _fits(group, member, d)), None)
-        if home is not None:
-            left.remove(home)
-            found[member] = home
-    return found
+        buffer = next((d for d in left if _fits(group, member, d)), None)
+        if buffer is not None:
+            left.remove(buffer)
+            buffers[member] = buffer
+    return buffers
 
 
-def _fits(group: FusionGroup, member: Definition, home: Definition) -> bool:
-    if member.type is not home.type or not is_dense(member) or _count(member) is not _count(home):
+def _fits(group: FusionGroup, member: Definition, buffer: Definition) -> bool:
+    if (
+        member.type is not buffer.type
+        or not is_dense(member)
+        or _count(member) is not _count(buffer)
+    ):
         return False
-    return overwrites_last(group, member, home)
+    return overwrites_last(group, member, buffer)
 
 
 def _count(definition: Definition) -> Expr:

@@ -36,9 +36,9 @@ class MalformedKernelError(MalformedStageError):
 
 def check(kernel: Kernel) -> Kernel:
     """The kernel itself, or an error that lists what is wrong with it."""
-    found = list(_Checker(kernel).problems())
-    if found:
-        raise MalformedKernelError("\n".join([*found, "in", str(kernel)]))
+    problems = list(_Checker(kernel).problems())
+    if problems:
+        raise MalformedKernelError("\n".join([*problems, "in", str(kernel)]))
     return kernel
 
 
@@ -57,8 +57,8 @@ class _Checker:
                 yield f"size {size} is computed by kernels"
         for buffer in kernel.buffers:
             yield from self._expression(buffer.base, set(kernel.sizes), f"base of {buffer.name}")
-        _, found = self._block(kernel.body, set(), set(kernel.sizes), None)
-        yield from found
+        _, inside = self._block(kernel.body, set(), set(kernel.sizes), None)
+        yield from inside
 
     def _block(
         self,
@@ -70,33 +70,33 @@ class _Checker:
         """The reductions of the block that haven't ended in it, and the problems."""
         scope, symbols = set(scope), set(symbols)
         pending: set[LoopValue] = set()
-        found: list[str] = []
+        listed: list[str] = []
         for item in body:
             if isinstance(item, Loop):
                 ended, problems = self._loop(item, scope, symbols)
-                found += problems
+                listed += problems
                 if kind is LoopKind.REDUCTION and item.kind is LoopKind.REDUCTION:
                     pending |= ended  # they go on in the loop around
                 else:
                     scope |= ended
                 continue
             text = line(item, self.names)
-            found += [f"{text}: {problem}" for problem in self._value(item, scope, symbols, kind)]
+            listed += [f"{text}: {problem}" for problem in self._value(item, scope, symbols, kind)]
             if item.op in REDUCTIONS:
                 pending.add(item)
             elif item.op not in STATEMENTS:
                 scope.add(item)
             if item.op is Op.AS_INDEX and item.index is not None:
                 symbols.add(item.index)
-        return pending, found
+        return pending, listed
 
     def _loop(
         self, loop: Loop, scope: set[LoopValue], symbols: set[Expr]
     ) -> tuple[set[LoopValue], list[str]]:
-        found = list(self._expression(loop.extent, symbols, f"extent of {loop.var}"))
-        found += self._new_symbol(loop.var)
+        own = list(self._expression(loop.extent, symbols, f"extent of {loop.var}"))
+        own += self._new_symbol(loop.var)
         pending, problems = self._block(loop.body, scope, symbols | {loop.var}, loop.kind)
-        return pending, found + problems
+        return pending, own + problems
 
     def _new_symbol(self, new: Expr) -> list[str]:
         if new.op != "symbol" or new in self.all_symbols:

@@ -75,16 +75,16 @@ class _Plan:
     ) -> tuple[Statement, ...]:
         """The statements without the loops that are gone."""
         dropped = {loop.var: ZERO for loop in self.gone}
-        found: list[Statement] = []
+        kept: list[Statement] = []
         for item in items:
             if isinstance(item, Loop) and item in self.gone:
-                found += self.block(item.body, made)
+                kept += self.block(item.body, made)
             elif isinstance(item, Loop):
                 body = self.block(item.body, made)
-                found.append(Loop(item.var, self.extent(item), item.kind, body))
+                kept.append(Loop(item.var, self.extent(item), item.kind, body))
             else:
-                found.append(_with_index(item, dropped, made))
-        return tuple(found)
+                kept.append(_with_index(item, dropped, made))
+        return tuple(kept)
 
 
 def _with_index(
@@ -102,5 +102,5 @@ def stride(index: Expr, var: Expr) -> Expr | None:
     """By how much the index grows with the variable, if that is always the same."""
     if var not in index.symbols:
         return ZERO
-    found: Expr = substitute(index, {var: var + 1}) - index
-    return None if var in found.symbols else found
+    growth: Expr = substitute(index, {var: var + 1}) - index
+    return None if var in growth.symbols else growth

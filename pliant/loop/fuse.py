@@ -515,11 +515,11 @@ def _may_fail(item: FusionGroup | ExternCall) -> bool:
 
 def users(plan: Sequence[FusionGroup | ExternCall]) -> dict[Definition, set[int]]:
     """Who reads each definition: positions in the plan."""
-    found: dict[Definition, set[int]] = {}
+    readers: dict[Definition, set[int]] = {}
     for at, item in enumerate(plan):
         for of in _read_by(item):
-            found.setdefault(of, set()).add(at)
-    return found
+            readers.setdefault(of, set()).add(at)
+    return readers
 
 
 def _read_by(item: FusionGroup | ExternCall) -> Iterator[Definition]:

@@ -308,12 +308,12 @@ class Kernel:
     def grid(self) -> tuple[Loop, ...]:
         """The parallel loops around everything: any part of their iterations can be run alone.
         Counted together, the last one fastest, they are what threads share."""
-        found: list[Loop] = []
+        loops_outside: list[Loop] = []
         body = self.body
         while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind is LoopKind.PARALLEL:
-            found.append(body[0])
+            loops_outside.append(body[0])
             body = body[0].body
-        return tuple(found)
+        return tuple(loops_outside)
 
     def __str__(self) -> str:
         return TEXT[0](self)

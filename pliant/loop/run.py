@@ -95,13 +95,13 @@ class _Machine:
 
 
 def _reductions(loop: Loop) -> list[LoopValue]:
-    found: list[LoopValue] = []
+    reductions: list[LoopValue] = []
     for item in loop.body:
         if isinstance(item, Loop):
-            found += _reductions(item) if item.kind is LoopKind.REDUCTION else []
+            reductions += _reductions(item) if item.kind is LoopKind.REDUCTION else []
         elif item.op in REDUCTIONS:
-            found.append(item)
-    return found
+            reductions.append(item)
+    return reductions
 
 
 def made(number: Any, t: Type) -> Number:
@@ -280,16 +280,16 @@ def _best(seen: Seen, value: LoopValue, sign: int) -> Number:
     t = value.args[0].type
     if t in FLOAT:
         numbers = [args[0] for args in seen]
-        found = torch.stack([torch.tensor(-sign * math.inf, dtype=t.dtype), *numbers])
-        return found.max() if sign > 0 else found.min()
+        candidates = torch.stack([torch.tensor(-sign * math.inf, dtype=t.dtype), *numbers])
+        return candidates.max() if sign > 0 else candidates.min()
     none = smallest(t) if sign > 0 else largest(t)
     return (max if sign > 0 else min)([none, *[args[0] for args in seen]])
 
 
 def _position(seen: Seen, value: LoopValue, sign: int) -> Number:
     best = _best(seen, value, sign)
-    found = [at for x, at in seen if x != x] or [at for x, at in seen if x == best]
-    return min(found, default=0)
+    positions = [at for x, at in seen if x != x] or [at for x, at in seen if x == best]
+    return min(positions, default=0)
 
 
 def _welford(seen: Seen, value: LoopValue) -> tuple[torch.Tensor, torch.Tensor]:

@@ -103,14 +103,14 @@ class _Writer:
 
     def _access(self) -> dict[Definition, Access]:
         """A member that is stored is never read back, unless it overwrites something."""
-        found: dict[Definition, Access] = {}
+        access: dict[Definition, Access] = {}
         for reads in self.group.reads.values():
-            found.update(dict.fromkeys(reads.definitions, Access.READ))
+            access.update(dict.fromkeys(reads.definitions, Access.READ))
         for member in self.stored:
             memory = self.reuse.get(member) or owner(member)
-            both = memory is not member and memory in found
-            found[memory] = Access.READ_WRITE if both else Access.WRITE
-        return found
+            both = memory is not member and memory in access
+            access[memory] = Access.READ_WRITE if both else Access.WRITE
+        return access
 
     # ---- loops
 
@@ -162,16 +162,16 @@ class _Writer:
         order = sorted(range(len(sizes)), key=lambda i: steps[i], reverse=True)
         if len(order) > 2:
             order[:-1] = self._as_read(order[:-1], places)
-        found: dict[int, Expr] = {}
+        loop_vars: dict[int, Expr] = {}
         for i in order:
-            found[i] = stack.enter_context(self.body.loop(sizes[i], kind))
-        return tuple([found[i] for i in range(len(sizes))])
+            loop_vars[i] = stack.enter_context(self.body.loop(sizes[i], kind))
+        return tuple([loop_vars[i] for i in range(len(sizes))])
 
     def _as_read(self, order: list[int], places: Sequence[Expr]) -> list[int]:
         """Loops outside the innermost one in the order in which memory is read, if all that is read
         agrees: what is read is waited for, what is stored is not."""
         wanted = {places[i] for i in order}
-        found = set()
+        orders = set()
         for reads in self.group.reads.values():
             for of, place in reads.places:
                 if of in self.group.reads:  # in registers
@@ -179,8 +179,8 @@ class _Writer:
                 steps = {i: stride(place, places[i]) for i in order}
                 if wanted <= place.symbols and None not in steps.values():
                     far = {i: self.hint(by) for i, by in steps.items() if by is not None}
-                    found.add(tuple(sorted(order, key=lambda i: far[i], reverse=True)))
-        return list(found.pop()) if len(found) == 1 else order
+                    orders.add(tuple(sorted(order, key=lambda i: far[i], reverse=True)))
+        return list(orders.pop()) if len(orders) == 1 else order
 
     def _steps(self, var: Expr) -> tuple[int, ...]:
         """How far apart in memory neighbours are: in what is stored, else in what is read."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
-from pliant.launch.program import Bindings, is_plain, load
+from pliant.launch.program import ProgramBindings, is_plain, load
 from pliant.targets.target import KernelSource
 from tests.support.compiled_code import compiled_code
 
@@ -151,14 +151,14 @@ def test_kernels_are_known_by_what_is_in_them():
 def test_a_kernel_that_is_not_bound_is_an_error():
     ((code, _),) = compiled_twice(pointwise, False)
     with pytest.raises(KeyError):
-        load(code.program, Bindings(code.bindings.objects, {}, None))
+        load(code.program, ProgramBindings(code.bindings.objects, {}, None))
 
 
 def test_an_object_that_is_not_bound_is_an_error():
     ((code, _),) = compiled_twice(opaque, False)
     assert code.program.objects
     with pytest.raises(ValueError, match="too few items"):
-        load(code.program, Bindings((), code.bindings.kernels, None))
+        load(code.program, ProgramBindings((), code.bindings.kernels, None))
 
 
 def test_text():

@@ -49,12 +49,12 @@ class KernelCompiler:
     def __init__(self, cpu: str | None = None, features: Mapping[str, bool] | None = None) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        found = features if features is not None else dict(llvm.get_host_cpu_features())
+        known_features = features if features is not None else dict(llvm.get_host_cpu_features())
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = ",".join(
-            [("+" if on else "-") + name for name, on in sorted(found.items())]
+            [("+" if on else "-") + name for name, on in sorted(known_features.items())]
         )
-        self.target: Machine = machine_of(found)
+        self.target: Machine = machine_of(known_features)
         self._machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
         )

@@ -71,14 +71,14 @@ class KernelCache:
         """The object code of that name, if it is there and whole."""
         path = self._path(key)
         try:
-            found = _unpack(key, self._read(path))
+            object_code = _unpack(key, self._read(path))
         except OSError:
-            found = None
-        if found is not None:
+            object_code = None
+        if object_code is not None:
             with contextlib.suppress(OSError):  # a directory may be there to be read only
                 os.utime(path, follow_symlinks=False)
-        counts["misses" if found is None else "hits"] += 1
-        return found
+        counts["misses" if object_code is None else "hits"] += 1
+        return object_code
 
     def store(self, key: str, object_code: bytes) -> bool:
         """Whether it could be written."""

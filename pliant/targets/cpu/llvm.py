@@ -140,12 +140,12 @@ class Writer:
 
     def _place(self, extents: Sequence[Reg], number: Reg) -> list[Reg]:
         """The variables of the outer loops, from the number of the row."""
-        found: list[Reg] = []
+        regs: list[Reg] = []
         for extent in reversed(extents[1:]):
             safe = self.code.select(extent.compare("eq", 0), 1, extent)
-            found.append(self.code.binary("urem", number, safe))
+            regs.append(self.code.binary("urem", number, safe))
             number = self.code.binary("udiv", number, safe)
-        return [number, *reversed(found)]
+        return [number, *reversed(regs)]
 
     # Loops
 
@@ -415,27 +415,27 @@ def _levels(loop: Loop, lanes: int) -> tuple[int, int]:
 def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[Reg]:
     """The variables of the outer loops in the row after that: divisions take longer than a short
     row."""
-    found: list[Reg] = []
+    regs: list[Reg] = []
     one: Reg | int = 1
     for extent, at in zip(reversed(extents[1:]), reversed(place[1:])):
         after = at + one
         wraps = after.compare("eq", extent)
-        found.append(code.select(wraps, 0, after))
+        regs.append(code.select(wraps, 0, after))
         one = code.convert("zext", wraps, "i64")
-    return [place[0] + one, *reversed(found)]
+    return [place[0] + one, *reversed(regs)]
 
 
 def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[LoopValue, int]:
     """The reductions over the loop, and how many lanes their states have."""
     around, lanes = lanes, plan.get(loop, lanes)
     ordered = _ordered(loop, lanes) if loop in plan else []
-    found: dict[LoopValue, int] = {}
+    counts: dict[LoopValue, int] = {}
     for item in loop.body:
         if isinstance(item, LoopValue):
-            found |= {item: around if item in ordered else lanes} if item.op in REDUCTIONS else {}
+            counts |= {item: around if item in ordered else lanes} if item.op in REDUCTIONS else {}
         elif item.kind is LoopKind.REDUCTION:
-            found |= _accumulators(item, lanes, plan)
-    return found
+            counts |= _accumulators(item, lanes, plan)
+    return counts
 
 
 def _ordered(loop: Loop, lanes: int) -> list[LoopValue]:

@@ -58,8 +58,8 @@ def start(writer: Writer, loop: Loop) -> None:
 
 
 def _is_scalar(writer: Writer, symbol: Any) -> bool:
-    found = writer.symbols.get(symbol)
-    return found is not None and found.lanes == 1
+    reg = writer.symbols.get(symbol)
+    return reg is not None and reg.lanes == 1
 
 
 def place(writer: Writer, value: LoopValue) -> ElementPlace:
@@ -99,23 +99,23 @@ def _mask(writer: Writer, place: ElementPlace, given: Sequence[LoopValue]) -> Re
 
 
 def load(writer: Writer, value: LoopValue) -> None:
-    found = place(writer, value)
-    writer.regs[value] = writer.memory.load(found, _mask(writer, found, value.args))
+    address = place(writer, value)
+    writer.regs[value] = writer.memory.load(address, _mask(writer, address, value.args))
 
 
 def store(writer: Writer, value: LoopValue) -> None:
-    found, stored = place(writer, value), writer.regs[value.args[0]]
-    if stored.lanes > found.lanes:
-        found = found.scatter(stored.lanes)
+    address, stored = place(writer, value), writer.regs[value.args[0]]
+    if stored.lanes > address.lanes:
+        address = address.scatter(stored.lanes)
     if stored.lanes > 1 and writer.in_pairs:
         stored = together(writer.code, stored)
-    writer.memory.store(found, stored, _mask(writer, found, value.args[1:]))
+    writer.memory.store(address, stored, _mask(writer, address, value.args[1:]))
 
 
 def fixed(loop: Loop) -> list[LoopValue]:
     """The statements that do the same in all iterations of a parallel loop without loops in it."""
     varying: set[object] = {loop.var}
-    found = []
+    masks = []
     for value in loop.body:
         if not isinstance(value, LoopValue):
             return []
@@ -124,8 +124,8 @@ def fixed(loop: Loop) -> list[LoopValue]:
         if value.op in REDUCTIONS or not varying.isdisjoint(parts) or _written(value):
             varying |= {value, value.index} if value.op is Op.AS_INDEX else {value}
         else:
-            found.append(value)
-    return found
+            masks.append(value)
+    return masks
 
 
 def _written(value: LoopValue) -> bool:

@@ -70,15 +70,15 @@ def _square(
     code, lanes = writer.code, writer.plan[columns]
     turned: dict[LoopValue, list[Reg]] = {}
     for value in loads:
-        found: list[Reg] = []
+        rows_out: list[Reg] = []
         for lane in range(lanes):
             writer.bind(rows.var, code.number(row, "i64"))
             writer.bind(columns.var, code.number(column + lane, "i64"))
             assert value.index is not None and value.buffer is not None
             index = writer.index(value.index + value.buffer.base)
             place = ElementPlace(value.buffer, writer.memory.pointers[value.buffer], index, lanes)
-            found.append(writer.memory.load(place, None))
-        turned[value] = transposed(code, found)
+            rows_out.append(writer.memory.load(place, None))
+        turned[value] = transposed(code, rows_out)
     for lane in range(lanes):
         writer.bind(rows.var, code.number(row + lane, "i64"))
         with writer.scope(), writer.vector(columns.var, lanes):

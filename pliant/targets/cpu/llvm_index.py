@@ -28,12 +28,12 @@ class IndexWriter:
         self.signs: dict[Expr, bool] = {}
 
     def write(self, node: Any) -> Reg:
-        found = self.symbols.get(node)
-        if found is None:
-            found = self.written.get(node)
-        if found is None:
-            found = self.written[node] = _WRITE[node.op](self, node)
-        return found
+        reg = self.symbols.get(node)
+        if reg is None:
+            reg = self.written.get(node)
+        if reg is None:
+            reg = self.written[node] = _WRITE[node.op](self, node)
+        return reg
 
     def is_natural(self, node: Expr) -> bool:
         """Surely at least 0: nothing is subtracted, and nothing is in it that may be negative."""

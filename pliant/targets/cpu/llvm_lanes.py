@@ -54,20 +54,20 @@ def plan(kernel: Kernel, target: Machine) -> dict[Loop, int]:
     """The lanes of each loop that gets several."""
     grid = kernel.grid
     body = (grid[-1],) if grid else kernel.body
-    chosen = [found for item in body if isinstance(item, Loop) for found in _choose(item)]
+    chosen = [inner for item in body if isinstance(item, Loop) for inner in _choose(item)]
     wanted = {loop: _lanes(loop, target) for loop in chosen}
     return {loop: lanes for loop, lanes in wanted.items() if lanes > 1}
 
 
 def _choose(loop: Loop) -> list[Loop]:
     """The loop itself, or the best of each loop in it, whichever has fewer scattered accesses."""
-    inner = [found for item in loop.body if isinstance(item, Loop) for found in _choose(item)]
+    inner = [nested for item in loop.body if isinstance(item, Loop) for nested in _choose(item)]
     if not _can(loop):
         return inner
     if not inner:
         return [loop]
-    outside, inside = _cost(loop), [_cost(found) for found in inner]
-    if not outside[0] and all((found.extent.value or math.inf) <= FEW for found in inner):
+    outside, inside = _cost(loop), [_cost(nested) for nested in inner]
+    if not outside[0] and all((nested.extent.value or math.inf) <= FEW for nested in inner):
         return [loop]
     scattered, close = sum([s for s, _ in inside]), sum([c for _, c in inside])
     return [loop] if (outside[0], -outside[1]) < (scattered, -close) else inner
@@ -160,17 +160,17 @@ def _lanes(loop: Loop, target: Machine) -> int:
 
 def _differing(loop: Loop, body: list[LoopValue]) -> set[LoopValue]:
     """The values that are not the same in all lanes: only these need vectors."""
-    variables, found = {loop.var}, set()
+    variables, differing = {loop.var}, set()
     for value in body:
         index = value.index
         if value.op is Op.AS_INDEX:
-            if value.args[0] in found and index is not None:
+            if value.args[0] in differing and index is not None:
                 variables.add(index)
         elif (index is not None and not variables.isdisjoint(index.symbols)) or any(
-            arg in found for arg in value.args
+            arg in differing for arg in value.args
         ):
-            found.add(value)
-    return found
+            differing.add(value)
+    return differing
 
 
 def _weight(value: LoopValue) -> int:

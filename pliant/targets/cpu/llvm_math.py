@@ -510,13 +510,13 @@ def library(code: Code, name: str, *args: Reg) -> Reg:
 def _in_vectors(code: Code, wide: tuple[str, int], regs: Sequence[Reg]) -> Reg:
     """A function of vectors, called for as many as there are."""
     name, width = wide
-    found: Reg | None = None
+    whole: Reg | None = None
     for first in range(0, regs[0].lanes, width):
         part = [code.shuffled(reg, None, range(first, first + width)) for reg in regs]
         here = code.call(name, regs[0].type, width, part)
-        found = here if found is None else code.picked([found, here], range(first + width))
-    assert found is not None
-    return found
+        whole = here if whole is None else code.picked([whole, here], range(first + width))
+    assert whole is not None
+    return whole
 
 
 def _lane_by_lane(helper: str, name: str, type: str, lanes: int, count: int) -> str:

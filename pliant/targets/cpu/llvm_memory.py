@@ -85,19 +85,19 @@ class BufferMemory:
         t = place.buffer.type
         if place.step != 1 and mask is not None:
             zero = self.code.spread(self.code.number(0, MEMORY[t]), place.lanes)
-            found = self.code.either(mask, lambda: self._picked_load(place), zero)
+            loaded = self.code.either(mask, lambda: self._picked_load(place), zero)
         elif place.step != 1:
-            found = self._picked_load(place)
+            loaded = self._picked_load(place)
         elif mask is None and not place.scattered:
-            found = self._plain_load(place, self._pointer(place))
+            loaded = self._plain_load(place, self._pointer(place))
         elif place.lanes == 1:
             assert mask is not None
             pointer = self.code.select(mask, self._pointer(place), self.scratch)
-            found = self._plain_load(place, pointer)
-            found = self.code.select(mask, found, found.like(0))
+            loaded = self._plain_load(place, pointer)
+            loaded = self.code.select(mask, loaded, loaded.like(0))
         else:
-            found = self._masked_load(place, mask)
-        return found.compare("ne", 0) if t is Type.BOOL else found
+            loaded = self._masked_load(place, mask)
+        return loaded.compare("ne", 0) if t is Type.BOOL else loaded
 
     def store(self, place: ElementPlace, value: Reg, mask: Reg | None) -> None:
         """Of lanes that go to one place, some one stays."""
@@ -155,8 +155,8 @@ class BufferMemory:
                 ElementPlace(place.buffer, place.pointer, first + at, lanes) for at in starts
             ]
         ]
-        found = [min(at // lanes, step - 1) for at in range(0, span, step)]
-        picked = [p * lanes + step * i - starts[p] for i, p in enumerate(found)]
+        lanes_of = [min(at // lanes, step - 1) for at in range(0, span, step)]
+        picked = [p * lanes + step * i - starts[p] for i, p in enumerate(lanes_of)]
         return self.code.picked(parts, picked if place.step > 0 else picked[::-1])
 
     def _masked_load(self, place: ElementPlace, mask: Reg | None) -> Reg:

@@ -96,8 +96,8 @@ def _float_to_int(code: Code, source: Type, target: Type, x: Reg) -> Reg:
         narrow = False
     wide = Type.I32 if narrow else Type.I64
     inside = math.fabs(code, x).compare("lt", -float(smallest(wide)))
-    found = code.select(inside, code.convert("fptosi", x, REGISTER[wide]), smallest(wide))
-    return code.convert("trunc", found, REGISTER[target])
+    converted = code.select(inside, code.convert("fptosi", x, REGISTER[wide]), smallest(wide))
+    return code.convert("trunc", converted, REGISTER[target])
 
 
 _CASTS: Final[dict[tuple[bool, bool], Emit]] = {
@@ -227,9 +227,9 @@ def best(sign: int, skip_nan: bool = False) -> Emit:
         better = "gt" if sign > 0 else "lt"
         if skip_nan:
             return code.select(a.is_nan(), b, code.select(b.compare(better, a), b, a))
-        found = code.select(a.compare(better, b), a, b)
+        chosen = code.select(a.compare(better, b), a, b)
         # Not `a`, which is nan too: LLVM would join the two choices and lose the instruction.
-        return code.select(a.is_nan(), math.NAN, found)
+        return code.select(a.is_nan(), math.NAN, chosen)
 
     return emit
 

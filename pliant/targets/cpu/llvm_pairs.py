@@ -19,12 +19,12 @@ def in_pairs(loop: Loop) -> bool:
     """Whether the lanes of the loop can be in this order."""
     if loop.kind is not LoopKind.PARALLEL:
         return False
-    found = False
+    halves = False
     for value in loop.body:
         if not isinstance(value, LoopValue) or not _fits(value, loop.var):
             return False
-        found = found or (value.op is Op.LOAD and value.type is Type.BF16)
-    return found
+        halves = halves or (value.op is Op.LOAD and value.type is Type.BF16)
+    return halves
 
 
 def _fits(value: LoopValue, var: Expr) -> bool:

@@ -220,10 +220,10 @@ class Code:
         lanes = a.lanes // 2
         picked = ", ".join([f"i32 {i + lanes * upper}" for i in range(lanes)])
         text = f"shufflevector {a}, {a.full_type} poison, <{lanes} x i32> <{picked}>"
-        found = self.define(text, a.type, lanes)
+        result = self.define(text, a.type, lanes)
         if lanes > 1:
-            return found
-        return self.define(f"extractelement <1 x {a.type}> {found.text}, i64 0", a.type, 1)
+            return result
+        return self.define(f"extractelement <1 x {a.type}> {result.text}, i64 0", a.type, 1)
 
     def picked(self, regs: Sequence[Reg], lanes: Sequence[int]) -> Reg:
         """Lanes of the registers, counted through all of them."""

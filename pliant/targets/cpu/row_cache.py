@@ -158,30 +158,30 @@ class _Row:
 def _used(body: list[LoopValue]) -> tuple[Statement, ...]:
     """Without what nobody needs any more."""
     needed: set[LoopValue] = set()
-    found: list[Statement] = []
+    statements: list[Statement] = []
     for value in reversed(body):
         always = value.op in REDUCTIONS or value.op in STATEMENTS or value.op is Op.AS_INDEX
         if always or value in needed:
             needed.update(value.args)
-            found.append(value)
-    return tuple(reversed(found))
+            statements.append(value)
+    return tuple(reversed(statements))
 
 
 def _keys(loop: Loop, numbers: dict[Key, int]) -> dict[LoopValue, Key]:
     """What a value is, whatever the variable of its loop is called: what is the same in two loops
     has the same number."""
-    found: dict[LoopValue, Key] = {}
+    keys: dict[LoopValue, Key] = {}
     where = {loop.var: _COLUMN}
     for value in loop.body:
         assert isinstance(value, LoopValue)
         unlike = value.op in REDUCTIONS or value.op in STATEMENTS or value.op is Op.AS_INDEX
         written = value.buffer is not None and value.buffer.access is not Access.READ
         if unlike or written:
-            found[value] = value
+            keys[value] = value
             continue
         index = None if value.index is None else substitute(value.index, where)
-        args = tuple([found.get(arg, arg) for arg in value.args])
+        args = tuple([keys.get(arg, arg) for arg in value.args])
         number = None if value.constant is None else repr(value.constant)
         key = (value.op, value.type, args, index, value.buffer, number)
-        found[value] = numbers.setdefault(key, len(numbers))
-    return found
+        keys[value] = numbers.setdefault(key, len(numbers))
+    return keys

@@ -43,8 +43,8 @@ def vector_function(name: str, type: str, vector_bytes: int) -> tuple[str, int] 
 @lru_cache(None)
 def address(symbol: str) -> int | None:
     library = _library()
-    found = getattr(library, symbol, None) if library is not None else None
-    return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
+    function = getattr(library, symbol, None) if library is not None else None
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
 @lru_cache(1)
@@ -57,7 +57,7 @@ def _library() -> ctypes.CDLL | None:
 
 def needed_by(object_code: bytes) -> Iterator[tuple[str, int]]:
     """Symbols and addresses of what object code calls."""
-    for name in sorted({found.decode() for found in _NAME.findall(object_code)}):
-        found = address(name)
-        if found is not None:
-            yield name, found
+    for name in sorted({symbol.decode() for symbol in _NAME.findall(object_code)}):
+        symbol = address(name)
+        if symbol is not None:
+            yield name, symbol

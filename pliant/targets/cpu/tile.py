@@ -30,8 +30,8 @@ def tile(kernel: Kernel) -> Kernel:
         return kernel
     rest = [loop for i, loop in enumerate(grid[:-1]) if i != across]
     made = _nest(rest, _blocks(grid[across], grid[-1]))
-    found = Kernel(kernel.name, kernel.sizes, kernel.buffers, (made,))
-    return Kernel(found.name, free_symbols(found), found.buffers, found.body)
+    tiled = Kernel(kernel.name, kernel.sizes, kernel.buffers, (made,))
+    return Kernel(tiled.name, free_symbols(tiled), tiled.buffers, tiled.body)
 
 
 def _across(grid: tuple[Loop, ...]) -> int | None:
