@@ -54,6 +54,8 @@ def call_function(
 ) -> Value:
     """Call a Python function: its handler if it has one, an operation if it is PyTorch's, else
     follow."""
+    # The order matters: shortcuts and handlers win over marks of the user, marks over the list of
+    # modules that are not followed, and only what is left can be an operation.
     inner = BY_CODE.get(target.code)
     if inner is not None:
         result = inner(trace, target, args, kwargs, direct)
@@ -168,6 +170,7 @@ def _refuse(
         co_cellvars=(), co_varnames=code.co_varnames, co_exceptiontable=b"", co_stacksize=2,
         co_flags=code.co_flags & ~inspect.CO_GENERATOR,
     )  # fmt: skip
+    # Python itself words the TypeError, so that it is the one of this version.
     function = types.FunctionType(stub, {}, target.name)
     function.__qualname__ = target.qualname
     function.__defaults__ = tuple(None for _ in target.default_values(trace))

@@ -90,15 +90,15 @@ def capture(
 
 
 def without_overrides() -> Any:
-    """What we ask of tensors is no business of the program's `__torch_function__`."""
+    """The program's `__torch_function__` must not run for what capture itself asks of tensors."""
     return torch._C.DisableTorchFunction()
 
 
 def follow(attempt: Attempt) -> Result:
     """One attempt. The caller restores the state of the thread that this changes."""
-    # One call of the program is several of ours.
+    # Following one call of the program takes several Python calls.
     sys.setrecursionlimit(sys.getrecursionlimit() * FRAMES_PER_CALL)
-    # Hooks of the program on tensors that autograd saves are not to see fakes.
+    # Fakes must not reach the program's hooks on tensors that autograd saves.
     torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     with without_overrides():
         return attempt.run()
@@ -163,11 +163,10 @@ class Attempt:
         return Frame(code, self.function.__globals__, {**variables}, cells)
 
     def _finisher(self) -> Finisher:
-        graph_effects = self.trace.graph_effects
-        if (
-            graph_effects.assertion_branches and graph_effects.other
-        ):  # it could not be run again where it is to raise
-            raise Restart(*graph_effects.assertion_branches[0])
+        effects = self.trace.graph_effects
+        # If an assertion fails, the function is run again. What can't be undone would happen twice.
+        if effects.assertion_branches and effects.other:
+            raise Restart(*effects.assertion_branches[0])
         name, parameters = self.function.__name__, parameter_names(self.function.__code__)
         return Finisher(self.trace, name, parameters, self.state)
 
@@ -176,6 +175,8 @@ class Attempt:
         frames = list(trace.frames)
         if (self.fullgraph or trace.error_on_break) and cause.code not in HARMLESS:
             raise cause.error or refused(cause, frames, self.fullgraph)
+        # Residual code can resume a frame only if a call instruction led to it: not the body of a
+        # generator, nor a function that C code called. The break moves out to the call of that.
         for depth, inner in enumerate(frames):
             if depth and (inner.generator or not inner.direct):
                 while depth and frames[depth - 1].finished:  # it is giving up its variables
@@ -186,7 +187,8 @@ class Attempt:
                 inline = step in trace.inlinable
                 raise Restart(step, INLINE if inline else cause.at(trace.stack()))
         if trace.changes != frame.changes:
-            # Half done: an iterator has moved, something is written. Break before it begins.
+            # The instruction is half done: an iterator has moved, or something is written. A break
+            # is a rollback to before the instruction, so follow again and break there.
             raise Restart(frame.step, cause)
         raise Ended(self._finisher().broke(frames, cause))
 

@@ -23,7 +23,7 @@ from pliant.capture.graph import GraphInput
 from pliant.capture.host_randomness import write_random_draws
 from pliant.capture.interpreter import current_exception
 from pliant.capture.residual import Emitter
-from pliant.capture.resume_points import closes, generator_source, suspended
+from pliant.capture.resume_points import closes, generator_source, resume_point_of
 from pliant.capture.size_nodes import input_shapes
 from pliant.capture.torch_state import NESTING
 from pliant.capture.trace import Trace
@@ -77,6 +77,7 @@ class Finisher:
 
     def broke(self, frames: list[Frame], cause: Break) -> Result:
         """Break at the present instruction of the innermost of `frames`."""
+        # A frame of a Python equivalent that would only return the result needs no resume function.
         outer = [f for f in frames[:-1] if not (f.ours and _only_returns(f))]
         frames = [*outer, frames[-1]]  # the operation is in the last one, even if that is ours
         stack = tuple(frame.position() for frame in frames if not frame.ours)
@@ -214,7 +215,7 @@ class Finisher:
         compiled: bool,
     ) -> tuple[str, list[str]]:
         """The resume function of one frame and the arguments for it."""
-        point, arguments = suspended(self.emit, frame, index, stack, inner)
+        point, arguments = resume_point_of(self.emit, frame, index, stack, inner)
         name = self.emit.fresh(f"resume_{frame.code.co_name}_{_line(frame, index)}")
         data, namespace = self.externals.visit(point), self.externals.external(frame.globals)
         self.resumes.append(ResumeTarget(name, data, namespace, compiled, inside))

@@ -87,7 +87,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     instruction = frame.instructions[frame.index]
     handler = HANDLERS[instruction.op]
     trace.steps = frame.step = trace.steps + 1
-    frame.changes = trace.changes
+    frame.changes = trace.changes  # to see at a break whether the instruction had begun to act
     if frame.step in trace.break_at and trace.break_at[frame.step] is not INLINE:
         raise trace.break_at[frame.step]
     pops = handler.pops
@@ -99,7 +99,7 @@ def _step(trace: Trace, frame: Frame) -> None:
         if not handler.lazy:
             operands = [trace.read(v) if isinstance(v, Lazy) else v for v in operands]
         result = handler.run(trace, frame, instruction, *operands)
-        del stack[-count:]
+        del stack[-count:]  # only now: a break in the handler finds the stack as it was
         if trace.suspended and result is None:
             for operand in operands:
                 operand.dropped(trace)

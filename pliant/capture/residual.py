@@ -113,8 +113,8 @@ class Emitter:
             self._staged[id(root)] = staged
 
     def _measure(self, value: Value, children: list[Value], staged: list[Value]) -> None:
-        """Every so many levels an object gets a name of its own: neither Python's parser nor we go
-        much deeper."""
+        """Give an object a name of its own every so many levels: Python's parser has a limit on
+        nesting, and `expression` recurses."""
         height = 1 + max([self._heights.get(id(child), 0) for child in children], default=0)
         if height > MOST_LEVELS:
             self._counts[id(value)] += 1
@@ -180,6 +180,7 @@ class Emitter:
             return self.tensor(value)
         two_steps = isinstance(value, TWO_STEPS) or self.is_cyclic(value)
         two_steps = two_steps or getattr(value, "two_steps", False)
+        # What is needed once is written in place; a name keeps `a is b` true for the rest.
         if not two_steps and self._counts.get(id(value), 1) < 2:
             assert id(value) not in self._inlined, f"{value!r} would be made twice"
             self._inlined[id(value)] = value
@@ -264,7 +265,7 @@ class Emitter:
         return self._named(real)
 
     def _same_object(self, real: Any) -> str:
-        """A constant that is this very object, where equal ones could be told apart."""
+        """A constant that is the same object, where the program could tell an equal one apart."""
         return self._named(real) if type(real) is tuple else self.constant(real)
 
     def _named(self, real: Any) -> str:
@@ -376,7 +377,7 @@ def _preferred_name(value: Value) -> str:
     if isinstance(value, BoundMethod):
         return _preferred_name(value.function)
     if getattr(value, "two_steps", False):
-        return str(getattr(getattr(value, "real", None), "__name__", "made"))
+        return str(getattr(getattr(value, "real", None), "__name__", "value"))
     return value.python_type().__name__.lower()
 
 

@@ -22,7 +22,7 @@ from pliant.capture.values.objects import Handled, Instance, Opaque
 READ_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
-def suspended(
+def resume_point_of(
     emit: Emitter,
     frame: Frame,
     index: int,
@@ -59,8 +59,8 @@ def suspended(
 
 
 def closes(value: Value) -> bool:
-    """Whether giving up the object runs code, or is noticed by who refers to it weakly: then it
-    lives as long as its variable does."""
+    """Whether dropping the object runs code or a weak reference notices: then it must live as long
+    as its variable does."""
     if isinstance(value, Lazy) and value.seen is not None:
         value = value.seen
     if isinstance(value, Instance) and value.watched:
@@ -73,7 +73,7 @@ def closes(value: Value) -> bool:
 
 
 def _is_plain_object(real: Any) -> bool:
-    """Of modules and tensors many know without it being the program's doing."""
+    """Modules and tensors have weak references that are not the program's own."""
     return is_python_class(type(real)) and not isinstance(real, type | Module | Tensor)
 
 
@@ -96,7 +96,7 @@ def generator_source(emit: Emitter, generator: GeneratorValue) -> str:
         return emit.helper("finished_generator") + "()"
     if not generator.started:
         return _unstarted(emit, frame)
-    point, arguments = suspended(emit, frame, frame.index, list(frame.stack))
+    point, arguments = resume_point_of(emit, frame, frame.index, list(frame.stack))
     code = emit.bind(f"{frame.code.co_name}_rest", resume_generator_code(point, primed=True))
     count = len(closure_names(frame.code))
     closure = "(" + "".join(f"{cell}, " for cell in arguments[:count]) + ")"

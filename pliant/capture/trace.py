@@ -92,7 +92,7 @@ class Trace:
         self.watch: Callable[[Any], None] | None = None  # told of every value about to change
         self.steps = 0
         self.changes = 0  # counts what can't be taken back: writes, iterators advanced
-        self.depth_limit = sys.getrecursionlimit()  # of the program, which recurses less than we do
+        self.depth_limit = sys.getrecursionlimit()  # of the program; capture itself recurses deeper
         self.tensors: dict[int, Any] = {}  # the value of each fake, by its identity
         self.applied: dict[Any, Any] = {}  # calls of autograd functions, by node of the history
         self.scalars: dict[int, Any] = {}  # the numbers that tensors are known to hold, by fake
@@ -110,15 +110,13 @@ class Trace:
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
         self.error_on_break = get_error_on_graph_break()  # where the program is now
         self.strictness: Any = None  # what the program made of that
-        self.overrides: Any = None  # who has a say in what PyTorch's functions do
+        self.overrides: Any = None  # modes and classes with a `__torch_function__`
         self.printed: Any = None  # calls of print still to be made
         self.entered: dict[int, Any] = {}  # modes of PyTorch that the program is in, by value
         self.temporaries: dict[int, Value] = {}  # what exists during the capture only, by id
         self.class_writes: dict[tuple[type, str], tuple[Any, Value | None]] = {}
         self.placeholders = Placeholders()  # parts of the classes among them
-        self.random_draws: list[
-            RandomDraw
-        ] = []  # random numbers that residual code draws before the graph
+        self.random_draws: list[RandomDraw] = []  # by residual code, before the graph
         self.signatures: dict[Any, Value] = {}  # of methods that the program asked for
         self._known: dict[int, tuple[Any, Value]] = {}
         self._guarded: set[Any] = set()
@@ -153,7 +151,7 @@ class Trace:
         return value
 
     def _is_certain(self, real: Any, source: Source) -> bool:
-        """Whether it is assumed already that a class has this very object."""
+        """Whether a guard says already that a class has this object as its attribute."""
         if not isinstance(source, ClassAttr):
             return False
         assumed = (GuardKind.CLASS_ATTR, source.parent, _identity((source.name, real)))
@@ -211,7 +209,7 @@ class Trace:
             table.clear()
         self.frames, self.suspended, self.undo = [], [], []
         self.sizes.forget()
-        del self._on_break  # the method of an object that has this one
+        del self._on_break  # a bound method of the owner: a reference cycle
 
     # ---- classes
 
@@ -228,6 +226,7 @@ class Trace:
                 attribute = base.__dict__[name]
                 break
         if id(cls) in self.temporaries:
+            # No guard can name a class that each call makes anew; its bases may be from outside.
             for base in cls.__bases__:
                 self.lookup(base, name)
         elif not cls.__flags__ & IMMUTABLE_TYPE:
@@ -338,7 +337,7 @@ class Trace:
 
     def throw(self, error: BaseException) -> NoReturn:
         """Raise in the captured program an exception that running a part of it for real raised."""
-        if isinstance(error, FATAL):  # another time it may not happen: Python tries
+        if isinstance(error, FATAL):  # such as a lack of memory, which the next run may not have
             raise Break("operation-raises", repr(error)) from error
         raise Raised(exception_value(self, error)) from error
 

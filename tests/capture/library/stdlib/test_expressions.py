@@ -148,6 +148,6 @@ def f(x):
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_expression(expression):
-    space = {"__name__": "exam"}
-    exec(compile(IMPORTS + PROGRAM.format(expression=expression), "<exam>", "exec"), space)
+    space = {"__name__": "expressions"}
+    exec(compile(IMPORTS + PROGRAM.format(expression=expression), "<expression>", "exec"), space)
     check(space["f"], torch.arange(1.0, 4.0))

@@ -14,7 +14,7 @@ import torch
 import pliant
 from tests.support.against_eager import check
 
-LOG = logging.getLogger("pliant.tests.exam")
+LOG = logging.getLogger("pliant.tests.logs")
 LOG.propagate = False
 LOG.setLevel(logging.INFO)
 ADAPTER = logging.LoggerAdapter(LOG, {"who": "me"})
@@ -198,7 +198,7 @@ def log_error(x):
 
 
 def log_by_name(x):
-    logging.getLogger("pliant.tests.exam").info("by name")
+    logging.getLogger("pliant.tests.logs").info("by name")
     return x + 1
 
 
