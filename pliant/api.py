@@ -29,6 +29,7 @@ from pliant.module import (
     stands_for,
 )
 from pliant.report.explanation import Explanation
+from pliant.sym import expr
 
 _compiled: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # everything `reset` has to forget
 
@@ -229,5 +230,6 @@ def reset() -> None:
             compiler.limits.forget()
             compiler.functions.forget()
     stance.forget()
+    expr.forget()
     events.counters.reset()
     logs.user_warnings.reset()

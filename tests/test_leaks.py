@@ -10,10 +10,9 @@ import pytest
 import torch
 
 import pliant
-from pliant.bytecode import continuation, resume
+from pliant.bytecode import resume
 from pliant.capture import directives
 from pliant.capture.library.torch import targets, tensor_subclasses
-from pliant.driver import callbacks
 from pliant.sym import expr
 from pliant.sym.env import ShapeEnv
 from tests.backends.test_leaks import MEGABYTE, grows
@@ -209,8 +208,6 @@ TABLES = {
     "decoded": lambda: len(DECODE._cache),
     "resume codes": lambda: len(resume._codes),
     "origins": lambda: len(resume._origins),
-    "resume functions": lambda: len(continuation._functions),
-    "first functions": lambda: len(callbacks._first),
     "marked": lambda: len(directives.MARKED),
     "applied": lambda: len(targets._applied),
     "makers": lambda: len(tensor_subclasses._makers),

@@ -14,27 +14,43 @@ from weakref import WeakValueDictionary
 from pliant.bytecode.decode import decode
 from pliant.bytecode.resume import ResumePoint, closure_names, original_point, resume_code
 
-# A function has its code and its globals, so that no other globals get their address meanwhile.
-_functions: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = (
-    WeakValueDictionary()
-)
+
+class ResumeFunctions:
+    """The resume functions of one compiled function."""
+
+    def __init__(self) -> None:
+        # A function has its code and its globals: no other globals get their address meanwhile.
+        self._functions: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = (
+            WeakValueDictionary()
+        )
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def at(self, point: ResumePoint, namespace: dict[str, Any]) -> types.FunctionType:
+        """The function that continues at `point`. The same one as long as it is referred to."""
+        code = resume_code(point)
+        key = (code, id(namespace))
+        function = self._functions.get(key)
+        if function is None:
+            function = self._functions[key] = _resume_function(point, code, namespace)
+        return function
+
+    def clear(self) -> None:
+        self._functions.clear()
 
 
-def resume_function(point: ResumePoint, namespace: dict[str, Any]) -> types.FunctionType:
-    """The function that continues at `point`. The same one as long as it is referred to."""
-    code = resume_code(point)
-    key = (code, id(namespace))
-    function = _functions.get(key)
-    if function is None:
-        cells = closure_names(point.code)
-        if cells:
-            function = _with_cells(point, code, namespace, len(cells))
-        else:
-            function = types.FunctionType(code, namespace)
-        origin = original_point(point)
-        line = decode(origin.code).instructions[origin.index].line
-        function.resumed_line = line  # type: ignore[attr-defined]
-        _functions[key] = function
+def _resume_function(
+    point: ResumePoint, code: types.CodeType, namespace: dict[str, Any]
+) -> types.FunctionType:
+    cells = closure_names(point.code)
+    if cells:
+        function = _with_cells(point, code, namespace, len(cells))
+    else:
+        function = types.FunctionType(code, namespace)
+    origin = original_point(point)
+    line = decode(origin.code).instructions[origin.index].line
+    function.resumed_line = line  # type: ignore[attr-defined]
     return function
 
 

@@ -9,15 +9,11 @@ import functools
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 from pliant.stages import ROUTED
 
 if TYPE_CHECKING:
     from pliant.driver.pipeline import Compiler
-
-# A lambda is made anew on each call of the function around it: the first one stands for all.
-_first: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = WeakValueDictionary()
 
 
 def routed(compiler: Compiler, value: Any) -> Any:
@@ -32,5 +28,4 @@ def _route(compiler: Compiler, function: Any) -> Any:
         return function
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
         return function
-    first = _first.setdefault((function.__code__, id(function.__globals__)), function)
-    return compiler.functions.resume(first, ())
+    return compiler.functions.callback(function)

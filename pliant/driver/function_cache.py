@@ -6,9 +6,11 @@ import types
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pliant._native import Dispatcher
 from pliant.base.values import dataclass
+from pliant.bytecode.continuation import ResumeFunctions
 from pliant.dynamic.history import InputHistory
 from pliant.stages import Compiled
 
@@ -18,6 +20,11 @@ class FunctionCache:
     """The compiled parts of one function. `make` adds a part, compiled when it is first called."""
 
     make: Callable[[types.FunctionType], Dispatcher]
+    resume_functions: ResumeFunctions = field(default_factory=ResumeFunctions)
+    # A lambda is made anew on each call of the function around it: the first one stands for all.
+    callbacks: WeakValueDictionary[tuple[types.CodeType, int], types.FunctionType] = field(
+        default_factory=WeakValueDictionary
+    )
     resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
     histories: dict[Dispatcher, InputHistory] = field(default_factory=dict)
 
@@ -28,6 +35,11 @@ class FunctionCache:
         if key not in self.resumes:
             self.resumes[key] = self.make(function)
         return self.resumes[key]
+
+    def callback(self, function: types.FunctionType) -> Dispatcher:
+        """The compiled stand-in for a function that C code calls; one for equal functions."""
+        key = (function.__code__, id(function.__globals__))
+        return self.resume(self.callbacks.setdefault(key, function), ())
 
     def history(self, dispatcher: Dispatcher) -> InputHistory:
         """What was seen of the inputs of one part, at its compilations so far."""
@@ -40,8 +52,11 @@ class FunctionCache:
         return tuple(sorted(compiled, key=lambda one: one.index))
 
     def forget(self) -> None:
-        """Drop what was compiled of resume functions."""
+        """Drop the resume functions, and what was compiled of them."""
         self.histories.clear()
-        for dispatcher in self.resumes.values():
+        for dispatcher in self.resumes.values():  # code that is running may call them once more
             dispatcher.clear()
             dispatcher.mode = 0
+        self.resumes.clear()
+        self.resume_functions.clear()
+        self.callbacks.clear()

@@ -24,7 +24,6 @@ from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.operators import fill_from
 from pliant.base.options import Options
 from pliant.base.values import dataclass
-from pliant.bytecode.continuation import resume_function
 from pliant.capture.capture import NotCaptured, capturable, capture, refused
 from pliant.capture.inputs import Dynamic
 from pliant.capture.value import ForeignTracer
@@ -181,7 +180,8 @@ class Compiler:
                 )
             namespace[captured.graph_name] = graph
         for target in captured.resumes:  # inner ones first
-            function = resume_function(bound(target.point), bound(target.namespace))
+            point, scope = bound(target.point), bound(target.namespace)
+            function = self.functions.resume_functions.at(point, scope)
             inner = tuple(namespace[name] for name in target.inner)
             resume = self.functions.resume(function, inner) if target.compiled else function
             namespace[target.name] = resume

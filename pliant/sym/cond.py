@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, Final
 
 from pliant.sym.expr import (
@@ -26,6 +25,7 @@ from pliant.sym.expr import (
     BaseExpr,
     Expr,
     SymbolValues,
+    cached,
     content,
     evaluate,
     from_terms,
@@ -66,7 +66,7 @@ def truth(value: bool) -> Cond:
 # Comparisons
 
 
-@lru_cache(16384)
+@cached(16384)
 def le0(e: Expr) -> Cond:
     """`e <= 0`"""
     if not e.terms:
@@ -77,7 +77,7 @@ def le0(e: Expr) -> Cond:
     return intern_node(Cond, "le0", (e,))
 
 
-@lru_cache(16384)
+@cached(16384)
 def eq0(e: Expr) -> Cond:
     """`e == 0`"""
     t, g, c = content(e)
@@ -86,7 +86,7 @@ def eq0(e: Expr) -> Cond:
     return intern_node(Cond, "eq0", (t + c // g,))
 
 
-@lru_cache(16384)
+@cached(16384)
 def ne0(e: Expr) -> Cond:
     """`e != 0`"""
     same = eq0(e)

@@ -26,7 +26,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pliant._native import drop_unused
 
@@ -181,6 +181,31 @@ def drop_unused_nodes() -> None:
     _next_sweep = max(MANY_NODES, 2 * (len(_nodes) + len(_integers)))
 
 
+_caches: Final[list[Any]] = []
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cached(size: int) -> Callable[[F], F]:
+    """`lru_cache` for functions of expressions, which `forget` empties."""
+
+    def decorate(function: F) -> F:
+        wrapper: Any = lru_cache(size)(function)
+        _caches.append(wrapper)
+        result: F = wrapper
+        return result
+
+    return decorate
+
+
+def forget() -> None:
+    """Empty the caches, and drop all nodes that are not referred to from elsewhere."""
+    global _next_sweep
+    for cache in _caches:
+        cache.cache_clear()
+    _next_sweep = 0
+    drop_unused_nodes()
+
+
 def integer(value: int) -> Expr:
     """The number as an expression."""
     found = _integers.get(value) if type(value) is int else None
@@ -302,7 +327,7 @@ ONE: Final = integer(1)
 # Arithmetic of the normal form
 
 
-@lru_cache(16384)
+@cached(16384)
 def add(a: Expr, b: Expr) -> Expr:
     if not b.terms:
         return _plus(a, b.const)
@@ -311,7 +336,7 @@ def add(a: Expr, b: Expr) -> Expr:
     return _merged(a, b, 1)
 
 
-@lru_cache(16384)
+@cached(16384)
 def sub(a: Expr, b: Expr) -> Expr:
     if a is b:
         return ZERO
@@ -354,7 +379,7 @@ def scale(a: Expr, number: int) -> Expr:
     return from_terms({product: c * number for product, c in a.terms}, a.const * number)
 
 
-@lru_cache(16384)
+@cached(16384)
 def mul(a: Expr, b: Expr) -> Expr:
     if not b.terms:
         return scale(a, b.const)
@@ -400,7 +425,7 @@ def product_of(exprs: Iterable[Expr]) -> Expr:
     return result
 
 
-@lru_cache(16384)
+@cached(16384)
 def content(a: Expr) -> tuple[Expr, int, int]:
     """`(t, g, c)` with a = g*t + c, where the coefficients of t have no common divisor, the first
     of them is positive, and t has no constant. For a number, t is 0 and g is 1."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 from pliant.sym.expr import (
@@ -22,6 +21,7 @@ from pliant.sym.expr import (
     VALUE,
     BaseExpr,
     Expr,
+    cached,
     evaluate,
     integer,
     intern_node,
@@ -82,7 +82,7 @@ class FloatExpr(BaseExpr):
 NumberLike = Expr | FloatExpr | int | float
 
 
-@lru_cache(1024)
+@cached(1024)
 def _number(text: str) -> FloatExpr:
     return intern_node(FloatExpr, "float", (text,))
 

@@ -8,10 +8,9 @@ expressions that differ in the names of their symbols only are one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
-from pliant.sym.expr import STRICT, BaseExpr, parts_of
+from pliant.sym.expr import STRICT, BaseExpr, cached, parts_of
 from pliant.sym.floats import FloatExpr
 
 _INFIX: Final = {"fadd": "+", "fsub": "-", "fmul": "*", "truediv": "/"}
@@ -32,7 +31,7 @@ def python_function(node: BaseExpr, symbols: Sequence[Any]) -> Callable[..., Any
     return _made(f"def compute({arguments}):\n{''.join(lines)}    return {names[node]}\n")
 
 
-@lru_cache(256)
+@cached(256)
 def _made(text: str) -> Callable[..., Any]:
     namespace: dict[str, Any] = dict(_NAMESPACE)
     exec(compile(text, "<pliant numbers>", "exec"), namespace)

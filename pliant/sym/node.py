@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -26,7 +25,7 @@ from pliant.sym import floats, node_layout
 from pliant.sym.bounded import MOST_DEPTH
 from pliant.sym.cond import FALSE, TRUE, Cond, and_, not_, or_, truth
 from pliant.sym.env import ShapeEnv
-from pliant.sym.expr import Expr, if_else, integer
+from pliant.sym.expr import Expr, cached, if_else, integer
 from pliant.sym.floats import FloatExpr, real
 from pliant.sym.node_bridge import AnyExpr, Bridge, is_dense, number, truth_of, whole
 
@@ -346,7 +345,7 @@ def _float_power(self: SymNode, right: SymNode) -> SymNode:
 
 
 def _comparing(ints: BuildExpr, other: BuildExpr) -> Callable[[SymNode, SymNode], SymNode]:
-    return _binary(lru_cache(16384)(ints), other)
+    return _binary(cached(16384)(ints), other)
 
 
 def _eq(self: SymNode, right: SymNode) -> SymNode:

@@ -20,13 +20,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
 
 from pliant.sym import node_layout
 from pliant.sym.cond import TRUE, Cond
-from pliant.sym.expr import ONE, Expr, integer
+from pliant.sym.expr import ONE, Expr, cached, integer
 
 FARTHEST: Final = 60  # frames up to the function that a question is asked for
 
@@ -59,7 +58,7 @@ def is_general(file: str) -> bool:
     return file.endswith(GENERAL_FILES)
 
 
-@lru_cache(1024)
+@cached(1024)
 def _passes_on(file: str, function: str) -> bool:
     return function in _PLUMBING_FUNCTIONS or any(part in file for part in _PLUMBING)
 

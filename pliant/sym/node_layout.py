@@ -13,11 +13,21 @@ be taken to be at least 1, and `max(s, 1)`, which PyTorch puts into the strides 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from pliant.sym.cond import FALSE, TRUE, Cond, and_, eq, ge, ne, or_
-from pliant.sym.expr import ONE, ZERO, Expr, from_factors, maximum, mul, product_of, scale, sum_of
+from pliant.sym.expr import (
+    ONE,
+    ZERO,
+    Expr,
+    cached,
+    from_factors,
+    maximum,
+    mul,
+    product_of,
+    scale,
+    sum_of,
+)
 
 Exprs = tuple[Expr, ...]
 LayoutCondition = Callable[[Exprs, Exprs], Cond]
@@ -26,13 +36,13 @@ CHANNELS_LAST_3D: Final = (1, 4, 3, 2, 0)
 MOST_DIMS: Final = 5  # for more, not every order of the dimensions is tried
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_contiguous(sizes: Exprs, strides: Exprs) -> Cond:
     strides = _if_not_empty(sizes, strides)
     return _or_empty(sizes, _packed(sizes, strides, range(len(sizes) - 1, -1, -1)))
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_row_major(sizes: Exprs, strides: Exprs) -> Cond:
     """As contiguous, but an empty tensor has to have the right strides too; with s or max(s, 1)."""
     expected, positive, parts = ONE, ONE, []
@@ -42,27 +52,27 @@ def is_row_major(sizes: Exprs, strides: Exprs) -> Cond:
     return and_(*parts)
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_channels_last_contiguous_2d(sizes: Exprs, strides: Exprs) -> Cond:
     return _packed(sizes, strides, CHANNELS_LAST_2D) if len(sizes) == 4 else FALSE
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_channels_last_contiguous_3d(sizes: Exprs, strides: Exprs) -> Cond:
     return _packed(sizes, strides, CHANNELS_LAST_3D) if len(sizes) == 5 else FALSE
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_channels_last_strides_2d(sizes: Exprs, strides: Exprs) -> Cond:
     return _ascending(sizes, strides, CHANNELS_LAST_2D) if len(sizes) == 4 else FALSE
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_channels_last_strides_3d(sizes: Exprs, strides: Exprs) -> Cond:
     return _ascending(sizes, strides, CHANNELS_LAST_3D) if len(sizes) == 5 else FALSE
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs) -> Cond:
     """In some order of the dimensions the strides are packed, or it is empty. The number of orders
     is too large beyond `MOST_DIMS` dimensions: then see `is_dense_in_order`."""
@@ -71,14 +81,14 @@ def is_non_overlapping_and_dense(sizes: Exprs, strides: Exprs) -> Cond:
     return _or_empty(sizes, _packed_in_some_order(sizes, strides, dims, ONE))
 
 
-@lru_cache(4096)
+@cached(4096)
 def is_dense_in_order(sizes: Exprs, strides: Exprs, order: tuple[int, ...]) -> Cond:
     """In this order of the dimensions, the smallest stride first; or it is empty. Enough for being
     non-overlapping and dense."""
     return _or_empty(sizes, _packed(sizes, _if_not_empty(sizes, strides), order))
 
 
-@lru_cache(4096)
+@cached(4096)
 def broadcast_row_major(sizes: Exprs, strides: Exprs) -> bool:
     """Whether the strides are row-major by construction, but for dimensions with stride 0, which
     were 1 before the tensor was broadcast."""

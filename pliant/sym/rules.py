@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from pliant.base.values import dataclass
@@ -29,6 +28,7 @@ from pliant.sym.expr import (
     BaseExpr,
     Expr,
     atom,
+    cached,
     from_factors,
     from_terms,
     integer,
@@ -513,7 +513,7 @@ def _degree(p: Expr) -> tuple[int, tuple[Any, ...]]:
     return sum([e for _, e in p.factors]), tuple([(f.order, e) for f, e in p.factors])
 
 
-@lru_cache(4096)
+@cached(4096)
 def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
     """`(q, r)` with x = q*y + r and q not 0, or None: division of polynomials, as far as it
     goes."""
@@ -625,7 +625,7 @@ _FINISH: Final[Mapping[str, Callable[[Any, KnownFacts], Any]]] = {
 
 
 def _constructor(op: str) -> Callable[..., Expr]:
-    @lru_cache(16384)
+    @cached(16384)
     def construct(*args: BaseExpr) -> Expr:
         return build(NO_FACTS, op, *args)
 
