@@ -45,6 +45,7 @@ from pliant.sym.expr import Expr
 from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.targets.cpu.target import CPU
+from pliant.targets.target import Target
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class CodeGenerator:
     options: Options
     fallback: Callable[..., Any] | None
     watcher: Watcher | None = None
+    target: Target = CPU
 
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._checked(check_functional, functional)
@@ -107,7 +109,7 @@ class CodeGenerator:
                 refused |= self._without_kernel(lowered, failure, len(refused))
 
     def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> GeneratedCode:
-        target = CPU
+        target = self.target
         scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
         self._checked(check_scheduled, scheduled)
         kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
@@ -129,8 +131,9 @@ class CodeGenerator:
     ) -> dict[Node, str]:
         """The operators that PyTorch runs from now on, and why."""
         error, nodes = failure.error, lowered.computed_by(failure.group.members)
-        strict = self.options.raise_on_fallback and not isinstance(error, KernelRefused)
-        if strict or not nodes or already > MOST_REFUSED:
+        if nodes and isinstance(error, KernelRefused):
+            return dict.fromkeys(nodes, str(error))
+        if self.options.raise_on_fallback or not nodes or already > MOST_REFUSED:
             raise error
         names = tuple(sorted({node.name for node in nodes}))
         reason = f"{type(error).__name__}: {error}"

@@ -19,7 +19,7 @@ from pliant.loop.ir import Kernel
 from pliant.loop.scheduled import Scheduled, ScheduledGroup
 from pliant.loop.write import write_kernel
 from pliant.ops.lowering import NotLowered
-from pliant.targets.target import Grid, Hint, KernelSource, Target
+from pliant.targets.target import Hint, KernelSource, LaunchParameters, Target
 
 
 class KernelRefused(Exception):
@@ -42,7 +42,7 @@ class GroupKernel:
     kernel: Kernel
     memory: tuple[Definition, ...]
     source: KernelSource
-    grid: Grid
+    launch: LaunchParameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +70,8 @@ def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
                 continue
             if (reason := target.refusal(kernel)) is not None:
                 raise KernelRefused(reason)
-            grid = target.grid(kernel, hint)
-            groups[at] = GroupKernel(kernel, written.memory, target.generate(kernel), grid)
+            launch = target.launch_parameters(kernel, hint)
+            groups[at] = GroupKernel(kernel, written.memory, target.generate(kernel), launch)
     return Kernels(groups)
 
 

@@ -28,7 +28,7 @@ from pliant.sym.functions import python_function
 from pliant.sym.program import instructions
 
 FLAG_SLOT: Final = -1
-ONCE: Final = -1  # the extent of a kernel without a grid
+ABSENT: Final = -1  # a launch parameter that a kernel does not have
 
 
 @dataclass(slots=True)
@@ -154,12 +154,16 @@ class StepWriter:
         """Run a kernel. `final`: it overwrites what was read of an input."""
         number = self.kernels.setdefault(made.source.key, len(self.kernels))
         slots = tuple([self._slot_of(memory) for memory in made.memory])
-        extent = ONCE if made.grid.extent is None else self.value(made.grid.extent)
+        launch = [self._parameter(parameter) for parameter in made.launch]
         sizes = self.all_values(made.kernel.sizes)
-        kind = f"{self.device}_kernel"
-        self.steps.append((kind, number, slots, sizes, extent, made.grid.cost, final))
+        self.steps.append((f"{self.device}_kernel", number, slots, sizes, *launch, final))
         if FLAG in made.memory:
             self.steps.append(("check",))
+
+    def _parameter(self, parameter: Expr | float | None) -> int | float:
+        if isinstance(parameter, Expr):
+            return self.value(parameter)
+        return ABSENT if parameter is None else parameter
 
     def _slot_of(self, memory: Definition) -> int:
         return FLAG_SLOT if memory is FLAG else self.slots[memory]

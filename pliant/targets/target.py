@@ -26,13 +26,9 @@ class KernelSource:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """How a kernel is launched: the number of iterations that can run side by side, None if it has
-    to run once, and roughly how many nanoseconds one takes."""
-
-    extent: Expr | None
-    cost: float
+LaunchParameters = tuple[Expr | float | None, ...]
+"""What the step for a kernel says besides kernel, buffers and sizes. Expressions become numbers of
+values, None becomes -1; the launcher's step of this target knows what they mean."""
 
 
 class Target(Protocol):
@@ -54,5 +50,5 @@ class Target(Protocol):
     def compile(self, source: KernelSource) -> Any:
         """The handle of machine code, for the launcher: a pair of its address and its owner."""
 
-    def grid(self, kernel: Kernel, hint: Hint) -> Grid:
-        """How to launch it."""
+    def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
+        """How to launch it: a grid, a number of threads, what it costs."""

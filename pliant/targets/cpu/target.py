@@ -9,7 +9,7 @@ from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
 from pliant.sym.expr import product_of
 from pliant.targets.cpu.jit import KernelCompiler, host
 from pliant.targets.cpu.loop_nest import arrange
-from pliant.targets.target import Grid, Hint, KernelSource
+from pliant.targets.target import Hint, KernelSource, LaunchParameters
 
 WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
 ACCESS_NS: Final = 0.08
@@ -42,11 +42,13 @@ class CpuTarget:
         compiled = self.compiler.compile_source(source)
         return compiled.address, compiled
 
-    def grid(self, kernel: Kernel, hint: Hint) -> Grid:
+    def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
+        """The number of iterations that threads may share, None if it has to run once, and roughly
+        how many nanoseconds one takes."""
         loops = kernel.grid
         body = loops[-1].body if loops else kernel.body
         extent = product_of([loop.extent for loop in loops]) if loops else None
-        return Grid(extent, max(_cost(body, hint), LEAST_NS))
+        return extent, max(_cost(body, hint), LEAST_NS)
 
 
 def _cost(body: tuple[Statement, ...], hint: Hint) -> float:
