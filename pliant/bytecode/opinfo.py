@@ -94,7 +94,7 @@ class OpInfo:
     Where the stack differs when the jump is taken, ``jump_pops`` and ``jump_pushes`` say how.
     ``terminal`` opcodes never continue with the next instruction and do not jump either.
     ``caches`` is the number of two-byte cache entries that follow it in the code. ``roles`` are for
-    those who look for instructions of a kind: a new Python version is a table, and nothing else.
+    code that looks for instructions of a kind: a new Python version is a table, and nothing else.
     """
 
     pops: Count

@@ -229,7 +229,7 @@ def _bind_defaults(trace: Trace, target: FunctionValue, variables: dict[str, Val
 def run_handler(
     trace: Trace, handler: Any, target: Value, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Call a handler. Arguments that its signature refuses are the user's mistake, not ours."""
+    """Call a handler. Arguments that its signature refuses are an error of the program."""
     try:
         return handler(trace, *args, **kwargs)
     except TypeError as error:

@@ -197,7 +197,7 @@ def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphB
     """The error for a graph break under `fullgraph=True` or `error_on_graph_break(True)`."""
     asked = "fullgraph=True" if fullgraph else "error_on_graph_break(True)"
     explanation = BREAKS[cause.code]
-    positions = [frame.position() for frame in frames if not frame.ours]
+    positions = [frame.position() for frame in frames if not frame.internal]
     return GraphBreakError(
         f"{asked}, but this can't be captured: {cause.what}",
         why=explanation.why,

@@ -78,9 +78,9 @@ class Finisher:
     def broke(self, frames: list[Frame], cause: Break) -> Result:
         """Break at the present instruction of the innermost of `frames`."""
         # A frame of a Python equivalent that would only return the result needs no resume function.
-        outer = [f for f in frames[:-1] if not (f.ours and _only_returns(f))]
-        frames = [*outer, frames[-1]]  # the operation is in the last one, even if that is ours
-        stack = tuple(frame.position() for frame in frames if not frame.ours)
+        outer = [f for f in frames[:-1] if not (f.internal and _only_returns(f))]
+        frames = [*outer, frames[-1]]  # the operation is in the last one, internal or not
+        stack = tuple(frame.position() for frame in frames if not frame.internal)
         where = cause.stack or stack
         position = where[-1] if where else None
         follows = _follows_from_earlier_break(frames[-1], cause)
@@ -97,7 +97,7 @@ class Finisher:
         # Whatever the rest needs is made before the operation runs, so that all ways find it.
         handled = current_exception(self.trace)
         error = None if handled is None else self.emit.assign_name(handled, "handled")
-        places = [(frame.position(), frame.globals) for frame in frames if not frame.ours]
+        places = [(frame.position(), frame.globals) for frame in frames if not frame.internal]
         reports = cause.code in residual_ops.REPORTING
         operation = residual_ops.operation_of(
             self.trace, self.emit, frames[-1], tuple(places) if reports else ()

@@ -55,8 +55,8 @@ class Frame:
         self.returned: Value | None = None
 
     @property
-    def ours(self) -> bool:
-        """Whether this is a helper of pliant's own, which the user does not want to see."""
+    def internal(self) -> bool:
+        """Whether this runs a Python equivalent of pliant, hidden from the user's stack."""
         return str(self.globals.get("__name__", "")).partition(".")[0] == "pliant"
 
     @property

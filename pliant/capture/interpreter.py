@@ -120,7 +120,7 @@ def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:
     if isinstance(exception, ExceptionValue):
         if not raised.has_context:
             exception.set_context(trace, current_exception(trace))
-        if not raised.again and not frame.ours:
+        if not raised.again and not frame.internal:
             exception.trail = (frame.position(), *exception.trail)
     raised.has_context, raised.again = True, False
 

@@ -44,8 +44,8 @@ ENABLED, WITHOUT_SUBCLASSES, OFF = 0, 1, 2
 
 
 class Overrides(Value):
-    """Who is asked before PyTorch's functions do what they do: the modes that the program is in,
-    the last one first, then classes, unless the program has turned that off."""
+    """What PyTorch's functions dispatch to first: the modes that the program is in, the last one
+    first, then classes, unless the program has turned that off."""
 
     __slots__ = ("blocks", "level", "modes", "outer_level", "outer_modes")
 
@@ -98,7 +98,7 @@ class Disabling(Value):
 
 
 def begin(trace: Trace, state: State) -> list[Any]:
-    """What PyTorch is in when the function is called. Gives the modes that stand for a device."""
+    """Set up the modes and the level at the call of the function. Returns the modes of devices."""
     stack = [torch._C._get_function_stack_at(i) for i in range(state.function_modes)]
     devices = [mode for mode in stack if type(mode) is DeviceContext]
     modes: list[Value] = [
@@ -111,7 +111,7 @@ def begin(trace: Trace, state: State) -> list[Any]:
 DeviceContext: Any = DeviceMode
 
 
-# ---- who is asked
+# ---- which values override
 
 
 def has_override(trace: Trace, value: Value) -> bool:
@@ -125,8 +125,8 @@ def has_override(trace: Trace, value: Value) -> bool:
     return override is not MISSING and override is not DISABLED
 
 
-def overriding(trace: Trace, values: list[Value]) -> list[Value]:
-    """Those whose classes are asked, one for each class, subclasses before their bases."""
+def order_overriders(trace: Trace, values: list[Value]) -> list[Value]:
+    """The values to dispatch to, one for each class, subclasses before their bases."""
     overriders: list[Value] = []
     for value in values:
         cls = value.python_type()
@@ -150,7 +150,7 @@ def overriders_of(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> 
             overriders += [v for item in items if has_override(trace, v := trace.read(item))]
     if not overriders and not state.modes:
         return None
-    return overriding(trace, overriders)
+    return order_overriders(trace, overriders)
 
 
 def dispatch(

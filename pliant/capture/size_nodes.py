@@ -135,7 +135,7 @@ class SizeNodes:
 
 
 def input_shapes(trace: Trace) -> Shapes:
-    """What is known of the inputs of the graph, for those who go on with it."""
+    """What is known of the inputs of the graph, for the backend."""
     env = trace.sizes.env
     numbers = {
         binding.source.source: binding.expr

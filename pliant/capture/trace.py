@@ -300,10 +300,10 @@ class Trace:
 
     def stack(self) -> tuple[Position, ...]:
         """The user's stack, outermost first."""
-        return tuple(frame.position() for frame in self.frames if not frame.ours)
+        return tuple(frame.position() for frame in self.frames if not frame.internal)
 
     def asker(self) -> str:
-        """Who asks about a symbolic number, as far as the program itself does."""
+        """The asker of questions about symbolic numbers that the program itself raises."""
         return "the program"
 
     def on_break(self, frame: Frame, cause: Break) -> NoReturn:

@@ -178,7 +178,7 @@ def _hides_itself(cls: type) -> bool:
 
 
 def has_torch_function(cls: type) -> bool:
-    """Whether a class of tensors has a say in what PyTorch's functions do with them."""
+    """Whether a class of tensors overrides PyTorch's functions."""
     override = getattr(cls, "__torch_function__", None)
     return cls is not torch.Tensor and override is not torch._C._disabled_torch_function_impl
 
@@ -191,7 +191,7 @@ def tensor_spec(real: torch.Tensor, layout: Layout | None) -> ExpectedTensor:
         requires_grad=real.requires_grad,
         sizes=tuple(real.size()) if layout is None else layout.fixed_sizes,
         strides=tuple(real.stride()) if layout is None else layout.fixed_strides,
-        storage_offset=None,  # slices of one tensor are alike; who asks for it guards it
+        storage_offset=None,  # slices of one tensor are alike; guarded when the program reads it
         dispatch_keys=torch._C._dispatch_keys(real).raw_repr(),
     )
 

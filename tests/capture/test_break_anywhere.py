@@ -40,7 +40,7 @@ class Breaker:
 
     def wants(self, trace, frame):
         operation = frame.instruction.op
-        if operation not in residual_ops.WRITERS or operation in MOVING or frame.ours:
+        if operation not in residual_ops.WRITERS or operation in MOVING or frame.internal:
             return False
         targets = frame.stack[-residual_ops.pops_of(frame) :][:2] if operation == "CALL" else []
         known = [t.real for t in targets if type(t) is Unread]

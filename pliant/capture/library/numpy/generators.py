@@ -29,7 +29,7 @@ LARGEST = 4096  # numbers in an array that is written into the graph
 
 
 class SeededGenerator(Value):
-    """A generator made during the capture. `held` is ours, in the same state."""
+    """A generator made during the capture. `held` is a real generator in the same state."""
 
     __slots__ = ("held",)
 

@@ -218,7 +218,7 @@ def class_of(trace: Trace, cls: Value) -> type:
 
 
 def real_object(trace: Trace, value: Value) -> Any:
-    """The object itself, where it is known or can be assumed to be that very object."""
+    """The object itself, where it is known, or a guard can say that it is the same object."""
     value = trace.read(value)
     real = getattr(value, "real", None)
     if real is None:

@@ -1,4 +1,4 @@
-"""Parts of the language written in Python, to be followed like the user's own code.
+"""Python equivalents of C code of the language, followed like the user's own code.
 
 What C code does in several steps (`type.__call__`: make, then initialise) can't be left in its
 middle; the same steps as bytecode can, so that a graph break inside `__init__` is resumed there.
@@ -37,7 +37,7 @@ def applied(forward: Any, context: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def as_value(function: Any) -> FunctionValue:
-    """One of these functions as a value. It is ours, so nothing has to be assumed of it."""
+    """One of these functions as a value. It never changes, so it needs no guards."""
     value = FunctionValue(function.__code__, function.__globals__)
     value.cells, value.defaults, value.kwdefaults = [], [], {}
     return value

@@ -35,7 +35,7 @@ class FrameValue(Value):
 
 
 def get_frame(trace: Trace, depth: Value = ZERO) -> FrameValue:
-    frames = [frame for frame in trace.frames if not frame.ours]
+    frames = [frame for frame in trace.frames if not frame.internal]
     level = trace.read(depth).constant()
     if not 0 <= level < len(frames):
         raise Break("unsupported-function", "sys._getframe() of a caller of the compiled function")

@@ -91,7 +91,7 @@ def _is_text(real: Any) -> bool:
 
 def _place(trace: Trace, options: Settings, what: str) -> Value:
     level = trace.read(options["stacklevel"]).constant() if "stacklevel" in options else 1
-    frames = [frame for frame in trace.frames if not frame.ours]
+    frames = [frame for frame in trace.frames if not frame.internal]
     if level > len(frames):
         raise Break("logging", what)
     frame = frames[-max(level, 1)]

@@ -38,7 +38,7 @@ def warn_later(
     message_value = trace.read(message)
     level = trace.read(stacklevel).constant()
     kind = _category(trace, message_value, trace.read(category))
-    frames = [frame for frame in trace.frames if not frame.ours]
+    frames = [frame for frame in trace.frames if not frame.internal]
     place = frames[-max(level, 1)] if max(level, 1) <= len(frames) else None
     text = _text(trace, message_value)
     if not trace.options.reorder_prints or _is_recording(trace):

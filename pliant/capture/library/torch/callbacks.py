@@ -1,6 +1,6 @@
 """Functions of the program that PyTorch calls later, or out of sight: hooks, autograd functions.
 
-Two questions are answered here. Can the graph have the very function, so that it reads what there
+Two questions are answered here. Can the graph hold the function itself, so that it reads what there
 is to read when it is called? And does the program have writes that residual code has still to make
 to something that such a function reads, so that it would read what was there before?
 """

@@ -113,7 +113,7 @@ def handle_torch_function(
     kinds = None
     if not overriders:
         tensors = [value for value in values if isinstance(value, TensorValue)]
-        kinds = tuple(v.python_type() for v in overrides.overriding(trace, list(tensors)))
+        kinds = tuple(v.python_type() for v in overrides.order_overriders(trace, list(tensors)))
     return overrides.dispatch(trace, public_api, overriders, list(args), kwargs, kinds)
 
 
