@@ -60,6 +60,7 @@ class Record:
     )
     fresh: bool = False  # the one result fills memory of its own
     reads_whole: bool = False  # reads each element of the first argument
+    undeclared_view: bool = False  # a view, though its schema does not say so
     rearranges: bool = False  # a view that has each element of what it is a view of
     injective: bool = False  # a view that has each element at most once
     covers: bool = False  # a view whose inverse replaces all elements
@@ -102,6 +103,10 @@ def load() -> None:
     _waiting.clear()  # only now: another thread has to wait for the import, too
 
 
+class AssertedTwice(AssertionError):
+    """Two places say the same thing about an operator, so one of them is not where to look."""
+
+
 def register(*names: str, **fields: Any) -> None:
     """Write down something about operators. A name without overload, as `aten.sum`, stands for all
     overloads and forms of one that don't say otherwise."""
@@ -124,7 +129,7 @@ def register_functions(functions: Iterable[Any], **fields: Any) -> None:
 def _set(record: Any, name: Any, fields: dict[str, Any]) -> None:
     for field, value in fields.items():
         if getattr(record, field) not in _UNSET:
-            raise AssertionError(f"{field} of {name} is said twice")
+            raise AssertedTwice(f"{field} of {name} is said twice")
         setattr(record, field, value)
 
 

@@ -58,7 +58,13 @@ class Overload:
     draws: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
     # Whether a call may raise because of the numbers in a tensor; None if it never does.
     raises: MayRaise | None
+    # What is known besides.
     record: Record
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether two calls with the same arguments have the same result."""
+        return torch.Tag.nondeterministic_seeded not in self.func.tags
 
 
 def _argument(func: Any, name: str) -> Argument | None:
@@ -166,7 +172,7 @@ def describe(func: Any) -> Overload:
             kind,
             _written(func),
             _arguments(func, record.hidden_writes),
-            _argument(func, "training"),
+            _argument(func, "training") or _argument(func, "use_input_stats"),
             _returned(func),
             _draws(func),
             may_raise(func, kind in (OverloadKind.VIEW, OverloadKind.RESHAPE)),

@@ -294,7 +294,7 @@ class World(TorchDispatchMode):
             return self._from_data(op, args, kwargs, read)
         if record.unsupported:
             raise Unsupported(record.unsupported)
-        if op.name == UNDECLARED_VIEW:
+        if record.undeclared_view:
             return Alias()
         device = result_device(read.fakes, kwargs, record.mixed_devices)
         recipe = record.shape and record.shape(op, args, kwargs, device)
@@ -474,8 +474,6 @@ _ANSWERS: dict[OverloadKind, Callable[[World, Overload, tuple[Any, ...], dict[st
 }
 
 ZERO_TENSOR = "aten._efficientzerotensor.default"
-# A view of its argument although its schema does not say so.
-UNDECLARED_VIEW = "aten._unsafe_view.default"
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
 # Operators that may need more memory than a tensor has.

@@ -114,10 +114,7 @@ class Functionalizer(AliasWorld):
         return result
 
     def _aliased(self, result: Any, args: tuple[Any, ...]) -> bool:
-        first = args[0] if args else None
-        if type(first) is not Fake or type(result) is not Fake:
-            return False
-        return bool(result.untyped_storage()._cdata == first.untyped_storage()._cdata)
+        return bool(args) and type(args[0]) is Fake and self._shares(result, args[:1])
 
     def functionalize_view(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -150,7 +147,7 @@ class Functionalizer(AliasWorld):
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
-        if op.name in NORMS_IN_TRAINING and args[5] and args[3] is not None:
+        if op.statistics and args[5] and args[3] is not None:
             return self._with_statistics(op, args)
         record = op.record
         if record.opaque is not None or record.lowering is not None:
@@ -416,8 +413,6 @@ CHANGES_OF_METADATA: Final = frozenset(
 )
 _STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
-# With running statistics in places 3 and 4, and whether they are written to in place 5.
-NORMS_IN_TRAINING: Final = frozenset(("aten.batch_norm.default", "aten.instance_norm.default"))
 
 
 # Copies of a tensor with its strides, of which a part is written to.

@@ -237,7 +237,7 @@ register("aten.clone.default", "aten._to_copy.default", shape=shapes.like, reads
 register("aten.where.self", shape=_where_shape)
 register("aten.where.ScalarOther", "aten.where.ScalarSelf", pointwise=True)
 register("aten.masked_fill.Scalar", shape=_masked_fill_shape)
-register("aten.masked_fill.Scalar", "aten.masked_fill.Tensor", pointwise=False)
+register("aten.masked_fill.Scalar", pointwise=False)
 register("aten.masked_fill.Tensor", raises=converts(2))
 register("aten.fill.Tensor", raises=converts(1))
 register("aten.copy_.default", shape=_copy_in_place_shape)
@@ -246,7 +246,7 @@ register("aten.copy_.default", "aten.copy.default", "aten._to_copy.default", mix
 
 
 _SAFE: Final = """
-clone contiguous copy to _to_copy type_as alias detach lift lift_fresh lift_fresh_copy where
+clone contiguous copy to _to_copy type_as alias detach lift_fresh lift_fresh_copy where
 masked_fill
 """
 register(*aten_names(_SAFE), raises=never)

@@ -604,11 +604,7 @@ def _batch_norm_meta(func: Any, t: torch.Tensor, *args: Any, **kwargs: Any) -> A
     return meta.suggested(t, result), stats, torch.empty_like(stats), *rest
 
 
-@lowers(
-    "aten.native_batch_norm.default",
-    "aten._native_batch_norm_legit.default",
-    cpu_meta=_batch_norm_meta,
-)
+@lowers("aten.native_batch_norm.default", cpu_meta=_batch_norm_meta)
 def native_batch_norm(
     low: Lowering,
     x: IndexedTensor,
@@ -645,12 +641,16 @@ register(
 )
 register(
     "aten._batch_norm_with_update.default",
+    "aten._native_batch_norm_legit.default",
     "aten._native_batch_norm_legit.no_stats",
     cpu_meta=_batch_norm_meta,
 )
 register_functions((F.group_norm, torch.group_norm), symbolic=_symbolic_group_norm)
 register_functions((F.batch_norm,), symbolic=_symbolic_batch_norm)
 register(
+    "aten.batch_norm.default",
+    "aten.instance_norm.default",
+    "aten._batch_norm_impl_index.default",
     "aten.native_batch_norm.default",
     "aten.cudnn_batch_norm.default",
     "aten.miopen_batch_norm.default",

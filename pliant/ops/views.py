@@ -489,6 +489,7 @@ def _split_sizes_inverse(rec: Any, parent: Any, new: Any, at: int, sizes: Any, d
 
 register(
     "aten.split_with_sizes.default",
+    "aten.unsafe_split_with_sizes.default",
     view=_split_sizes_layout,
     index_map=_split_sizes_map,
     inverse=_split_sizes_inverse,
@@ -524,9 +525,16 @@ def _split_inverse(rec: Any, parent: Any, new: Any, at: int, size: Any, dim: int
 
 
 register(
-    "aten.split.Tensor", view=_split_layout, index_map=_split_map, inverse=_split_inverse, **_PART
+    "aten.split.Tensor",
+    "aten.unsafe_split.Tensor",
+    view=_split_layout,
+    index_map=_split_map,
+    inverse=_split_inverse,
+    **_PART,
 )
 
+
+register("aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default", undeclared_view=True)
 
 # --------------------------------------------------------------------------------------------------
 # All of the elements, as they are

@@ -115,3 +115,29 @@ def test_broadcasting_goes_by_what_is_known_of_sizes():
             return compute()
 
     assert places.at(Body(), (a,)) == ((a,), (integer(0),))
+
+
+SPLITS = {
+    "unsafe_split": lambda x: torch.unsafe_split(x, 2),
+    "unsafe_split_with_sizes": lambda x: torch.ops.aten.unsafe_split_with_sizes(x, [1, 3]),
+    "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SPLITS)
+def test_views_that_no_schema_declares(name, dynamic):
+    """A write to a part is one to the whole."""
+
+    def write_to_a_part(x):
+        whole = x * 2
+        SPLITS[name](whole)[1].add_(1)
+        SPLITS[name](x)[0].mul_(3)
+        return whole, x + whole
+
+    x = torch.arange(4.0)
+    y = x.clone()
+    expected = write_to_a_part(x)
+    for made, wanted in zip(pliant.compile(write_to_a_part, dynamic=dynamic)(y), expected):
+        torch.testing.assert_close(made, wanted)
+    assert torch.equal(x, y)
