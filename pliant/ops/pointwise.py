@@ -399,6 +399,15 @@ def _sinc(b: LoopBody, x: LoopValue) -> LoopValue:
     return b(Op.SELECT, b(Op.EQ, x, like(b, 0, x)), like(b, 1, x), there)
 
 
+def _entr(b: LoopBody, x: LoopValue) -> LoopValue:
+    """-x * log(x); of 0 it is 0, of less it is minus infinity."""
+    zero = like(b, 0, x)
+    found = b(Op.MUL, b(Op.NEG, x), b(Op.LOG, x))
+    below = b(Op.SELECT, b(Op.EQ, x, zero), zero, like(b, -math.inf, x))
+    found = b(Op.SELECT, b(Op.GT, x, zero), found, below)
+    return b(Op.SELECT, b(Op.ISNAN, x), x, found)
+
+
 def _x_times(function: Op) -> Combine:
     """x * f(y), where 0 times anything but a nan is 0."""
 
@@ -470,6 +479,7 @@ UNARY: Final[dict[str, Pointwise]] = {
     "rsqrt": _float(op(Op.RSQRT), 8),
     "reciprocal": _float(_reciprocal, 4),
     "sinc": _float(_sinc, 25),
+    "special_entr": Pointwise(_entr, FLOATS, Promotion.FLOAT, cost=25, steps=_HALF_STEPS),
     "deg2rad": _float(_scaled(math.pi / 180), 1),
     "rad2deg": _float(_scaled(180 / math.pi), 1),
     **{name: _float(op(Op[name.upper()])) for name in _FUNCTIONS.split()},

@@ -59,6 +59,7 @@ BOUNDS = dict.fromkeys(
     "lgamma": (3, 3, 1),
     "pow": (1, 1, 1),
     "sinc": (2, 2, 1),
+    "special_entr": (2, 2, 1),
     "xlogy": (2, 2, 1),
     "special_xlog1py": (2, 2, 1),
     "logaddexp": (2, 2, 1),

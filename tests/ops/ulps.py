@@ -164,6 +164,7 @@ EXACT = {
     "exp2": lambda x: mpmath.mpf(2) ** x,
     "log2": lambda x: mpmath.log(x, 2),
     "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "special_entr": lambda x: -x * mpmath.log(x) if x > 0 else x * 0,
     "xlogy": lambda x, y: x * mpmath.log(y) if x else x,
     "special_xlog1py": lambda x, y: x * mpmath.log1p(y) if x else x,
     "logaddexp": lambda x, y: mpmath.log(mpmath.exp(x) + mpmath.exp(y)),
