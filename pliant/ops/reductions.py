@@ -664,6 +664,19 @@ def norm_along(
     return vector_norm(low, x, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
 
+@lowers("aten.dist.default")
+def dist(low: Lowering, x: IndexedTensor, other: IndexedTensor, p: Number = 2) -> IndexedTensor:
+    """The norm of the difference, which eager PyTorch rounds to the type of the elements first."""
+    if x.type is not other.type:
+        raise NotLowered("a distance of several types")
+    working = [low.cast(tensor, computed_in(x.type)) for tensor in (x, other)]
+    difference = low.map(lambda b, v, w: b.cast(b(Op.SUB, v, w), x.type), x.type, *working)
+    return vector_norm(low, difference, p)
+
+
+register("aten.dist", raises=never)
+
+
 # --------------------------------------------------------------------------------------------------
 # Shapes of those that nobody asks anything about symbolic sizes for
 

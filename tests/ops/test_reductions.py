@@ -150,6 +150,20 @@ def test_norms_of_every_degree(degree, dtype):
                 same(aten.linalg_vector_norm.default, x, degree, dim, True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES])
+@pytest.mark.parametrize("degree", [0, 1, 2, 2.5, -1, math.inf, -math.inf])
+def test_distances_of_every_degree(degree, dtype):
+    for shape in SHAPES:
+        for x in inputs(shape, dtype):
+            same(aten.dist.default, x, x.flip(0) if x.dim() else x + 1, degree)
+            same(aten.dist.default, x, made(shape[1:], dtype), degree)
+
+
+def test_distances_of_two_types_are_left_to_pytorch():
+    with pytest.raises(NotLowered):
+        run_op(aten.dist.default, torch.ones(3), torch.ones(3).double())
+
+
 def test_the_norm_of_one_element_does_not_underflow():
     same(aten.linalg_vector_norm.default, torch.full((3, 1), 1e-30), 2, [1])
 
