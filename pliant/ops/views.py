@@ -413,11 +413,32 @@ register(
 )
 
 
+def _diagonal_map(
+    x: IndexedTensor, sizes: tuple[Expr, ...], offset: Any = 0, dim1: int = 0, dim2: int = 1
+) -> Map:
+    """An index into the diagonal, which is the last dimension, is one into both that it is of."""
+    rank = len(x.sizes)
+    if not isinstance(offset, int):
+        raise NotLowered("a diagonal at a symbolic offset")
+    starts = {dim1 % rank: max(-offset, 0), dim2 % rank: max(offset, 0)}
+
+    def where(index: Index) -> Index:
+        rest = iter(index[:-1])
+        return tuple([index[-1] + starts[d] if d in starts else next(rest) for d in range(rank)])
+
+    return where
+
+
 def _diagonal_inverse(rec: Any, parent: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
     return rec.scattered(aten.diagonal_scatter.default, parent, (new, *args), kwargs)
 
 
-register("aten.diagonal.default", inverse=_diagonal_inverse, injective=True)
+register(
+    "aten.diagonal.default",
+    index_map=_diagonal_map,
+    inverse=_diagonal_inverse,
+    injective=True,
+)
 
 
 def _unfold_layout(t: torch.Tensor, dim: int, size: Any, step: Any) -> ViewLayout | None:

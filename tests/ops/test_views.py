@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import pliant
+from pliant.base import events
 from pliant.loop.types import Type
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered
@@ -141,3 +142,19 @@ def test_views_that_no_schema_declares(name, dynamic):
     for made, wanted in zip(pliant.compile(write_to_a_part, dynamic=dynamic)(y), expected):
         torch.testing.assert_close(made, wanted)
     assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 3])
+@pytest.mark.parametrize("dims", [(0, 1), (1, 0), (-1, 0), (1, 2)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_diagonal_of_what_is_not_in_memory_is_one_kernel(offset, dims, dynamic):
+    def scaled_diagonal(x):
+        return torch.diagonal(x * 2 + 1, offset, *dims) * 3
+
+    x = torch.randn(4, 3, 5)
+    made = []
+    with events.listening(made.append), torch.no_grad():
+        result = pliant.compile(scaled_diagonal, dynamic=dynamic)(x)
+    torch.testing.assert_close(result, scaled_diagonal(x))
+    (generated,) = [e for e in made if isinstance(e, events.CodeGenerated)]
+    assert len(generated.kernels()) == 1
