@@ -153,6 +153,8 @@ def _pack_shape(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs)
 
 register("aten.lstm.input", opaque=torch.lstm)
 register("aten.gru.input", opaque=torch.gru)
+register("aten.rnn_tanh.input", opaque=torch.rnn_tanh)
+register("aten.rnn_relu.input", opaque=torch.rnn_relu)
 register_functions((torch.lstm,), symbolic=_lstm, on_fakes=recurrent)
 register_functions((torch.gru, torch.rnn_tanh, torch.rnn_relu), symbolic=_gru, on_fakes=recurrent)
 register_functions((torch.lstm_cell,), symbolic=_lstm_cell)
@@ -166,4 +168,4 @@ register(
 )
 
 
-register(*aten_names("lstm gru"), raises=never)
+register(*aten_names("lstm gru rnn_tanh rnn_relu"), raises=never)
