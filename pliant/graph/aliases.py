@@ -162,10 +162,10 @@ class AliasWorld(World):
 
     # ---- what is written down
 
-    def _owned_one(self, value: Any) -> Any:
+    def _lift_constants(self, value: Any) -> Any:
         """Real tensors are constants of the program."""
         if isinstance(value, (list, tuple)):
-            return type(value)(map(self._owned_one, value))
+            return type(value)(map(self._lift_constants, value))
         if not isinstance(value, torch.Tensor) or type(value) is Fake or is_number(value):
             return value
         fake = self._reals.fake(value)
@@ -179,7 +179,7 @@ class AliasWorld(World):
         """To take back what is written down from now on."""
         return len(self.function.nodes), len(self._aliases), len(self._items)
 
-    def take_back(self, mark: tuple[int, int, int]) -> bool:
+    def roll_back(self, mark: tuple[int, int, int]) -> bool:
         """Whether that was possible: not if memory that was there before was written to, or a
         check is relied on."""
         gone = set(self.function.nodes[mark[0] :])
@@ -219,7 +219,7 @@ class AliasWorld(World):
             return type(value)(map(self.given, value))
         return value
 
-    def write_down(
+    def record_call(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Node:
         """A functional call; the fakes in its result become its values."""

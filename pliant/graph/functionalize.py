@@ -81,8 +81,8 @@ class Functionalizer(AliasWorld):
         if self._quiet:
             return super().dispatch(func, args, kwargs)
         args, kwargs = (
-            tuple(map(self._owned_one, args)),
-            {name: self._owned_one(value) for name, value in kwargs.items()},
+            tuple(map(self._lift_constants, args)),
+            {name: self._lift_constants(value) for name, value in kwargs.items()},
         )
         op = describe(func)
         if func.namespace != "aten" and autocast.enabled():
@@ -108,7 +108,7 @@ class Functionalizer(AliasWorld):
         result = self._answer(op, args, kwargs)
         if self._aliased(result, args):
             return self._note_views(op, args, kwargs, result)
-        self.write_down(op, args, kwargs, result)
+        self.record_call(op, args, kwargs, result)
         if op.name in SCATTERS:  # of what overlaps itself, eager writes to a copy that does too
             keep_injective(self, op.name, self.alias(result), self.tensor(result))
         return result
@@ -153,7 +153,7 @@ class Functionalizer(AliasWorld):
         if record.opaque is not None or record.lowering is not None:
             result = self._answer(op, args, kwargs)
             if not self._shares(result, args):
-                self.write_down(op, args, kwargs, result)
+                self.record_call(op, args, kwargs, result)
                 return result
         with torch._C._AutoDispatchBelowAutograd(), self:
             result = NotImplemented
@@ -195,7 +195,7 @@ class Functionalizer(AliasWorld):
             *(self._self, parent.size(), parent.stride(), parent.storage_offset()),
             *(parent.dtype, parent.device),
         )
-        self.write_down(describe(func), (parent, *args), more, made)
+        self.record_call(describe(func), (parent, *args), more, made)
         return made
 
     def _shares(self, result: Any, args: tuple[Any, ...]) -> bool:
@@ -576,7 +576,7 @@ class CapturedRun:
             raise NotFunctionalized("autograd")
         if name.startswith(_CHANGES) or getattr(target, "__module__", "") in _STATEFUL:
             raise NotFunctionalized(name)
-        result = self._whole(target, self._args(node.args), self._args(node.kwargs))
+        result = self._opaque_call(target, self._args(node.args), self._args(node.kwargs))
         if result is NotImplemented:
             raise NotFunctionalized(name)
         return result
@@ -602,8 +602,8 @@ class CapturedRun:
         except FATAL:
             raise
         except Exception as error:
-            if self.functionalizer.take_back(mark):
-                outcome = self._whole(target, args, kwargs)
+            if self.functionalizer.roll_back(mark):
+                outcome = self._opaque_call(target, args, kwargs)
                 if outcome is not NotImplemented:
                     return outcome
             if isinstance(error, (NotFunctionalized, *_OPEN)):
@@ -618,7 +618,7 @@ class CapturedRun:
             return NotImplemented
         return record.override(*args, **kwargs)
 
-    def _whole(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def _opaque_call(self, target: Any, args: Any, kwargs: Any) -> Any:
         if getattr(target, "__name__", "") in CHANGES_OF_METADATA:  # which are no writes
             return NotImplemented
         if self.differentiates and torch.is_grad_enabled() and _needs_grad((args, kwargs)):

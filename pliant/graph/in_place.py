@@ -88,7 +88,7 @@ class InPlace:
     def _view(self, node: Node) -> None:
         raise NotImplementedError
 
-    def _take(self, node: Node | None) -> None:
+    def _append_definitions(self, node: Node | None) -> None:
         """New definitions, made for this node, become steps, in order."""
         new = self.low.definitions[self._taken :]
         self.steps += new
@@ -117,7 +117,7 @@ class InPlace:
         """Before the memory is written to: what is needed of it by later nodes is stored."""
         for tensor in self.pending_reads.needed(memory, after):
             self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-            self._take(tensor.node)
+            self._append_definitions(tensor.node)
 
     def _overwritable(self, put: MemoryWrite) -> Definition | None:
         """Memory that has the value before the write and may be overwritten; None if the value is
@@ -144,7 +144,7 @@ class InPlace:
             self.fresh.add(place.memory.of)
         else:
             made = self.low.realize(indexed, old.strides)
-            self._take(old.node)
+            self._append_definitions(old.node)
         self._set(old, made)
         assert made.memory is not None
         return owner(made.memory.of)
@@ -156,11 +156,11 @@ class InPlace:
         for tensor in needed:
             if tensor is not old and tensor not in views:
                 self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-                self._take(tensor.node)
+                self._append_definitions(tensor.node)
         layout = (target.sizes, target.strides)
         made = written(self.low, target, self.indexed_tensors[old], *layout)
         self._set(old, in_memory(made))
-        self._take(old.node)
+        self._append_definitions(old.node)
         self._see_again(views)
 
     def _see_again(self, views: Iterable[Tensor]) -> None:
@@ -189,7 +189,7 @@ class InPlace:
         for tensor in tensors_in((node.args[1:], node.kwargs)):
             if self.pending_reads.looks_at(tensor, memory):  # it is read before anything is written
                 self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-                self._take(tensor.node)
+                self._append_definitions(tensor.node)
         self._store_lookers(memory, 2)  # what only the write itself needs is no longer there
         window = write.put.window
         return MemoryLayout(memory, window.strides, window.offset)
@@ -218,7 +218,7 @@ class InPlace:
                     self._set(
                         tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides)
                     )
-                    self._take(tensor.node)
+                    self._append_definitions(tensor.node)
             self._store_lookers(memory, len(copies) + 1)
         return written
 

@@ -103,7 +103,7 @@ class _Lowerer(InPlace):
         self.depths: dict[Tensor, int] = {}  # the layers of what is not in memory
         self.given: frozenset[Definition | None] = frozenset()  # of inputs
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
-        tools = (self._needed, self._take)
+        tools = (self._needed, self._append_definitions)
         self.matmuls = MatmulLowering(self.low, self.indexed_tensors, self.kept, *tools)
 
     def run(self) -> Lowered:
@@ -145,7 +145,7 @@ class _Lowerer(InPlace):
         if node.func is None:  # the value of some memory after a write
             self._set(node.results[0], self._stored(node), node.args)
             self._compute_faults(node, node.results[0])
-            self._take(node)
+            self._append_definitions(node)
             return
         mark, layers = len(self.low.definitions), self.low.layers
         try:
@@ -162,10 +162,14 @@ class _Lowerer(InPlace):
         depth = self._depth(node) + max(self.low.layers - layers, 1)
         for tensor, indexed in zip(node.results, made, strict=True):
             self.depths[tensor] = depth
-            self._set(tensor, self._settled(tensor, indexed), tensors_in((node.args, node.kwargs)))
+            self._set(
+                tensor,
+                self._realized_if_needed(tensor, indexed),
+                tensors_in((node.args, node.kwargs)),
+            )
             self._compute_faults(node, tensor)
         self.done.lowered[node.name] += 1
-        self._take(node)
+        self._append_definitions(node)
 
     def _depth(self, node: Node) -> int:
         """How many layers its operands have."""
@@ -185,9 +189,9 @@ class _Lowerer(InPlace):
         source = self._plain(self.indexed_tensors[node.args[0]], result)
         self.depths[result] = self._depth(node)
         target = None if put is None else self._input(put)
-        if target is not None and self._is_stored(result, source):
+        if target is not None and self._must_realize(result, source):
             return self._written(target, source, target)
-        return self._settled(result, source)
+        return self._realized_if_needed(result, source)
 
     def _plain(self, indexed: IndexedTensor, tensor: Tensor) -> IndexedTensor:
         """Not in memory unless it is as the tensor is."""
@@ -206,7 +210,9 @@ class _Lowerer(InPlace):
                 self._node(step)
             self._ensure([put.made])
             self.depths[node.results[0]] = self.depths.get(put.made, 0)
-            return self._settled(node.results[0], self._plain(self.indexed_tensors[put.made], old))
+            return self._realized_if_needed(
+                node.results[0], self._plain(self.indexed_tensors[put.made], old)
+            )
         source = self.indexed_tensors[new].memory
         if source is not None and source.of.into is memory and source.of is self.scattered.get(new):
             return in_memory(source.of, memory.sizes, memory.strides)
@@ -261,11 +267,11 @@ class _Lowerer(InPlace):
             self.done.numbers[value] = float_symbol(f"pliant_{len(self.done.numbers)}")
         return self.done.numbers[value]
 
-    def _settled(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
+    def _realized_if_needed(self, tensor: Tensor, indexed: IndexedTensor) -> IndexedTensor:
         """In memory if it has to be, or if that is better."""
-        return self._in_memory(tensor, indexed) if self._is_stored(tensor, indexed) else indexed
+        return self._in_memory(tensor, indexed) if self._must_realize(tensor, indexed) else indexed
 
-    def _is_stored(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
+    def _must_realize(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
         if tensor in self.wanted:
             return not laid_out_so(indexed, tensor)
         dear = self.readers[tensor] > 1 and (
@@ -330,7 +336,7 @@ class _Lowerer(InPlace):
         if self.depths[result] > LAYERS:
             indexed = self.low.realize(indexed, contiguous(indexed.sizes))
             self._set(source, indexed)
-            self._take(source.node)
+            self._append_definitions(source.node)
         try:
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
@@ -343,7 +349,7 @@ class _Lowerer(InPlace):
             if memory is None or memory.strides != source.strides:
                 # In memory it is a matter of strides.
                 self._set(source, self._in_memory(source, indexed))
-                self._take(source.node)
+                self._append_definitions(source.node)
                 if result.dtype is source.dtype:
                     self._view(node)
                     return
@@ -396,9 +402,9 @@ class _Lowerer(InPlace):
         self.steps.append(matmul.call)
         (tensor,), result = node.results, matmul.result
         self.depths[tensor] = 1
-        result = self._settled(tensor, result) if result.memory is None else result
+        result = self._realized_if_needed(tensor, result) if result.memory is None else result
         self._set(tensor, result, tensors_in((node.args, node.kwargs)))
-        self._take(node)
+        self._append_definitions(node)
         self.returned[matmul.made] = tensor
         self.fresh.add(matmul.made)
         self.done.called[f"{node.name}: no rule"] += 1
@@ -420,7 +426,7 @@ class _Lowerer(InPlace):
             self.missed.update(_roots(tensor))
             indexed = self.low.realize(indexed, tensor.strides)
             self._set(tensor, indexed)
-            self._take(tensor.node)
+            self._append_definitions(tensor.node)
         memory = indexed.memory
         assert memory is not None
         return TensorArgument(memory, tensor.sizes, tensor.dtype)
@@ -438,7 +444,7 @@ class _Lowerer(InPlace):
             assert indexed.memory is not None
             self.returned[indexed.memory.of] = out.of
         self._set(out.of, indexed)
-        self._take(out.of.node)
+        self._append_definitions(out.of.node)
         return (out, indexed.memory)
 
     def _write_all(self) -> None:
@@ -451,7 +457,7 @@ class _Lowerer(InPlace):
             memory = indexed.memory
             if memory is None or owner(memory.of) is not target or not laid_out_so(indexed, value):
                 values[target], nodes[target] = indexed, value.node
-        write_last(self.low, values, lambda target: self._take(nodes[target]))
+        write_last(self.low, values, lambda target: self._append_definitions(nodes[target]))
 
 
 def _can_be_given(x: Any) -> bool:

@@ -80,7 +80,7 @@ def record_opaque_call(
     if None in seen.values():
         return NotImplemented
     if new or written:
-        _write_down(functionalizer, function, args, kwargs, new, written, told.random)
+        _record_call(functionalizer, function, args, kwargs, new, written, told.random)
     return _with(result, seen)
 
 
@@ -101,7 +101,7 @@ def _with(value: Any, instead: dict[int, Fake | None]) -> Any:
     return instead.get(id(value), value)
 
 
-def _write_down(
+def _record_call(
     functionalizer: Any,
     function: Callable[..., Any],
     args: tuple[Any, ...],

@@ -39,7 +39,7 @@ DEAR_AGAIN: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Saved:
+class SavedTensors:
     """What the forward leaves for the backward. Tensors: "input" or "output" with this number, or
     "more" with its place behind the outputs; then the numbers."""
 
@@ -56,7 +56,7 @@ class Partition:
 
     joint: Joint
     forward: FunctionalBuilder
-    saved: Saved
+    saved: SavedTensors
     recomputed: tuple[Node, ...]
     needs: frozenset[Tensor] = field(default=frozenset())
 
@@ -200,7 +200,7 @@ def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tens
 
 def _forward(
     joint: Joint, early: list[Node], values: Sequence[Tensor], numbers: Sequence[Any]
-) -> tuple[FunctionalBuilder, Saved]:
+) -> tuple[FunctionalBuilder, SavedTensors]:
     whole = joint.function
     outputs = list(whole.outputs[: joint.outputs])
     places: list[tuple[str, int]] = []
@@ -221,7 +221,7 @@ def _forward(
         constants=whole.constants,
         no_overlap=whole.no_overlap,
     )
-    return forward, Saved(tuple(places), tuple(values), tuple(numbers))
+    return forward, SavedTensors(tuple(places), tuple(values), tuple(numbers))
 
 
 def _at_hand(joint: Joint, outputs: Sequence[Any], value: Tensor) -> tuple[str, int] | None:
@@ -268,7 +268,7 @@ class _Backward:
     """Makes one backward function. `tangents`: which are given; the others are zero."""
 
     def __init__(
-        self, joint: Joint, saved: Saved, tangents: Sequence[bool], wanted: Collection[int]
+        self, joint: Joint, saved: SavedTensors, tangents: Sequence[bool], wanted: Collection[int]
     ) -> None:
         self.joint = joint
         self.saved = saved

@@ -7,10 +7,10 @@ import torch
 from pliant.loop.build import Builder
 from pliant.loop.check import check
 from pliant.loop.ir import Access, LoopKind, Op
-from pliant.loop.run import work
 from pliant.loop.types import Type
 from pliant.targets.cpu.jit import host
 from pliant.targets.cpu.llvm_lanes import SCALAR, Machine
+from tests.support.loop_interpreter import work
 
 TARGETS = [None, SCALAR, Machine(16, False), Machine(32, False), Machine(64, True)]
 """The host, and what other machines would get: every width runs on every host."""

@@ -8,11 +8,11 @@ import torch
 
 from pliant.loop import types
 from pliant.loop.ir import REDUCTIONS, Op
-from pliant.loop.run import FLOATS as FLOATS_OF_THE_INTERPRETER
-from pliant.loop.run import made, wrapped
 from pliant.loop.types import Type, largest, smallest
 from pliant.targets.cpu.llvm_ops import OPS
 from pliant.targets.cpu.llvm_reduce import ACCUMULATORS
+from tests.support.loop_interpreter import FLOATS as FLOATS_OF_THE_INTERPRETER
+from tests.support.loop_interpreter import made, wrapped
 from tests.targets.cpu.kernels import TARGETS, apply, call, pointwise
 
 EAGER_INTS = [Type.I8, Type.I16, Type.I32, Type.I64, Type.U8]

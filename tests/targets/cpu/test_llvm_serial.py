@@ -6,8 +6,8 @@ import torch
 from pliant.loop.build import Builder
 from pliant.loop.check import MalformedKernelError, check
 from pliant.loop.ir import Access, LoopKind, LoopValue, Op
-from pliant.loop.run import run
 from pliant.loop.types import Type
+from tests.support.loop_interpreter import run
 from tests.targets.cpu.kernels import TARGETS, call
 
 targets = pytest.mark.parametrize("target", TARGETS)

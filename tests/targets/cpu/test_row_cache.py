@@ -9,9 +9,9 @@ from pliant.backends.llvm import llvm
 from pliant.loop.build import Builder
 from pliant.loop.check import check
 from pliant.loop.ir import Access, LoopKind, Op, values
-from pliant.loop.run import run
 from pliant.loop.types import Type
 from pliant.targets.cpu.row_cache import LONGEST, cache_rows
+from tests.support.loop_interpreter import run
 from tests.targets.cpu.kernels import TARGETS, call
 
 

@@ -6,8 +6,8 @@ import torch
 from pliant.loop.build import Builder
 from pliant.loop.check import check
 from pliant.loop.ir import Access, LoopKind, Op
-from pliant.loop.run import FLOATS, INTEGERS, SHIFTS, run, work
 from pliant.loop.types import BY_DTYPE, Type
+from tests.support.loop_interpreter import FLOATS, INTEGERS, SHIFTS, run, work
 
 
 def softmax():
