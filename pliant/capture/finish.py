@@ -305,7 +305,7 @@ class Finisher:
         saved = emit.fresh("saved")
         state = ["random=True"] if trace.graph_effects.random else []
         return [
-            f"    {saved} = {emit.helper('Saved')}({', '.join([*written, *state])})",
+            f"    {saved} = {emit.helper('SavedInputs')}({', '.join([*written, *state])})",
             "    try:",
             f"        {call}",
             "    except BaseException:",

@@ -109,7 +109,7 @@ def without_modes(graph: Any, *inputs: Any) -> Any:
         return graph(*inputs)
 
 
-class Saved:
+class SavedInputs:
     """What a graph may write, as it was before: for when the graph fails half-way."""
 
     __slots__ = ("copies", "cuda", "layouts", "random", "tensors")
@@ -186,7 +186,7 @@ HELPERS: dict[str, Any] = {
     "CellType": types.CellType,
     "FunctionType": types.FunctionType,
     "MethodType": types.MethodType,
-    "Saved": Saved,
+    "SavedInputs": SavedInputs,
     "as_plain": as_plain,
     "as_subclass": as_subclass,
     "clean_traceback": rewrite,
