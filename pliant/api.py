@@ -202,10 +202,10 @@ def _reduce(dispatcher: Dispatcher) -> Any:
     """A compiled function is pickled by its name, as functions are; one that has none, or has
     another, is compiled again where it is loaded."""
     module = sys.modules.get(dispatcher.__module__)
-    found: Any = module
+    value: Any = module
     for part in dispatcher.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is dispatcher or "_made_by" not in vars(dispatcher):
+        value = getattr(value, part, None)
+    if value is dispatcher or "_made_by" not in vars(dispatcher):
         return dispatcher.__qualname__
     for name, value in vars(module).items() if module is not None else ():
         if value is dispatcher:

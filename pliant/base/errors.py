@@ -67,8 +67,8 @@ def _labelled(label: str, text: str) -> str:
 
 def closest(name: str, names: Iterable[str]) -> str:
     """`"did you mean 'x'?"` for the most similar of `names`, or "" when none is similar."""
-    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"did you mean {matches[0]!r}?" if matches else ""
 
 
 def choices(name: str, names: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ class ByIdentity(Generic[T]):
 
     def get(self, key: Any) -> T | None:
         entry = self._entries.get(id(key))
-        # Another object may have the address of one whose end nobody was told of.
+        # Another object may have the address of one that was freed without a callback.
         return entry[1] if entry is not None and entry[0]() is key else None
 
     def put(self, key: Any, known: T) -> None:

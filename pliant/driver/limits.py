@@ -135,15 +135,15 @@ def why_none_fits(
 ) -> list[Failure]:
     """For each entry, oldest first, why it does not fit the call: its first guard that fails, or
     every one. `most`: of so many entries, those that were used last."""
-    found: list[Failure] = []
+    failures: list[Failure] = []
     for entry in sorted(dispatcher.entries[:most], key=lambda entry: entry.info.index):
         if every:
             failed = entry.tree.failures(values)
         else:
             first = entry.tree.check(values)
             failed = [] if first is None else [first]
-        found += [Failure(entry.info.index, *pair) for pair in failed]
-    return found
+        failures += [Failure(entry.info.index, *pair) for pair in failed]
+    return failures
 
 
 # ---- what varies
@@ -183,11 +183,11 @@ def what_varied(failures: list[Failure]) -> tuple[str, str]:
     """What was different most often, with the values seen, and what a user can do about it."""
     if not failures:
         return "", ""
-    found = [plan.difference(failure.guard, failure.got) for failure in failures]
-    what = Counter(one.subject for one in found).most_common(1)[0][0]
-    alike = [one for one in found if one.subject == what]
+    differences = [plan.difference(failure.guard, failure.got) for failure in failures]
+    what = Counter(one.subject for one in differences).most_common(1)[0][0]
+    alike = [one for one in differences if one.subject == what]
     before = ", ".join(list(dict.fromkeys(one.expected for one in alike))[-8:])
-    example = next(f for f, one in zip(failures, found, strict=True) if one.subject == what)
+    example = next(f for f, one in zip(failures, differences, strict=True) if one.subject == what)
     return f"{what} was {before} and is now {alike[-1].found}", remedy(example)
 
 

@@ -128,7 +128,7 @@ class Compiler:
         values: tuple[Any, ...],
         answers: Mapping[str, bool] | None = None,
     ) -> Entry:
-        """`answers`: to questions about data that nobody could answer when the code was made."""
+        """`answers`: to questions about data that capture can't answer."""
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
         about, times = reporting.started(dispatcher.fn, number := dispatcher.entry_count)
         captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)

@@ -185,9 +185,9 @@ def _listed(
         ("dynamic", policy.dynamic_sources),
     )
     for state, patterns in lists:
-        found = sources.matching(patterns, source_text, dim) if patterns else None
-        if found is not None:
-            return Choice(state, False, None, None, f"matches {found.text} in {found.giver}")
+        pattern = sources.matching(patterns, source_text, dim) if patterns else None
+        if pattern is not None:
+            return Choice(state, False, None, None, f"matches {pattern.text} in {pattern.giver}")
     return None
 
 

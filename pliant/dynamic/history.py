@@ -150,10 +150,10 @@ def _chosen(
     """One of the pairs of each dimension, without circles: each follows one that comes before it in
     the order of memory, and of those the nearest."""
     order = _order(sizes, strides)
-    found: list[int | None] = [None] * len(strides)
+    followed: list[int | None] = [None] * len(strides)
     for place, i in enumerate(order):
-        found[i] = next((j for j in reversed(order[:place]) if (i, j) in pairs), None)
-    return tuple(found)
+        followed[i] = next((j for j in reversed(order[:place]) if (i, j) in pairs), None)
+    return tuple(followed)
 
 
 def _order(sizes: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -224,8 +224,8 @@ def _as_plain(mark: Mark) -> tuple[Any, ...]:
 
 
 def _own_marks(attributes: Mapping[str, Any]) -> dict[int, Mark]:
-    found = attributes.get(_ATTRIBUTE)
-    return {dim: Mark(*plain) for dim, plain in found.items()} if found else {}
+    marks = attributes.get(_ATTRIBUTE)
+    return {dim: Mark(*plain) for dim, plain in marks.items()} if marks else {}
 
 
 def _torch_marks(attributes: Mapping[str, Any], rank: int) -> dict[int, Mark]:

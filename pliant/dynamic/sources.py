@@ -65,10 +65,10 @@ def parse(text: str, giver: str = "dynamic_sources") -> Patterns:
 
 def gather(option: str, value: str) -> Patterns:
     """The list of the option of this name, which has this value, and of its variables."""
-    found = parse(value, option)
+    patterns = parse(value, option)
     for variable in VARIABLES[option]:
-        found += parse(os.environ.get(variable, ""), variable)
-    return found
+        patterns += parse(os.environ.get(variable, ""), variable)
+    return patterns
 
 
 def matching(patterns: Patterns, source_text: str, dim: int | None = None) -> Pattern | None:
@@ -105,8 +105,8 @@ def _split(text: str) -> list[str]:
 
 
 def _pattern(entry: str, giver: str) -> Pattern:
-    found = _DIMENSION.fullmatch(entry)
-    text, dim = (found["name"], int(found["dim"])) if found else (entry, None)
+    match = _DIMENSION.fullmatch(entry)
+    text, dim = (match["name"], int(match["dim"])) if match else (entry, None)
     short = _TABLE.sub(_shortened, text)
     name = short.replace('"', "'")
     if _is_python(short) and _SPECIAL.isdisjoint(short):
@@ -124,10 +124,10 @@ def _pattern(entry: str, giver: str) -> Pattern:
         ) from None
 
 
-def _shortened(found: re.Match[str]) -> str:
+def _shortened(match: re.Match[str]) -> str:
     """As pliant prints it: `.layer`, or `[0]` for what has a number for a name."""
-    escape = "\\" if "\\[" in found[0] else ""
-    key = found["key"]
+    escape = "\\" if "\\[" in match[0] else ""
+    key = match["key"]
     return f"{escape}[{key}{escape}]" if key.isdigit() else f"{escape}.{key}"
 
 

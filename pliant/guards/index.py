@@ -103,14 +103,14 @@ def chosen(tables: Sequence[dict[IndexQuestion, Any]]) -> list[IndexQuestion]:
     marks: dict[IndexQuestion, list[Any]] = {}
     for question, count in answered.items():
         if count * 2 > len(tables):
-            found = [_mark(question[2], t[question]) if question in t else _NONE for t in tables]
-            if len({mark for mark in found if mark is not _NONE}) > 1:
-                marks[question] = found
+            column = [_mark(question[2], t[question]) if question in t else _NONE for t in tables]
+            if len({mark for mark in column if mark is not _NONE}) > 1:
+                marks[question] = column
     questions: list[IndexQuestion] = []
     keys: list[Any] = [()] * len(tables)
     tried = float(len(tables))
     while marks and len(questions) < MOST_QUESTIONS:
-        after = {question: _joined(keys, found) for question, found in marks.items()}
+        after = {question: _joined(keys, column) for question, column in marks.items()}
         best = min(after, key=lambda question: _tried(after[question]))
         if _tried(after[best]) > 0.75 * tried:
             break

@@ -162,19 +162,19 @@ def _add_state(builder: TreeBuilder, guard: Guard) -> None:
 # ---- explanations
 
 
-def differs(subject: str, found: Callable[[Any], str] = describe) -> Any:
+def differs(subject: str, show_value: Callable[[Any], str] = describe) -> Any:
     """The subject, made of the source, and the text of what was found."""
 
     def difference(guard: Guard, got: Any) -> Difference:
         expected = guard.kind.value.show(guard.expected)
-        return Difference(subject.format(guard.source), expected, found(got))
+        return Difference(subject.format(guard.source), expected, show_value(got))
 
     return difference
 
 
-def got(found: Callable[[Any], str]) -> Any:
+def got(show_value: Callable[[Any], str]) -> Any:
     """The guard, and what was found instead."""
-    return lambda guard, value: f"{guard}, got {found(value)}"
+    return lambda guard, value: f"{guard}, got {show_value(value)}"
 
 
 def _shape_difference(guard: Guard, got: Any) -> Difference:
@@ -188,17 +188,17 @@ def _shape_difference(guard: Guard, got: Any) -> Difference:
 def _tensor_difference(guard: Guard, got: Any) -> Difference:
     if not isinstance(got, torch.Tensor):
         return Difference(str(guard.source), "a tensor", describe(got))
-    for name, expected, found in _tensor_properties(guard.expected, got):
-        if expected is not None and expected != found:
-            return Difference(f"{guard.source}.{name}", str(expected), str(found))
+    for name, expected, actual in _tensor_properties(guard.expected, got):
+        if expected is not None and expected != actual:
+            return Difference(f"{guard.source}.{name}", str(expected), str(actual))
     return Difference(str(guard.source), str(guard.expected), f"{got.layout} tensor of {got.dtype}")
 
 
 def _explain_tensor(guard: Guard, got: Any) -> str:
     if not isinstance(got, torch.Tensor):
         return f"{guard.source} is a tensor, got {describe(got)}"
-    found = _tensor_difference(guard, got)
-    return f"{found.subject} == {found.expected}, got {found.found}"
+    difference = _tensor_difference(guard, got)
+    return f"{difference.subject} == {difference.expected}, got {difference.found}"
 
 
 def _tensor_properties(spec: ExpectedTensor, got: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
@@ -222,8 +222,8 @@ def _explain_state(guard: Guard, got: Any) -> str:
 
 
 def _explain_class_attr(guard: Guard, got: Any) -> str:
-    found = inspect.getattr_static(got, guard.expected[0], MISSING)
-    return f"{guard}, got {found if found is MISSING else describe(found)}"
+    attribute = inspect.getattr_static(got, guard.expected[0], MISSING)
+    return f"{guard}, got {attribute if attribute is MISSING else describe(attribute)}"
 
 
 def _explain_shape(guard: Guard, got: Any) -> str:
@@ -232,8 +232,8 @@ def _explain_shape(guard: Guard, got: Any) -> str:
 
 def _loaded(condition: ShapeCondition, got: Sequence[int | None]) -> str:
     """What was found of each size and number the condition speaks of."""
-    found = zip(condition.loads, got, strict=True)
-    return ", ".join(f"{load} {'is not there' if n is None else f'= {n}'}" for load, n in found)
+    numbers = zip(condition.loads, got, strict=True)
+    return ", ".join(f"{load} {'is not there' if n is None else f'= {n}'}" for load, n in numbers)
 
 
 def _explain_distinct(guard: Guard, got: Any) -> str:

@@ -88,13 +88,13 @@ class GivesSame:
 
     def __call__(self, function: Callable[..., Any]) -> bool:
         try:
-            found = function(*self.args, **self.kwargs)
+            result = function(*self.args, **self.kwargs)
         except FATAL:
             raise
         except Exception:  # the program will meet it too, if it gets there
             return False
-        plain = type(found) in PLAIN and type(found) is type(self.expected)
-        return found is self.expected or bool(plain and found == self.expected)
+        plain = type(result) in PLAIN and type(result) is type(self.expected)
+        return result is self.expected or bool(plain and result == self.expected)
 
     def __repr__(self) -> str:
         given = [*map(repr, self.args), *(f"{name}={arg!r}" for name, arg in self.kwargs.items())]

@@ -36,7 +36,7 @@ def bounded(env: Asked, node: Any, asker: str) -> Any:
         return node
     if env.hint(node) is None:
         if node.depth > MOST_UNBACKED and isinstance(node, Expr):
-            env.specialise(node, asker)  # which raises: nobody knows the value
+            env.specialise(node, asker)  # which raises: the value is unknown
         return node
     node = env.simplify(_Chooser(env, asker).visit(node))
     if node.depth <= MOST_DEPTH or not isinstance(node, Expr):

@@ -53,9 +53,9 @@ def decide(facts: Facts, cond: Cond, expect: bool | None = None) -> bool | None:
     other can't be right.
     """
     key = cond
-    found = facts.decided.get(key)
-    if found is not None:
-        return found
+    answer = facts.decided.get(key)
+    if answer is not None:
+        return answer
     cond = simplify(cond, facts)
     if cond.value is not None:
         return cond.value

@@ -9,7 +9,7 @@ Who answers, in this order:
   1. the facts, if the condition follows from them (`decide`): nothing is left behind;
   2. the hints, if all symbols have one: the side they are on is taken, and becomes a guard;
   3. an assumption, if the asker can live with one (`size_oblivious`, `guard_or`);
-  4. nobody: `evaluate` raises DataDependentError, which says what to check.
+  4. none of these: `evaluate` raises DataDependentError, which says what to check.
 
 What is left behind is learnt as a fact. That is right for guards and enforced assumptions, because
 the compiled code isn't used where they fail; and for checks, because from there on the program

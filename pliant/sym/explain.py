@@ -1,5 +1,5 @@
 """What a `ShapeEnv` tells people: why an input is what it is, and what to do about a question that
-nobody can answer."""
+can't be decided."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _provenance(
 
 
 def data_dependent(env: SymbolTable, question: Question, asks: str = "") -> DataDependentError:
-    """The error for a question nobody can answer; to be raised, or to become a graph break."""
+    """The error for a question that can't be decided; to be raised, or to become a graph break."""
     cond = question.condition
     remedy = (
         "say what it is, before this line, with pliant.check(... == ...), or keep it in a tensor"

@@ -152,9 +152,9 @@ _NO_SYMBOLS: frozenset[Any] = frozenset()
 def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any) -> Any:
     """The one node of this class with this operation and arguments (nodes, numbers, strings)."""
     key = (op, *args)
-    found = _nodes.get(key)
-    if found is not None:
-        return found
+    known = _nodes.get(key)
+    if known is not None:
+        return known
     node = cls.__new__(cls)
     node.op, node.args = op, args
     nodes = [arg for arg in args if isinstance(arg, BaseExpr)]
@@ -171,8 +171,8 @@ _next_sweep = MANY_NODES
 
 
 def drop_unused_nodes() -> None:
-    """Remove nodes that nobody has any more, if there are many: sizes and constants of programs
-    that are gone. A node that somebody has stays the only one of its kind."""
+    """Remove nodes that are not referred to, if there are many: sizes and constants of programs
+    that are gone. A node that is referred to stays the only one of its kind."""
     global _next_sweep
     if len(_nodes) + len(_integers) < _next_sweep:
         return
@@ -208,9 +208,9 @@ def forget() -> None:
 
 def integer(value: int) -> Expr:
     """The number as an expression."""
-    found = _integers.get(value) if type(value) is int else None
-    if found is not None:
-        return found
+    known = _integers.get(value) if type(value) is int else None
+    if known is not None:
+        return known
     if not isinstance(value, int):
         raise TypeError(f"an integer is needed, not {value!r}")
     value = int(value)  # not a bool
@@ -234,13 +234,13 @@ def _order_of_name(name: str) -> tuple[str, int, str]:
 def symbol(name: str) -> Expr:
     """The integer with this name."""
     key = ("symbol", name)
-    found = _nodes.get(key)
-    if found is None:
+    known = _nodes.get(key)
+    if known is None:
         node = _atom(Expr.__new__(Expr), "symbol", (name,))
         node.order, node.symbols = (1, *_order_of_name(name)), frozenset((node,))
         node.depth = 0
-        found = _nodes.setdefault(key, node)
-    return found
+        known = _nodes.setdefault(key, node)
+    return known
 
 
 def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
@@ -252,14 +252,14 @@ def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
 def atom(op: str, *args: BaseExpr) -> Expr:
     """`op(args)` as it stands, without rules: for those who write rules."""
     key = (op, *args)
-    found = _nodes.get(key)
-    if found is None:
+    known = _nodes.get(key)
+    if known is None:
         node = _atom(Expr.__new__(Expr), op, args)
         node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in args])
         node.depth = 1 + max([arg.depth for arg in args])
         node.order = (2, op, len(args), *[arg.order for arg in args])
-        found = _nodes.setdefault(key, node)
-    return found
+        known = _nodes.setdefault(key, node)
+    return known
 
 
 def _order_of_first(pair: tuple[Expr, int]) -> tuple[Any, ...]:
@@ -276,9 +276,9 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
     elif const == 0 and items[0][1] == 1:
         return items[0][0]
     key = ("add", const, *items)
-    found = _nodes.get(key)
-    if found is not None:
-        return found
+    known = _nodes.get(key)
+    if known is not None:
+        return known
     node = Expr.__new__(Expr)
     terms = tuple(items)
     node.op, node.args, node.const, node.terms, node.factors = (
@@ -305,9 +305,9 @@ def from_factors(exponents: Mapping[Expr, int]) -> Expr:
     elif items[0][1] == 1:
         return items[0][0]
     key = ("mul", *items)
-    found = _nodes.get(key)
-    if found is not None:
-        return found
+    known = _nodes.get(key)
+    if known is not None:
+        return known
     factors = tuple(items)
     node = Expr.__new__(Expr)
     node.op, node.args, node.const, node.factors = "mul", factors, 0, factors
@@ -663,11 +663,11 @@ def substitute(node: Any, replacements: Mapping[Any, Any]) -> Any:
     done: dict[BaseExpr, Any] = dict(replacements)
 
     def visit(inner: Any) -> Any:
-        found = done.get(inner)
-        if found is None:
+        result = done.get(inner)
+        if result is None:
             if inner.symbols.isdisjoint(replacements):
                 return inner
-            found = done[inner] = rebuild(inner, visit)
-        return found
+            result = done[inner] = rebuild(inner, visit)
+        return result
 
     return visit(node)

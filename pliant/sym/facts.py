@@ -60,8 +60,8 @@ class Facts(KnownFacts):
         return self._memo
 
     def replacement(self, symbol: Any) -> Any:
-        found = self.replacements.get(symbol)
-        return symbol if found is None else found
+        other = self.replacements.get(symbol)
+        return symbol if other is None else other
 
     def value(self, e: Expr) -> int | None:
         return self._known_range(e).value
@@ -84,16 +84,16 @@ class Facts(KnownFacts):
         form."""
         if e.op == "symbol":
             return self.bounds.get(e, ALL)
-        found = self._ranges.get(e)
-        if found is None:
+        result = self._ranges.get(e)
+        if result is None:
             if isinstance(e, Expr):
-                found = ranges.range_of(e, self.range) & self._known_range(e)
+                result = ranges.range_of(e, self.range) & self._known_range(e)
             elif e.op == "fsymbol":
-                found = FLOATS
+                result = FLOATS
             else:
-                found = ranges.float_range_of(e, self.range)
-            self._ranges[e] = found
-        return found
+                result = ranges.float_range_of(e, self.range)
+            self._ranges[e] = result
+        return result
 
     def _known_range(self, e: Expr) -> Range:
         form, g, c = content(e)
@@ -309,14 +309,16 @@ class Facts(KnownFacts):
 
     def conditions(self, forms: Iterable[Expr] | None = None) -> list[Cond]:
         """The facts as conditions, without the replacements."""
-        found: list[Cond] = []
+        conditions: list[Cond] = []
         for form, (lo, hi) in self.bounds.items():
-            found.extend([ge(form, int(lo))] if lo != -INF else [])
-            found.extend([le(form, int(hi))] if hi != INF else [])
-        found.extend(ne(form, n) for form, numbers in self.holes.items() for n in sorted(numbers))
+            conditions.extend([ge(form, int(lo))] if lo != -INF else [])
+            conditions.extend([le(form, int(hi))] if hi != INF else [])
+        conditions.extend(
+            ne(form, n) for form, numbers in self.holes.items() for n in sorted(numbers)
+        )
         for form, (k, r) in self.congruences.items():
-            found.append(eq0(mod(form, k) - r))
-        return [*found, *self.truths]
+            conditions.append(eq0(mod(form, k) - r))
+        return [*conditions, *self.truths]
 
     def _changed(self) -> None:
         self._memo.clear()

@@ -130,10 +130,12 @@ class Shapes:
 
     def read(self) -> set[Any]:
         """The symbols that are a size, a stride or a number of these inputs."""
-        found: set[Any] = set()
+        symbols: set[Any] = set()
         for item in self.inputs:
-            found.update((*item.sizes, *item.strides) if isinstance(item, InputLayout) else (item,))
-        return found
+            symbols.update(
+                (*item.sizes, *item.strides) if isinstance(item, InputLayout) else (item,)
+            )
+        return symbols
 
 
 META = "pliant"
@@ -145,5 +147,5 @@ SYMBOLS = "symbols"
 
 
 def shapes_of(meta: Mapping[str, Any]) -> Shapes | None:
-    found = meta.get(META)
-    return found if isinstance(found, Shapes) else None
+    shapes = meta.get(META)
+    return shapes if isinstance(shapes, Shapes) else None

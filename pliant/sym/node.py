@@ -97,10 +97,10 @@ _FROM: Final[dict[type, Callable[[Any], Any]]] = {
 
 def bridge_of(env: ShapeEnv) -> Bridge:
     """The bridge of a ShapeEnv, which lives as long as that does."""
-    found = vars(env).get("bridge")
-    if found is None:
-        found = vars(env)["bridge"] = Bridge(env, SymNode)
-    return found
+    bridge = vars(env).get("bridge")
+    if bridge is None:
+        bridge = vars(env)["bridge"] = Bridge(env, SymNode)
+    return bridge
 
 
 # --------------------------------------------------------------------------------------------------

@@ -47,10 +47,10 @@ class Bridge:
         if expr.depth > MOST_DEPTH:
             # Not to be remembered for the deep expression: it holds as long as the guards do.
             expr = self.env.bounded(expr, self.who("", 0))
-        found = self.nodes.get(expr)
-        if found is None:
-            found = self.nodes[expr] = self.make(expr, self)
-        return found
+        node = self.nodes.get(expr)
+        if node is None:
+            node = self.nodes[expr] = self.make(expr, self)
+        return node
 
     def forget(self) -> None:
         """Drop the nodes, which their numbers keep alive in a way that garbage collection can't
@@ -67,14 +67,14 @@ class Bridge:
 
     def decide(self, cond: Cond, ask: Callable[[Cond], bool]) -> bool:
         """The answer to `cond`; from memory if it was given since the facts last changed."""
-        found = self.remembered(cond)
-        if found is None:
-            found = ask(cond)
+        answer = self.remembered(cond)
+        if answer is None:
+            answer = ask(cond)
             if self.answers_of is not self.env.facts:
                 self.answers.clear()
                 self.answers_of = self.env.facts
-            self.answers[cond] = found
-        return found
+            self.answers[cond] = answer
+        return answer
 
     def remembered(self, cond: Cond) -> bool | None:
         if cond is TRUE or cond is FALSE:
@@ -82,21 +82,21 @@ class Bridge:
         return self.answers.get(cond) if self.answers_of is self.env.facts else None
 
     def guard_bool(self, cond: Cond, file: str = "", line: int = 0) -> bool:
-        found = self.remembered(cond)
-        if found is None and not file:
-            found = self.step(cond, None)
-        if found is None:
-            found = self.decide(cond, lambda c: self.env.evaluate(c, self.who(file, line)))
-        return found
+        answer = self.remembered(cond)
+        if answer is None and not file:
+            answer = self.step(cond, None)
+        if answer is None:
+            answer = self.decide(cond, lambda c: self.env.evaluate(c, self.who(file, line)))
+        return answer
 
     def guard_or(self, cond: Cond, default: bool, file: str = "", line: int = 0) -> bool:
-        found = self.remembered(cond)
-        if found is None:
-            found = self.step(cond, default) if not file else self.in_general(cond, default, file)
-        if found is None:
+        answer = self.remembered(cond)
+        if answer is None:
+            answer = self.step(cond, default) if not file else self.in_general(cond, default, file)
+        if answer is None:
             who = self.who(file, line)
-            found = self.decide(cond, lambda c: self.env.guard_or(c, default, who))
-        return found
+            answer = self.decide(cond, lambda c: self.env.guard_or(c, default, who))
+        return answer
 
     def in_general(self, cond: Cond, default: bool, file: str) -> bool | None:
         """What follows from the facts, or the default, if that place in C++ can live with it."""
@@ -185,14 +185,14 @@ class Bridge:
     simplify = replace
 
     def guarding_hint_or_throw(self, expr: AnyExpr) -> Any:
-        found = self.env.hint(expr)
-        if found is None:
+        hint = self.env.hint(expr)
+        if hint is None:
             raise _unknown(self.env, expr, self.who("", 0))
-        return found
+        return hint
 
     def optimization_hint(self, expr: AnyExpr, fallback: int | None = None) -> Any:
-        found = self.env.hint(expr)
-        return found if found is not None else 8192 if fallback is None else fallback
+        hint = self.env.hint(expr)
+        return hint if hint is not None else 8192 if fallback is None else fallback
 
     def is_unbacked_symint(self, expr: Any) -> bool:
         info = self.env.symbols.get(expr)

@@ -133,15 +133,15 @@ def _packed_in_some_order(
     """`_packed` for some order of `dims`, which come after dimensions of `expected` elements."""
     if not dims:
         return TRUE
-    found = []
+    cases = []
     for d in sorted(dims, reverse=True):
         here = or_(eq(sizes[d], 1), eq(strides[d], expected))
         if here is not FALSE:
             rest = _packed_in_some_order(sizes, strides, dims - {d}, mul(expected, sizes[d]))
-            found.append(and_(here, rest))
-            if found[-1] is TRUE:
+            cases.append(and_(here, rest))
+            if cases[-1] is TRUE:
                 return TRUE
-    return or_(*found)
+    return or_(*cases)
 
 
 def _if_not_empty(sizes: Exprs, strides: Exprs) -> Exprs:

@@ -39,13 +39,13 @@ class Printer:
             return "..."
         special = getattr(self, f"_{node.op}", None)
         if special is not None:
-            found, binding = special(node)
+            text, binding = special(node)
         elif node.op in self.infix:
-            found, binding = self._binary(node)
+            text, binding = self._binary(node)
         else:
             arguments = ", ".join([self.text(arg) for arg in node.args])
-            found, binding = f"{self._function(node.op)}({arguments})", ATOM
-        return f"({found})" if binding < place else found
+            text, binding = f"{self._function(node.op)}({arguments})", ATOM
+        return f"({text})" if binding < place else text
 
     def _function(self, op: str) -> str:
         return self.calls.get(op, op)
@@ -258,10 +258,10 @@ class CPrinter(Printer):
     }
 
     def _function(self, op: str) -> str:
-        found = self.calls.get(op)
-        if found is None:
+        name = self.calls.get(op)
+        if name is None:
             raise NotImplementedError(f"{op} can't be written in C")
-        return found
+        return name
 
     def number(self, value: int) -> str:
         return f"{value}LL"

@@ -116,9 +116,9 @@ def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[A
 def build(known: KnownFacts, op: str, *args: BaseExpr) -> Expr:
     """`op(args)` in its simplest form."""
     for apply in _APPLY[op]:
-        found = apply(known, *args)
-        if found is not None:
-            return found
+        result = apply(known, *args)
+        if result is not None:
+            return result
     return atom(op, *args)
 
 
@@ -215,7 +215,7 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     return build(known, "floordiv", dividend, divisor)
 
 
-@rule("floordiv", "x // y = 0", "nobody gets one", when="0 <= x < y")
+@rule("floordiv", "x // y = 0", "fewer than one each", when="0 <= x < y")
 def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value is not None:
         return None  # the next rule's
@@ -523,10 +523,10 @@ def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
     quotient, rest = ZERO, x
     for _ in range(2 * len(x.terms) + 2):
         parts = [(p, c) for p, c in rest.terms if c % size == 0]
-        found = [(d, c // size) for p, c in parts if (d := divide_product(p, lead)) is not None]
-        if not found:
+        quotients = [(d, c // size) for p, c in parts if (d := divide_product(p, lead)) is not None]
+        if not quotients:
             break
-        part, c = max(found, key=lambda term: _degree(term[0]))
+        part, c = max(quotients, key=lambda term: _degree(term[0]))
         step = scale(part, c)
         quotient, rest = quotient + step, rest - mul(step, y)
     # For a divisor of several terms the rest may be longer than x: worth it only if it vanishes.
@@ -559,10 +559,10 @@ def simplify(node: Any, known: KnownFacts) -> Any:
     def visit(inner: Any) -> Any:
         if not inner.symbols:
             return inner
-        found = memo.get(inner)
-        if found is None:
-            found = memo[inner] = _simplified(inner, known, visit)
-        return found
+        result = memo.get(inner)
+        if result is None:
+            result = memo[inner] = _simplified(inner, known, visit)
+        return result
 
     return visit(node)
 

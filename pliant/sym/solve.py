@@ -32,7 +32,7 @@ def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | N
     That takes a term +s or -s while s is nowhere else in e. Of several such symbols, the one that
     `prefer` puts last is taken; None from it keeps a symbol.
     """
-    found: list[tuple[Any, Expr, int]] = []
+    candidates: list[tuple[Any, Expr, int]] = []
     for product, c in e.terms:
         if product.op == "symbol" and c in (1, -1):
             elsewhere = any(
@@ -40,10 +40,10 @@ def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | N
             )
             rank = None if elsewhere else prefer(product, e)
             if rank is not None:
-                found.append((rank, product, c))
-    if not found:
+                candidates.append((rank, product, c))
+    if not candidates:
         return None
-    _, symbol, c = max(found, key=lambda item: item[0])
+    _, symbol, c = max(candidates, key=lambda item: item[0])
     return symbol, symbol - scale(e, c)
 
 

@@ -67,16 +67,16 @@ class SymbolTable:
         `declared` is a promise about the input (`mark_dynamic(min=, max=)`): it becomes a guard.
         `seen` is the present value of an unbacked one: which side an assumption takes.
         """
-        found = self._shared(hint, size_like, strict)
-        if found is None:
+        symbol = self._shared(hint, size_like, strict)
+        if symbol is None:
             natural = NATURAL if size_like else ALL
-            found = self._add(source, "input", hint, size_like, natural, strict, why)
-        self.bindings.append(InputBinding(source, found))
+            symbol = self._add(source, "input", hint, size_like, natural, strict, why)
+        self.bindings.append(InputBinding(source, symbol))
         if seen is not None:
-            self.seen[found] = seen
+            self.seen[symbol] = seen
         if declared is not None:
-            self._declare(found, declared, hint)
-        return found
+            self._declare(symbol, declared, hint)
+        return symbol
 
     def add_unbacked(
         self,
@@ -190,8 +190,8 @@ class SymbolTable:
 
     def hint_or(self, expr: Expr, fallback: int) -> int:
         """A number to optimise for: never a fact, never a guard."""
-        found = self.hint(expr)
-        return fallback if found is None else found
+        hint = self.hint(expr)
+        return fallback if hint is None else hint
 
     def simplify(self, node: Any) -> Any:
         return simplify(node, self.facts)
