@@ -49,11 +49,17 @@ def llvm(
 
 
 def _tell(name: str, code: GeneratedCode) -> None:
+    for stage, value in (
+        ("functional", code.functional),
+        ("scheduled", code.scheduled),
+        ("kernels", code.written),
+        ("program", code.program),
+    ):
+        events.emit(events.StageFinished(function=name, stage=stage, text=value.__str__))
     events.emit(
         events.CodeGenerated(
             function=name,
             kernels=lambda: [str(kernel) for kernel in code.kernels],
-            stages=lambda: list(map(str, (code.functional, code.scheduled, code.program))),
             lowered=code.lowered.lowered,
             called=code.lowered.called,
         )

@@ -189,13 +189,11 @@ class BackendCalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeGenerated(Event):
-    """A graph became kernels and calls of PyTorch: the kernels as text, how often each operator was
-    turned into loops or is called, and the other stages as text: the functional graph, the
-    schedule, the launch sequence."""
+    """A graph became kernels and calls of PyTorch: the kernels as text, and how often each
+    operator was turned into loops or is called."""
 
     counter: ClassVar[str] = "programs"
     kernels: Callable[[], list[str]]
-    stages: Callable[[], list[str]] = list
     lowered: Mapping[str, int]
     called: Mapping[str, int]
 

@@ -150,8 +150,7 @@ def _code_generated(event: events.CodeGenerated, details: bool) -> str:
     plural = "" if len(kernels) == 1 else "s"
     head = f"{_which(event)}: {len(kernels)} kernel{plural}"
     rest = ["PyTorch runs " + ", ".join(called)] if called else []
-    stages = event.stages() if details else []
-    return "\n".join([head, *[_indented(text) for text in [*kernels, *rest, *stages]]])
+    return "\n".join([head, *[_indented(text) for text in [*kernels, *rest]]])
 
 
 def _not_generated(event: events.NotGenerated, details: bool) -> str:
@@ -231,7 +230,8 @@ CHANNELS: dict[str, Channel] = {
         {events.ResidualMade: _residual_made},
     ),
     "stages": Channel(
-        "what each stage of a compilation hands to the next one, as text",
+        "what each stage of a compilation hands to the next one, as text: the capture, the "
+        "functional graph, the schedule, the kernels, the program of the launcher",
         {events.StageFinished: _stage_finished},
     ),
     "bytecode": Channel(
@@ -265,8 +265,7 @@ CHANNELS: dict[str, Channel] = {
         },
     ),
     "output_code": Channel(
-        "the kernels that a graph became, and what PyTorch runs (+output_code: why it does, and "
-        "the other stages: functional graph, schedule, launch sequence)",
+        "the kernels that a graph became, and what PyTorch runs (+output_code: why it does)",
         {events.CodeGenerated: _code_generated, events.NotGenerated: _not_generated},
     ),
 }
