@@ -30,7 +30,7 @@ def llvm(
     name = type(gm).__name__
     try:
         if shapes is not None and is_training(example_inputs):
-            return TrainingCompiler(gm, shapes, options, _tell).compile(example_inputs)
+            return _differentiable(gm, example_inputs, shapes, options)
         code = GraphCompiler(gm, shapes, options).compile(example_inputs)
         launcher = code.load()
     except NotFunctionalized as reason:
@@ -46,6 +46,22 @@ def llvm(
         return gm.forward
     _tell(name, code)
     return launcher
+
+
+def _differentiable(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes, options: Options
+) -> Callable[..., Any]:
+    """Code for both directions, or for the forward alone where nothing needs a gradient, as in the
+    step of an optimizer."""
+    try:
+        return TrainingCompiler(gm, shapes, options, _tell).compile(example_inputs)
+    except NotFunctionalized as reason:
+        try:
+            code = GraphCompiler(gm, shapes, options).compile(example_inputs)
+        except NotFunctionalized:
+            raise reason from None
+    _tell(type(gm).__name__, code)
+    return code.load()
 
 
 def _tell(name: str, code: GeneratedCode) -> None:

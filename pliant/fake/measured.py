@@ -60,9 +60,12 @@ def with_ones(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
 ) -> Any:
     """What the meta kernel told of new tensors, in the layout that the kernel gives them."""
-    if op.written or not any(1 in t.shape for t in (*fakes, *_tensors_in(told))):
+    results = list(_tensors_in(told))
+    if any(t._has_symbolic_sizes_strides for t in results):  # from numbers, without any tensor
         return told
-    if any(t.numel() > MOST_BYTES for t in _tensors_in(told)):
+    if op.written or not any(1 in t.shape for t in (*fakes, *results)):
+        return told
+    if any(t.numel() > MOST_BYTES for t in results):
         return told
     try:
         measured = measure(op, args, kwargs, fakes)

@@ -26,7 +26,7 @@ from pliant.targets.cpu.jit import KernelCompiler
 from pliant.targets.cpu.kernel_cache import KernelCache, from_environment, key_of
 from tests.targets.cpu.kernels import SIGNATURE, pointwise
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KEY = key_of("text", "someone")
 CODE = b"machine code\nwith lines\n" * 10
 
