@@ -125,10 +125,10 @@ class Twins:
 
     def of(self, t: Fake) -> torch.Tensor:
         """The twin of `t`; fakes that share a storage have twins that do."""
-        found = self._made.get(id(t))
-        if found is None:
-            found = self._made[id(t)] = (t, self._make(t))
-        return found[1]
+        pair = self._made.get(id(t))
+        if pair is None:
+            pair = self._made[id(t)] = (t, self._make(t))
+        return pair[1]
 
     def _make(self, t: Fake) -> torch.Tensor:
         twin = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=META)
@@ -179,19 +179,19 @@ def result_device(fakes: list[Fake], kwargs: dict[str, Any], mixed: bool) -> tor
     """
     if kwargs.get("device") is not None:
         return placed(kwargs["device"])
-    found: torch.device | None = None
+    where: torch.device | None = None
     for t in fakes:
         device = t.device
-        if found is None or (found == CPU and device != CPU and not mixed and scalars_only(fakes)):
-            found = device
+        if where is None or (where == CPU and device != CPU and not mixed and scalars_only(fakes)):
+            where = device
             continue
-        if device == found or mixed or (device == CPU and t.dim() == 0):
+        if device == where or mixed or (device == CPU and t.dim() == 0):
             continue
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{found} and {device}!"
+            f"{where} and {device}!"
         )
-    return CPU if found is None else found
+    return CPU if where is None else where
 
 
 def scalars_only(fakes: list[Fake]) -> bool:

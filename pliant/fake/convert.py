@@ -73,13 +73,13 @@ class Converter:
 
     def fake(self, t: torch.Tensor, layout: tuple[Any, Any] | None = None) -> Fake:
         """The fake of `t`, with these sizes and strides if they are given."""
-        found = self._fakes.get(id(t))
-        if found is not None and (layout is None or id(t) not in self._bases):
-            return found[1]
+        entry = self._fakes.get(id(t))
+        if entry is not None and (layout is None or id(t) not in self._bases):
+            return entry[1]
         kind = kind_without_fake(t)
         if kind is not None:
             raise Unsupported(kind)
-        known = found[1] if found is not None else None
+        known = entry[1] if entry is not None else None
         if torch.is_inference_mode_enabled() is t.is_inference():
             made = self._make(t, layout, known)
         else:

@@ -52,10 +52,10 @@ def contiguous_strides(sizes: Sequence[int]) -> tuple[int, ...]:
 def ordered_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """The strides of a dense tensor with its dimensions in this order, the outermost first."""
     inner = contiguous_strides([sizes[dim] for dim in order])
-    found = [0] * len(sizes)
+    strides = [0] * len(sizes)
     for dim, stride in zip(order, inner, strict=True):
-        found[dim] = stride
-    return tuple(found)
+        strides[dim] = stride
+    return tuple(strides)
 
 
 def channels_last_strides(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -138,10 +138,10 @@ def broadcast(shapes: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
     for shape in shapes:
         shift = len(result) - len(shape)
         for i, size in enumerate(shape, shift):
-            found = _together(result[i], size)
-            if found is None:
+            common = _together(result[i], size)
+            if common is None:
                 return None
-            result[i] = found
+            result[i] = common
     return tuple(result)
 
 
@@ -186,12 +186,12 @@ def pointwise_strides(
     Not `uniform`: there is a number among the operands, so they are not all of one shape.
     """
     if any(t._has_symbolic_sizes_strides for t in tensors):
-        found = _symbolic_strides(tensors, sizes, uniform)
-        if found is not None and not _is_seen(found, tensors, sizes, uniform):
+        strides = _symbolic_strides(tensors, sizes, uniform)
+        if strides is not None and not _is_seen(strides, tensors, sizes, uniform):
             ask_for_ones(tensors)
-            found = _symbolic_strides(tensors, sizes, uniform)
-        if found is not None and _is_seen(found, tensors, sizes, uniform):
-            return found
+            strides = _symbolic_strides(tensors, sizes, uniform)
+        if strides is not None and _is_seen(strides, tensors, sizes, uniform):
+            return strides
     if uniform and all(t.size() == sizes for t in tensors):
         if all(t.is_contiguous() for t in tensors):
             return contiguous_strides(sizes)
@@ -220,27 +220,27 @@ def _strides_with_ones(
 ) -> tuple[int, ...]:
     """In that order, unless all operands are contiguous or lie alike: then those of dimensions of
     size 1 are not sorted by."""
-    found = ordered_strides(sizes, order[::-1])
+    strides = ordered_strides(sizes, order[::-1])
     if uniform and all(t.dim() == len(sizes) for t in tensors):
         if all(is_contiguous(t) for t in tensors):
             return contiguous_strides(sizes)
         first = tensors[0].stride()
         alike = all(sure(a == b) for t in tensors for a, b in zip(t.stride(), first))
-        if alike and _are_but_for_ones(first, found, sizes):
+        if alike and _are_but_for_ones(first, strides, sizes):
             return tuple(first)
-    return found
+    return strides
 
 
-def _are_but_for_ones(strides: Sequence[Any], found: Sequence[Any], sizes: Sequence[Any]) -> bool:
-    return all(sure(size == 1) or sure(a == b) for size, a, b in zip(sizes, strides, found))
+def _are_but_for_ones(strides: Sequence[Any], others: Sequence[Any], sizes: Sequence[Any]) -> bool:
+    return all(sure(size == 1) or sure(a == b) for size, a, b in zip(sizes, strides, others))
 
 
 def _is_seen(
-    found: tuple[int, ...], tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
+    told: tuple[int, ...], tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
 ) -> bool:
     """Whether these are eager PyTorch's strides, as the sizes are now."""
     layouts, wide = [layout_now(t) for t in tensors], tuple(map(hint, sizes))
-    strides = tuple(map(hint, found))
+    strides = tuple(map(hint, told))
     if 0 in wide or None in wide or None in strides or any(None in n for t in layouts for n in t):
         return True
     return numbers.pointwise(layouts, wide, uniform) == strides
@@ -264,17 +264,17 @@ def like_strides(t: Tensor) -> tuple[int, ...] | None:
     questions."""
     if not t._has_symbolic_sizes_strides:
         return numbers.like((tuple(t.size()), t.stride()))
-    found = _symbolic_like(t)
+    strides = _symbolic_like(t)
     now = layout_now(t)
-    usual = found is None or 0 in now[0] or None in now[0] or None in now[1]
-    if usual or numbers.like(now) == tuple(map(hint, found or ())):
-        return found
+    usual = strides is None or 0 in now[0] or None in now[0] or None in now[1]
+    if usual or numbers.like(now) == tuple(map(hint, strides or ())):
+        return strides
     ask_for_ones([t])
-    found = _symbolic_like(t)
-    if found is None or numbers.like(now) == tuple(map(hint, found)):
-        return found
+    strides = _symbolic_like(t)
+    if strides is None or numbers.like(now) == tuple(map(hint, strides)):
+        return strides
     several = [d for d, size in enumerate(t.size()) if not sure(size == 1)]
-    is_dense_now = numbers.is_dense(now) and all(t.stride(d) == found[d] for d in several)
+    is_dense_now = numbers.is_dense(now) and all(t.stride(d) == strides[d] for d in several)
     return tuple(t.stride()) if is_dense_now else None
 
 
@@ -282,11 +282,11 @@ def _symbolic_like(t: Tensor) -> tuple[int, ...] | None:
     order = nesting(t.size(), t.stride())
     if order is None:
         return None
-    found = ordered_strides(t.size(), order[::-1])
-    if _are_but_for_ones(t.stride(), found, t.size()):  # nothing is sorted then
+    strides = ordered_strides(t.size(), order[::-1])
+    if _are_but_for_ones(t.stride(), strides, t.size()):  # nothing is sorted then
         return tuple(t.stride())
     order = order_with_ones([t], t.size())
-    return found if order is None else ordered_strides(t.size(), order[::-1])
+    return strides if order is None else ordered_strides(t.size(), order[::-1])
 
 
 def is_plain(t: Tensor) -> bool:
@@ -320,7 +320,7 @@ def permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple
 
 
 def index_strides(
-    found: tuple[int, ...],
+    told: tuple[int, ...],
     source: Sequence[int],
     indices: Sequence[Tensor],
     picked: tuple[int, ...],
@@ -328,7 +328,7 @@ def index_strides(
     around: tuple[int, int],
 ) -> tuple[int, ...]:
     """The layout of what is taken by indices, of this shape, which have so many dimensions around
-    them. If it is not `found`, then since the indices are given a size of 1 for each of these, with
+    them. If it is not `told`, then since the indices are given a size of 1 for each of these, with
     a stride that counts where the result has size 1 there as well; then every number is asked
     for."""
     before, after = around
@@ -349,8 +349,8 @@ def index_strides(
         *map(hint, (*sizes, *source, *picked)),
         *(n for i in indices for m in layout_now(i) for n in m),
     ]
-    if None in now or 0 in now[: len(sizes)] or exact(hint) == tuple(map(hint, found)):
-        return found
+    if None in now or 0 in now[: len(sizes)] or exact(hint) == tuple(map(hint, told)):
+        return told
     return exact(int)
 
 
@@ -362,7 +362,7 @@ def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
 
     `numbers` are Python numbers or dtypes of numbers.
     """
-    found: torch.dtype | None = None
+    common: torch.dtype | None = None
     zero_dim = [t.dtype for t in tensors if not t.dim()]
     kinds = [n if isinstance(n, torch.dtype) else _CATEGORIES.get(type(n)) for n in numbers]
     plain = [torch.get_default_dtype() if k is None or k.is_floating_point else k for k in kinds]
@@ -370,9 +370,9 @@ def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
         lower: torch.dtype | None = None
         for dtype in level:
             lower = dtype if lower is None else torch.promote_types(lower, dtype)
-        found = _over(found, lower)
-    assert found is not None
-    return found
+        common = _over(common, lower)
+    assert common is not None
+    return common
 
 
 def _over(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:

@@ -132,7 +132,7 @@ def viewed(tensor: Layout, shape: Sequence[int]) -> Numbers | None:
         return (1,) * len(shape)
     if 0 in sizes:
         return strides if tuple(shape) == tuple(sizes) else row_major(shape)
-    found: list[int] = []
+    result: list[int] = []
     left = list(shape)
     have, base = 1, strides[-1]
     for dim in range(len(sizes) - 1, -1, -1):
@@ -141,9 +141,9 @@ def viewed(tensor: Layout, shape: Sequence[int]) -> Numbers | None:
             continue
         taken = 1
         while left and (taken < have or left[-1] == 1):
-            found.append(taken * base)
+            result.append(taken * base)
             taken *= left.pop()
         if taken != have:
             return None
         have, base = 1, strides[dim - 1]
-    return None if left else tuple(reversed(found))
+    return None if left else tuple(reversed(result))

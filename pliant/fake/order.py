@@ -127,7 +127,7 @@ def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int
     Dimensions of size 1 have to agree as well. Their strides matter to nothing else, but where the
     result has size 1 there too, PyTorch sorts by them.
     """
-    found = list(reversed(range(len(sizes))))
+    inner = list(reversed(range(len(sizes))))
     told: list[Tensor] = []
     for t in tensors:
         told.append(t)
@@ -135,9 +135,9 @@ def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int
             order = nesting(t.size(), t.stride())
             if order is None:
                 return None
-            found = order
+            inner = order
             break
-    return found if all(_agrees(t, found) for t in told) else None
+    return inner if all(_agrees(t, inner) for t in told) else None
 
 
 def _is_spread(size: Any, stride: Any, wide: Any) -> bool:
@@ -151,11 +151,11 @@ def order_with_ones(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int
     first = tensors[0]
     if first.dim() != len(sizes) or any(map(_is_spread, first.size(), first.stride(), sizes)):
         return None
-    found = nesting(first.size(), first.stride())
-    if found is None:
+    inner = nesting(first.size(), first.stride())
+    if inner is None:
         return None
-    ones = {d for d in found if sure(sizes[d] == 1)}
-    place = {d: at for at, d in enumerate(found)}
+    ones = {d for d in inner if sure(sizes[d] == 1)}
+    place = {d: at for at, d in enumerate(inner)}
 
     def goes_outside(a: int, b: int) -> int | None:
         if a not in ones and b not in ones:

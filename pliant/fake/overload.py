@@ -115,7 +115,7 @@ def _written(func: Any) -> tuple[Argument, ...]:
 
 
 def _arguments(func: Any, names: Iterable[str]) -> tuple[Argument, ...]:
-    return tuple(found for name in names if (found := _argument(func, name)) is not None)
+    return tuple(argument for name in names if (argument := _argument(func, name)) is not None)
 
 
 def _returned(func: Any) -> tuple[Argument | None, ...]:
@@ -124,12 +124,12 @@ def _returned(func: Any) -> tuple[Argument | None, ...]:
         info = argument.alias_info
         if info is not None and info.is_write:
             writes.update(dict.fromkeys(info.before_set, argument.name))
-    found: list[Argument | None] = []
+    arguments: list[Argument | None] = []
     for result in func._schema.returns:
         info = result.alias_info
         names = [writes[s] for s in info.before_set if s in writes] if info is not None else []
-        found.append(_argument(func, names[0]) if names else None)
-    return tuple(found)
+        arguments.append(_argument(func, names[0]) if names else None)
+    return tuple(arguments)
 
 
 def _draws(func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
@@ -163,10 +163,10 @@ def without_out(func: Any) -> Any | None:
 
 def describe(func: Any) -> Overload:
     """The facts about `func`, worked out on its first use in this process; they never change."""
-    found = _known.get(func)
-    if found is None:
+    overload = _known.get(func)
+    if overload is None:
         kind, record = _kind(func), record_of(str(func))
-        found = _known[func] = Overload(
+        overload = _known[func] = Overload(
             func,
             str(func),
             kind,
@@ -178,7 +178,7 @@ def describe(func: Any) -> Overload:
             may_raise(func, kind in (OverloadKind.VIEW, OverloadKind.RESHAPE)),
             record,
         )
-    return found
+    return overload
 
 
 def tried_on(op: Overload, device: torch.device) -> torch.device:

@@ -27,7 +27,7 @@ from pliant.fake.results import New, Recipe, Same, Several
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
 
-Layout = Callable[[list[Fake], tuple[Any, ...]], tuple[Any, ...] | None]
+StridesRule = Callable[[list[Fake], tuple[Any, ...]], tuple[Any, ...] | None]
 
 
 def like_first(tensors: list[Fake], sizes: tuple[Any, ...]) -> tuple[Any, ...]:

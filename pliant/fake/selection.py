@@ -15,8 +15,8 @@ import torch
 
 def get(tensor: torch.Tensor, key: Any) -> Any:
     """`tensor[key]`"""
-    found = _selected(tensor, key)
-    return operator.getitem(tensor, key) if found is None else _rest(*found)
+    selected = _selected(tensor, key)
+    return operator.getitem(tensor, key) if selected is None else _rest(*selected)
 
 
 def _rest(tensor: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
@@ -25,11 +25,11 @@ def _rest(tensor: torch.Tensor, key: tuple[Any, ...]) -> torch.Tensor:
 
 def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
     """`tensor[key] = value`"""
-    found = _selected(tensor, key)
-    if found is None:
+    selected = _selected(tensor, key)
+    if selected is None:
         tensor[key] = value
     else:
-        view, rest = found
+        view, rest = selected
         view[rest or ...] = value
 
 

@@ -77,10 +77,10 @@ def pointwise(count: int, result_dtype: TypeRule, numbers_aside: bool = False) -
     `numbers_aside`: numbers among them are no operands."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-        found = operands(args[:count])
-        if found is None or len(args) < count:
+        values = operands(args[:count])
+        if values is None or len(args) < count:
             return None
-        tensors, numbers = found
+        tensors, numbers = values
         sizes = broadcast([t.size() for t in tensors])
         common = promoted(tensors, numbers)
         dtype = result_dtype(common)
@@ -100,10 +100,10 @@ def strides_of(tensors: list[Fake], with_number: bool, sizes: tuple[int, ...]) -
 
 def in_place(count: int, result_dtype: TypeRule) -> ShapeRule:
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-        found = operands(args[:count])
-        if found is None or len(args) < count:
+        values = operands(args[:count])
+        if values is None or len(args) < count:
             return None
-        tensors, numbers = found
+        tensors, numbers = values
         target = args[0]
         dtype = result_dtype(promoted(tensors, numbers))
         fits = same(broadcast([t.size() for t in tensors]), target.size())
@@ -180,8 +180,8 @@ def contiguous(result_dtype: TypeRule, at: int = 0) -> ShapeRule:
     """One element for each of the argument at that position; contiguous however that lies."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-        found = operands(args[: at + 1])
-        dtype = found and result_dtype(promoted(*found))
+        values = operands(args[: at + 1])
+        dtype = values and result_dtype(promoted(*values))
         if not dtype or device.type != "cpu" or type(args[at]) is not Fake:
             return None
         return dense(args[at].size(), dtype, device)

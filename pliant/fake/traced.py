@@ -21,7 +21,7 @@ from pliant.fake.results import Constant, New, Recipe, Several
 from pliant.fake.rule import Args, Kwargs, ShapeRule
 from pliant.fake.tensor import Fake
 
-Layout = Callable[[Fake, Sequence[Any]], tuple[Any, ...] | None]
+ResultLayout = Callable[[Fake, Sequence[Any]], tuple[Any, ...] | None]
 Needs = Callable[[Args, Kwargs], None]
 MOST = 1 << 16  # elements in a marked tensor
 
@@ -65,7 +65,7 @@ def _has_symbolic_number(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_symbolic_number, value))
 
 
-def by_marks(layout: Layout, needs: Needs | None = None) -> ShapeRule:
+def by_marks(layout: ResultLayout, needs: Needs | None = None) -> ShapeRule:
     """A rule for an operator whose results are laid out so. `needs` asks for what has to hold."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -104,7 +104,7 @@ def _is_usual(args: Args, kwargs: Kwargs) -> bool:
 
 
 def _part(
-    told: Any, marks: Marks, layout: Layout, first: Fake, device: torch.device
+    told: Any, marks: Marks, layout: ResultLayout, first: Fake, device: torch.device
 ) -> Recipe | None:
     if isinstance(told, list | tuple):
         parts = [_part(t, marks, layout, first, device) for t in told]

@@ -15,6 +15,7 @@ import torch
 from pliant.base.values import dataclass
 from pliant.fake.layout import contiguous_strides
 from pliant.fake.results import New, Recipe
+from pliant.fake.rule import Args, Kwargs
 from pliant.sym.cond import ne
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import as_expr
@@ -22,19 +23,17 @@ from pliant.sym.node import to_torch
 from pliant.sym.ranges import INF, Range
 
 Tensor = torch.Tensor
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 DataShape = Callable[[ShapeEnv, torch.device, Args, Kwargs], Recipe | None]
 
 
 def new_size(env: ShapeEnv, what: str, most: Any = None, least: int = 0) -> torch.SymInt:
     """A size that is in the data: between these two, if they are known."""
     limit = most if type(most) is int else INF
-    found: torch.SymInt = to_torch(
+    size: torch.SymInt = to_torch(
         env.add_unbacked(what, size_like=True, declared=Range(least, limit), why="read from data"),
         env,
     )
-    return found
+    return size
 
 
 def scalar(env: ShapeEnv, dtype: torch.dtype, what: str) -> Any:
@@ -67,9 +66,9 @@ class Numbers:
         before = self._read.get(place)
         if before is not None and before[1] == t._version:
             return before[2]
-        found = scalar(env, t.dtype, what)
-        self._read[place] = (t, t._version, found)
-        return found
+        number = scalar(env, t.dtype, what)
+        self._read[place] = (t, t._version, number)
+        return number
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,10 +190,10 @@ class World(TorchDispatchMode):
 
     def _show(self, name: str, args: tuple[Any, ...]) -> OpResult:
         reads = name == "tolist" and self.reads_numbers
-        found = unbacked.listed(self.env, args[0], "tolist()") if reads else None
-        if found is None:
+        items = unbacked.listed(self.env, args[0], "tolist()") if reads else None
+        if items is None:
             raise DataDependent(name)
-        return OpResult(found, (), False)
+        return OpResult(items, (), False)
 
     def _cause(self, error: Exception) -> type[DataDependent] | type[NoMetaKernel] | None:
         """Which of our errors this one of PyTorch's stands for."""
@@ -217,11 +217,11 @@ class World(TorchDispatchMode):
             return ()
         memory = {t.untyped_storage()._cdata for t in notes.written}
         objects = {id(t) for t in notes.reshaped}
-        found: dict[int, Fake] = {}
+        mutated: dict[int, Fake] = {}
         for t in _fakes_in((args, kwargs)):
             if id(t) in objects or t.untyped_storage()._cdata in memory:
-                found[id(t)] = t
-        return tuple(found.values())
+                mutated[id(t)] = t
+        return tuple(mutated.values())
 
     # How operators are answered.
 
@@ -324,17 +324,17 @@ class World(TorchDispatchMode):
 
     def _mask_places(self, indices: list[Any]) -> list[Any]:
         """Masks among the indices as the places where they are true."""
-        found: list[Any] = []
+        places: list[Any] = []
         for index in indices:
             if index is None or index.dtype not in MASKS:
-                found.append(index)
+                places.append(index)
                 continue
             count = unbacked.new_size(self.env, "the number of places in a mask", index.numel())
-            found += [
+            places += [
                 make(self._self, (count,), (1,), 0, torch.int64, index.device)
                 for _ in range(index.dim())
             ]
-        return found
+        return places
 
     def _ask_meta_kernel(
         self,
@@ -448,10 +448,10 @@ class World(TorchDispatchMode):
                 return self.scalars[id(args[0])]
             if not self.reads_numbers:
                 raise DataDependent(op.name)
-            found = self._numbers.read(self.env, args[0], f"{self._notes.function}()")
-            if found is None:
+            number = self._numbers.read(self.env, args[0], f"{self._notes.function}()")
+            if number is None:
                 raise DataDependent(op.name)
-            return found
+            return number
         assumed = self._notes.record.assumes or {}
         if op.name not in assumed:
             raise DataDependent(op.name)

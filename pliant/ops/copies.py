@@ -100,8 +100,8 @@ def filled(low: Lowering, value: IndexedTensor | Number) -> IndexedTensor:
         check_always_fits(value, t)
     one = low.indexed(value, t)
     blank = IndexedTensor(sizes, t, lambda b, index: constant(b, 0, t), 0)
-    found = low.map(lambda b, _, v: v, t, blank, one, cost=0)
-    return IndexedTensor(sizes, t, found.at, one.cost, one.reads)
+    spread = low.map(lambda b, _, v: v, t, blank, one, cost=0)
+    return IndexedTensor(sizes, t, spread.at, one.cost, one.reads)
 
 
 @lowers("aten.fill.Scalar", "aten.fill.Tensor")
@@ -126,10 +126,10 @@ def _chosen(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> Lo
 
 
 def _where_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-    found, choices = shapes.operands(args), shapes.operands(args[1:])
-    if found is None or choices is None or args[0].dtype is not torch.bool:
+    values, choices = shapes.operands(args), shapes.operands(args[1:])
+    if values is None or choices is None or args[0].dtype is not torch.bool:
         return None
-    tensors, numbers = found
+    tensors, numbers = values
     sizes = broadcast([t.size() for t in tensors])
     if sizes is None:
         return None
@@ -221,8 +221,8 @@ def _copy_in_place_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
     target, source = args[:2]
-    found = shapes.operands((target, source))
-    if found is None or not shapes.same(broadcast([target.size(), source.size()]), target.size()):
+    values = shapes.operands((target, source))
+    if values is None or not shapes.same(broadcast([target.size(), source.size()]), target.size()):
         return None
     return Same(op.written[0]) if is_plain(target) else None
 

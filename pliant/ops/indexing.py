@@ -160,8 +160,8 @@ def index_select(low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor
 
     def at(b: LoopBody, place: Index) -> LoopValue:
         place = place or (ZERO,)
-        found = chosen.at(b, (place[dim],))
-        return looked_up(low, b, source, _replaced(place, dim, found), wraps=False)
+        chosen_place = chosen.at(b, (place[dim],))
+        return looked_up(low, b, source, _replaced(place, dim, chosen_place), wraps=False)
 
     return reading(low, low.result.sizes, x.type, at, x, index)
 
@@ -214,11 +214,11 @@ def take(low: Lowering, x: IndexedTensor, index: IndexedTensor) -> IndexedTensor
 
 def unflattened(flat: Expr, sizes: Sequence[Expr]) -> Index:
     """The index of the element with this number."""
-    found: list[Expr] = []
+    index: list[Expr] = []
     for size in reversed(sizes[1:]):
-        found.append(flat % divisor(size))
+        index.append(flat % divisor(size))
         flat = flat // divisor(size)
-    return (*([flat] if sizes else []), *reversed(found))
+    return (*([flat] if sizes else []), *reversed(index))
 
 
 def _index_by_mask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -255,12 +255,12 @@ def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) 
 def index(
     low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]
 ) -> IndexedTensor:
-    found = picked(low, x, indices)
-    looks_at_each(low.result.sizes, *found.tensors.values())
-    chosen, source = found.tensors, stored(low, x, 2)
+    selection = picked(low, x, indices)
+    looks_at_each(low.result.sizes, *selection.tensors.values())
+    chosen, source = selection.tensors, stored(low, x, 2)
 
     def at(b: LoopBody, place: Index) -> LoopValue:
-        mixed = found.mixed(low, place, lambda d, here: chosen[d].at(b, here))
+        mixed = selection.mixed(low, place, lambda d, here: chosen[d].at(b, here))
         return looked_up(low, b, source, mixed, wraps=True)
 
     return reading(low, low.result.sizes, x.type, at, x, *chosen.values())

@@ -58,10 +58,10 @@ MOST_PIECES: Final = 8
 
 def _cat_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     tensors, dim = (*args, 0)[:2]
-    found = shapes.operands(tensors)
+    values = shapes.operands(tensors)
     first = tensors[0]
     rank = first.dim()
-    if found is None or found[1] or not rank or not -rank <= dim < rank:
+    if values is None or values[1] or not rank or not -rank <= dim < rank:
         return None
     dim %= rank
     others = [[s for d, s in enumerate(t.size()) if d != dim] for t in tensors]
@@ -86,9 +86,9 @@ def cat(low: Lowering, tensors: Sequence[IndexedTensor], dim: int = 0) -> Indexe
 
 def _stack_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
     tensors, dim = (*args, 0)[:2]
-    found = shapes.operands(tensors)
+    values = shapes.operands(tensors)
     rank = tensors[0].dim() + 1
-    if found is None or found[1] or not -rank <= dim < rank:
+    if values is None or values[1] or not -rank <= dim < rank:
         return None
     first = tensors[0].size()
     if not all(is_contiguous(t) and shapes.same(t.size(), first) for t in tensors):
@@ -282,8 +282,8 @@ def pad(
     if len(pad) not in (2 * rank - 2, 2 * rank - 4) or value not in (None, 0, 0.0):
         raise NotLowered(f"padding {rank} dimensions")
     modes = {"reflect": reflection_pad, "replicate": replication_pad, "circular": circular_pad}
-    found: IndexedTensor = modes[mode](low, x, pad)
-    return found
+    padded: IndexedTensor = modes[mode](low, x, pad)
+    return padded
 
 
 # --------------------------------------------------------------------------------------------------

@@ -59,20 +59,20 @@ def _of_distances(
     if type not in FLOAT:  # eager rounds halves several times
         raise NotLowered(f"a loss of {type}")
     distances = low.map(lambda b, v, w: b(Op.SUB, v, w), type, low.cast(x, type), low.cast(y, type))
-    found = low.map(each, type, distances, cost=4)
-    return found if reduction == NONE else _summed_up(low, found, reduction)
+    losses = low.map(each, type, distances, cost=4)
+    return losses if reduction == NONE else _summed_up(low, losses, reduction)
 
 
-def _summed_up(low: Lowering, found: IndexedTensor, reduction: int) -> IndexedTensor:
+def _summed_up(low: Lowering, losses: IndexedTensor, reduction: int) -> IndexedTensor:
     """The sum or the mean."""
-    type = found.type
-    dims = low.dims(found, None)
-    many = count(found, dims)
+    type = losses.type
+    dims = low.dims(losses, None)
+    many = count(losses, dims)
 
     def then(b: LoopBody, total: LoopValue) -> LoopValue:
         return b(Op.DIV, total, number(b, many, type)) if reduction == MEAN else total
 
-    return reduced(low, Op.SUM, found, dims, then=then)
+    return reduced(low, Op.SUM, losses, dims, then=then)
 
 
 def _half_square(b: LoopBody, v: LoopValue) -> LoopValue:
@@ -148,8 +148,8 @@ def binary_cross_entropy(
         loss = b(Op.SUB, b(Op.MUL, b(Op.SUB, t, one), no), b(Op.MUL, t, yes))
         return b(Op.MUL, loss, weights[0]) if weights else loss
 
-    found = low.map(each, type, *given, cost=30)
-    return found if reduction == NONE else _summed_up(low, found, reduction)
+    losses = low.map(each, type, *given, cost=30)
+    return losses if reduction == NONE else _summed_up(low, losses, reduction)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -234,16 +234,16 @@ class _Chosen:
 
     def loss(self, b: LoopBody, index: Index) -> LoopValue:
         place, ignored = self.place(b, index)
-        found = b(Op.NEG, self.x.at(b, (index[0], place, *index[1:])))
+        value = b(Op.NEG, self.x.at(b, (index[0], place, *index[1:])))
         if self.weights is not None:
-            found = b(Op.MUL, found, self.weights.at(b, (place,)))
-        return b(Op.SELECT, ignored, constant(b, 0, self.type), found)
+            value = b(Op.MUL, value, self.weights.at(b, (place,)))
+        return b(Op.SELECT, ignored, constant(b, 0, self.type), value)
 
     def weight(self, b: LoopBody, index: Index) -> LoopValue:
         place, ignored = self.place(b, index)
         one = constant(b, 1, self.type)
-        found = one if self.weights is None else self.weights.at(b, (place,))
-        return b(Op.SELECT, ignored, constant(b, 0, self.type), found)
+        value = one if self.weights is None else self.weights.at(b, (place,))
+        return b(Op.SELECT, ignored, constant(b, 0, self.type), value)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class _Chosen:
 def _symbolic_loss(inner: Any) -> Callable[..., Any]:
     """Of two tensors of the same shape; PyTorch would broadcast them first."""
 
-    def stand_in(
+    def symbolic(
         t: torch.Tensor, target: torch.Tensor, *args: Any, reduction: str = "mean", **more: Any
     ) -> Any:
         unusual = args or any(more.get(name) is not None for name in _DEPRECATED)
@@ -263,7 +263,7 @@ def _symbolic_loss(inner: Any) -> Callable[..., Any]:
             return NotImplemented
         return inner(t, target, _REDUCTIONS[reduction])
 
-    return stand_in
+    return symbolic
 
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}

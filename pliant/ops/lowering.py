@@ -79,10 +79,10 @@ class Meta:
 
 def type_of(dtype: torch.dtype) -> Type:
     """The element type of a dtype that loops can compute with."""
-    found = BY_DTYPE.get(dtype)
-    if found is None:
+    element_type = BY_DTYPE.get(dtype)
+    if element_type is None:
         raise NotLowered(f"{dtype}")
-    return found
+    return element_type
 
 
 def computed_in(t: Type) -> Type:
@@ -174,9 +174,9 @@ class Lowering:
             return value if then is None else then(b, value)
 
         body = Reduced(tuple([x.sizes[d] for d in inner]), op, at, finish)
-        found = self.define(tuple([x.sizes[d] for d in outer]), type or x.type, body)
+        reduced = self.define(tuple([x.sizes[d] for d in outer]), type or x.type, body)
         kept = tuple([ONE if d in dims else x.sizes[d] for d in range(len(x.sizes))])
-        return unsqueezed(in_memory(found), kept) if keepdim else in_memory(found)
+        return unsqueezed(in_memory(reduced), kept) if keepdim else in_memory(reduced)
 
     def realize(self, x: IndexedTensor, strides: Sequence[Expr] | None = None) -> IndexedTensor:
         """The same tensor, in memory of its own (or where it is, if `strides` don't matter)."""

@@ -75,8 +75,8 @@ def _exponentials(
 def _finished(low: Lowering, combine: Combine, *xs: IndexedTensor) -> IndexedTensor:
     """Elementwise, rounded to what the call returns."""
     wanted = low.results[0]
-    found = low.map(lambda b, *values: b.cast(combine(b, *values), wanted.type), wanted.type, *xs)
-    return found if wanted.sizes else scalar(found)
+    result = low.map(lambda b, *values: b.cast(combine(b, *values), wanted.type), wanted.type, *xs)
+    return result if wanted.sizes else scalar(result)
 
 
 def scalar(x: IndexedTensor) -> IndexedTensor:
@@ -244,8 +244,8 @@ def native_layer_norm(
 ) -> Any:
     x = low.cast(x, computed_in(x.type))
     dims = range(len(x.sizes) - len(normalized_shape), len(x.sizes))
-    found = _statistics(low, x, dims, eps, x.type)
-    center, inverse = [with_ones(s, x.sizes, dims) for s in found]
+    statistics = _statistics(low, x, dims, eps, x.type)
+    center, inverse = [with_ones(s, x.sizes, dims) for s in statistics]
     out = _scaled(low, x, center, inverse, weight, bias)
     return out, *_others(low, center, inverse)
 
@@ -262,8 +262,8 @@ def layer_norm(
 ) -> IndexedTensor:
     x = low.cast(x, computed_in(x.type))
     dims = range(len(x.sizes) - len(normalized_shape), len(x.sizes))
-    found = _statistics(low, x, dims, eps, x.type)
-    center, inverse = [with_ones(s, x.sizes, dims) for s in found]
+    statistics = _statistics(low, x, dims, eps, x.type)
+    center, inverse = [with_ones(s, x.sizes, dims) for s in statistics]
     return _scaled(low, x, center, inverse, weight, bias)
 
 
@@ -308,11 +308,11 @@ def _group_norm(
         raise NotLowered("a group norm of an unusual form")
     x = again(low, low.cast(x, computed_in(x.type)))
     grouped, each = _in_groups(low, x, groups)
-    found = _statistics(low, grouped, range(2, len(grouped.sizes)), eps, x.type)
-    center, inverse = [_of_group(low, s, each, x.sizes) for s in found]
+    statistics = _statistics(low, grouped, range(2, len(grouped.sizes)), eps, x.type)
+    center, inverse = [_of_group(low, s, each, x.sizes) for s in statistics]
     rank = len(x.sizes)
     out = _scaled(low, x, center, inverse, _of_channel(weight, rank), _of_channel(bias, rank))
-    return out, *found
+    return out, *statistics
 
 
 def _group_norm_shape(
@@ -484,8 +484,8 @@ def _by_own_statistics(
     """Normalised over `dims`; as in eager PyTorch, the statistics of f32 are computed in f64."""
     if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
         raise NotLowered(f"a normalisation of {x.type} by its own statistics")
-    found = _statistics(low, low.cast(x, Type.F64), dims, eps, x.type)
-    center, inverse = [with_ones(s, x.sizes, dims) for s in found]
+    statistics = _statistics(low, low.cast(x, Type.F64), dims, eps, x.type)
+    center, inverse = [with_ones(s, x.sizes, dims) for s in statistics]
     rank = len(x.sizes)
     return _scaled(low, x, center, inverse, _of_channel(weight, rank), _of_channel(bias, rank))
 

@@ -90,10 +90,10 @@ def compared(b: LoopBody, op: Op, i: Expr | int, j: Expr | int) -> LoopValue:
 
 def all_of(b: LoopBody, conditions: Sequence[LoopValue]) -> LoopValue | None:
     """Their conjunction; None if there are none, so that it always holds."""
-    found: LoopValue | None = None
+    every: LoopValue | None = None
     for condition in conditions:
-        found = condition if found is None else b(Op.AND, found, condition)
-    return found
+        every = condition if every is None else b(Op.AND, every, condition)
+    return every
 
 
 def read_where(

@@ -374,9 +374,9 @@ def nan_to_num(
         b: LoopBody, x: LoopValue, if_nan: LoopValue, if_inf: LoopValue, if_minus_inf: LoopValue
     ) -> LoopValue:
         inf, minus_inf = like(b, math.inf, x), like(b, -math.inf, x)
-        found = b(Op.SELECT, b(Op.EQ, x, minus_inf), if_minus_inf, x)
-        found = b(Op.SELECT, b(Op.EQ, x, inf), if_inf, found)
-        return b(Op.SELECT, b(Op.ISNAN, x), if_nan, found)
+        result = b(Op.SELECT, b(Op.EQ, x, minus_inf), if_minus_inf, x)
+        result = b(Op.SELECT, b(Op.EQ, x, inf), if_inf, result)
+        return b(Op.SELECT, b(Op.ISNAN, x), if_nan, result)
 
     return elementwise(low, compute, [self, *numbers], promotion=Promotion.FIRST)
 
@@ -402,10 +402,10 @@ def _sinc(b: LoopBody, x: LoopValue) -> LoopValue:
 def _entr(b: LoopBody, x: LoopValue) -> LoopValue:
     """-x * log(x); of 0 it is 0, of less it is minus infinity."""
     zero = like(b, 0, x)
-    found = b(Op.MUL, b(Op.NEG, x), b(Op.LOG, x))
+    result = b(Op.MUL, b(Op.NEG, x), b(Op.LOG, x))
     below = b(Op.SELECT, b(Op.EQ, x, zero), zero, like(b, -math.inf, x))
-    found = b(Op.SELECT, b(Op.GT, x, zero), found, below)
-    return b(Op.SELECT, b(Op.ISNAN, x), x, found)
+    result = b(Op.SELECT, b(Op.GT, x, zero), result, below)
+    return b(Op.SELECT, b(Op.ISNAN, x), x, result)
 
 
 def _x_times(function: Op) -> Combine:
@@ -413,9 +413,9 @@ def _x_times(function: Op) -> Combine:
 
     def compute(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
         zero = like(b, 0, x)
-        found = b(Op.MUL, x, b(function, y))
-        found = b(Op.SELECT, b(Op.EQ, x, zero), zero, found)
-        return b(Op.SELECT, b(Op.ISNAN, y), like(b, math.nan, x), found)
+        result = b(Op.MUL, x, b(function, y))
+        result = b(Op.SELECT, b(Op.EQ, x, zero), zero, result)
+        return b(Op.SELECT, b(Op.ISNAN, y), like(b, math.nan, x), result)
 
     return compute
 
@@ -428,9 +428,9 @@ def _log_add(exponential: Op, factor: float) -> Combine:
         rest = b(Op.LOG1P, b(exponential, b(Op.NEG, distance)))
         if factor != 1:
             rest = b(Op.MUL, rest, like(b, factor, x))
-        found = b(Op.ADD, b(Op.MAXIMUM, x, y), rest)
+        result = b(Op.ADD, b(Op.MAXIMUM, x, y), rest)
         alike = b(Op.AND, b(Op.EQ, x, y), b(Op.ISINF, x))
-        return b(Op.SELECT, alike, x, found)
+        return b(Op.SELECT, alike, x, result)
 
     return compute
 

@@ -60,10 +60,10 @@ class PoolingWindow:
     def outside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
         """The conditions under which the k-th element of the i-th is an element."""
         place, reach = self.first(i) + k * self.apart, k * self.apart
-        found = [compared(b, Op.GE, place, 0)] if reach < self.pad else []
+        conditions = [compared(b, Op.GE, place, 0)] if reach < self.pad else []
         if self.beyond or reach > (self.length - 1) * self.apart - self.pad:
-            found.append(compared(b, Op.LT, place, self.size))
-        return found
+            conditions.append(compared(b, Op.LT, place, self.size))
+        return conditions
 
 
 def _windows(
@@ -319,18 +319,18 @@ def _largest(count: int, positions: bool) -> Callable[..., Any]:
         if times > _most(x.type) or computed_in(x.type) not in types:
             raise NotLowered(f"the largest of {times} elements of type {x.type}")
         source = stored(low, x, times)
-        found = _Largest(low, source, windows)
+        largest = _Largest(low, source, windows)
         sizes = low.results[0].sizes
 
         def values(b: LoopBody, index: Index) -> LoopValue:
-            return found.at(b, index, position=False)
+            return largest.at(b, index, position=False)
 
         best = reading(low, sizes, x.type, values, source, times=times)
         if not positions:
             return best
 
         def places(b: LoopBody, index: Index) -> LoopValue:
-            return found.at(b, index, position=True)
+            return largest.at(b, index, position=True)
 
         return best, reading(low, sizes, Type.I64, places, source, times=times)
 
@@ -383,15 +383,15 @@ def _fitting(
     given = [_numbers(v, rank) for v in (kernel, stride, padding, dilation)]
     if t.dim() not in (rank + 1, rank + 2) or None in given or not has_pixels(t, rank):
         return None
-    found = list(t.shape[:-rank])
+    fitting = list(t.shape[:-rank])
     for size, k, s, p, d in zip(t.shape[-rank:], *(v or () for v in given), strict=True):
         if k < 1 or s < 1 or d < 1 or not 0 <= p <= k // 2:
             return None
         span = size + 2 * p - d * (k - 1) - 1
         # Rounded up, the last window still has to begin inside the image or the padding before it.
         whole = span // s + 1
-        found.append(torch.sym_min(-(-span // s) + 1, -(-(size + p) // s)) if ceil else whole)
-    return found if all(size >= 1 for size in found[-rank:]) else None
+        fitting.append(torch.sym_min(-(-span // s) + 1, -(-(size + p) // s)) if ceil else whole)
+    return fitting if all(size >= 1 for size in fitting[-rank:]) else None
 
 
 def _numbers(value: Any, rank: int) -> list[int] | None:

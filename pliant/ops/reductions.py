@@ -289,7 +289,7 @@ def all_(low: Lowering, x: IndexedTensor, dim: Any = None, keepdim: bool = False
 def _truth(low: Lowering, op: Op, x: IndexedTensor, dim: Any, keepdim: bool) -> IndexedTensor:
     result = low.result.type  # bool, but uint8 for uint8
     truths = low.cast(x, Type.BOOL)
-    if isinstance(dim, list | tuple) and not dim:  # here no dimensions are none of them
+    if isinstance(dim, list | tuple) and not dim:  # an empty list reduces nothing
         return low.cast(truths, result)
     return reduced(low, op, truths, low.dims(x, dim), keepdim, rounded(result), result)
 
@@ -567,8 +567,8 @@ def logsumexp(low: Lowering, x: IndexedTensor, dim: Any, keepdim: bool = False) 
     top = low.reduce(Op.MAX, x, dims, False, _zero_if_infinite)
     far = low.map(_exp_of_distance, x.type, x, with_ones(top, x.sizes, dims), cost=20)
     total = low.reduce(Op.SUM, far, dims, False, lambda b, v: b(Op.LOG, v))
-    found = low.map(lambda b, v, m: b.cast(b(Op.ADD, v, m), result), result, total, top)
-    return with_ones(found, x.sizes, dims) if keepdim else found
+    logs = low.map(lambda b, v, m: b.cast(b(Op.ADD, v, m), result), result, total, top)
+    return with_ones(logs, x.sizes, dims) if keepdim else logs
 
 
 def _zero_if_infinite(b: LoopBody, v: LoopValue) -> LoopValue:

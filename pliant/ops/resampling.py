@@ -57,7 +57,7 @@ def _axes(
     first = len(x.sizes) - count
     if first != 2:
         raise NotLowered(f"resampling {len(x.sizes)} dimensions")
-    found = []
+    axes = []
     for before, after, factor in zip(
         x.sizes[first:], low.result.sizes[first:], factors, strict=True
     ):
@@ -68,8 +68,8 @@ def _axes(
         if not low.known(ge(before, 1)):
             raise NotLowered("maybe nothing to resample")
         given = float(factor) if factor is not None and factor > 0 else None
-        found.append(Axis(low.simplify(before), low.simplify(after), given))
-    return found
+        axes.append(Axis(low.simplify(before), low.simplify(after), given))
+    return axes
 
 
 def _ratio(b: LoopBody, axis: Axis, t: Type) -> LoopValue:
@@ -99,9 +99,9 @@ def _whole_ratio(axis: Axis, exact: bool) -> Place | None:
 
 
 def _nearest_place(low: Lowering, axis: Axis, t: Type, exact: bool) -> Place:
-    found = _whole_ratio(axis, exact)
-    if found is not None:
-        return found
+    ratio = _whole_ratio(axis, exact)
+    if ratio is not None:
+        return ratio
     if exact or t is Type.F64:
         raise NotLowered("places that eager computes in two ways")
     if axis.factor is not None and not _one_way(low, axis):
@@ -213,12 +213,12 @@ def _cubic(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: bo
     weights = [_far(b, b(Op.ADD, way, one)), _near(b, way), _near(b, rest)]
     weights.append(_far(b, b(Op.ADD, rest, one)))
     last, first = b.iota(axis.before - 1), b.constant(0, Type.I64)
-    found: list[Tap] = []
+    taps: list[Tap] = []
     for k, weight in enumerate(weights):
         place = b(Op.ADD, below, b.constant(k - 1, Type.I64))
         place = b(Op.MAXIMUM, b(Op.MINIMUM, place, last), first)
-        found.append((b.as_index(place), weight))
-    return found
+        taps.append((b.as_index(place), weight))
+    return taps
 
 
 Taps = Callable[[Lowering, LoopBody, Axis, Expr, Type, bool], list[Tap]]
@@ -251,8 +251,8 @@ def _weighted(count: int, taps: Taps, each: int) -> Callable[..., IndexedTensor]
 
         def at(b: LoopBody, index: Index) -> LoopValue:
             inner = zip(axes, index[2:], strict=True)
-            found = [taps(low, b, axis, i, t, align_corners) for axis, i in inner]
-            return value(b, index[:2], found)
+            each_axis = [taps(low, b, axis, i, t, align_corners) for axis, i in inner]
+            return value(b, index[:2], each_axis)
 
         return reading(low, low.result.sizes, t, at, source, times=each**count)
 
@@ -359,10 +359,10 @@ def _scaled(size: Any, scale: Any) -> Any:
 
 def _upsample_result(original: Any, x: Any, size: Any, *rest: Any) -> Any:
     """An operator that resamples, given sizes or factors: what its result looks like."""
-    found = NotImplemented
+    result = NotImplemented
     if x._has_symbolic_sizes_strides:
-        found = _symbolic_interpolate(x, size, None if size is not None else rest[-1])
-    return original(x, size, *rest) if found is NotImplemented else found
+        result = _symbolic_interpolate(x, size, None if size is not None else rest[-1])
+    return original(x, size, *rest) if result is NotImplemented else result
 
 
 def _grid_sampler_shape(

@@ -27,7 +27,7 @@ from pliant.ops.places import divisor
 from pliant.sym.expr import ONE, ZERO, Expr, floordiv, mod, product_of
 
 aten = torch.ops.aten
-Map = Callable[[Index], Index]
+IndexMap = Callable[[Index], Index]
 Group = tuple[list[int], list[Any]]  # dimensions of the tensor, and the sizes that they become
 
 
@@ -67,14 +67,14 @@ def _is_list(value: Any) -> bool:
 
 def _groups(t: torch.Tensor, sizes: Sequence[Any]) -> list[Group] | None:
     """Which dimensions become which sizes, as far as it is known; from the outermost on."""
-    found: list[Group] = []
+    groups: list[Group] = []
     dims, left = list(range(t.dim())), list(sizes)
     while dims or left:
         group = _next_group(t, dims, left)
         if group is None:
             return None
-        found.append(group)
-    return found
+        groups.append(group)
+    return groups
 
 
 def _next_group(t: torch.Tensor, dims: list[int], left: list[Any]) -> Group | None:
@@ -221,12 +221,12 @@ def _split_strides(t: torch.Tensor, shape: tuple[Any, ...]) -> tuple[Any, ...] |
         have = have * t.size(dim)
         if dim and is_known_equal(t.size(dim - 1), 1):  # goes with what is inside it
             continue
-        found = 1
-        while at >= 0 and (not is_known_equal(found, have) or is_known_equal(shape[at], 1)):
-            strides.append(base * found)
-            found = found * shape[at]
+        count = 1
+        while at >= 0 and (not is_known_equal(count, have) or is_known_equal(shape[at], 1)):
+            strides.append(base * count)
+            count = count * shape[at]
             at -= 1
-        if not is_known_equal(found, have):
+        if not is_known_equal(count, have):
             return None
         have, base = 1, t.stride(dim - 1)
     return tuple(reversed(strides)) if at < 0 else None
@@ -237,23 +237,23 @@ def is_known_equal(a: Any, b: Any) -> bool:
     return sure(a == b)
 
 
-def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> Map:
+def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> IndexMap:
     """Dimensions are cut into the shortest pieces that have as many elements on both sides."""
     pieces = matched(x.sizes, sizes)
 
     def where(index: Index) -> Index:
-        found: dict[int, Expr] = {}
+        places: dict[int, Expr] = {}
         for theirs, mine in pieces:
             flat = ZERO
             for d in mine:
                 flat = flat * sizes[d] + index[d]
             for d in reversed(theirs[1:]):
                 size = divisor(x.sizes[d])
-                found[d] = mod(flat, size)
+                places[d] = mod(flat, size)
                 flat = floordiv(flat, size)
             if theirs:
-                found[theirs[0]] = flat
-        return tuple([found.get(d, ZERO) for d in range(len(x.sizes))])
+                places[theirs[0]] = flat
+        return tuple([places.get(d, ZERO) for d in range(len(x.sizes))])
 
     return where
 

@@ -62,11 +62,11 @@ def scanned(
         return step(b, state, source.at(b, index), index)
 
     scan = Scan(start, go)
-    found: list[IndexedTensor] = []
+    results: list[IndexedTensor] = []
     for meta, finish in zip(low.results, then, strict=True):
         body = Scanned(dim, scan, _finished(finish))
-        found.append(in_memory(low.define(meta.sizes, meta.type, body, meta.strides)))
-    return found
+        results.append(in_memory(low.define(meta.sizes, meta.type, body, meta.strides)))
+    return results
 
 
 def _first_step(
@@ -160,10 +160,10 @@ def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[...,
         bits = Type.I32 if t is Type.F32 else Type.I64
         known = b(Op.LT, state[2], b.constant(0, Type.I64))
         number = b.bitcast(state[0], bits)
-        found = b(Op.SELECT, known, number, b.constant(_NAN[bits], bits))
+        chosen = b(Op.SELECT, known, number, b.constant(_NAN[bits], bits))
         if result is not Type.BF16:
-            return b.cast(b.bitcast(found, t), result)
-        upper = b(Op.SHR, found, b.constant(16, bits))  # the others are 0: it was a half
+            return b.cast(b.bitcast(chosen, t), result)
+        upper = b(Op.SHR, chosen, b.constant(16, bits))  # the others are 0: it was a half
         return b.bitcast(b.cast(upper, Type.I16), result)
 
     return start, step, finish

@@ -62,7 +62,7 @@ from pliant.ops.places import (
 from pliant.sym.cond import eq, ge
 from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
-Combine = Callable[[LoopBody, LoopValue, LoopValue], LoopValue]
+CombineTwo = Callable[[LoopBody, LoopValue, LoopValue], LoopValue]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -75,17 +75,17 @@ def scattered(
     sizes: Sequence[Expr],
     rows: Sequence[int],
     at: Callable[[LoopBody, Index], Update],
-    combine: Combine | None = None,
+    combine: CombineTwo | None = None,
     type: Type | None = None,
 ) -> IndexedTensor:
     """x with updates `at` each index of a tensor of these sizes; those that differ along the
     dimensions `rows` never meet. The result is of `type`, if it isn't that of x."""
     in_place = low.target
     if in_place is not None and (type or x.type) is x.type:
-        found = updated(low, in_place, x.sizes, sizes, rows, at, combine)
-        assert found.memory is not None
-        if not probe(found.memory.of).faults:
-            return found
+        result = updated(low, in_place, x.sizes, sizes, rows, at, combine)
+        assert result.memory is not None
+        if not probe(result.memory.of).faults:
+            return result
         low.definitions.pop()
     copy = low.realize(low.cast(_copied(x), type or x.type), low.result.strides).memory
     assert copy is not None
@@ -99,7 +99,7 @@ def updated(
     sizes: Sequence[Expr],
     rows: Sequence[int],
     at: Callable[[LoopBody, Index], Update],
-    combine: Combine | None = None,
+    combine: CombineTwo | None = None,
 ) -> IndexedTensor:
     """The same, for a tensor of this shape in memory that is only used here."""
     rows = [d for d in rows if sizes[d] is not ONE]
@@ -178,7 +178,7 @@ def multiplied(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
     return _plain(b, Op.MUL, Op.AND, old, new)
 
 
-def _better(op: Op, on_bools: Op) -> Combine:
+def _better(op: Op, on_bools: Op) -> CombineTwo:
     """The new one if it is better or a nan; the old one if that is."""
 
     def combine(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
@@ -202,7 +202,7 @@ def _scatter(
     dim: int,
     index: IndexedTensor,
     src: IndexedTensor,
-    combine: Combine | None = None,
+    combine: CombineTwo | None = None,
     type: Type | None = None,
     into: MemoryLayout | None = None,
 ) -> IndexedTensor:
@@ -218,11 +218,11 @@ def _scatter(
     which = places_in(low, chosen, target.sizes[dim], False, (type or x.type) is x.type)
 
     def at(b: LoopBody, place: Index) -> Update:
-        found, inside = place_of(
+        target_place, inside = place_of(
             low, b, target, [*place[:dim], which(b, place), *place[dim + 1 :]], wraps=False
         )
         value = source.at(b, (ZERO,) if whole else place)
-        return Update(() if flat else found, value, inside)
+        return Update(() if flat else target_place, value, inside)
 
     rows = [d for d in range(len(target.sizes)) if d != dim]
     if into is not None:
@@ -235,7 +235,7 @@ def _number(low: Lowering, value: Number, t: Type) -> IndexedTensor:
     return low.indexed(value, t)
 
 
-_REDUCED: Final[dict[str, Combine]] = {"add": added, "multiply": multiplied}
+_REDUCED: Final[dict[str, CombineTwo]] = {"add": added, "multiply": multiplied}
 
 
 def _scatter_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
@@ -279,7 +279,7 @@ def _accumulated(
     dim: int,
     index: IndexedTensor,
     src: IndexedTensor,
-    combine: Combine,
+    combine: CombineTwo,
     into: MemoryLayout | None = None,
 ) -> IndexedTensor:
     """Halves are added up in f32."""
@@ -290,7 +290,7 @@ def _accumulated(
     return low.cast(_scatter(low, x, dim, index, source, combine, working, into), x.type)
 
 
-_REDUCTIONS: Final[dict[str, tuple[Combine, Callable[[Type], Any]]]] = {
+_REDUCTIONS: Final[dict[str, tuple[CombineTwo, Callable[[Type], Any]]]] = {
     "sum": (added, lambda t: 0),
     "mean": (added, lambda t: 0),
     "prod": (multiplied, lambda t: 1),
@@ -332,8 +332,8 @@ def scatter_reduce(
         begun = _scatter(low, x, dim, index, blank, None, working).memory
         assert begun is not None
         into = begun
-    found = _accumulated(low, x, dim, index, src, combine, into)
-    return _mean(low, x, found, dim, index, src, include_self) if reduce == "mean" else found
+    result = _accumulated(low, x, dim, index, src, combine, into)
+    return _mean(low, x, result, dim, index, src, include_self) if reduce == "mean" else result
 
 
 def _mean(
@@ -376,7 +376,7 @@ def _slices(
     index: IndexedTensor,
     source: IndexedTensor | None,
     value: IndexedTensor,
-    combine: Combine | None = None,
+    combine: CombineTwo | None = None,
     type: Type | None = None,
     wraps: bool = False,
 ) -> IndexedTensor:
@@ -389,9 +389,9 @@ def _slices(
 
     def at(b: LoopBody, place: Index) -> Update:
         mixed = [*place[:dim], which(b, (place[dim],)), *place[dim + 1 :]]
-        found, inside = place_of(low, b, target, mixed, wraps)
+        target_place, inside = place_of(low, b, target, mixed, wraps)
         element = value.at(b, ()) if new is None else new.at(b, place)
-        return Update(() if flat else found, element, inside)
+        return Update(() if flat else target_place, element, inside)
 
     sizes = [chosen.sizes[0] if d == dim else size for d, size in enumerate(target.sizes)]
     if new is not None and not all(low.known(eq(n, m)) for n, m in zip(sizes, new.sizes)):
@@ -447,7 +447,7 @@ def index_add(
     return _slices(low, x, dim, index, scaled, scaled, added)
 
 
-def _multiple_added(alpha: int | float) -> Combine:
+def _multiple_added(alpha: int | float) -> CombineTwo:
     def combine(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         factor = _constant(b, alpha, old.type)
         if old.type in FLOAT:
@@ -536,8 +536,8 @@ def index_put(
 
     def at(b: LoopBody, place: Index) -> Update:
         mixed = chosen.mixed(low, place, lambda d, here: which[d](b, here))
-        found, inside = place_of(low, b, x, mixed, wraps=True)
-        return Update(found, values.at(b, spread_index(low, values.sizes, place)), inside)
+        target_place, inside = place_of(low, b, x, mixed, wraps=True)
+        return Update(target_place, values.at(b, spread_index(low, values.sizes, place)), inside)
 
     rows = [d for d in range(len(sizes)) if not first <= d < last]
     return scattered(low, x, sizes, rows, at, added if accumulate else None)
@@ -628,8 +628,8 @@ def _as_bits(b: LoopBody, condition: LoopValue, x: LoopValue, y: LoopValue) -> L
     if x.type is Type.BOOL:
         return b(Op.SELECT, condition, x, y)
     bits = {t.bits: t for t in SIGNED}[x.type.bits]
-    found = b(Op.SELECT, condition, b.bitcast(x, bits), b.bitcast(y, bits))
-    return b.bitcast(found, x.type)
+    chosen = b(Op.SELECT, condition, b.bitcast(x, bits), b.bitcast(y, bits))
+    return b.bitcast(chosen, x.type)
 
 
 def _in_line(low: Lowering, x: IndexedTensor, sizes: tuple[Expr, ...]) -> Callable[..., LoopValue]:

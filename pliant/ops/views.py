@@ -14,7 +14,7 @@ the others by an operator of ATen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -26,12 +26,10 @@ from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import NotLowered
-from pliant.ops.reshaping import is_known_equal, reshape_inverse, reshape_map
+from pliant.ops.reshaping import IndexMap, is_known_equal, reshape_inverse, reshape_map
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr
 
 aten = torch.ops.aten
-
-Map = Callable[[Index], Index]
 
 
 def view_of(
@@ -85,7 +83,7 @@ def _reordered_layout(t: torch.Tensor, dims: Sequence[int]) -> ViewLayout | None
     return _permute_layout(t, dims) if order == list(range(t.dim())) else None
 
 
-def _permute_map(x: IndexedTensor, sizes: tuple[Expr, ...], dims: Sequence[int]) -> Map:
+def _permute_map(x: IndexedTensor, sizes: tuple[Expr, ...], dims: Sequence[int]) -> IndexMap:
     rank = len(sizes)
     place = {d % rank: i for i, d in enumerate(dims)}
     return lambda index: tuple([index[place[d]] for d in range(rank)])
@@ -114,7 +112,7 @@ def _transpose_layout(t: torch.Tensor, a: int, b: int) -> ViewLayout:
     return _permute_layout(t, order)
 
 
-def _transpose_map(x: IndexedTensor, sizes: tuple[Expr, ...], a: int, b: int) -> Map:
+def _transpose_map(x: IndexedTensor, sizes: tuple[Expr, ...], a: int, b: int) -> IndexMap:
     dims = list(range(len(sizes)))
     if dims:
         dims[a], dims[b] = dims[b], dims[a]
@@ -146,7 +144,7 @@ def _t_layout(t: torch.Tensor) -> ViewLayout | None:
     return _permute_layout(t, list(reversed(range(t.dim())))) if t.dim() <= 2 else None
 
 
-def _t_map(x: IndexedTensor, sizes: tuple[Expr, ...]) -> Map:
+def _t_map(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexMap:
     return lambda index: index[::-1]
 
 
@@ -205,7 +203,7 @@ def _same_size(size: Any, wanted: Any) -> bool:
 
 def _expand_map(
     x: IndexedTensor, sizes: tuple[Expr, ...], wanted: Any, implicit: bool = False
-) -> Map:
+) -> IndexMap:
     """A size that may or may not be 1 is a matter of strides, which tensors in memory have."""
     first = len(sizes) - len(x.sizes)
     if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
@@ -230,7 +228,7 @@ def _unsqueeze_layout(t: torch.Tensor, dim: int) -> ViewLayout | None:
     )
 
 
-def _unsqueeze_map(x: IndexedTensor, sizes: tuple[Expr, ...], dim: int) -> Map:
+def _unsqueeze_map(x: IndexedTensor, sizes: tuple[Expr, ...], dim: int) -> IndexMap:
     dim %= len(sizes)
     return lambda index: index[:dim] + index[dim + 1 :]
 
@@ -259,7 +257,7 @@ def _squeeze_layout(t: torch.Tensor) -> ViewLayout:
     return _squeeze_dims_layout(t, range(t.dim()))
 
 
-def _squeeze_map(x: IndexedTensor, sizes: tuple[Expr, ...], *dims: Any) -> Map:
+def _squeeze_map(x: IndexedTensor, sizes: tuple[Expr, ...], *dims: Any) -> IndexMap:
     """Dimensions of size 1 are gone; which ones, the sizes tell."""
     rank = len(x.sizes)
     given = dims[0] if dims else range(rank)
@@ -312,7 +310,7 @@ def _from_start(index: Any, if_negative: Any, otherwise: Any) -> Any:
     return if_negative if index < 0 else otherwise
 
 
-def _select_map(x: IndexedTensor, sizes: tuple[Expr, ...], dim: int, at: Any) -> Map:
+def _select_map(x: IndexedTensor, sizes: tuple[Expr, ...], dim: int, at: Any) -> IndexMap:
     rank = len(x.sizes)
     dim %= rank
     place = as_expr(at)
@@ -389,7 +387,7 @@ def _slice_map(
     start: Any = None,
     end: Any = None,
     step: int = 1,
-) -> Map:
+) -> IndexMap:
     dim %= len(x.sizes)
     first = as_expr(0 if start is None else start)
     if first.value is None:
@@ -415,7 +413,7 @@ register(
 
 def _diagonal_map(
     x: IndexedTensor, sizes: tuple[Expr, ...], offset: Any = 0, dim1: int = 0, dim2: int = 1
-) -> Map:
+) -> IndexMap:
     """An index into the diagonal, which is the last dimension, is one into both that it is of."""
     rank = len(x.sizes)
     if not isinstance(offset, int):
@@ -462,11 +460,11 @@ register("aten.unfold.default", view=_unfold_layout)
 
 def _unbind_layout(t: torch.Tensor, dim: int = 0) -> list[ViewLayout] | None:
     dim = _dim(t.dim(), dim)
-    found = [_select_layout(t, dim, index) for index in range(int(t.size(dim)))]
-    return [window for window in found if window is not None]
+    layouts = [_select_layout(t, dim, index) for index in range(int(t.size(dim)))]
+    return [window for window in layouts if window is not None]
 
 
-def _unbind_map(position: int, x: IndexedTensor, sizes: tuple[Expr, ...], dim: int = 0) -> Map:
+def _unbind_map(position: int, x: IndexedTensor, sizes: tuple[Expr, ...], dim: int = 0) -> IndexMap:
     return _select_map(x, sizes, dim, position)
 
 
@@ -485,19 +483,19 @@ def _split_sizes_layout(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> 
         if type(part) is not int:
             need(part >= 0)
     need(torch.sym_sum(list(parts)) == t.size(dim))
-    found, start = [], 0
+    layouts, start = [], 0
     for part in parts:
         sizes = list(t.size())
         sizes[dim] = part
         offset = t.storage_offset() + start * t.stride(dim)
-        found.append(ViewLayout(tuple(sizes), tuple(t.stride()), offset))
+        layouts.append(ViewLayout(tuple(sizes), tuple(t.stride()), offset))
         start = start + part
-    return found
+    return layouts
 
 
 def _split_sizes_map(
     position: int, x: IndexedTensor, sizes: tuple[Expr, ...], parts: Any, dim: int = 0
-) -> Map:
+) -> IndexMap:
     return _slice_map(x, sizes, dim, sum([as_expr(part) for part in parts[:position]], ZERO))
 
 
@@ -534,7 +532,7 @@ def _split_layout(t: torch.Tensor, size: Any, dim: int = 0) -> list[ViewLayout] 
 
 def _split_map(
     position: int, x: IndexedTensor, sizes: tuple[Expr, ...], size: Any, dim: int = 0
-) -> Map:
+) -> IndexMap:
     return _slice_map(x, sizes, dim, as_expr(size) * position)
 
 
@@ -565,7 +563,7 @@ def _same_layout(t: torch.Tensor) -> ViewLayout:
     return view_layout(t)
 
 
-def _same_map(x: IndexedTensor, sizes: tuple[Expr, ...], *args: Any) -> Map:
+def _same_map(x: IndexedTensor, sizes: tuple[Expr, ...], *args: Any) -> IndexMap:
     return lambda index: index
 
 
