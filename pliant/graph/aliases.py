@@ -1,7 +1,8 @@
-"""The values that tensors stand for while a graph is recorded, and what is written down of them.
+"""Alias tracking: which value of the functional graph a fake tensor stands for.
 
-The one idea: every fake is a chain of views on some memory. Memory has a value, a write gives it
-another one, and whoever looks at a view of it afterwards is given the view of that.
+The one idea: every fake tensor is a chain of views of some memory. Memory has a value, and a write
+gives it another one. A view that is older than the last write is replayed on the new value when it
+is next read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""One computation for all calls that compute the same.
+"""Common subexpression elimination (CSE).
 
 The one idea: tensors are values, so two calls of an operator with the same arguments give the same
-one. Only what is returned stays apart: in eager PyTorch it has memory of its own.
+value, and the second one is dropped. What is returned is not merged: in eager PyTorch each result
+has memory of its own.
 """
 
 from __future__ import annotations

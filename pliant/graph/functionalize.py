@@ -1,10 +1,10 @@
-"""The captured graph, run on fakes, with every operator of ATen written down as a functional one.
+"""Functionalization: the captured graph becomes ATen operators on values that never change.
 
-The one idea: below autograd, PyTorch hands us each operator before taking it apart. Those that have
-a rule, or are better called whole, are written down as they come; the others are taken apart by
-PyTorch itself, and their parts arrive. Memory is followed on the way: every fake is a chain of
-views on some base; a write makes a new value of the base, and whoever looks at another view of it
-afterwards sees that.
+The one idea: run the graph on fake tensors below autograd, where PyTorch dispatches each operator
+before decomposing it. An operator with a lowering, or one that is opaque, is recorded as it comes;
+the others are decomposed by PyTorch itself, and their parts are dispatched in turn. Aliasing is
+tracked on the way: every fake tensor is a chain of views of some base. A write makes a new value of
+the base, and a view that is read afterwards is recorded once more, as a view of that value.
 """
 
 from __future__ import annotations
@@ -73,21 +73,22 @@ def functionalize(
 
 
 class Functionalizer(AliasWorld):
-    """A world that writes down what is run in it."""
+    """A world of fake tensors that records the operators that are run in it."""
 
     # ---- operators
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._quiet:
+        if self._quiet:  # only the metadata of the result is wanted
             return super().dispatch(func, args, kwargs)
         args, kwargs = (
             tuple(map(self._lift_constants, args)),
             {name: self._lift_constants(value) for name, value in kwargs.items()},
         )
         op = describe(func)
+        # Autocast rules of other libraries' operators are not known here.
         if func.namespace != "aten" and autocast.enabled():
             raise NotFunctionalized(f"{op.name} under autocast")
-        if op.name.startswith("aten._foreach_"):
+        if op.name.startswith("aten._foreach_"):  # a call per tensor can be fused, a list can't
             with torch._C._AutoDispatchBelowAutograd(), self:
                 result = of_each(op, args, kwargs)
             if result is not NotImplemented:

@@ -1,8 +1,9 @@
-"""Writes of the functional graph as writes to memory.
+"""Writes of the functional graph, lowered to writes in place.
 
-The one idea: memory that has the value before a write is given the new one, where that is; whoever
-still has to read what was there is stored first. What is not in memory has no place to be written
-to: a few writes to parts of it become part of how it is computed, more of them put it into memory.
+The one idea: if memory holds the value before a write, the write goes to that memory; values that
+still depend on the old contents are realized first. A value that isn't in memory can't be written
+in place: up to `FEW` writes to parts of it become selects in its computation, and beyond that it is
+realized.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def lower(
         done = attempt.run()
         if attempt.missed <= wanted:
             return done
-        wanted |= attempt.missed
+        wanted |= attempt.missed  # grows with each attempt, so this ends
 
 
 class _Lowerer(InPlace):
@@ -155,6 +155,7 @@ class _Lowerer(InPlace):
                 raise NotLowered(self.refused[node])
             made = self._by_rule(node)
         except NotLowered as reason:
+            # What the rule defined before it gave up is not needed.
             del self.low.definitions[max(mark, self._taken) :]
             if not self._matmul(node):
                 self._call(node, str(reason))
@@ -272,11 +273,13 @@ class _Lowerer(InPlace):
         return self._in_memory(tensor, indexed) if self._must_realize(tensor, indexed) else indexed
 
     def _must_realize(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
-        if tensor in self.wanted:
+        if tensor in self.wanted:  # an earlier attempt found that PyTorch reads it
             return not laid_out_so(indexed, tensor)
+        # Several readers would each compute it again: better to store it, unless that is cheap.
         dear = self.readers[tensor] > 1 and (
             indexed.cost > RECOMPUTE_LIMIT or self._joins_memory(indexed)
         )
+        # However many readers: bounds the size of kernels and the depth of Python's stack.
         deep = indexed.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
         return indexed.memory is None and (dear or deep)
 
@@ -308,7 +311,7 @@ class _Lowerer(InPlace):
             if not probe(whole).faults:
                 return
         if tensor in self.read_whole:
-            self.raising.add(tensor)
+            self.raising.add(tensor)  # its readers compute all of it, and raise
         else:
             self._set(tensor, self.low.realize(indexed, tensor.strides))
 

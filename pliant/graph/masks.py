@@ -1,7 +1,8 @@
-"""Masks of attention as what PyTorch makes of them: numbers to be added.
+"""Attention masks of bools, materialized as the floats that PyTorch adds.
 
-The one idea: given a mask of bools, attention first writes down 0 and -inf for it, each time. What
-every layer of a network would do with the same mask is done once, by the kernel that computes it.
+The one idea: given a mask of bools, `scaled_dot_product_attention` first converts it to 0 and -inf,
+in every call. As an operator of the graph the conversion is shared by all layers that use the same
+mask, and fused with what computes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calls that are written down as they were captured, because their parts can't be.
+"""Opaque calls: functions that are recorded whole, because they can't be decomposed.
 
-The one idea: what a captured function returns was found out when it was captured, without asking
-anything that is not known now. So where PyTorch's way of taking it apart asks more, or does
-something that has no functional form, the function is called as it is and looks the same.
+The one idea: capture has seen what the function returns, without asking anything that is not known
+now. So where PyTorch's decomposition asks more about sizes, or has no functional form, the graph
+calls the function as a whole and relies on the same metadata.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Writes to memory, and who has yet to read what was in it.
+"""Pending reads: which values that are not yet stored depend on which memory.
 
 The one idea: a value that isn't stored is computed where it is used, from memory that may have been
-overwritten by then. So each value remembers which memory it looks at; before some memory is written
-to, the values that look at it and are needed later are stored. Eager PyTorch stores all of them,
-so this never costs more.
+overwritten by then (a write-after-read hazard). So each value records the memory that it depends
+on, and before memory is written, the dependent values that are still needed are realized. Eager
+PyTorch stores all of them, so this never costs more.
 """
 
 from __future__ import annotations

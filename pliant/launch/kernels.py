@@ -81,7 +81,7 @@ def compile_kernels(kernels: Kernels, scheduled: Scheduled, target: Target) -> d
     for at, made in kernels.groups.items():
         item = scheduled.items[at]
         assert isinstance(item, ScheduledGroup)
-        if made.source.key not in handles:
+        if made.source.key not in handles:  # equal layers of a network have equal kernels
             with _blamed_on(item.group):
                 handles[made.source.key] = target.compile(made.source)
     return handles
@@ -92,6 +92,6 @@ def _blamed_on(group: FusionGroup) -> Iterator[None]:
     try:
         yield
     except (NotLowered, NotImplementedError, *FATAL):
-        raise
+        raise  # about the whole graph, or no mistake of ours
     except Exception as error:
         raise KernelError(group, error) from error

@@ -57,10 +57,12 @@ def sequence(
         call = constant_call(real, definition in scheduled.kept)
         writer.call(call, [definition], [real.dtype])
     _write_items(writer, scheduled, kernels)
+    # Autograd compares version counters: each write of the program counts, in the end.
     for index, times in function.times.items():
         writer.steps += [("wrote", index)] * times
     outputs = tuple([_output(writer, item, lowered) for item in lowered.outputs])
     inputs = len(function.inputs)
+    # Results and arguments outlive the call; every other tensor is freed after its last use.
     kept = {out[1] for out in outputs if out[0] == "slot"} | set(range(inputs))
     symbols = {symbol: sources[place] for symbol, place in numbers.items()}
     strides = [_strides(writer, item, out) for item, out in zip(lowered.outputs, outputs)]

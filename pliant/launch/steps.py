@@ -71,6 +71,7 @@ class StepWriter:
         if number is None:
             read = {held_as(s): s for s in expr.symbols}
             number = len(self.values)
+            # What depends on sizes alone is computed before anything runs, the rest in its place.
             steps = self.computes if self.late.isdisjoint(read) else self.steps
             try:
                 if isinstance(expr, FloatExpr):
@@ -103,6 +104,7 @@ class StepWriter:
             whole = whole and returned is None
         if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
             return base
+        # `id(returned)`: two results of the program are two tensors, even if they look the same.
         key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned), inner)
         slot = self._views.get(key)
         if slot is None:
@@ -253,7 +255,7 @@ class StepWriter:
         last: dict[int, int] = {}
         for at, step in enumerate(self.steps):
             for slot in _slots_in(step):
-                last[slot] = at
+                last[slot] = at  # the last step wins
         gone: dict[int, list[int]] = {}
         for slot, at in last.items():
             if slot not in kept:

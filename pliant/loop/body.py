@@ -1,9 +1,9 @@
-"""The body of a kernel under construction: what is there already is not computed again.
+"""The body of a kernel under construction, with CSE and loop-invariant code motion.
 
-The one idea: a value is looked up before it is made: an operation with the same arguments, a load
-of the same place, an element of a definition that this kernel computes. And it is made as far
-outside as it can be: in a loop over columns, what is the same for the whole row stands before it.
-So definitions can be written without regard to what others compute.
+The one idea: a value is looked up before it is added: an operation with the same arguments, a load
+of the same place, an element of a definition that this kernel computes. And it is added in the
+outermost loop that has its operands, so what is the same for a whole row stands before the loop
+over columns. So definitions can be written without regard to what others compute.
 """
 
 from __future__ import annotations

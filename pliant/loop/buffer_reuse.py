@@ -1,6 +1,6 @@
-"""Memory that is used again: a kernel may store a result where an operand was.
+"""Buffer reuse: a kernel may store a result in the buffer of an operand.
 
-The one idea: what nobody reads after a kernel can be overwritten by it, element by element, if each
+The one idea: a buffer that is read for the last time can be overwritten element by element, if each
 iteration reads no other element of it than the one it stores. Then it does not matter in which
 order iterations run, in lanes, in blocks or in threads.
 """

@@ -1,4 +1,4 @@
-"""Loops that could be one: rows that follow one another without a gap are one long row.
+"""Loop collapsing: two nested loops become one where memory has no gap between rows.
 
 The one idea: two loops directly inside one another, over i < m and j < n, are one over k < m*n if
 every index grows with i by n times as much as with j: then it depends on i*n + j only.

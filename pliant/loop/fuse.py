@@ -208,6 +208,8 @@ class _Scheduler:
             needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
             needed += [self.made_at.get(new.into, -1), self.written_at.get(new.into, -1)]
         first = max(needed, default=-1)
+        # Never before `first`: what it reads has to be there. The last group is tried first, where
+        # operands are most likely to be in registers or caches.
         for at in self._candidates(alone, max(first, 0)):
             group = self.plan[at]
             if isinstance(group, FusionGroup) and joins(group, new, reads):
@@ -261,6 +263,7 @@ def joins(group: FusionGroup, new: Definition, reads: Reads) -> bool:
         return False
     if len(group.touched | reads.definitions) > MOST_BUFFERS:
         return False
+    # The checks below look at levels, which depend on the split that the group would have.
     before = group.rows, group.columns
     group.rows, group.columns = split
     if _aligned(group, new, reads) and _in_order(group, new, reads):
@@ -278,7 +281,7 @@ def _split_with(group: FusionGroup, new: Definition) -> Split | None:
     if isinstance(new.body, Scattered) or isinstance(group.members[0].body, Scattered):
         return None
     if isinstance(new.body, Reduced) and group.scans:
-        return None
+        return None  # the loop of a scan is serial, that of a reduction runs in lanes
     if isinstance(new.body, Reduced | Scanned):
         rows, over = own = _own_split(new)
         if group.columns is None:
@@ -301,7 +304,7 @@ def _aligned(group: FusionGroup, new: Definition, reads: Reads) -> bool:
             if place is not own_place(of):
                 return False
             if group.level(of) == "column" and group.level(new) == "row":
-                return False
+                return False  # a row is finished between loops over columns
     return True
 
 

@@ -89,12 +89,13 @@ def plan_schedule(
         final = at in writes.final
         if isinstance(item, ExternCall):
             items.append(ScheduledCall(item, final))
-            if item.fresh:
+            if item.fresh:  # PyTorch's own memory may be reused too, if nothing aliases it
                 fresh.update(item.makes)
             if item.view:  # one memory under two names
                 fresh.difference_update(map(owner, item.reads))
             continue
         stored = lifetimes.stored(at, item)
+        # Inputs, constants and views are never fresh: their memory belongs to others.
         reuse = reused_buffers(item, stored, lifetimes.ending(at) & fresh)
         fresh.update([m for m in item.members if m in stored and m.into is None])
         saved = tuple(writes.saved.get(at, ()))

@@ -1,8 +1,8 @@
-"""A group of definitions as a kernel.
+"""A fusion group becomes a kernel.
 
 The one idea: rows are the outer loops; inside, one loop over the columns for each round of
-reductions, and what belongs to a row as a whole between them. What an element needs is computed
-where it is needed, again in each loop if it must: only what somebody outside reads is stored.
+reductions, and what belongs to a row as a whole between them. Elements are recomputed in each loop
+that uses them, and only what is read outside of the group is stored.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class _Writer:
             reductions = [m for m in here if group.level(m) == "reduction"]
             columns = [m for m in self.computed if group.level(m) == "column"]
             columns = [m for m in columns if last_use[m] == phase]
+            # A scan runs one element after the other, so reductions get a loop of their own.
             if reductions and any(m in group.scans for m in here):
                 self._round(reductions, [])
                 self._round([], columns, LoopKind.SERIAL)

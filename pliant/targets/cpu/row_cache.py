@@ -1,12 +1,12 @@
-"""What is costly is computed once for each element, although several loops over a row need it.
+"""Row caching: a costly element is computed once, although several loops over a row use it.
 
-The one idea: the first loop that computes it puts it into memory of the kernel's own, one row long,
-and the later ones load it from there. The row is in the nearest cache all the time, so that this
-costs an instruction or two for each element.
+The one idea: the first loop that computes it stores it in a buffer of the kernel's own, one row
+long, and the later ones load it. The row stays in the nearest cache, so this costs an instruction
+or two for each element.
 
-The cost model: `COSTLY` operations and more are worth a store and a load, as long as the row is not
-larger than `LONGEST` elements: then it would not be in a near cache, and no memory to take for
-granted either.
+The cost model: `COSTLY` operations and more are worth a store and a load, as long as the row has no
+more than `LONGEST` elements. A longer one would not stay in a near cache, and may not fit on the
+stack.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Loops in blocks, where one tensor runs along memory in one loop and another in another.
+"""Tiling, for kernels that read one tensor along its rows and another along its columns.
 
-The one idea: in `y[i, j] = x[j, i]` each row of y touches every row of x. In blocks of `SIDE` times
-`SIDE` elements, what was loaded for one row of the block is still there for the next. `MANY` blocks
-follow each other along the rows of x: memory is read in pieces that are long enough for the
-machine to see what comes next, which it can't across rows.
+The one idea: in `y[i, j] = x[j, i]` each row of y touches every row of x. In tiles of `SIDE` times
+`SIDE` elements, the cache lines that were loaded for one row are still there for the next. `MANY`
+tiles follow each other along the rows of x, so that memory is read in pieces that are long enough
+for the hardware prefetcher, which does not look across rows.
 """
 
 from __future__ import annotations
