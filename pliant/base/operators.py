@@ -66,6 +66,11 @@ class Record:
     covers: bool = False  # a view whose inverse replaces all elements
     draws_integers: bool = False  # of random numbers
     fills_first: bool = False  # fills a tensor like the first argument with random numbers
+    is_copy: bool = False  # writes its second argument, or zeros if there is none
+    reads_first: bool = False  # what it reads may be in the memory that it writes
+    keeps_overlap: bool = False  # its result is a copy with the strides of the first argument
+    resizes: bool = False  # the first argument may need more memory than it has
+    reads_data: bool = False  # returns what is in a tensor, and no tag says so
     hidden_writes: tuple[str, ...] = ()  # in training, though its schema calls them read-only
 
 

@@ -104,7 +104,7 @@ def _answers_from_data(func: Any) -> bool:
     """
     schema = func._schema
     if func.namespace == "aten":
-        return func.name() in READS_DATA
+        return record_of(str(func)).reads_data
     plain = bool(schema.returns) and not any("Tensor" in str(r.type) for r in schema.returns)
     return plain and any("Tensor" in str(a.type) for a in schema.arguments)
 
@@ -191,11 +191,6 @@ def tried_on(op: Overload, device: torch.device) -> torch.device:
 
 
 _known: dict[Any, Overload] = {}
-
-# Operators of ATen that read numbers from tensors without a tag that says so.
-READS_DATA = frozenset(
-    ("aten::_nested_tensor_from_mask_left_aligned", "aten::_cslt_sparse_mm_search")
-)
 
 # Arguments that switch an operator's use of random numbers off when they are 0 or False.
 DRAWS_UNLESS_OFF = ("dropout_p", "train", "training")

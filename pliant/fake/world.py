@@ -418,13 +418,13 @@ class World(TorchDispatchMode):
             return meta(*args, **kwargs)
 
     def _reshape(self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if op.name in RESIZES:
+        if op.record.resizes:
             if views.is_symbolic_call(args):
                 raise Unsupported("resized, with symbolic sizes")
             twins = Twins()
             op.func(*twins.swap(args), **twins.swap_kwargs(kwargs))
             resize(args[0], twins.of(args[0]))
-        elif op.name in SQUEEZES and views.is_symbolic_call(args):
+        elif op.record.functional in SQUEEZES and views.is_symbolic_call(args):
             # PyTorch hands symbolic sizes that stay as they are to the tensor that owns them, which
             # frees them first.
             rule: Any = record_of(str(op.record.functional)).view
@@ -476,9 +476,7 @@ _ANSWERS: dict[OverloadKind, Callable[[World, Overload, tuple[Any, ...], dict[st
 ZERO_TENSOR = "aten._efficientzerotensor.default"
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 
-# Operators that may need more memory than a tensor has.
-RESIZES = frozenset(("aten.resize_.default", "aten.resize_as_.default"))
-SQUEEZES = frozenset(f"aten.squeeze_.{overload}" for overload in ("default", "dim", "dims"))
+SQUEEZES = tuple(getattr(torch.ops.aten.squeeze, name) for name in ("default", "dim", "dims"))
 
 # What PyTorch says when C++ asks for the memory of a tensor that has none.
 NO_DATA = (

@@ -110,7 +110,7 @@ class Functionalizer(AliasWorld):
         if self._aliased(result, args):
             return self._note_views(op, args, kwargs, result)
         self.record_call(op, args, kwargs, result)
-        if op.name in SCATTERS:  # of what overlaps itself, eager writes to a copy that does too
+        if op.record.keeps_overlap:  # of what overlaps itself, eager writes to a copy that does too
             keep_injective(self, op.name, self.alias(result), self.tensor(result))
         return result
 
@@ -215,7 +215,7 @@ class Functionalizer(AliasWorld):
         target = targets[0]
         self._keep_apart(op, target, args, kwargs)
         before = (target.size(), target.stride())
-        if op.name in COPIES:
+        if op.record.is_copy:
             new = self._copied(target, (*args, 0)[1])
         elif op.draws is not None and not self._dense(target) and op.draws(args, kwargs):
             new = self._drawn(op, target, args, kwargs)
@@ -232,9 +232,9 @@ class Functionalizer(AliasWorld):
         self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         """Nothing that the operator reads is in the memory that it writes to."""
-        if op.name in READS_FIRST or (op.name == "aten.index_put_.default" and _fills(args)):
+        if op.record.reads_first or (op.name == "aten.index_put_.default" and _fills(args)):
             return
-        elementwise = torch.Tag.pointwise in op.func.tags or op.name in COPIES
+        elementwise = torch.Tag.pointwise in op.func.tags or op.record.is_copy
         in_place = op.func._schema.name.endswith("_") and args[0] is target
         read = results_in(args[1:] if in_place else args)
         read += [t for t in results_in(list(kwargs.values())) if t is not target]
@@ -386,10 +386,6 @@ class Functionalizer(AliasWorld):
         return number
 
 
-# Operators that write and read the same memory, which eager PyTorch does in the right order.
-READS_FIRST: Final = frozenset(("aten.fill_.Tensor",))
-
-
 def _fills(args: tuple[Any, ...]) -> bool:
     """Whether places in a mask get a number, which eager PyTorch reads first."""
     masks = all(index is None or index.dtype in MASKS for index in args[1])
@@ -414,17 +410,6 @@ CHANGES_OF_METADATA: Final = frozenset(
 )
 _STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-# Copies of a tensor with its strides, of which a part is written to.
-SCATTERS: Final = frozenset(
-    f"aten.{name}_scatter.default" for name in ("select", "slice", "diagonal", "as_strided")
-)
-
-# Operators that write their second argument, or zeros if they have none.
-COPIES: Final = frozenset(
-    f"aten.{name}" for name in ("copy_.default", "fill_.Scalar", "fill_.Tensor", "zero_.default")
-)
 
 
 OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms

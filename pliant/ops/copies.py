@@ -47,11 +47,6 @@ def copied(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     return IndexedTensor(x.sizes, x.type, x.at, x.cost, x.reads)
 
 
-@lowers("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
-def same(low: Lowering, self: IndexedTensor) -> IndexedTensor:
-    return self
-
-
 @lowers("aten.clone.default", "aten.contiguous.default", "aten.lift_fresh_copy.default")
 def clone(low: Lowering, self: IndexedTensor, *, memory_format: Any = None) -> IndexedTensor:
     return copied(low, self)
@@ -241,6 +236,11 @@ register("aten.masked_fill.Scalar", pointwise=False)
 register("aten.masked_fill.Tensor", raises=converts(2))
 register("aten.fill.Tensor", raises=converts(1))
 register("aten.copy_.default", shape=_copy_in_place_shape)
+register(
+    *("aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"),
+    is_copy=True,
+)
+register("aten.fill_.Tensor", reads_first=True)
 register("aten.zero_.default", "aten.fill_.Scalar", shape=_filled_shape)
 register("aten.copy_.default", "aten.copy.default", "aten._to_copy.default", mixed_devices=True)
 

@@ -427,3 +427,9 @@ register_functions((operator.setitem,), override=_with_selection(selection.put))
 register(
     *aten_names("diagonal_scatter select_scatter slice_scatter as_strided_scatter"), raises=never
 )
+
+register(
+    *("aten.select_scatter.default", "aten.slice_scatter.default"),
+    *("aten.diagonal_scatter.default", "aten.as_strided_scatter.default"),
+    keeps_overlap=True,
+)

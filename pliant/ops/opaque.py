@@ -172,3 +172,4 @@ register_functions(
 register(
     *aten_names("sort argsort topk msort isin bucketize _fft_c2c _fft_r2c _fft_c2r"), raises=never
 )
+register("aten.resize_.default", "aten.resize_as_.default", resizes=True)

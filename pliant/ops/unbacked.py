@@ -127,3 +127,8 @@ register(
     ),
     raises=never,
 )
+register(
+    "aten._nested_tensor_from_mask_left_aligned.default",
+    "aten._cslt_sparse_mm_search.default",
+    reads_data=True,
+)

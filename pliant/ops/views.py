@@ -25,7 +25,7 @@ from pliant.fake.views import ViewLayout, view_layout
 from pliant.loop.define import Index, LoopBody
 from pliant.loop.ir import LoopValue
 from pliant.ops.indexed_tensor import IndexedTensor
-from pliant.ops.lowering import NotLowered
+from pliant.ops.lowering import Lowering, NotLowered, lowers
 from pliant.ops.reshaping import IndexMap, is_known_equal, reshape_inverse, reshape_map
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr
 
@@ -580,6 +580,11 @@ register(
     **_ALL,
 )
 register("aten.lift_fresh.default", view=_same_layout, index_map=_same_map)
+
+
+@lowers("aten.alias.default", "aten.detach.default", "aten.lift_fresh.default")
+def same(low: Lowering, self: IndexedTensor) -> IndexedTensor:
+    return self
 
 
 def _other_type_inverse(rec: Any, parent: Any, new: Any, *args: Any) -> Any:
