@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from pliant.graph.masks import materialize_masks
 from pliant.graph.opaque_calls import draws
 from pliant.graph.partition import Partition, depends_on_written, partition
 from pliant.runtime.differentiable import Differentiable, refuse
+from pliant.runtime.output_views import WithBases, WithViews
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes
@@ -51,7 +52,7 @@ class TrainingCompiler:
     tell: Callable[[str, GeneratedCode], None]
 
     @without_collection()
-    def compile(self, examples: Sequence[Any]) -> Differentiable:
+    def compile(self, examples: Sequence[Any]) -> Callable[..., Any]:
         """The path of `compile_graph`, with the joint graph cut in two on the way."""
         with torch._C.DisableTorchFunction():
             joint, env = trace_joint(self.gm, self.shapes, examples)
@@ -64,7 +65,15 @@ class TrainingCompiler:
         step = self._step(joint, parts, forward.load(), partial(_backward, self, parts, env))
         if step.depends_on_written:  # PyTorch can't run it again if there is no code
             step.backward((True,) * len(joint.differentiable), step.wanted)
-        return step
+        return self._with_views(step, joint)
+
+    def _with_views(self, step: Differentiable, joint: Joint) -> Callable[..., Any]:
+        views = joint.views
+        if not views.views:
+            return step
+        symbols = frozenset().union(*[view.symbols for view in views.views])
+        values = _values_of(symbols, self.shapes) if symbols else None
+        return WithViews(step, joint.outputs - len(views.bases), views, values)
 
     @property
     def name(self) -> str:
@@ -82,7 +91,9 @@ class TrainingCompiler:
         new = [at for at, out in tensors if out.input is None]
         return Differentiable(
             forward=forward,
-            eager=self.gm.forward,
+            eager=WithBases(self.gm.forward, joint.views.bases)
+            if joint.views.bases
+            else self.gm.forward,
             outputs=joint.outputs,
             numbers=joint.outputs + sum(kind == "more" for kind, _ in parts.saved.tensors),
             tensors=parts.saved.tensors,
@@ -144,16 +155,27 @@ def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Callable[[Sequence[A
     """Whether sizes of the inputs are as these say."""
     if not conditions:
         return None
-    wanted = {symbol for condition in conditions for symbol in condition.symbols}
-    places: dict[Any, tuple[int, int]] = {}
-    for at, layout in enumerate(shapes.inputs):
-        if isinstance(layout, InputLayout):
-            places.update({s: (at, dim) for dim, s in enumerate(layout.sizes) if s in wanted})
-    if places.keys() != wanted:
-        raise NotFunctionalized("a supposition about a number that is no size of an input")
+    values_of = _values_of({s for condition in conditions for s in condition.symbols}, shapes)
 
     def accepts(inputs: Sequence[Any]) -> bool:
-        values = {symbol: inputs[at].size(dim) for symbol, (at, dim) in places.items()}
+        values = values_of(inputs)
         return all(evaluate(condition, values) for condition in conditions)
 
     return accepts
+
+
+def _values_of(
+    symbols: Collection[Any], shapes: Shapes
+) -> Callable[[Sequence[Any]], Mapping[Any, Any]]:
+    """Reads the values of these symbols from the inputs."""
+    sizes: dict[Any, tuple[int, int]] = {}
+    for at, layout in enumerate(shapes.inputs):
+        if isinstance(layout, InputLayout):
+            sizes.update({s: (at, dim) for dim, s in enumerate(layout.sizes) if s in symbols})
+    if sizes.keys() != set(symbols):
+        raise NotFunctionalized("a number that is no size of an input")
+
+    def values(inputs: Sequence[Any]) -> Mapping[Any, Any]:
+        return {symbol: inputs[at].size(dim) for symbol, (at, dim) in sizes.items()}
+
+    return values

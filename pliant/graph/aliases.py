@@ -134,6 +134,13 @@ class AliasWorld(World):
             raise NotFunctionalized("a tensor of unknown origin")
         return entry[1]
 
+    def root(self, fake: Fake) -> Fake:
+        """The tensor that it is a view of in the end."""
+        alias = self.alias(fake)
+        while alias.parent is not None:
+            alias = alias.parent
+        return self._fakes[alias]
+
     def value(self, alias: TensorAlias) -> Tensor:
         """The tensor as it is now."""
         if alias.version == alias.base.version:

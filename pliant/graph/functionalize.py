@@ -488,7 +488,7 @@ class CapturedRun:
             switch.effect = True
             self.functionalizer.function.nodes.append(switch)
         self.functionalizer.function.outputs = [
-            self._returned(item) for item in self._output_nodes()
+            self._returned(self.env[item]) for item in self._output_nodes()
         ]
         return self.functionalizer.function
 
@@ -658,8 +658,7 @@ class CapturedRun:
         made = Node("pliant.check_truth", checks.check_truth, given, {}, effect=True)
         self.functionalizer.function.nodes.append(made)
 
-    def _returned(self, node: Any) -> Any:
-        value = self.env[node]
+    def _returned(self, value: Any) -> Any:
         functionalizer = self.functionalizer
         if type(value) is not Fake:
             return functionalizer.number(value) if isinstance(value, SYMBOLIC) else value

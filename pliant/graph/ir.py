@@ -7,7 +7,7 @@ the function's `outputs` and `writes` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final
 
@@ -190,6 +190,17 @@ def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, dict):
         return [t for item in value.values() for t in tensors_in(item)]
     return []
+
+
+def symbols_in(value: Any) -> Iterable[Any]:
+    """The symbols of all numbers in an argument."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from symbols_in(item)
+    elif isinstance(value, dict):
+        yield from symbols_in(list(value.values()))
+    elif hasattr(value, "symbols") and not isinstance(value, Tensor):
+        yield from value.symbols
 
 
 def replaced(value: Any, instead: Mapping[Tensor, Tensor]) -> Any:

@@ -23,6 +23,7 @@ from pliant.graph import autocast
 from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.functionalize import _OPEN, CapturedRun, Functionalizer
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor
+from pliant.graph.output_views import OutputViews, separate_views
 from pliant.sym.cond import Cond
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.sym.records import SizeGuard
@@ -44,6 +45,7 @@ class Joint:
     wanted: tuple[int, ...]
     contiguous: tuple[bool, ...]  # by tangent: without gaps, whatever the output is
     preconditions: tuple[Cond, ...]  # of symbols that the function itself doesn't know any more
+    views: OutputViews  # made behind the function; their bases are the last outputs
 
     @property
     def tangents(self) -> list[Tensor]:
@@ -116,19 +118,13 @@ class _JointRun(CapturedRun):
             self._run_nodes()
             if torch.is_grad_enabled() is not before:
                 raise NotFunctionalized("a change of the grad mode that lasts")
-            outputs = self._results()
+            results = [self.env[node] for node in self._output_nodes()]
+            given = [self.env[node] for node in self.inputs]
+            outputs, views = separate_views(self.functionalizer, results, given)
             differentiable = tuple(
                 [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
             )
-            if not differentiable:
-                raise NotFunctionalized("nothing that requires grad")
-            tangents = [self._tangent(outputs[at]) for at in differentiable]
-            gradients = torch.autograd.grad(
-                [outputs[at] for at in differentiable],
-                list(leaves.values()),
-                tangents,
-                allow_unused=True,
-            )
+            gradients = self._gradients([outputs[at] for at in differentiable], leaves)
         function = self.functionalizer.function
         replaced = self.functionalizer.env.replacements.keys()
         function.nodes[:0] = [
@@ -140,16 +136,22 @@ class _JointRun(CapturedRun):
             raise NotFunctionalized("a recurrent network of oneDNN")
         if any(i in function.writes for i in leaves):
             raise NotFunctionalized("a write to an input that requires grad")
-        function.outputs = [self._returned(node) for node in self._output_nodes()]
-        _keep_apart(function.outputs)
+        function.outputs = [self._returned(out) for out in outputs]
         wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
-        given = [grad for grad in gradients if grad is not None]
-        function.outputs += [self._gradient(grad) for grad in given if type(grad) is Fake]
+        function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
         return Joint(
             *(function, len(self.inputs), len(outputs), differentiable, tuple(wanted)),
             tuple([not is_plain(outputs[at]) for at in differentiable]),
             tuple([c for c in required if not c.symbols.isdisjoint(replaced)]),
+            views,
         )
+
+    def _gradients(self, outputs: Sequence[Fake], leaves: dict[int, Fake]) -> Sequence[Any]:
+        """By leaf; None where an output doesn't depend on it."""
+        if not outputs:
+            return [None] * len(leaves)
+        tangents = [self._tangent(out) for out in outputs]
+        return torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
 
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
         record = function_record(target)
@@ -167,9 +169,6 @@ class _JointRun(CapturedRun):
                 leaves[at] = self.env[node]
                 self.env[node].requires_grad_()
         return leaves
-
-    def _results(self) -> list[Any]:
-        return [self.env[node] for node in self._output_nodes()]
 
     def _tangent(self, out: Fake) -> Fake:
         """Laid out like the output, or without gaps where several elements of that are in one
@@ -196,25 +195,9 @@ class _JointRun(CapturedRun):
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole), fake
         )
 
-    def _returned(self, node: Any) -> Any:
-        window = super()._returned(node)
-        if isinstance(window, OutputView) and window.input is not None and not window.whole:
-            raise NotFunctionalized("a view of an input, with autograd")
-        return window
-
 
 def _is_new_differentiable(out: Any, leaves: dict[int, Fake]) -> bool:
     """Whether gradients arrive for it here: an input that is returned gets its own."""
     if type(out) is not Fake or not out.requires_grad:
         return False
     return not any(out is leaf for leaf in leaves.values())
-
-
-def _keep_apart(outputs: Sequence[Any]) -> None:
-    """Autograd knows each output by itself: a write to one would not be seen in another."""
-    seen: dict[Tensor, object] = {}
-    for out in outputs:
-        if not isinstance(out, OutputView) or out.of is None:
-            continue
-        if seen.setdefault(out.of, out.tensor) is not out.tensor:
-            raise NotFunctionalized("outputs that share memory, with autograd")

@@ -16,7 +16,15 @@ import torch
 from pliant.base.operators import record_of
 from pliant.base.values import dataclass
 from pliant.graph.aliases import NotFunctionalized
-from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, tensors_in
+from pliant.graph.ir import (
+    FunctionalBuilder,
+    MemoryWrite,
+    Node,
+    OutputView,
+    Tensor,
+    symbols_in,
+    tensors_in,
+)
 from pliant.graph.joint import Joint
 from pliant.graph.min_cut import SINK, SOURCE, UNLIMITED, FlowNetwork
 from pliant.loop.define import contiguous
@@ -246,22 +254,12 @@ def _numbers(
         for tensor in (*_operands(node), *node.results):
             for number in (*tensor.sizes, *tensor.strides, tensor.offset):
                 symbols.update(dict.fromkeys(number.symbols))
-        symbols.update(dict.fromkeys(_symbols_in((node.args, node.kwargs))))
+        symbols.update(dict.fromkeys(symbols_in((node.args, node.kwargs))))
     for given in (*values, *joint.tangents):
         for number in (*given.sizes, *given.strides):
             if number.op == "symbol":
                 symbols.pop(number, None)
     return sorted(symbols, key=str)
-
-
-def _symbols_in(value: Any) -> Iterable[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _symbols_in(item)
-    elif isinstance(value, dict):
-        yield from _symbols_in(list(value.values()))
-    elif hasattr(value, "symbols") and not isinstance(value, Tensor):
-        yield from value.symbols
 
 
 class _Backward:

@@ -1,0 +1,111 @@
+"""Outputs that alias an input or one another, where autograd has to see that they do.
+
+The one idea: a compiled graph is one step of autograd, whose results are tensors of their own. What
+eager returns as a view is made behind that step, by PyTorch's own view operators, from the input or
+from the base, which the step returns in its place. So autograd and aliasing are eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pliant.base.values import dataclass
+from pliant.fake.tensor import Fake
+from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
+from pliant.graph.ir import symbols_in, tensors_in
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewStep:
+    """A view operator behind its first argument; `position` says which of its results, if they are
+    several."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    position: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewOutput:
+    """The output with number `output` is a view of an input (`of_input`) or of another output.
+    `grad`: made with the grad mode on."""
+
+    output: int
+    source: int
+    of_input: bool
+    steps: tuple[ViewStep, ...]
+    grad: bool
+    same_as: int  # the first output that is the same tensor of the program
+
+    @property
+    def symbols(self) -> frozenset[Any]:
+        arguments = [(step.args, step.kwargs) for step in self.steps]
+        return frozenset(symbols_in(arguments))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutputViews:
+    """`bases` tells of each base, which are returned behind the outputs, an output that is a view
+    of it or itself; None where none of them requires grad."""
+
+    views: tuple[ViewOutput, ...]
+    bases: tuple[int | None, ...]
+
+
+def separate_views(
+    world: AliasWorld, outputs: list[Any], inputs: Sequence[Any]
+) -> tuple[list[Any], OutputViews]:
+    """The outputs without those that alias something (0 in their place), then the bases of these;
+    and how to make them."""
+    first = {id(out): at for at, out in reversed(list(enumerate(outputs)))}
+    views: list[ViewOutput] = []
+    groups: dict[int, list[int]] = {}
+    for at, out in enumerate(outputs):
+        if type(out) is Fake and not any(out is fake for fake in inputs):
+            base = world.alias(out).base
+            if base.input is None:
+                groups.setdefault(id(base), []).append(at)
+            else:
+                root = inputs[base.input]
+                views.append(_view(world, out, root, (at, base.input, True), first[id(out)]))
+    bases: list[Fake] = []
+    carriers: list[int | None] = []
+    for members in groups.values():
+        if all(outputs[at] is outputs[members[0]] for at in members):
+            continue
+        root = world.root(outputs[members[0]])
+        source = len(outputs) + len(bases)
+        for at in members:
+            out = outputs[at]
+            views.append(_view(world, out, root, (at, source, False), first[id(out)]))
+        bases.append(root)
+        carriers.append(next((at for at in members if outputs[at].requires_grad), None))
+    behind = {view.output for view in views}
+    kept = [0 if at in behind else out for at, out in enumerate(outputs)]
+    return kept + bases, OutputViews(tuple(views), tuple(carriers))
+
+
+def _view(
+    world: AliasWorld, out: Fake, root: Fake, places: tuple[int, int, bool], same_as: int
+) -> ViewOutput:
+    steps = tuple(_steps(world.alias(out)))
+    if out is not root:
+        if not steps:
+            raise NotFunctionalized("an output that is an input under another name")
+        if out.requires_grad and out._base is not root:
+            raise NotFunctionalized("a view whose history is not that of its base")
+    return ViewOutput(*places, steps, out.requires_grad, same_as)
+
+
+def _steps(alias: TensorAlias) -> list[ViewStep]:
+    steps: list[ViewStep] = []
+    while alias.parent is not None:
+        assert alias.op is not None
+        args, kwargs = alias.args[1:], alias.kwargs or {}
+        if tensors_in((args, kwargs)):
+            raise NotFunctionalized(f"{alias.op.name} with a tensor that says where")
+        steps.append(ViewStep(alias.op.func, args, kwargs, alias.position))
+        alias = alias.parent
+    return steps[::-1]

@@ -1,0 +1,73 @@
+"""Views of inputs and of one another among the outputs of a step of autograd, made behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.graph.output_views import OutputViews, ViewOutput
+from pliant.sym.expr import BaseExpr, evaluate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithViews:
+    """Calls `step`, which returns the outputs that are no views, then the bases of some of those
+    that are. `symbols` reads the values of symbols from the inputs."""
+
+    step: Callable[..., Any]
+    outputs: int
+    views: OutputViews
+    symbols: Callable[[Sequence[Any]], Mapping[Any, Any]] | None
+
+    def __call__(self, *inputs: Any) -> Any:
+        results = self.step(*inputs)
+        outputs = list(results[: self.outputs])
+        values = self.symbols(inputs) if self.symbols is not None else {}
+        tensors: dict[int, torch.Tensor] = {}
+        with torch._C.DisableTorchFunction():
+            for view in self.views.views:
+                source = inputs[view.source] if view.of_input else results[view.source]
+                if source is None:  # PyTorch ran the graph, and made the views too
+                    continue
+                if view.same_as not in tensors:
+                    tensors[view.same_as] = _made(source, view, values)
+                outputs[view.output] = tensors[view.same_as]
+        return tuple(outputs)
+
+
+def _made(source: torch.Tensor, view: ViewOutput, values: Mapping[Any, Any]) -> torch.Tensor:
+    with torch.set_grad_enabled(view.grad):
+        for step in view.steps:
+            args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)
+            result = step.func(source, *args, **kwargs)
+            source = result if isinstance(result, torch.Tensor) else result[step.position]
+    return source
+
+
+def _numbers(value: Any, values: Mapping[Any, Any]) -> Any:
+    if isinstance(value, BaseExpr):
+        return evaluate(value, values)
+    if isinstance(value, (list, tuple)):
+        return [_numbers(item, values) for item in value]
+    if isinstance(value, dict):
+        return {name: _numbers(item, values) for name, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WithBases:
+    """The captured graph as PyTorch runs it, which returns what the compiled one does: behind the
+    outputs the bases of those that are views."""
+
+    graph: Callable[..., Any]
+    bases: Sequence[int | None]
+
+    def __call__(self, *inputs: Any) -> Any:
+        outputs = self.graph(*inputs)
+        views = [None if at is None else outputs[at] for at in self.bases]
+        with torch._C.DisableTorchFunction():
+            bases = [t if t is None or not t._is_view() else t._base for t in views]
+        return (*outputs, *bases)
