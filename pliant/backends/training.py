@@ -11,6 +11,7 @@ from torch import fx
 
 from pliant._native import isolated
 from pliant.backends.compile_graph import CodeGenerator, GeneratedCode
+from pliant.backends.output_views import WithBases, WithViews
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
@@ -26,7 +27,6 @@ from pliant.graph.masks import materialize_masks
 from pliant.graph.opaque_calls import draws
 from pliant.graph.partition import Partition, depends_on_written, partition
 from pliant.runtime.differentiable import Differentiable, refuse
-from pliant.runtime.output_views import WithBases, WithViews
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes

@@ -8,12 +8,16 @@ from the base, which the step returns in its place. So autograd and aliasing are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+import torch
 
 from pliant.base.values import dataclass
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
 from pliant.graph.ir import symbols_in, tensors_in
+
+DETACH: Final = torch.ops.aten.detach.default
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,12 +95,16 @@ def _view(
     world: AliasWorld, out: Fake, root: Fake, places: tuple[int, int, bool], same_as: int
 ) -> ViewOutput:
     steps = tuple(_steps(world.alias(out)))
+    detached = any(step.func is DETACH for step in steps)
     if out is not root:
         if not steps:
             raise NotFunctionalized("an output that is an input under another name")
-        if out.requires_grad and out._base is not root:
+        # An input is itself a view, of all the memory that it is in.
+        base = root if root._base is None else root._base
+        if out.requires_grad and (detached or out._base is not base):
             raise NotFunctionalized("a view whose history is not that of its base")
-    return ViewOutput(*places, steps, out.requires_grad, same_as)
+    grad = out.requires_grad or detached or not root.requires_grad
+    return ViewOutput(*places, steps, grad, same_as)
 
 
 def _steps(alias: TensorAlias) -> list[ViewStep]:

@@ -8,7 +8,7 @@ import torch
 import pliant
 from tests.training.random_programs import INPUTS, generate
 
-SHORT, LONG = 60, 1500
+SHORT, LONG = 40, 1500
 
 
 def arguments(program, n, m, seed):

@@ -1,0 +1,205 @@
+"""Outputs that are views of inputs or of one another, with autograd."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+import pliant
+from pliant.base import events
+from tests.training.gradients_of import check, compare
+
+
+def leaf(*sizes):
+    return torch.randn(*sizes, requires_grad=True)
+
+
+def one_of_each(x, y):
+    return x[1], x * y
+
+
+def several_of_an_input(x, y):
+    first, second = x.chunk(2, 1)
+    return first, second, first.t(), (x * y).sum()
+
+
+def detached_input(x, y):
+    return x.detach(), x[0].detach(), x * y
+
+
+def without_grad(x, y):
+    with torch.no_grad():
+        part = x[0]
+    return part, x * y
+
+
+def nothing_but_views(x, y):
+    return x.t(), y.view(-1)
+
+
+def constant_input(x, y):
+    return x * 2, y.detach().view(-1)
+
+
+def base_and_view(x, y):
+    z = x * y
+    return z, z[0], z.t()
+
+
+def views_of_a_base(x, y):
+    z = x.exp() + y
+    return z[:, 0], z[1], z.detach()
+
+
+def detached_twice(x, y):
+    z = x * y
+    return z.detach(), z[0].detach()
+
+
+def written_base(x, y):
+    z = x * y
+    z[0] = y[0].sin()
+    row = z[1]
+    row.mul_(2)
+    return z, row, x[1]
+
+
+def unbound(x, y):
+    a, b, c = (x * y).unbind()
+    return a, b, c.sin()
+
+
+def split_of_a_sum(x, y):
+    return (x + y).split(2, 1)
+
+
+def made_in_no_grad(x, y):
+    with torch.no_grad():
+        z = x * y
+        part = z[0]
+    return z, part, x + y
+
+
+def the_same_twice(x, y):
+    part = x[0]
+    z = x * y
+    row = z[0]
+    return part, part, z, row, row
+
+
+FUNCTIONS = [
+    one_of_each, several_of_an_input, detached_input, without_grad, nothing_but_views,
+    constant_input, base_and_view, views_of_a_base, detached_twice, written_base, unbound,
+    split_of_a_sum, made_in_no_grad, the_same_twice,
+]  # fmt: skip
+
+
+def relations(tensors):
+    """Which share memory, and which are the same."""
+    return [
+        (a is b, a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+        for a in tensors
+        for b in tensors
+    ]
+
+
+def seen(function, sizes):
+    torch.manual_seed(0)
+    x, y = leaf(*sizes), leaf(*sizes)
+    outputs = function(x, y)
+    told = relations([x, y, *outputs])
+    told += [(o.requires_grad, o.is_leaf, o.stride(), o.storage_offset()) for o in outputs]
+    graded = [o for o in outputs if o.requires_grad]
+    if graded:
+        sum(o.sin().sum() for o in graded).backward()
+    return told, [*[o.detach() for o in outputs], x.grad, y.grad]
+
+
+@pytest.mark.parametrize("dynamic", [False, None])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_as_in_eager(function, dynamic) -> None:
+    run = pliant.compile(function, backend="llvm", dynamic=dynamic)
+    for sizes in [(3, 4), (3, 4), *([(3, 6), (3, 8)] if dynamic is None else [])]:
+        told, tensors = seen(run, sizes)
+        expected, theirs = seen(function, sizes)
+        assert told == expected
+        compare(tensors, theirs)
+    assert events.counters["not_generated"] == 0
+    assert events.counters["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("function", [base_and_view, views_of_a_base, written_base])
+def test_a_write_to_an_output_is_seen_in_the_other(function) -> None:
+    told = []
+    for run in (function, pliant.compile(function, backend="llvm")):
+        torch.manual_seed(0)
+        x, y = leaf(3, 4), leaf(3, 4)
+        outputs = run(x, y)
+        outputs[1].mul_(3)
+        (outputs[0].sin().sum() + outputs[1].sum()).backward()
+        told.append([*[o.detach() for o in outputs], x.grad, y.grad])
+    compare(*told)
+    assert events.counters["not_generated"] == 0
+
+
+def test_a_write_to_a_view_of_a_constant_input() -> None:
+    def function(x, buffer):
+        return x * 2, buffer[0]
+
+    told = []
+    for run in (function, pliant.compile(function, backend="llvm")):
+        x, buffer = torch.ones(4, requires_grad=True), torch.ones(3, 4)
+        result, row = run(x, buffer)
+        row.add_(result)
+        buffer.sum().backward()
+        told.append([buffer.detach(), x.grad])
+    compare(*told)
+
+
+@pytest.mark.parametrize("function", [base_and_view, views_of_a_base, one_of_each])
+def test_gradients_of_gradients(function) -> None:
+    x, y = leaf(3, 4).double(), leaf(3, 4).double()
+    x, y = x.detach().requires_grad_(), y.detach().requires_grad_()
+    run = pliant.compile(function, backend="llvm")
+    assert torch.autograd.gradgradcheck(lambda a, b: run(a, b)[:2], (x, y))
+
+
+def test_sizes_for_which_pytorch_runs_the_graph() -> None:
+    run = pliant.compile(base_and_view, backend="llvm", dynamic=True)
+    for sizes in ((3, 4), (1, 4), (3, 1), (2, 0)):
+        told, tensors = seen(run, sizes)
+        expected, theirs = seen(base_and_view, sizes)
+        assert told == expected
+        compare(tensors, theirs)
+
+
+def test_nothing_that_requires_grad() -> None:
+    def function(x, y):
+        with torch.no_grad():
+            return (x * y).sin() + 1
+
+    x, y = leaf(3, 4), leaf(3, 4)
+    result = pliant.compile(function, backend="llvm")(x, y)
+    assert not result.requires_grad
+    assert torch.allclose(result, function(x, y))
+    assert events.counters["programs"] == 1
+    assert events.counters["not_generated"] == 0
+
+
+def test_what_is_dropped_is_freed() -> None:
+    run = pliant.compile(written_base, backend="llvm")
+    x, y = leaf(3, 4), leaf(3, 4)
+    outputs = run(x, y)
+    dead = [weakref.ref(t) for t in (*outputs, x, y)]
+    del outputs, x, y
+    gc.collect()
+    assert not any(ref() is not None for ref in dead)
+
+
+def test_views_and_dropout() -> None:
+    def function(x):
+        y = torch.nn.functional.dropout(x, 0.5)
+        return y, y[0], y[1:]
+
+    check(function, leaf(4, 5))
