@@ -124,14 +124,14 @@ class Run {
                 "a size in this graph is beyond 64 bits, or divided by zero");
     values_[step.value] = result;
   }
-  void step(const Allocate& step) {
+  void step(const CpuEmpty& step) {
     auto made = at::detail::empty_strided_cpu(numbers(step.layout.sizes),
                                               numbers(step.layout.strides), step.dtype);
     set(step.slot, at::Tensor(std::move(made)));
   }
   void step(const LaidOut& step);
   void step(const View& step);
-  void step(const RunKernel& step);
+  void step(const CpuKernel& step);
   void step(const CallOperator& step);
   void step(const CallPython& step);
   void step(const ReadNumber& step) {
@@ -365,7 +365,7 @@ void Run::step(const View& step) {
   set(step.slot, at::as_strided(base, sizes, strides, base.storage_offset() + offset));
 }
 
-void Run::step(const RunKernel& step) {
+void Run::step(const CpuKernel& step) {
   c10::SmallVector<void*, 16> buffers(step.slots.size());
   c10::SmallVector<int64_t, 16> sizes(step.values.size());
   for (size_t i = 0; i < buffers.size(); ++i) {

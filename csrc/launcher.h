@@ -45,7 +45,7 @@ struct Compute { int32_t value; StackProgram program; };
 
 struct Layout { Indices sizes, strides; };
 
-struct Allocate {
+struct CpuEmpty {
   int32_t slot;
   c10::ScalarType dtype;
   Layout layout;
@@ -68,7 +68,7 @@ struct View {
   bool tracked = false;  // by autograd: it is a view of an input or output
 };
 
-struct RunKernel {
+struct CpuKernel {
   using Function = void (*)(void** buffers, int64_t* sizes, int64_t start, int64_t stop);
   Function function;
   Indices slots;   // -1: the error flag
@@ -112,7 +112,7 @@ struct CheckSizes {
   PyObject* first;
 };
 
-using Step = std::variant<Compute, Allocate, LaidOut, View, RunKernel, CallOperator, CallPython,
+using Step = std::variant<Compute, CpuEmpty, LaidOut, View, CpuKernel, CallOperator, CallPython,
                           ReadNumber, Apart, Save, KeepRandom, CheckErrors, CheckSizes, Wrote,
                           Free>;
 

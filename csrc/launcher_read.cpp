@@ -222,7 +222,7 @@ Layout layout(Reader& reader, const py::sequence& items) {
 
 Step allocate(Reader& reader, const py::sequence& items) {
   Layout made = layout(reader, items);
-  return Allocate{reader.new_slot(at(items, 1)), dtype(at(items, 2)), std::move(made)};
+  return CpuEmpty{reader.new_slot(at(items, 1)), dtype(at(items, 2)), std::move(made)};
 }
 
 Step laid_out(Reader& reader, const py::sequence& items) {
@@ -245,9 +245,9 @@ Step view(Reader& reader, const py::sequence& items) {
 }
 
 Step kernel(Reader& reader, const py::sequence& items) {
-  RunKernel step;
+  CpuKernel step;
   py::sequence compiled = sequence(at(reader.kernels, at(items, 1).cast<size_t>()));
-  step.function = reinterpret_cast<RunKernel::Function>(at(compiled, 0).cast<uintptr_t>());
+  step.function = reinterpret_cast<CpuKernel::Function>(at(compiled, 0).cast<uintptr_t>());
   TORCH_CHECK_VALUE(step.function != nullptr, "a kernel without an address");
   reader.hold(at(compiled, 1));  // its code lives as long as this
   for (py::handle buffer : sequence(at(items, 2))) {

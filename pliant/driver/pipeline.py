@@ -2,6 +2,9 @@
 
 call -> dispatcher (native): guards of each entry -> hit: residual code -> graph -> result
                                                   -> miss: `Compiler.on_miss`, below
+
+What our own backend does with a captured graph, up to machine code, is in `backends.compile_graph`,
+one line a stage as well.
 """
 
 from __future__ import annotations
