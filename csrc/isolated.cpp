@@ -2,8 +2,12 @@
 // an exception between any two steps of Python code, in a `finally` too, but not in here.
 #include "isolated.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+
+#include <system_error>
+#include <thread>
 
 namespace pliant {
 
@@ -112,6 +116,73 @@ PyObject* isolated(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return nullptr;
 }
 
+// The state is left alone: this is for short functions, beside which others may change it.
+PyObject* locked(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs < 2) return PyErr_Format(PyExc_TypeError, "locked(lock, function, *args)");
+  if (!call_lock(args[0], "acquire")) return nullptr;
+  PyObject* result =
+      PyObject_Vectorcall(args[1], args + 2, static_cast<size_t>(nargs - 2), nullptr);
+  Raised raised;
+  call_lock(args[0], "release");
+  raised.restore();
+  return result;
+}
+
+// Call with neither modes nor subclasses that see functions.
+PyObject* without_torch_function(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  using FunctionModes = at::impl::PythonTorchFunctionTLS;
+  if (nargs < 1) return PyErr_Format(PyExc_TypeError, "without_torch_function(function, *args)");
+  const auto before = FunctionModes::get_disabled_state();
+  FunctionModes::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  PyObject* result =
+      PyObject_Vectorcall(args[0], args + 1, static_cast<size_t>(nargs - 1), nullptr);
+  FunctionModes::set_disabled_state(before);
+  return result;
+}
+
+thread_local bool is_helper_thread = false;
+
+// What a thread of its own calls, and how that ended.
+struct ThreadCall {
+  PyObject* const* args;
+  Py_ssize_t nargs;
+  PyObject* result = nullptr;
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+
+  void run() {
+    is_helper_thread = true;
+    PyGILState_STATE state = PyGILState_Ensure();
+    result = PyObject_Vectorcall(args[0], args + 1, static_cast<size_t>(nargs - 1), nullptr);
+    if (result == nullptr) PyErr_Fetch(&type, &value, &traceback);
+    PyGILState_Release(state);
+  }
+};
+
+// Python raises what signals raise in the main thread alone, so the function runs in another one.
+// A call from within such a function stays in its thread, which may hold locks.
+PyObject* uninterrupted(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
+  if (nargs < 1) return PyErr_Format(PyExc_TypeError, "uninterrupted(function, *args)");
+  ThreadCall call{args, nargs};
+  bool started = false;
+  if (!is_helper_thread && !_Py_IsFinalizing()) {  // no thread gets the GIL after that
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+      std::thread thread(&ThreadCall::run, &call);
+      started = true;
+      thread.join();
+    } catch (const std::system_error&) {  // the system has no more threads
+    }
+    Py_END_ALLOW_THREADS;
+  }
+  if (!started) {
+    return PyObject_Vectorcall(args[0], args + 1, static_cast<size_t>(nargs - 1), nullptr);
+  }
+  if (call.result == nullptr) PyErr_Restore(call.type, call.value, call.traceback);
+  return call.result;
+}
+
 // Drop what nobody else has from a dictionary, from the latest on: earlier values may be parts of
 // later ones. No other thread can get hold of a value meanwhile.
 PyObject* drop_unused(PyObject*, PyObject* dict) {
@@ -134,6 +205,13 @@ PyObject* drop_unused(PyObject*, PyObject* dict) {
 PyMethodDef isolated_methods[] = {
     {"isolated", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(isolated)),
      METH_FASTCALL, "isolated(lock, cleanups, function, *args): see the stub."},
+    {"locked", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(locked)), METH_FASTCALL,
+     "locked(lock, function, *args): see the stub."},
+    {"without_torch_function",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(without_torch_function)),
+     METH_FASTCALL, "without_torch_function(function, *args): see the stub."},
+    {"uninterrupted", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(uninterrupted)),
+     METH_FASTCALL, "uninterrupted(function, *args): see the stub."},
     {"drop_unused", drop_unused, METH_O, "drop_unused(dict): how many values were dropped."},
     {nullptr, nullptr, 0, nullptr}};
 

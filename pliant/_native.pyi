@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import CodeType, FunctionType
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 import torch
+
+T = TypeVar("T")
 
 UNREACHABLE: Final[object]
 """Reported by `GuardTree.check` when there is no way to the value of a guard."""
@@ -30,6 +32,18 @@ def isolated(
 
     Unlike a `finally` of Python's this can't be interrupted, if the cleanups are C functions.
     """
+
+def locked(lock: AbstractContextManager[Any], function: Callable[..., T], /, *args: Any) -> T:
+    """Call `function(*args)` with the lock, which is free afterwards. A `with` could be interrupted
+    between its block and the release. For short functions."""
+
+def without_torch_function(function: Callable[..., T], /, *args: Any) -> T:
+    """Call `function(*args)` as under `torch._C.DisableTorchFunction`, which no interrupt
+    leaves in force."""
+
+def uninterrupted(function: Callable[..., Any], /, *args: Any) -> Any:
+    """Call `function(*args)` in a thread of its own, and wait for it. No signal raises an exception
+    in there, and none ends the waiting: for code that can't be left halfway."""
 
 def drop_unused(table: dict[Any, Any], /) -> int:
     """Remove the values that nothing but the table refers to. Returns how many."""

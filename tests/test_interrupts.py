@@ -1,6 +1,8 @@
 """Interrupts and a lack of memory during compilation: they reach the caller, nothing global is left
 changed, and the next call compiles."""
 
+import contextlib
+import faulthandler
 import gc
 import os
 import random
@@ -62,6 +64,16 @@ def wrong_afterwards(program, compiled, where):
     return None
 
 
+@contextlib.contextmanager
+def alarm(seconds):
+    """End the process, with a traceback of all threads, instead of waiting for ever."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 SAMPLED = 12  # lines of each program and exception
 
 
@@ -80,6 +92,18 @@ def test_at_some_lines(name, kind):
     for at in sample(program.count(), f"{name} {kind}"):
         assert attempt(program, kind, at) is None
     gc.collect()
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_where_a_with_ends(name):
+    """Python reports its line once more before it calls `__exit__`: a lock would stay taken."""
+    program = PROGRAMS[name]
+    found = []
+    for at in program.ends_of_with():
+        with alarm(60):
+            found.append(attempt(program, KeyboardInterrupt, at))
+    assert [each for each in found if each] == []
 
 
 @pytest.mark.long

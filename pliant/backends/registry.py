@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar, overload
 
+from pliant._native import locked
 from pliant.base.collection import without_collection
 from pliant.base.errors import (
     BackendError,
@@ -94,13 +95,16 @@ def register_backend(compiler_fn: Any = None, name: str | None = None) -> Any:
         raise BackendNameTakenError(
             f"{compiler_fn!r} has no name of its own", remedy="register_backend(..., name=...)"
         )
-    with _lock:
-        if name in _OWN or not _may_replace(_registered.get(name, compiler_fn), compiler_fn):
-            raise BackendNameTakenError(
-                f"there is another backend named {name!r}", remedy="register_backend(..., name=...)"
-            )
-        _registered[name] = compiler_fn
+    locked(_lock, _register, name, compiler_fn)
     return compiler_fn
+
+
+def _register(name: str, backend: Backend) -> None:
+    if name in _OWN or not _may_replace(_registered.get(name, backend), backend):
+        raise BackendNameTakenError(
+            f"there is another backend named {name!r}", remedy="register_backend(..., name=...)"
+        )
+    _registered[name] = backend
 
 
 def _may_replace(old: Backend, new: Backend) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from pliant._native import isolated
 from pliant.base import events
-from pliant.base.forks import lock
+from pliant.base.forks import COMPILATION
 from pliant.base.values import dataclass
 from pliant.graph.aliases import NotFunctionalized
 from pliant.launch.sequence import OutputLayout, SymbolSource
@@ -23,8 +23,6 @@ from pliant.sym.expr import Expr, evaluate
 
 MOST_PATTERNS: Final = 64
 MOST_VARIANTS: Final = 8
-
-_compiling = lock()
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ class SmallSizes:
             return self.forward  # empty tensors take no time
         self.variants += 1
         try:
-            variant: Variant = isolated(_compiling, [], self.variant, args, ones)
+            variant: Variant = isolated(COMPILATION, [], self.variant, args, ones)
         except NotFunctionalized:
             return self.forward
         except Exception as error:

@@ -15,7 +15,7 @@ from pliant.backends.output_views import WithBases, WithViews
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
-from pliant.base.forks import lock
+from pliant.base.forks import COMPILATION
 from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import Options
 from pliant.base.values import dataclass
@@ -30,8 +30,6 @@ from pliant.runtime.differentiable import Differentiable, refuse
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes
-
-_lock = lock()
 
 Backward = tuple[Callable[..., Any], tuple[int, ...]]
 
@@ -120,7 +118,7 @@ def _backward(
 ) -> Backward | None:
     """The code for these tangents and gradients; None if there is none."""
     backward: Backward | None = isolated(
-        _lock, [], _make_backward, compiler, parts, env, tangents, wanted
+        COMPILATION, [], _make_backward, compiler, parts, env, tangents, wanted
     )
     return backward
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import ClassVar
 
+from pliant._native import locked
 from pliant.base.errors import PliantWarning, choices, explain
 from pliant.base.position import Position
 from pliant.base.values import dataclass
@@ -318,22 +319,31 @@ def emit(event: Event) -> None:
 
 def subscribe(listener: Listener) -> Callable[[], None]:
     """Call `listener` with every event from now on. Returns how to end that."""
-    global _listeners
-    with _lock:
-        _listeners = (*_listeners, listener)
+    locked(_lock, _add, listener)
     active = True
 
-    def unsubscribe() -> None:
-        global _listeners
+    def remove() -> None:
         nonlocal active
-        with _lock:
-            if active:
-                active = False
-                kept = list(_listeners)
-                kept.remove(listener)
-                _listeners = tuple(kept)
+        if active:
+            active = False
+            _remove(listener)
+
+    def unsubscribe() -> None:
+        locked(_lock, remove)
 
     return unsubscribe
+
+
+def _add(listener: Listener) -> None:
+    global _listeners
+    _listeners = (*_listeners, listener)
+
+
+def _remove(listener: Listener) -> None:
+    global _listeners
+    kept = list(_listeners)
+    kept.remove(listener)
+    _listeners = tuple(kept)
 
 
 @contextmanager
@@ -398,22 +408,25 @@ class Counters(Mapping[str, int]):
     def count(self, event: Event) -> None:
         """Take note of an event."""
         if event.counter:
-            with self._lock:
-                self._counts[event.counter] += 1
-                if isinstance(event, GraphBroke):
-                    self._breaks[event.code] += 1
+            locked(self._lock, self._increment, event)
+
+    def _increment(self, event: Event) -> None:
+        self._counts[event.counter] += 1
+        if isinstance(event, GraphBroke):
+            self._breaks[event.code] += 1
 
     def reset(self) -> None:
         """Set all counters to 0."""
-        with self._lock:
-            self._counts.clear()
-            self._breaks.clear()
+        locked(self._lock, self._clear)
+
+    def _clear(self) -> None:
+        self._counts.clear()
+        self._breaks.clear()
 
     @property
     def breaks(self) -> dict[str, int]:
         """Graph breaks by code, the most frequent first."""
-        with self._lock:
-            return dict(self._breaks.most_common())
+        return dict(locked(self._lock, self._breaks.most_common))
 
     def __getitem__(self, name: str) -> int:
         if name not in COUNTED:

@@ -18,3 +18,8 @@ def lock() -> AbstractContextManager[bool]:
         before=made.acquire, after_in_parent=made.release, after_in_child=made.release
     )
     return made
+
+
+COMPILATION = lock()
+"""Held by whoever compiles. What `isolated` saves belongs to all threads in part, so there is one
+lock for all compilations."""

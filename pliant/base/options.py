@@ -14,6 +14,7 @@ from dataclasses import field, fields, replace
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from pliant._native import locked
 from pliant.base.errors import InvalidOptionError, UnknownOptionError, choices
 from pliant.base.values import dataclass
 
@@ -186,9 +187,11 @@ class Config:
 
     def _replace(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Set checked values; returns the earlier values of the same options."""
-        with self._lock:
-            earlier = {name: getattr(self._current, name) for name in changes}
-            object.__setattr__(self, "_current", replace(self._current, **changes))
+        return locked(self._lock, self._replace_locked, changes)
+
+    def _replace_locked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        earlier = {name: getattr(self._current, name) for name in changes}
+        object.__setattr__(self, "_current", replace(self._current, **changes))
         return earlier
 
     def __getattr__(self, name: str) -> Any:

@@ -22,7 +22,7 @@ from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.external import Binder
-from pliant.base.forks import lock
+from pliant.base.forks import COMPILATION
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.operators import fill_from
 from pliant.base.options import Options
@@ -41,8 +41,6 @@ from pliant.guards import index, plan
 from pliant.runtime import graphs, residual
 from pliant.stages import Bindings, Captured, Compiled
 from pliant.sym.expr import drop_unused_nodes
-
-_lock = lock()  # one compilation at a time
 
 fill_from("pliant.ops.table")  # what is known of operators, for both ends
 
@@ -79,7 +77,7 @@ class Compiler:
 
     def on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
         """No entry fits the call: compile one, or None to run the function as it is."""
-        entry: Entry | None = isolated(_lock, cleanups(), self._on_miss, dispatcher, values)
+        entry: Entry | None = isolated(COMPILATION, cleanups(), self._on_miss, dispatcher, values)
         return entry
 
     def _on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
@@ -216,7 +214,7 @@ class Compiler:
             return self._try_to_compile(dispatcher, values, answers) if allowed else None
 
         def other_case(answers: dict[str, bool]) -> Entry | None:
-            entry: Entry | None = isolated(_lock, cleanups(), compile_case, answers)
+            entry: Entry | None = isolated(COMPILATION, cleanups(), compile_case, answers)
             return entry
 
         return recovery.handle(dispatcher, entry, values, error, other_case)

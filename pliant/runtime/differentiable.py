@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pliant._native import without_torch_function
 from pliant.base.values import dataclass
 
 
@@ -53,8 +54,8 @@ class Differentiable:
         if self.accepts is not None and not self.accepts(inputs):
             return self.eager(*inputs)
         try:
-            with torch._C.DisableTorchFunction():  # the program's modes see nothing of it
-                results = list(_Step.apply(self, *inputs))
+            # The program's modes see nothing of it.
+            results = list(without_torch_function(_Step.apply, self, *inputs))
         except Refused:
             return self.eager(*inputs)
         for output, index in self.returned:  # the very objects
@@ -90,8 +91,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        with torch._C.DisableTorchFunction():
-            return _go_back(ctx, ctx.step, grads)
+        return without_torch_function(_go_back, ctx, ctx.step, grads)
 
 
 def _go_back(ctx: Any, step: Differentiable, grads: Sequence[Any]) -> Any:

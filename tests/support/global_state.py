@@ -12,7 +12,8 @@ import torch
 from torch.autograd import forward_ad
 
 from pliant.base import events
-from pliant.driver import pipeline, stance
+from pliant.base.forks import COMPILATION
+from pliant.driver import stance
 
 DEVICES = ("cpu", "cuda")
 tracing_of_hooks = torch._C._autograd._saved_tensors_hooks_set_tracing
@@ -33,8 +34,8 @@ def _lock_is_free() -> bool:
     answers = []
 
     def ask():
-        if pipeline._lock.acquire(blocking=False):
-            pipeline._lock.release()
+        if COMPILATION.acquire(blocking=False):
+            COMPILATION.release()
             answers.append(True)
 
     thread = threading.Thread(target=ask)

@@ -1,5 +1,7 @@
 """Programs whose compilation is interrupted: each makes a new function, and arguments."""
 
+import linecache
+
 import torch
 
 import pliant
@@ -32,6 +34,10 @@ class Program:
         events = self._events()
         return sorted({*events.first.values(), *events.last.values()})
 
+    def ends_of_with(self):
+        """Of each `with` that the last call runs, the last event."""
+        return [(*line, n) for line, n in self._events().times.items() if _is_with(*line)]
+
     def _events(self):
         self.warmed()(*self.last())  # what happens once in a process
         injector = Injector()
@@ -41,6 +47,10 @@ class Program:
     def last(self):
         torch.manual_seed(0)
         return self.arguments[-1]()
+
+
+def _is_with(code, line):
+    return linecache.getline(code.co_filename, line).lstrip().startswith("with ")
 
 
 def _breaks():

@@ -3,6 +3,9 @@
 The one idea: a module becomes object code, and object code becomes an address. Object code is bytes
 that say nothing about this process, so that it can be kept on disk (`cache`); modules with the same
 text are compiled once.
+
+llvmlite's objects are in Python, and an exception in the middle of their code leaves them half made
+or its lock held. So everything that calls it runs `uninterrupted`.
 """
 
 from __future__ import annotations
@@ -10,14 +13,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, WeakValueDictionary
 
 import llvmlite  # type: ignore[import-untyped]
 import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
 import pliant
+from pliant._native import uninterrupted
 from pliant.base.values import dataclass
 from pliant.loop.ir import Kernel
 from pliant.targets.cpu.kernel_cache import from_environment, key_of
@@ -30,7 +34,9 @@ RECENT: Final = 256  # kernels
 LINKED: Final = 256
 """After so many kernels comes another linker: a little of each that is gone stays with the linker
 until that is gone too."""
-_LOCK: Final = threading.Lock()  # LLVM's objects are for one thread at a time
+_LOCK: Final = threading.RLock()  # LLVM's objects are for one thread at a time
+_loaded_code: Final[dict[int, ReferenceType[CompiledKernel]]] = {}
+"""By address. What becomes of the code when its kernel is gone is in the references."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -40,7 +46,6 @@ class CompiledKernel:
 
     address: int
     object_code: bytes
-    library: Any  # keeps the code alive
 
 
 class KernelCompiler:
@@ -67,6 +72,7 @@ class KernelCompiler:
         self._loaded: WeakValueDictionary[str, CompiledKernel] = WeakValueDictionary()
         self._recent: deque[CompiledKernel] = deque(maxlen=RECENT)  # kept even if nobody has them
         self._count = 0
+        self._triple: str = self._machine.triple
 
     def compile(self, kernel: Kernel, target: Machine | None = None) -> CompiledKernel:
         """The kernel as machine code. `target` is for tests of other vector widths."""
@@ -81,6 +87,10 @@ class KernelCompiler:
 
     def compile_source(self, source: KernelSource) -> CompiledKernel:
         """The function `SYMBOL` of a module."""
+        compiled: CompiledKernel = uninterrupted(self._compile_source, source)
+        return compiled
+
+    def _compile_source(self, source: KernelSource) -> CompiledKernel:
         key = source.key
         with _LOCK:
             compiled = self._loaded.get(key)
@@ -94,7 +104,7 @@ class KernelCompiler:
         """What object code depends on beside the text."""
         versions = (pliant.__version__, llvmlite.__version__, str(llvm.llvm_version_info))
         settings = str((LEVEL, MODEL, PASSES))
-        return (*versions, self._machine.triple, self.cpu, self.features, settings)
+        return (*versions, self._triple, self.cpu, self.features, settings)
 
     def _from_disk(self, key: str) -> CompiledKernel | None:
         cache = from_environment()
@@ -124,21 +134,28 @@ class KernelCompiler:
 
     def load(self, object_code: bytes) -> CompiledKernel:
         """The function in object code that this compiler, or one like it, has made."""
-        with _LOCK:
-            return self._load(object_code)
+        compiled: CompiledKernel = uninterrupted(self._load, object_code)
+        return compiled
 
     def _load(self, object_code: bytes) -> CompiledKernel:
-        self._count += 1
-        if self._count % LINKED == 0:
-            self._jit = _linker(self._machine)
-        builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
-        for name, address in needed_by(object_code):
-            builder.import_symbol(name, address)
-        library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
-        return CompiledKernel(library[SYMBOL], object_code, library)
+        with _LOCK:
+            self._count += 1
+            if self._count % LINKED == 0:
+                self._jit = _linker(self._machine)
+            builder = llvm.JITLibraryBuilder().add_object_img(object_code).add_current_process()
+            for name, address in needed_by(object_code):
+                builder.import_symbol(name, address)
+            library = builder.export_symbol(SYMBOL).link(self._jit, f"kernel{self._count}")
+            compiled = CompiledKernel(library[SYMBOL], object_code)
+            when_gone = partial(uninterrupted, _unload, library)  # a C function
+            _loaded_code[compiled.address] = ReferenceType(compiled, when_gone)
+            return compiled
 
     def assembly(self, text: str) -> str:
         """The machine code of a module, to be read."""
+        return str(uninterrupted(self._assembly, text))
+
+    def _assembly(self, text: str) -> str:
         with _LOCK:
             module = llvm.parse_assembly(text, llvm.create_context())
             module.verify()
@@ -149,6 +166,11 @@ class KernelCompiler:
         """Vectors are in the text already, so this is short: put loops into their usual form, move
         what doesn't change out of them, and clean up."""
         self._passes.run(module, self._builder)
+
+
+def _unload(library: Any, reference: ReferenceType[CompiledKernel]) -> None:
+    del _loaded_code[library[SYMBOL]]  # before another kernel gets the address
+    library.close()
 
 
 def _passes() -> Any:
@@ -174,4 +196,5 @@ PASSES: Final = ("instruction_combine", "loop_rotate", "instruction_combine")
 @lru_cache(1)
 def host() -> KernelCompiler:
     """The compiler for this processor."""
-    return KernelCompiler()
+    compiler: KernelCompiler = uninterrupted(KernelCompiler)
+    return compiler

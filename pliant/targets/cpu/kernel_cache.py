@@ -101,8 +101,7 @@ class KernelCache:
     def clear(self) -> int:
         """Remove everything; the number of files that were there."""
         removed = [_remove(entry.path) for entry in self.entries()]
-        with _SIZES_LOCK:
-            _sizes.clear()
+        _sizes.clear()
         return sum(removed)
 
     def _path(self, key: str) -> Path:
