@@ -25,7 +25,8 @@ from pliant.graph.ir import OutputView
 from pliant.graph.joint import Joint, JointEnv, trace_joint
 from pliant.graph.masks import materialize_masks
 from pliant.graph.opaque_calls import draws
-from pliant.graph.partition import Partition, depends_on_written, partition
+from pliant.graph.partition import Partition, Prices, depends_on_written, partition
+from pliant.graph.partition_report import report_partition
 from pliant.runtime.differentiable import Differentiable, refuse
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
@@ -56,7 +57,14 @@ class TrainingCompiler:
             joint, env = trace_joint(self.gm, self.shapes, examples)
         materialize_masks(joint.function)
         eliminate_common_subexpressions(joint.function)
-        parts = partition(joint, env.expect)
+        prices = Prices(env.expect, float(self.options.activation_memory_budget))
+        parts = partition(joint, prices)
+        names = [node.name for node in self.gm.graph.nodes if node.op == "placeholder"]
+        events.emit(
+            events.GraphPartitioned(
+                function=self.name, report=partial(report_partition, parts, prices, names)
+            )
+        )
         generator = CodeGenerator(self.name, self.options, refuse)
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)

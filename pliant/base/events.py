@@ -200,6 +200,14 @@ class CodeGenerated(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPartitioned(Event):
+    """A graph with gradients was cut into forward and backward: what is saved between them, and
+    what is computed again."""
+
+    report: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotGenerated(Event):
     """No code was generated for a graph: it runs operator by operator."""
 
@@ -370,6 +378,7 @@ KINDS: tuple[type[Event], ...] = (
     StageFinished,
     BytecodeRead,
     BackendCalled,
+    GraphPartitioned,
     CodeGenerated,
     NotGenerated,
     KernelFailed,

@@ -153,6 +153,11 @@ def _code_generated(event: events.CodeGenerated, details: bool) -> str:
     return "\n".join([head, *[_indented(text) for text in [*kernels, *rest]]])
 
 
+def _graph_partitioned(event: events.GraphPartitioned, details: bool) -> str:
+    head, *lines = event.report().split("\n")
+    return "\n".join([f"{_which(event)}: {head}", *[_indented(line) for line in lines]])
+
+
 def _not_generated(event: events.NotGenerated, details: bool) -> str:
     return f"{_which(event)}: runs operator by operator, because of {event.reason}"
 
@@ -267,6 +272,10 @@ CHANNELS: dict[str, Channel] = {
     "output_code": Channel(
         "the kernels that a graph became, and what PyTorch runs (+output_code: why it does)",
         {events.CodeGenerated: _code_generated, events.NotGenerated: _not_generated},
+    ),
+    "partition": Channel(
+        "what the forward saves for the backward, with bytes and why; what is computed again",
+        {events.GraphPartitioned: _graph_partitioned},
     ),
 }
 

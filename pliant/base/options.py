@@ -36,6 +36,9 @@ class OptionType:
 FLAG = OptionType("True or False", lambda value: type(value) is bool)
 COUNT = OptionType("a whole number, 0 or more", lambda value: type(value) is int and value >= 0)
 TEXT = OptionType("a text", lambda value: type(value) is str)
+FRACTION = OptionType(
+    "a number from 0 to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1
+)
 FUNCTION = OptionType("a function, or None", lambda value: value is None or callable(value))
 
 
@@ -98,6 +101,12 @@ class Options:
         one_of("recompile", "error", "torch"),
         "when an assumption about an unknown size turns out wrong: compile for that case, raise an "
         "error, or go on as torch.compile does",
+    )
+    activation_memory_budget: float = option(
+        1.0,
+        FRACTION,
+        "what to keep between forward and backward: at 1 what makes both fastest; the less, the "
+        "more is computed again; at 0 as little as possible is kept",
     )
     mode: str = option("default", one_of(*MODES), "what generated code is tuned for")
 

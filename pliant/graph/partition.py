@@ -7,6 +7,7 @@ minimum cut between what can only be had in the forward and what the backward re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 from typing import Any, Final
@@ -45,6 +46,67 @@ memory."""
 DEAR_AGAIN: Final = 8.0
 """The same of functions that take tens of instructions."""
 
+PRODUCT_AGAIN: Final = 0.125
+"""The same of a multiplication in a matrix product."""
+
+KEPT: Final = 1e9
+"""How much dearer than others it is to save an input that the forward writes to: a copy of it would
+have to be made, which nothing does."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prices:
+    """What it costs to save a value, or to compute it again. `budget` is how much memory may be
+    used, from 0, where all that can be is computed again, to 1, where time alone counts. `size`
+    gives the numbers that sizes are expected to be."""
+
+    size: Callable[[Expr], int]
+    budget: float
+
+    def elements(self, tensor: Tensor) -> int:
+        return max(self.size(product_of(tensor.sizes)), 1)
+
+    def bytes(self, tensor: Tensor) -> int:
+        return self.elements(tensor) * tensor.dtype.itemsize
+
+    def save(self, tensor: Tensor, at_hand: bool) -> float:
+        if tensor.node is not None and tensor.node.view:
+            return UNLIMITED  # what it is a view of is saved
+        return self.bytes(tensor) * (AT_HAND if at_hand else SAVE)
+
+    def again(self, node: Node, result: Tensor) -> float:
+        """To compute a result in the backward; unlimited for what can't be."""
+        if node.view:
+            return 0.0
+        if not can_be_repeated(node):
+            return UNLIMITED
+        if fuses(node):
+            dear = record_of(node.name.rpartition(".")[0]).dear  # of all overloads
+            return (DEAR_AGAIN if dear else AGAIN) * self.elements(result) * self.budget
+        if self.budget == 1:
+            return UNLIMITED
+        return self._call_again(node, result) * self.budget / (1 - self.budget)
+
+    def _call_again(self, node: Node, result: Tensor) -> float:
+        """A matrix product takes as many multiplications as the root of the sizes' product."""
+        counts = sorted([self.elements(t) for t in (result, *_operands(node))])
+        product = math.sqrt(math.prod(counts[-3:])) if len(counts) > 2 else 0.0
+        return max(AGAIN * sum(counts), PRODUCT_AGAIN * product)
+
+
+def can_be_repeated(node: Node) -> bool:
+    """Whether it gives the same again, and changes nothing. (Random numbers don't.)"""
+    acts = node.effect or node.defines or node.put is not None
+    return not acts and isinstance(node.func, torch._ops.OpOverload)
+
+
+def fuses(node: Node) -> bool:
+    """Whether it becomes part of the kernel that reads it."""
+    fused = record_of(node.name.rpartition(".")[0]).fuses
+    return isinstance(node.func, torch._ops.OpOverload) and (
+        torch.Tag.pointwise in node.func.tags or bool(fused)
+    )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedTensors:
@@ -74,12 +136,11 @@ class Partition:
         return _Backward(self.joint, self.saved, tangents, wanted).make()
 
 
-def partition(joint: Joint, size: Callable[[Expr], int]) -> Partition:
-    """`size` gives the numbers that sizes are expected to be."""
+def partition(joint: Joint, prices: Prices) -> Partition:
     late = _dependent(joint)
     early = [node for node in joint.function.nodes if node not in late]
     read = _read_by(joint, late)
-    values = _chosen(joint, early, read, size)
+    values = _chosen(joint, early, read, prices)
     forward, saved = _forward(joint, early, values, _numbers(joint, late, early, values))
     kept = set(saved.values)
     again = tuple([n for n in _needed(early, read, kept) if not n.view])
@@ -140,9 +201,7 @@ def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
     return read - made - inner
 
 
-def _chosen(
-    joint: Joint, early: Sequence[Node], read: set[Tensor], size: Callable[[Expr], int]
-) -> list[Tensor]:
+def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Prices) -> list[Tensor]:
     """The values to save: what separates `read` from all that can't be computed again."""
     function = joint.function
     inputs = [t for t in function.inputs[: joint.inputs] if isinstance(t, Tensor)]
@@ -150,10 +209,12 @@ def _chosen(
         w.of for w in function.outputs[: joint.outputs] if isinstance(w, OutputView) and w.of
     }
     at_hand = {*inputs, *outputs}
+    written = {function.inputs[at] for at in function.writes}
     network = FlowNetwork()
     known: set[Tensor] = set()
     for tensor in (*inputs, *[t for node in early for t in node.results]):
-        network.add(tensor, _bytes(tensor, size) * (AT_HAND if tensor in at_hand else SAVE))
+        dearer = KEPT if tensor in written else 1.0
+        network.add(tensor, prices.save(tensor, tensor in at_hand) * dearer)
         known.add(tensor)
     for tensor in inputs:
         network.edge(SOURCE, tensor)
@@ -161,7 +222,7 @@ def _chosen(
     for node in early:
         operands = [t for t in _operands(node) if t not in constants]
         for result in node.results:
-            network.edge(SOURCE, result, _cost_again(node, result, size))
+            network.edge(SOURCE, result, prices.again(node, result))
             for tensor in operands:
                 if tensor in known:
                     network.edge(tensor, result)
@@ -170,25 +231,6 @@ def _chosen(
             network.edge(tensor, SINK)
     chosen = set(network.cut())
     return [t for t in (*inputs, *[t for n in early for t in n.results]) if t in chosen]
-
-
-def _bytes(tensor: Tensor, size: Callable[[Expr], int]) -> float:
-    if tensor.node is not None and tensor.node.view:
-        return UNLIMITED  # what it is a view of is saved
-    return float(max(size(product_of(tensor.sizes)), 1) * tensor.dtype.itemsize)
-
-
-def _cost_again(node: Node, result: Tensor, size: Callable[[Expr], int]) -> float:
-    """What it takes to compute a result in the backward; unlimited for what doesn't fuse."""
-    if node.view:
-        return 0.0
-    acts = node.effect or node.defines or node.put is not None or node.func is None
-    if acts or not isinstance(node.func, torch._ops.OpOverload):
-        return UNLIMITED
-    record = record_of(node.name.rpartition(".")[0])  # of all overloads
-    if torch.Tag.pointwise not in node.func.tags and not record.fuses:
-        return UNLIMITED
-    return (DEAR_AGAIN if record.dear else AGAIN) * max(size(product_of(result.sizes)), 1)
 
 
 def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tensor]) -> list[Node]:
@@ -360,7 +402,8 @@ class _Backward:
 
     def _copy(self, node: Node) -> Node:
         args, kwargs = self._given(node.args), self._given(node.kwargs)
-        results = tuple([self._made(t) for t in node.results])
+        saved = self.saved.values
+        results = tuple([self._unused(t) if t in saved else self._made(t) for t in node.results])
         new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
         new.defines = node.defines
         new.put = None if node.put is None else self._put(node.put)
@@ -385,6 +428,10 @@ class _Backward:
             layout = (tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
             self.now[tensor] = Tensor(*layout)
         return self.now[tensor]
+
+    def _unused(self, tensor: Tensor) -> Tensor:
+        """A result beside the one that is wanted, which is at hand already."""
+        return Tensor(tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
 
     def _given(self, value: Any) -> Any:
         if isinstance(value, Tensor):

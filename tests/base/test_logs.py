@@ -51,6 +51,9 @@ SAMPLES = {
         lowered={"aten.exp.default": 1},
         called={"aten.mm.default: no rule": 2},
     ),
+    events.GraphPartitioned: events.GraphPartitioned(
+        function="f", report=lambda: "1 tensor saved\nsaved  l_x"
+    ),
     events.NotGenerated: events.NotGenerated(function="f", reason="autograd"),
     events.KernelFailed: events.KernelFailed(
         function="f", operators=("aten.exp.default",), reason="no", error=RuntimeError("bad text")
@@ -102,6 +105,7 @@ TELLS = {
     events.CompileFinished: ["250.0 ms", "capture 125.0 ms"],
     events.BackendCalled: ["'eager'"],
     events.CodeGenerated: ["1 kernel", "kernel k(; b0: f32 read)", "2 x aten.mm.default"],
+    events.GraphPartitioned: ["f, compilation 0: 1 tensor saved", "saved  l_x"],
     events.NotGenerated: ["operator by operator", "autograd"],
     events.KernelFailed: ["PyTorch runs aten.exp.default", "kernel", "RuntimeError: bad text"],
     events.RanOriginal: ["Net.generate", "runs the original module", "pliant.compile_module"],

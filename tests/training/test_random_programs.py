@@ -50,7 +50,10 @@ def outcome(function, program, n, m, seed):
             torch.autograd.backward(graded, [torch.randn_like(out) for out in graded])
     except RuntimeError as error:
         return [*seen, ("raised in the backward", type(error))]
-    return seen + [(f"gradient of {name}", layout_of(t.grad)) for name, t in leaves.items()]
+    return seen + [
+        (f"gradient of {name}", layout_of(t.grad if t.is_leaf else None))
+        for name, t in leaves.items()
+    ]
 
 
 def view_of(out):
