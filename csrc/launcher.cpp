@@ -23,6 +23,15 @@
 
 namespace pliant {
 
+bool is_plain(const at::Tensor& tensor) {
+  static const uint64_t usual = [] {
+    c10::InferenceMode off(false);
+    return at::detail::empty_cpu({0}, c10::ScalarType::Float).key_set().raw_repr();
+  }();
+  c10::DispatchKeySet keys = tensor.key_set();
+  return (keys.raw_repr() & ~usual) == 0 && keys.has_backend(c10::BackendComponent::CPUBit);
+}
+
 namespace {
 
 // Work, in nanoseconds: what is worth sharing among threads, the least that one of them gets, and
@@ -42,16 +51,6 @@ struct RandomState {
   std::optional<float> next_float;
   std::optional<double> next_double;
 };
-
-// A tensor in plain memory of the CPU: no subclass, no bit that says that it is to be negated.
-bool is_plain(const at::Tensor& tensor) {
-  static const uint64_t usual = [] {
-    c10::InferenceMode off(false);
-    return at::detail::empty_cpu({0}, c10::ScalarType::Float).key_set().raw_repr();
-  }();
-  c10::DispatchKeySet keys = tensor.key_set();
-  return (keys.raw_repr() & ~usual) == 0 && keys.has_backend(c10::BackendComponent::CPUBit);
-}
 
 // Where the memory of a tensor begins and ends.
 std::pair<const char*, const char*> memory_of(const at::Tensor& tensor) {

@@ -143,6 +143,9 @@ struct Arguments {
 // Throws what torch knows how to translate, or a pybind11::cast_error for what is of the wrong type.
 std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments);
 
+// A tensor in plain memory of the CPU: no subclass, no bit that says that it is to be negated.
+bool is_plain(const at::Tensor& tensor);
+
 PyTypeObject* init_launcher_type();  // null, with a Python error, if it fails
 
 }  // namespace pliant

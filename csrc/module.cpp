@@ -1,4 +1,5 @@
 // The extension module `pliant._native`.
+#include "autograd_step.h"
 #include "facts.h"
 #include "isolated.h"
 #include "launcher.h"
@@ -46,7 +47,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 bool add_types(PyObject* module) {
   PyTypeObject* types[] = {pliant::init_state_type(), pliant::init_guard_tree_type(),
                            pliant::init_entry_type(), pliant::init_tail_call_type(),
-                           pliant::init_dispatcher_type(), pliant::init_launcher_type()};
+                           pliant::init_dispatcher_type(), pliant::init_launcher_type(),
+                           pliant::init_autograd_step_type()};
   for (PyTypeObject* type : types) {
     if (type == nullptr || PyModule_AddType(module, type) < 0) return false;
   }

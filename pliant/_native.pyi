@@ -268,3 +268,41 @@ class Launcher:
     def __call__(self, *args: Any) -> Any: ...
     def settle(self, sizes: str, instead: Callable[..., Any] | None) -> None:
         """From now on calls with these sizes are calls of `instead`, or (None) run the steps."""
+
+@final
+class AutogradStep:
+    """A compiled graph as one step of autograd, called with the inputs of the graph.
+
+    `forward` returns the outputs, then tensors and, from the place `numbers` on, numbers for the
+    backward; where it raises `refused`, or `accepts` is false, `eager` runs instead. `saved` are
+    the tensors that the backward reads: inputs (True) or results (False), by place. `returned` are
+    outputs that are inputs. `differentiable` outputs get a node; a tangent is made `contiguous` or
+    gets the strides of its output.
+
+    `make_backward(tangents, wanted)` is called once for each set of tangents that are defined and
+    inputs that want a gradient; it returns a function of what is saved, the numbers and the
+    tangents, with the inputs whose gradients it returns, or None. `run_again(inputs, random,
+    tangents, needed)` computes gradients if there is no such function or they need gradients
+    themselves; `random` is the state of the generator before the forward, if it `draws`.
+    """
+
+    def __new__(
+        cls,
+        *,
+        forward: Callable[..., Any],
+        eager: Callable[..., Any],
+        refused: type[Exception],
+        accepts: Callable[[Sequence[Any]], bool] | None,
+        make_backward: Callable[..., tuple[Callable[..., Any], tuple[int, ...]] | None],
+        run_again: Callable[..., Sequence[torch.Tensor | None]],
+        inputs: int,
+        outputs: int,
+        numbers: int,
+        saved: Sequence[tuple[bool, int]],
+        differentiable: Sequence[int],
+        contiguous: Sequence[bool],
+        returned: Sequence[tuple[int, int]],
+        wanted: Sequence[int],
+        draws: bool,
+    ) -> AutogradStep: ...
+    def __call__(self, *args: Any) -> Any: ...

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
 import torch
 from torch import fx
 
-from pliant._native import isolated
+from pliant._native import AutogradStep, isolated
 from pliant.backends.compile_graph import CodeGenerator, GeneratedCode
 from pliant.backends.output_views import WithBases, WithViews
 from pliant.base import events
@@ -27,12 +28,10 @@ from pliant.graph.masks import materialize_masks
 from pliant.graph.opaque_calls import draws
 from pliant.graph.partition import Partition, Prices, depends_on_written, partition
 from pliant.graph.partition_report import report_partition
-from pliant.runtime.differentiable import Differentiable, refuse
+from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout, refuse
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes
-
-Backward = tuple[Callable[..., Any], tuple[int, ...]]
 
 
 def is_training(examples: Sequence[Any]) -> bool:
@@ -68,12 +67,13 @@ class TrainingCompiler:
         generator = CodeGenerator(self.name, self.options, refuse)
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
-        step = self._step(joint, parts, forward.load(), partial(_backward, self, parts, env))
-        if step.depends_on_written:  # PyTorch can't run it again if there is no code
-            step.backward((True,) * len(joint.differentiable), step.wanted)
+        graph = self._differentiable(joint, parts, partial(_backward, self, parts, env))
+        if graph.depends_on_written:  # PyTorch can't run it again if there is no code
+            graph.backward((True,) * len(joint.differentiable), frozenset(joint.wanted))
+        step = graph.step(forward.load(), _accepts(joint.preconditions, self.shapes))
         return self._with_views(step, joint)
 
-    def _with_views(self, step: Differentiable, joint: Joint) -> Callable[..., Any]:
+    def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
         views = joint.views
         if not views.views:
             return step
@@ -85,36 +85,38 @@ class TrainingCompiler:
     def name(self) -> str:
         return type(self.gm).__name__
 
-    def _step(
+    def _differentiable(
         self,
         joint: Joint,
         parts: Partition,
-        forward: Callable[..., Any],
-        make_backward: Callable[[tuple[bool, ...], frozenset[int]], Backward | None],
+        make_backward: Callable[[tuple[bool, ...], AbstractSet[int]], Backward | None],
     ) -> Differentiable:
-        outputs = list(enumerate(joint.function.outputs[: joint.outputs]))
-        tensors = [(at, out) for at, out in outputs if isinstance(out, OutputView)]
-        new = [at for at, out in tensors if out.input is None]
         return Differentiable(
-            forward=forward,
             eager=WithBases(self.gm.forward, joint.views.bases)
             if joint.views.bases
             else self.gm.forward,
-            outputs=joint.outputs,
-            numbers=joint.outputs + sum(kind == "more" for kind, _ in parts.saved.tensors),
-            tensors=parts.saved.tensors,
-            differentiable=joint.differentiable,
-            contiguous=joint.contiguous,
-            constant=[at for at in new if at not in joint.differentiable],
-            returned=[(at, out.input) for at, out in tensors if out.input is not None],
-            wanted=frozenset(joint.wanted),
+            layout=_layout(joint, parts),
             written=frozenset(joint.function.writes),
             depends_on_written=depends_on_written(joint),
             draws=any(node.effect and draws(node) for node in parts.forward.nodes),
-            accepts=_accepts(joint.preconditions, self.shapes),
             make_backward=make_backward,
             backwards={},
         )
+
+
+def _layout(joint: Joint, parts: Partition) -> ForwardLayout:
+    outputs = enumerate(joint.function.outputs[: joint.outputs])
+    windows = [(at, out) for at, out in outputs if isinstance(out, OutputView)]
+    return ForwardLayout(
+        inputs=joint.inputs,
+        outputs=joint.outputs,
+        numbers=joint.outputs + sum(kind == "more" for kind, _ in parts.saved.tensors),
+        saved=[(kind == "input", at) for kind, at in parts.saved.tensors],
+        differentiable=joint.differentiable,
+        contiguous=joint.contiguous,
+        returned=[(at, out.input) for at, out in windows if out.input is not None],
+        wanted=joint.wanted,
+    )
 
 
 def _backward(
@@ -122,7 +124,7 @@ def _backward(
     parts: Partition,
     env: JointEnv,
     tangents: tuple[bool, ...],
-    wanted: frozenset[int],
+    wanted: AbstractSet[int],
 ) -> Backward | None:
     """The code for these tangents and gradients; None if there is none."""
     backward: Backward | None = isolated(
@@ -136,7 +138,7 @@ def _make_backward(
     parts: Partition,
     env: JointEnv,
     tangents: tuple[bool, ...],
-    wanted: frozenset[int],
+    wanted: AbstractSet[int],
 ) -> Backward | None:
     name = f"{compiler.name} backward"
     try:

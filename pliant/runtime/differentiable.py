@@ -1,17 +1,20 @@
-"""A compiled graph as one step of autograd: its forward and backward are compiled code.
+"""What Python does for a compiled graph in training: a backward that isn't compiled yet, and
+gradients that PyTorch has to compute.
 
 The one idea: PyTorch's autograd stays in charge of everything outside of the graph. Hooks,
-accumulation into `.grad`, version checks and the order of backward passes are its own.
+accumulation into `.grad`, version checks and the order of backward passes are its own; forward and
+backward are called by native code (`AutogradStep`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
 
-from pliant._native import without_torch_function
+from pliant._native import AutogradStep
 from pliant.base.values import dataclass
 
 
@@ -26,129 +29,95 @@ def refuse(*inputs: Any) -> Any:
 Backward = tuple[Callable[..., Any], tuple[int, ...]]  # with the inputs whose gradients it returns
 
 
-@dataclass(slots=True, eq=False)
-class Differentiable:
-    """Called with the inputs of a graph. `forward` returns the outputs, then tensors and numbers
-    for the backward; `tensors` says where those that are saved are found ("input", "output" or
-    "more", and its number). `backward` compiles one for the tangents that are given and the inputs
-    whose gradients are wanted."""
+@dataclass(frozen=True, slots=True)
+class ForwardLayout:
+    """Where things are among inputs and results of a compiled forward, which returns the outputs of
+    the graph, then more tensors and numbers for the backward."""
 
-    forward: Callable[..., Any]
-    eager: Callable[..., Any]
+    inputs: int
     outputs: int
     numbers: int  # where numbers begin among the results
-    tensors: Sequence[tuple[str, int]]
+    saved: Sequence[tuple[bool, int]]  # tensors: whether of an input, and its number
     differentiable: Sequence[int]  # outputs
     contiguous: Sequence[bool]  # by tangent: without gaps, whatever the output is
-    constant: Sequence[int]  # outputs that are tensors without a gradient
     returned: Sequence[tuple[int, int]]  # outputs that are inputs
-    wanted: frozenset[int]
+    wanted: Sequence[int]  # inputs that get a gradient
+
+
+@dataclass(slots=True, eq=False)
+class Differentiable:
+    """A captured graph that autograd can go through. `make_backward` compiles a backward for the
+    tangents that are given and the inputs whose gradients are wanted."""
+
+    eager: Callable[..., Any]
+    layout: ForwardLayout
     written: frozenset[int]  # inputs
     depends_on_written: bool  # whether outputs are computed from what was in them before
     draws: bool
-    accepts: Callable[[Sequence[Any]], bool] | None  # the inputs; None: any that guards let pass
-    make_backward: Callable[[tuple[bool, ...], frozenset[int]], Backward | None]
+    make_backward: Callable[[tuple[bool, ...], AbstractSet[int]], Backward | None]
     backwards: dict[Any, Backward | None]
 
-    def __call__(self, *inputs: Any) -> Any:
-        if self.accepts is not None and not self.accepts(inputs):
-            return self.eager(*inputs)
-        try:
-            # The program's modes see nothing of it.
-            results = list(without_torch_function(_Step.apply, self, *inputs))
-        except Refused:
-            return self.eager(*inputs)
-        for output, index in self.returned:  # the very objects
-            results[output] = inputs[index]
-        return tuple(results)
+    def step(
+        self, forward: Callable[..., Any], accepts: Callable[[Sequence[Any]], bool] | None
+    ) -> AutogradStep:
+        """To be called with the inputs of the graph. `accepts` says if the compiled code is right
+        for them; None: for any that guards let pass."""
+        layout = self.layout
+        return AutogradStep(
+            forward=forward,
+            eager=self.eager,
+            refused=Refused,
+            accepts=accepts,
+            make_backward=self.backward,
+            run_again=self.run_again,
+            inputs=layout.inputs,
+            outputs=layout.outputs,
+            numbers=layout.numbers,
+            saved=layout.saved,
+            differentiable=layout.differentiable,
+            contiguous=layout.contiguous,
+            returned=layout.returned,
+            wanted=layout.wanted,
+            draws=self.draws,
+        )
 
-    def backward(self, tangents: tuple[bool, ...], wanted: frozenset[int]) -> Backward | None:
-        key = (tangents, wanted)
+    def backward(self, tangents: tuple[bool, ...], wanted: AbstractSet[int]) -> Backward | None:
+        key = (tangents, frozenset(wanted))
         if key not in self.backwards:
             self.backwards[key] = self.make_backward(tangents, wanted)
         return self.backwards[key]
 
-
-class _Step(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, step: Differentiable, *inputs: Any) -> Any:
-        ctx.random = torch.get_rng_state() if step.draws else None
-        results = step.forward(*inputs)
-        ctx.save_for_backward(
-            *[inputs[at] if kind == "input" else results[at] for kind, at in step.tensors]
-        )
-        ctx.step, ctx.inputs, ctx.numbers = step, inputs, results[step.numbers :]
-        ctx.set_materialize_grads(False)
-        outputs = list(results[: step.outputs])
-        ctx.strides = [
-            None if contiguous else outputs[at].stride()
-            for at, contiguous in zip(step.differentiable, step.contiguous, strict=True)
+    def run_again(
+        self,
+        inputs: Sequence[Any],
+        random: torch.Tensor | None,
+        tangents: Sequence[torch.Tensor | None],
+        needed: Sequence[int],
+    ) -> Sequence[torch.Tensor | None]:
+        """Gradients of the inputs `needed` that have gradients themselves, or for which there is no
+        code: the graph is run once more, by PyTorch, with the same random numbers, and its writes
+        going nowhere."""
+        if self.depends_on_written:
+            raise RuntimeError(
+                "pliant: create_graph=True through a compiled graph that writes to a tensor which "
+                "its results depend on; wrap the function in pliant.disable to differentiate it "
+                "twice"
+            )
+        twice = torch.is_grad_enabled()
+        inputs = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
+        with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=random is not None):
+            if random is not None:
+                torch.set_rng_state(random)
+            outputs = self.eager(*inputs)
+        pairs = [
+            (outputs[at], tangent)
+            for at, tangent in zip(self.layout.differentiable, tangents, strict=True)
+            if tangent is not None
         ]
-        for output, _ in step.returned:
-            outputs[output] = None
-        ctx.mark_non_differentiable(*[outputs[at] for at in step.constant])
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return without_torch_function(_go_back, ctx, ctx.step, grads)
-
-
-def _go_back(ctx: Any, step: Differentiable, grads: Sequence[Any]) -> Any:
-    given = [grads[at] for at in step.differentiable]
-    needed = [at for at, needs in enumerate(ctx.needs_input_grad[1:]) if needs]
-    present = tuple([grad is not None for grad in given])
-    backward = None
-    if not torch.is_grad_enabled():
-        backward = step.backward(present, step.wanted.intersection(needed))
-    if backward is None:
-        return (None, *_again(step, ctx, given, needed))
-    code, made = backward
-    tangents = [
-        _laid_out(grad, strides)
-        for grad, strides in zip(given, ctx.strides, strict=True)
-        if grad is not None
-    ]
-    results = code(*ctx.saved_tensors, *ctx.numbers, *tangents)
-    gradients = [None] * len(ctx.inputs)
-    for at, grad in zip(made, results, strict=True):
-        gradients[at] = grad
-    return (None, *gradients)
-
-
-def _laid_out(grad: Any, strides: tuple[int, ...] | None) -> Any:
-    """With the strides of the output, which the code expects; None: without gaps."""
-    if strides is None:
-        return grad.contiguous()
-    if grad.stride() == strides:
-        return grad
-    new = torch.empty_strided(grad.shape, strides, dtype=grad.dtype, device=grad.device)
-    return new.copy_(grad)
-
-
-def _again(
-    step: Differentiable, ctx: Any, given: Sequence[Any], needed: Sequence[int]
-) -> list[Any]:
-    """Gradients that have gradients themselves, or for which there is no code: the graph is run
-    once more, by PyTorch, with the same random numbers, and its writes going nowhere."""
-    twice = torch.is_grad_enabled()
-    if step.depends_on_written:
-        raise RuntimeError(
-            "pliant: create_graph=True through a compiled graph that writes to a tensor which its "
-            "results depend on; wrap the function in pliant.disable to differentiate it twice"
+        return torch.autograd.grad(
+            [output for output, _ in pairs],
+            [inputs[at] for at in needed],
+            [tangent for _, tangent in pairs],
+            create_graph=twice,
+            allow_unused=True,
         )
-    inputs = [t.clone() if at in step.written else t for at, t in enumerate(ctx.inputs)]
-    with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=step.draws):
-        if step.draws:
-            torch.set_rng_state(ctx.random)
-        outputs = step.eager(*inputs)
-    pairs = [(outputs[at], g) for at, g in zip(step.differentiable, given) if g is not None]
-    grads = torch.autograd.grad(
-        [out for out, _ in pairs],
-        [inputs[at] for at in needed],
-        [grad for _, grad in pairs],
-        create_graph=twice,
-        allow_unused=True,
-    )
-    by_input = dict(zip(needed, grads, strict=True))
-    return [by_input.get(at) for at in range(len(inputs))]

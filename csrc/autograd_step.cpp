@@ -1,0 +1,510 @@
+// `AutogradStep`: a compiled graph as one step of autograd. Called, it runs the compiled forward and
+// gives its outputs a node whose backward is compiled too. All else (hooks, accumulation, version
+// checks, the order of backward passes) is PyTorch's. Python is asked to compile a backward that is
+// not there yet, and for gradients that have gradients themselves.
+#include "autograd_step.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher.h"
+
+namespace pliant {
+
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+// PyTorch's nodes are counted by std::shared_ptr up to some version, by themselves from then on.
+template <typename N>
+std::shared_ptr<N> own(N* node, const std::shared_ptr<N>&) {
+  return {node, [](N* dead) { deleteNode(dead); }};
+}
+template <typename N>
+c10::intrusive_ptr<N> own(N* node, const c10::intrusive_ptr<N>&) {
+  return c10::intrusive_ptr<N>::unsafe_steal_from_new(node);
+}
+
+// A backward for some tangents and gradients; without code PyTorch has to compute them.
+struct Backward {
+  std::string key;
+  Ref code;
+  Indices gradients;  // by result: which of the `wanted`
+};
+
+// What Python said of the graph: see the stub.
+struct Plan {
+  Ref forward, eager, refused, accepts, make_backward, run_again;
+  Py_ssize_t inputs = 0, outputs = 0, numbers = 0;
+  std::vector<std::pair<bool, int32_t>> saved;  // whether of an input, and its number
+  Indices differentiable, wanted;
+  std::vector<bool> contiguous;
+  std::vector<std::pair<int32_t, int32_t>> returned;
+  bool draws = false;
+  std::deque<Backward> backwards;  // those in use stay where they are
+};
+
+struct AutogradStep {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  Plan* plan;
+};
+
+AutogradStep* self_of(PyObject* object) { return reinterpret_cast<AutogradStep*>(object); }
+
+Plan& plan_of(PyObject* object) {
+  TORCH_CHECK(self_of(object)->plan != nullptr, "the step is gone");
+  return *self_of(object)->plan;
+}
+
+// The program's modes see nothing of what we call.
+struct WithoutTorchFunction {
+  using State = at::impl::PythonTorchFunctionTLS;
+  WithoutTorchFunction() { State::set_disabled_state(at::impl::ALL_DISABLED); }
+  ~WithoutTorchFunction() { State::set_disabled_state(before); }
+  WithoutTorchFunction(const WithoutTorchFunction&) = delete;
+  WithoutTorchFunction& operator=(const WithoutTorchFunction&) = delete;
+
+  const at::impl::TorchFunctionDisabledState before = State::get_disabled_state();
+};
+
+// The error leaves the interpreter's lock behind, so it has to be taken along.
+[[noreturn]] void throw_error() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
+Ref checked(PyObject* object) {
+  if (object == nullptr) throw_error();
+  return Ref::owned(object);
+}
+
+uint32_t version_of(const at::Tensor& tensor) {
+  const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  return counter.enabled() ? counter.current_version() : 0;
+}
+
+// What a node keeps of the forward until its variables are released. Python objects are in it: it
+// is made and dropped with the interpreter's lock.
+struct Kept {
+  std::vector<SavedVariable> tensors;
+  Ref numbers;                                         // a tuple
+  std::vector<std::optional<c10::DimVector>> strides;  // by tangent; none: contiguous
+  // For gradients of gradients, where the graph runs again.
+  Ref inputs;  // a tuple
+  std::vector<uint32_t> versions;
+  at::Tensor random;
+
+  void check_versions() const {
+    for (size_t i = 0; i < versions.size(); ++i) {
+      PyObject* input = PyTuple_GET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i));
+      bool changed = THPVariable_Check(input) && version_of(THPVariable_Unpack(input)) != versions[i];
+      TORCH_CHECK(!changed,
+                  "one of the variables needed for gradient computation has been modified by an "
+                  "inplace operation: input ", i, " of a compiled graph, which create_graph=True "
+                  "runs again");
+    }
+  }
+};
+
+// The node ----------------------------------------------------------------------------------------
+
+struct PliantBackward : Node {
+  explicit PliantBackward(PyObject* step) : step_(Ref::borrowed(step)) {}
+  // The last owner may be any thread, and may outlive Python, which then can free nothing.
+  ~PliantBackward() override {
+    release_variables();
+    if (Py_IsInitialized() != 0) {
+      py::gil_scoped_acquire gil;
+      step_ = Ref();
+    }
+    step_.release();
+  }
+
+  std::string name() const override { return "PliantBackward"; }
+  void release_variables() override {
+    if (Py_IsInitialized() != 0) {
+      py::gil_scoped_acquire gil;
+      kept_.reset();
+    } else if (kept_) {
+      new std::shared_ptr<const Kept>(std::move(kept_));
+    }
+  }
+  void keep(std::shared_ptr<const Kept> kept) { kept_ = std::move(kept); }
+
+  // Another thread may release it meanwhile: the interpreter's lock is not held all the time.
+  std::shared_ptr<const Kept> kept() const {
+    TORCH_CHECK(kept_ != nullptr, torch::autograd::ERR_BACKWARD_TWICE);
+    return kept_;
+  }
+
+ protected:
+  variable_list apply(variable_list&& tangents) override;
+
+ private:
+  const Backward* find(Plan& plan, const variable_list& tangents) const;
+  variable_list run(const Kept& kept, const Backward& backward, const variable_list& tangents);
+  variable_list run_again(const Kept& kept, Plan& plan, const variable_list& tangents) const;
+
+  Ref step_;
+  std::shared_ptr<const Kept> kept_;
+};
+
+variable_list PliantBackward::apply(variable_list&& tangents) {
+  py::gil_scoped_acquire gil;  // the engine calls without it
+  std::shared_ptr<const Kept> kept = this->kept();
+  bool any = false, plain = true;
+  for (const at::Tensor& tangent : tangents) {
+    any |= tangent.defined();
+    plain &= !tangent.defined() || is_plain(tangent);
+  }
+  if (!any) return variable_list(num_outputs());
+  WithoutTorchFunction off;
+  Plan& plan = plan_of(step_.get());
+  // Sparse and batched tangents, for example, are for PyTorch.
+  bool compiled = plain && !at::GradMode::is_enabled();
+  const Backward* backward = compiled ? find(plan, tangents) : nullptr;
+  if (backward == nullptr || !backward->code) return run_again(*kept, plan, tangents);
+  return run(*kept, *backward, tangents);
+}
+
+// The backward for these tangents and the gradients that the engine wants.
+const Backward* PliantBackward::find(Plan& plan, const variable_list& tangents) const {
+  std::string key;
+  for (const at::Tensor& tangent : tangents) key += tangent.defined() ? '1' : '0';
+  for (uint32_t i = 0; i < num_outputs(); ++i) key += task_should_compute_output(i) ? '1' : '0';
+  for (const Backward& backward : plan.backwards) {
+    if (backward.key == key) return &backward;
+  }
+  py::tuple present(tangents.size());
+  py::set wanted;
+  for (size_t i = 0; i < tangents.size(); ++i) present[i] = py::bool_(tangents[i].defined());
+  for (size_t i = 0; i < plan.wanted.size(); ++i) {
+    if (key[tangents.size() + i] == '1') wanted.add(plan.wanted[i]);
+  }
+  Backward made{std::move(key), {}, {}};
+  PyObject* args[] = {present.ptr(), wanted.ptr()};
+  Ref result = checked(PyObject_Vectorcall(plan.make_backward.get(), args, 2, nullptr));
+  if (result.get() != Py_None) {
+    auto pair = py::handle(result.get()).cast<std::pair<py::object, std::vector<int32_t>>>();
+    made.code = Ref::owned(pair.first.release().ptr());
+    for (int32_t input : pair.second) {
+      auto place = std::find(plan.wanted.begin(), plan.wanted.end(), input);
+      TORCH_CHECK(place != plan.wanted.end(), "a gradient of an input that wants none");
+      made.gradients.push_back(static_cast<int32_t>(place - plan.wanted.begin()));
+    }
+  }
+  return &plan.backwards.emplace_back(std::move(made));
+}
+
+// With the strides of the output, which the code expects.
+at::Tensor laid_out(const at::Tensor& tangent, const std::optional<c10::DimVector>& strides) {
+  if (!strides) return tangent.contiguous();
+  if (tangent.strides() == c10::IntArrayRef(*strides)) return tangent;
+  return at::empty_strided(tangent.sizes(), *strides, tangent.options()).copy_(tangent);
+}
+
+variable_list PliantBackward::run(const Kept& kept, const Backward& backward,
+                                  const variable_list& tangents) {
+  auto numbers = static_cast<size_t>(PyTuple_GET_SIZE(kept.numbers.get()));
+  Values args(kept.tensors.size() + numbers + tangents.size());
+  size_t count = 0;
+  auto add = [&](PyObject* arg) { args[count++] = checked(arg).release(); };
+  NodePointer self = getptr();
+  for (const SavedVariable& saved : kept.tensors) add(THPVariable_Wrap(saved.unpack(self)));
+  for (size_t i = 0; i < numbers; ++i) {
+    add(Py_NewRef(PyTuple_GET_ITEM(kept.numbers.get(), static_cast<Py_ssize_t>(i))));
+  }
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (tangents[i].defined()) add(THPVariable_Wrap(laid_out(tangents[i], kept.strides[i])));
+  }
+  Ref results = checked(PyObject_Vectorcall(backward.code.get(), args.data(),
+                                            count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  auto made = static_cast<Py_ssize_t>(backward.gradients.size());
+  TORCH_CHECK(PyTuple_Check(results.get()) && PyTuple_GET_SIZE(results.get()) == made,
+              "not as many gradients as were compiled");
+  variable_list gradients(num_outputs());
+  for (Py_ssize_t i = 0; i < made; ++i) {
+    PyObject* gradient = PyTuple_GET_ITEM(results.get(), i);
+    TORCH_CHECK(THPVariable_Check(gradient), "a gradient that is no tensor");
+    gradients[backward.gradients[i]] = THPVariable_Unpack(gradient);
+  }
+  return gradients;
+}
+
+// Gradients that have gradients themselves, or for which there is no code.
+variable_list PliantBackward::run_again(const Kept& kept, Plan& plan,
+                                        const variable_list& tangents) const {
+  kept.check_versions();
+  py::list given, needed;
+  std::vector<size_t> edges;
+  for (const at::Tensor& tangent : tangents) {
+    given.append(tangent.defined() ? py::cast(tangent) : py::none());
+  }
+  for (size_t i = 0; i < plan.wanted.size(); ++i) {
+    if (!task_should_compute_output(i)) continue;
+    edges.push_back(i);
+    needed.append(plan.wanted[i]);
+  }
+  py::object random = kept.random.defined() ? py::cast(kept.random) : py::none();
+  PyObject* args[] = {kept.inputs.get(), random.ptr(), given.ptr(), needed.ptr()};
+  Ref results = checked(PyObject_Vectorcall(plan.run_again.get(), args, 4, nullptr));
+  auto found = py::handle(results.get()).cast<std::vector<std::optional<at::Tensor>>>();
+  TORCH_CHECK(found.size() == edges.size(), "not as many gradients as are needed");
+  variable_list gradients(num_outputs());
+  for (size_t i = 0; i < edges.size(); ++i) gradients[edges[i]] = found[i].value_or(at::Tensor());
+  return gradients;
+}
+
+// The forward -------------------------------------------------------------------------------------
+
+bool requires_grad(PyObject* object) {
+  return THPVariable_Check(object) && THPVariable_Unpack(object).requires_grad();
+}
+
+// A node with an edge for each input that gets a gradient; null where there is nothing to track.
+NodePointer make_node(PyObject* step, const Plan& plan, PyObject* const* args) {
+  bool any = false;
+  for (int32_t input : plan.wanted) any |= requires_grad(args[input]);
+  if (!any || !at::GradMode::is_enabled()) return nullptr;
+  NodePointer node = own(static_cast<Node*>(new PliantBackward(step)), NodePointer());
+  torch::autograd::edge_list edges(plan.wanted.size());
+  for (size_t i = 0; i < edges.size(); ++i) {
+    PyObject* input = args[plan.wanted[i]];
+    if (!requires_grad(input)) continue;
+    edges[i] = torch::autograd::impl::gradient_edge(THPVariable_Unpack(input));
+  }
+  node->set_next_edges(std::move(edges));
+  return node;
+}
+
+// Makes an output one of the node. A view of what is saved, which autograd would let nobody write
+// to, becomes a tensor of its own; the version, which tells of writes, stays the common one.
+void track(PyObject* outputs, int32_t index, const NodePointer& node) {
+  PyObject* object = PyTuple_GET_ITEM(outputs, index);
+  TORCH_CHECK(THPVariable_Check(object), "a differentiable output that is no tensor");
+  at::Tensor output = THPVariable_Unpack(object);
+  if (output.is_view()) {
+    output = output.tensor_data();
+    Ref plain = checked(THPVariable_Wrap(output));
+    if (PyTuple_SetItem(outputs, index, plain.release()) < 0) throw_error();
+  }
+  torch::autograd::set_history(output, node);
+}
+
+std::shared_ptr<const Kept> keep(const Plan& plan, PyObject* const* args, PyObject* results,
+                                 PyObject* outputs, const NodePointer& node, at::Tensor random) {
+  auto kept = std::make_shared<Kept>();
+  kept->random = std::move(random);
+  kept->tensors.reserve(plan.saved.size());
+  for (auto [of_input, index] : plan.saved) {
+    PyObject* object = of_input                ? args[index]
+                       : index < plan.outputs ? PyTuple_GET_ITEM(outputs, index)
+                                              : PyTuple_GET_ITEM(results, index);
+    TORCH_CHECK(THPVariable_Check(object), "no tensor to be saved");
+    const at::Tensor& tensor = THPVariable_Unpack(object);
+    kept->tensors.emplace_back(tensor, !of_input && tensor.grad_fn() == node);
+  }
+  Py_ssize_t end = PyTuple_GET_SIZE(results);
+  kept->numbers = checked(PyTuple_GetSlice(results, plan.numbers, end));
+  for (size_t i = 0; i < plan.differentiable.size(); ++i) {
+    PyObject* output = PyTuple_GET_ITEM(outputs, plan.differentiable[i]);
+    auto& strides = kept->strides.emplace_back();
+    if (!plan.contiguous[i]) strides.emplace(THPVariable_Unpack(output).strides());
+  }
+  kept->inputs = checked(tuple_of(args, plan.inputs));
+  for (Py_ssize_t i = 0; i < plan.inputs; ++i) {
+    bool tensor = THPVariable_Check(args[i]);
+    kept->versions.push_back(tensor ? version_of(THPVariable_Unpack(args[i])) : 0);
+  }
+  return kept;
+}
+
+// Sizes for which the backward was compiled, and no forward-mode gradients, which are PyTorch's.
+bool accepts(const Plan& plan, PyObject* const* args) {
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) {
+    for (Py_ssize_t i = 0; i < plan.inputs; ++i) {
+      if (!THPVariable_Check(args[i])) continue;
+      if (torch::autograd::isFwGradDefined(THPVariable_Unpack(args[i]))) return false;
+    }
+  }
+  if (plan.accepts.get() == Py_None) return true;
+  Ref inputs = checked(tuple_of(args, plan.inputs));
+  Ref accepted = checked(PyObject_CallOneArg(plan.accepts.get(), inputs.get()));
+  return accepted.get() == Py_True;
+}
+
+PyObject* step_call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  Ref held = Ref::borrowed(object);  // what runs may drop the last other reference
+  Plan& plan = plan_of(object);
+  auto nargs = static_cast<size_t>(PyVectorcall_NARGS(nargsf));
+  TORCH_CHECK_TYPE(plan.inputs == static_cast<Py_ssize_t>(nargs) && kwnames == nullptr,
+                   "the graph takes ", plan.inputs, " arguments by position");
+  if (!accepts(plan, args)) return PyObject_Vectorcall(plan.eager.get(), args, nargs, nullptr);
+  NodePointer node = make_node(object, plan, args);
+  at::Tensor random;
+  if (plan.draws && node) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    random = generator.get_state();
+  }
+  Ref results;
+  {
+    WithoutTorchFunction off;
+    at::AutoGradMode no_grad(false);
+    c10::AutoFwGradMode no_forward_grad(false);
+    results = Ref::owned(PyObject_Vectorcall(plan.forward.get(), args, nargs, nullptr));
+  }
+  if (!results) {
+    if (PyErr_ExceptionMatches(plan.refused.get()) == 0) return nullptr;
+    PyErr_Clear();
+    return PyObject_Vectorcall(plan.eager.get(), args, nargs, nullptr);
+  }
+  TORCH_CHECK(PyTuple_Check(results.get()) && PyTuple_GET_SIZE(results.get()) >= plan.numbers,
+              "the forward returned too little");
+  Ref outputs = checked(PyTuple_GetSlice(results.get(), 0, plan.outputs));
+  for (auto [output, input] : plan.returned) {  // the very objects
+    if (PyTuple_SetItem(outputs.get(), output, Py_NewRef(args[input])) < 0) return nullptr;
+  }
+  if (node) {
+    for (int32_t output : plan.differentiable) track(outputs.get(), output, node);
+    auto kept = keep(plan, args, results.get(), outputs.get(), node, std::move(random));
+    static_cast<PliantBackward&>(*node).keep(std::move(kept));
+  }
+  return outputs.release();
+  END_HANDLE_TH_ERRORS
+}
+
+// The types ---------------------------------------------------------------------------------------
+
+PyTypeObject step_type = blank_type();
+PyTypeObject node_type = blank_type();
+
+std::unique_ptr<Plan> read_plan(const py::dict& given) {
+  auto plan = std::make_unique<Plan>();
+  auto object = [&](const char* name) { return Ref::borrowed(py::object(given[name]).ptr()); };
+  auto number = [&](const char* name) { return given[name].cast<Py_ssize_t>(); };
+  plan->forward = object("forward");
+  plan->eager = object("eager");
+  plan->refused = object("refused");
+  plan->accepts = object("accepts");
+  plan->make_backward = object("make_backward");
+  plan->run_again = object("run_again");
+  plan->inputs = number("inputs");
+  plan->outputs = number("outputs");
+  plan->numbers = number("numbers");
+  plan->draws = given["draws"].cast<bool>();
+  plan->saved = given["saved"].cast<decltype(plan->saved)>();
+  plan->differentiable = given["differentiable"].cast<Indices>();
+  plan->wanted = given["wanted"].cast<Indices>();
+  plan->contiguous = given["contiguous"].cast<std::vector<bool>>();
+  plan->returned = given["returned"].cast<decltype(plan->returned)>();
+
+  auto check = [](int64_t index, int64_t end) {
+    TORCH_CHECK_VALUE(index >= 0 && index < end, "there is no ", index, " of ", end);
+  };
+  check(plan->outputs, plan->numbers + 1);
+  for (auto [of_input, i] : plan->saved) check(i, of_input ? plan->inputs : plan->numbers);
+  for (int32_t i : plan->differentiable) check(i, plan->outputs);
+  for (int32_t i : plan->wanted) check(i, plan->inputs);
+  for (auto [output, input] : plan->returned) {
+    check(output, plan->outputs);
+    check(input, plan->inputs);
+  }
+  TORCH_CHECK_VALUE(plan->contiguous.size() == plan->differentiable.size(), "not all tangents");
+  return plan;
+}
+
+PyObject* step_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(PyTuple_GET_SIZE(args) == 0 && kwargs != nullptr, "arguments by name only");
+  try {
+    auto plan = read_plan(py::reinterpret_borrow<py::dict>(kwargs));
+    PyObject* object = type->tp_alloc(type, 0);
+    if (object == nullptr) return nullptr;
+    self_of(object)->vectorcall = step_call;
+    self_of(object)->plan = plan.release();
+    return object;
+  } catch (const py::cast_error& error) {
+    return PyErr_Format(PyExc_TypeError, "not a step of autograd: %s", error.what());
+  }
+  END_HANDLE_TH_ERRORS
+}
+
+int step_traverse(PyObject* object, visitproc visit, void* arg) {
+  const Plan* plan = self_of(object)->plan;
+  if (plan == nullptr) return 0;
+  for (const Ref* held : {&plan->forward, &plan->eager, &plan->refused, &plan->accepts,
+                          &plan->make_backward, &plan->run_again}) {
+    Py_VISIT(held->get());
+  }
+  for (const Backward& backward : plan->backwards) Py_VISIT(backward.code.get());
+  return 0;
+}
+
+int step_clear(PyObject* object) {
+  delete std::exchange(self_of(object)->plan, nullptr);
+  return 0;
+}
+
+void step_dealloc(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  step_clear(object);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* saved_tensors(PyObject* object, void*) {
+  HANDLE_TH_ERRORS
+  auto* base = reinterpret_cast<torch::autograd::THPCppFunction*>(object)->cdata.get();
+  auto& node = static_cast<PliantBackward&>(*base);
+  std::shared_ptr<const Kept> kept = node.kept();
+  py::tuple tensors(kept->tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = kept->tensors[i].unpack(node.getptr());
+  return tensors.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+using namespace torch::autograd;  // for the names in this macro
+
+PyGetSetDef node_properties[] = {
+    THP_FUNCTION_DEFAULT_PROPERTIES,
+    {"saved_tensors", saved_tensors, nullptr, "What the backward reads of the forward.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+}  // namespace
+
+PyTypeObject* init_autograd_step_type() {
+  torch::autograd::_initFunctionPyTypeObject(node_type, "PliantBackward", node_properties, nullptr);
+  torch::autograd::registerCppFunction(typeid(PliantBackward), &node_type);
+  PyTypeObject& type = step_type;
+  type.tp_flags = Py_TPFLAGS_HAVE_VECTORCALL;
+  type.tp_vectorcall_offset = offsetof(AutogradStep, vectorcall);
+  type.tp_call = PyVectorcall_Call;
+  type.tp_new = step_new;
+  type.tp_doc = "AutogradStep(*, ...): a compiled graph as one step of autograd; see the stub.";
+  return ready(type, "pliant._native.AutogradStep", sizeof(AutogradStep), step_dealloc,
+               step_traverse, step_clear);
+}
+
+}  // namespace pliant
