@@ -19,6 +19,7 @@ from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
+from pliant.graph.whole_step import has_backward
 from pliant.sym.frozen import Shapes
 
 
@@ -53,8 +54,11 @@ def _differentiable(
 ) -> Callable[..., Any]:
     """Code for both directions, or for the forward alone where nothing needs a gradient, as in the
     step of an optimizer."""
+    compiler = TrainingCompiler(gm, shapes, options, _tell)
+    if has_backward(gm):
+        return compiler.compile_step(example_inputs)
     try:
-        return TrainingCompiler(gm, shapes, options, _tell).compile(example_inputs)
+        return compiler.compile(example_inputs)
     except NotFunctionalized as reason:
         try:
             code = GraphCompiler(gm, shapes, options).compile(example_inputs)

@@ -28,7 +28,9 @@ from pliant.graph.masks import materialize_masks
 from pliant.graph.opaque_calls import draws
 from pliant.graph.partition import Partition, Prices, depends_on_written, partition
 from pliant.graph.partition_report import report_partition
+from pliant.graph.whole_step import trace_whole_step
 from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout, refuse
+from pliant.runtime.whole_step import CompiledStep
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes
@@ -80,6 +82,20 @@ class TrainingCompiler:
         symbols = frozenset().union(*[view.symbols for view in views.views])
         values = _values_of(symbols, self.shapes) if symbols else None
         return WithViews(step, joint.outputs - len(views.bases), views, values)
+
+    @without_collection()
+    def compile_step(self, examples: Sequence[Any]) -> CompiledStep:
+        """A graph that calls `backward` itself, as one program."""
+        with torch._C.DisableTorchFunction():
+            step, env = trace_whole_step(self.gm, self.shapes, examples)
+        materialize_masks(step.function)
+        eliminate_common_subexpressions(step.function)
+        code = CodeGenerator(self.name, self.options, refuse).generate(step.function.freeze(), env)
+        self.tell(self.name, code)
+        return CompiledStep(
+            *(code.load(), self.gm.forward, step.outputs, step.gradients, step.fresh),
+            *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
+        )
 
     @property
     def name(self) -> str:

@@ -705,7 +705,7 @@ def _detached(alias: TensorAlias) -> bool:
 
 
 _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
-    "call_function": CapturedRun._call_function,
+    "call_function": lambda run, node: run._call_function(node),  # which subclasses override
     "call_method": CapturedRun._call_method,
     "get_attr": CapturedRun._attribute,
 }

@@ -8,7 +8,7 @@ the same recording; a gradient formula is a few more operators, to be fused like
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import torch
 from torch import fx
@@ -27,6 +27,8 @@ from pliant.graph.output_views import OutputViews, separate_views
 from pliant.sym.cond import Cond
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.sym.records import SizeGuard
+
+Traced = TypeVar("Traced")
 
 KEEPS_STATE: Final = frozenset(("aten.mkldnn_rnn_layer.default",))
 """Operators that look at the grad mode, and return nothing for the backward where it is off."""
@@ -77,23 +79,39 @@ def trace_joint(
 ) -> tuple[Joint, JointEnv]:
     """The joint graph of a captured one, and what is known of its sizes. Raises `NotFunctionalized`
     where there is none."""
+    return trace_with_autograd(_JointRun, gm, shapes, examples)
+
+
+def trace_with_autograd(
+    run: type[DifferentiatedRun[Traced]],
+    gm: fx.GraphModule,
+    shapes: Shapes,
+    examples: Sequence[Any],
+) -> tuple[Traced, JointEnv]:
+    """What a run gives, and what is known of sizes afterwards."""
     known: list[Cond] = []
     while True:
         env = JointEnv(shapes, known)
         equal = dict(env.replacements)
-        joint = _trace(gm, shapes, examples, env)
+        traced = _trace(run, gm, shapes, examples, env)
         if env.replacements == equal:
-            return joint, env
+            return traced, env
         known = env.required  # what was recorded first didn't know which sizes are equal
 
 
-def _trace(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], env: JointEnv) -> Joint:
+def _trace(
+    run: type[DifferentiatedRun[Traced]],
+    gm: fx.GraphModule,
+    shapes: Shapes,
+    examples: Sequence[Any],
+    env: JointEnv,
+) -> Traced:
     functionalizer = Functionalizer(env)
     # Hooks of the program on tensors that autograd saves are not to see fakes.
     hooked = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
-            return _JointRun(gm, functionalizer, shapes, examples).trace(env.required)
+            return run(gm, functionalizer, shapes, examples).trace(env.required)
     except _OPEN as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
     except RuntimeError as error:  # autograd refuses, when the program runs too
@@ -103,55 +121,14 @@ def _trace(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any], env: Joi
         functionalizer.forget()
 
 
-class _JointRun(CapturedRun):
+class DifferentiatedRun(CapturedRun, Generic[Traced]):
     """Runs the graph with autograd above the recording."""
 
     differentiates = True
 
-    def trace(self, required: Sequence[Cond]) -> Joint:
-        before = torch.is_grad_enabled()
-        self._make_inputs()
-        leaves = self._leaves()
-        above = torch._C._dispatch_tls_local_exclude_set()
-        with self.functionalizer:
-            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
-            self._run_nodes()
-            if torch.is_grad_enabled() is not before:
-                raise NotFunctionalized("a change of the grad mode that lasts")
-            results = [self.env[node] for node in self._output_nodes()]
-            given = [self.env[node] for node in self.inputs]
-            outputs, views = separate_views(self.functionalizer, results, given)
-            differentiable = tuple(
-                [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
-            )
-            gradients = self._gradients([outputs[at] for at in differentiable], leaves)
-        function = self.functionalizer.function
-        replaced = self.functionalizer.env.replacements.keys()
-        function.nodes[:0] = [
-            Node("pliant.check", check, (condition, str(condition)), {}, effect=True)
-            for condition in required
-            if condition.symbols.isdisjoint(replaced)
-        ]
-        if any(node.name in KEEPS_STATE for node in function.nodes):
-            raise NotFunctionalized("a recurrent network of oneDNN")
-        if any(i in function.writes for i in leaves):
-            raise NotFunctionalized("a write to an input that requires grad")
-        function.outputs = [self._returned(out) for out in outputs]
-        wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
-        function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
-        return Joint(
-            *(function, len(self.inputs), len(outputs), differentiable, tuple(wanted)),
-            tuple([not is_plain(outputs[at]) for at in differentiable]),
-            tuple([c for c in required if not c.symbols.isdisjoint(replaced)]),
-            views,
-        )
-
-    def _gradients(self, outputs: Sequence[Fake], leaves: dict[int, Fake]) -> Sequence[Any]:
-        """By leaf; None where an output doesn't depend on it."""
-        if not outputs:
-            return [None] * len(leaves)
-        tangents = [self._tangent(out) for out in outputs]
-        return torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
+    def trace(self, required: Sequence[Cond]) -> Traced:
+        """`required` collects what is supposed of sizes on the way."""
+        raise NotImplementedError
 
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
         record = function_record(target)
@@ -170,14 +147,19 @@ class _JointRun(CapturedRun):
                 self.env[node].requires_grad_()
         return leaves
 
-    def _tangent(self, out: Fake) -> Fake:
-        """Laid out like the output, or without gaps where several elements of that are in one
-        place. (Another layout is copied to it when the code runs.)"""
-        strides = out.stride() if is_plain(out) else contiguous_strides(out.size())
-        layout = (out.size(), strides, 0, out.dtype, out.device)
-        tangent = make(self.functionalizer._self, *layout)
-        self.functionalizer.add_input(tangent, len(self.functionalizer.function.inputs), False)
-        return tangent
+    def _check_required(self, required: Sequence[Cond]) -> tuple[Cond, ...]:
+        """Have conditions tested before anything else; those whose symbols the graph doesn't know
+        any more are left to the caller."""
+        function = self.functionalizer.function
+        replaced = self.functionalizer.env.replacements.keys()
+        function.nodes[:0] = [
+            Node("pliant.check", check, (condition, str(condition)), {}, effect=True)
+            for condition in required
+            if condition.symbols.isdisjoint(replaced)
+        ]
+        if any(node.name in KEEPS_STATE for node in function.nodes):
+            raise NotFunctionalized("a recurrent network of oneDNN")
+        return tuple([c for c in required if not c.symbols.isdisjoint(replaced)])
 
     def _gradient(self, fake: Fake) -> OutputView:
         """As it is returned: memory of its own, or a tangent, or part of one."""
@@ -194,6 +176,55 @@ class _JointRun(CapturedRun):
         return OutputView(
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole), fake
         )
+
+
+class _JointRun(DifferentiatedRun[Joint]):
+    def trace(self, required: Sequence[Cond]) -> Joint:
+        before = torch.is_grad_enabled()
+        self._make_inputs()
+        leaves = self._leaves()
+        above = torch._C._dispatch_tls_local_exclude_set()
+        with self.functionalizer:
+            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
+            self._run_nodes()
+            if torch.is_grad_enabled() is not before:
+                raise NotFunctionalized("a change of the grad mode that lasts")
+            results = [self.env[node] for node in self._output_nodes()]
+            given = [self.env[node] for node in self.inputs]
+            outputs, views = separate_views(self.functionalizer, results, given)
+            differentiable = tuple(
+                [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
+            )
+            gradients = self._gradients([outputs[at] for at in differentiable], leaves)
+        function = self.functionalizer.function
+        preconditions = self._check_required(required)
+        if any(i in function.writes for i in leaves):
+            raise NotFunctionalized("a write to an input that requires grad")
+        function.outputs = [self._returned(out) for out in outputs]
+        wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
+        function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
+        return Joint(
+            *(function, len(self.inputs), len(outputs), differentiable, tuple(wanted)),
+            tuple([not is_plain(outputs[at]) for at in differentiable]),
+            preconditions,
+            views,
+        )
+
+    def _gradients(self, outputs: Sequence[Fake], leaves: dict[int, Fake]) -> Sequence[Any]:
+        """By leaf; None where an output doesn't depend on it."""
+        if not outputs:
+            return [None] * len(leaves)
+        tangents = [self._tangent(out) for out in outputs]
+        return torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
+
+    def _tangent(self, out: Fake) -> Fake:
+        """Laid out like the output, or without gaps where several elements of that are in one
+        place. (Another layout is copied to it when the code runs.)"""
+        strides = out.stride() if is_plain(out) else contiguous_strides(out.size())
+        layout = (out.size(), strides, 0, out.dtype, out.device)
+        tangent = make(self.functionalizer._self, *layout)
+        self.functionalizer.add_input(tangent, len(self.functionalizer.function.inputs), False)
+        return tangent
 
 
 def _is_new_differentiable(out: Any, leaves: dict[int, Fake]) -> bool:

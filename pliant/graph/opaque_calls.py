@@ -67,7 +67,8 @@ def record_opaque_call(
     new = [t for t in _leaves(result) if not any(t is known for known in (*written, None))]
     if not (new or written) or not all(type(leaf) is Fake for leaf in new):
         return NotImplemented
-    if any(t.requires_grad for t in (*new, *written)):  # of what the function holds itself
+    tensors = (*new, *written)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):  # what it holds itself
         return NotImplemented
     sources = {t.untyped_storage()._cdata: t for t in given}
     views = [t for t in new if t.untyped_storage()._cdata in sources]

@@ -98,7 +98,7 @@ def raises_afterwards(w):
 def reads_numbers(w):
     loss = w.sin().sum()
     loss.backward()
-    return loss.item(), w.grad.norm().item()
+    return round(loss.item(), 4), round(w.grad.norm().item(), 4)  # loops may round differently
 
 
 def in_a_generator(w):
@@ -176,7 +176,10 @@ def test_a_training_step_is_one_graph(name, kind):
     for compiles in (False, True):
         torch.manual_seed(0)
         model, x = build(), torch.randn(shape)
-        optimizer = kind(model.parameters(), lr=0.1)
+        # With its usual eps, Adam makes whole steps of gradients that are nothing but rounding: of
+        # a bias in front of a norm, or of the keys of attention.
+        more = {"eps": 1e-2} if kind is torch.optim.Adam else {}
+        optimizer = kind(model.parameters(), lr=0.1, **more)
 
         def step(x, model=model, optimizer=optimizer):
             optimizer.zero_grad()

@@ -1,0 +1,123 @@
+"""A captured graph that calls `backward` itself: forward, backward and optimizer as one graph.
+
+The one idea: `backward` of fakes writes the gradients of fakes, in operators that are recorded like
+all others. What the program does with them afterwards, under `no_grad`, is recorded too; only the
+gradients that leaves have in the end, and what the program returns, leave the graph.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant.base.values import dataclass
+from pliant.fake.tensor import Fake
+from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.ir import FunctionalBuilder
+from pliant.graph.joint import DifferentiatedRun, JointEnv, trace_with_autograd
+from pliant.sym.cond import Cond
+from pliant.sym.frozen import Shapes
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStep:
+    """`function` returns the outputs of the graph, then gradients. `gradients`: for each input that
+    has another one afterwards, the number of the result, or None for no gradient. `fresh`: inputs
+    that must not have one before. `spent`: outputs whose history was used up."""
+
+    function: FunctionalBuilder
+    outputs: int
+    gradients: tuple[tuple[int, int | None], ...]
+    fresh: tuple[int, ...]
+    spent: tuple[int, ...]
+    anchor: int  # some input that requires grad
+    preconditions: tuple[Cond, ...]
+
+
+def has_backward(gm: fx.GraphModule) -> bool:
+    return any(node.target is torch.autograd.backward for node in gm.graph.nodes)
+
+
+def trace_whole_step(
+    gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]
+) -> tuple[WholeStep, JointEnv]:
+    return trace_with_autograd(_StepRun, gm, shapes, examples)
+
+
+class _StepRun(DifferentiatedRun[WholeStep]):
+    def trace(self, required: Sequence[Cond]) -> WholeStep:
+        before = torch.is_grad_enabled()
+        self._make_inputs()
+        leaves = self._leaves()
+        self.leaves = {id(leaf): at for at, leaf in leaves.items()}
+        self.written: dict[int, bool] = {}  # leaves whose gradient is set: to None at first?
+        above = torch._C._dispatch_tls_local_exclude_set()
+        with self.functionalizer:
+            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
+            self._run_nodes()
+            if torch.is_grad_enabled() is not before:
+                raise NotFunctionalized("a change of the grad mode that lasts")
+            results = [self.env[node] for node in self._output_nodes()]
+            spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
+        preconditions = self._check_required(required)
+        function = self.functionalizer.function
+        function.outputs = [self._returned(out) for out in results]
+        gradients: list[tuple[int, int | None]] = []
+        for at in self.written:
+            grad: Any = leaves[at].grad
+            gradients.append((at, None if grad is None else len(function.outputs)))
+            if grad is not None:
+                view = self._gradient(grad)
+                if view.input is not None:
+                    raise NotFunctionalized("a gradient in the memory of an input")
+                function.outputs.append(view)
+        return WholeStep(
+            *(function, len(results), tuple(gradients)),
+            tuple([at for at, reset in self.written.items() if not reset]),
+            *(tuple(spent), next(iter(leaves)), preconditions),
+        )
+
+    def _call_function(self, node: fx.Node) -> Any:
+        target = node.target
+        if target is torch.autograd.backward:
+            return self._go_back(node)
+        if target in (builtins.getattr, builtins.setattr) and node.args[1] == "grad":
+            leaf = self._args(node.args[0])
+            if id(leaf) not in self.leaves:
+                raise NotFunctionalized("the gradient of what is no leaf")
+            if target is builtins.getattr:
+                return leaf.grad
+            if node.args[2] is not None:
+                raise NotFunctionalized("a gradient that is set")
+            leaf.grad = None
+            self.written.setdefault(self.leaves[id(leaf)], True)
+            return None
+        return super()._call_function(node)
+
+    def _go_back(self, node: fx.Node) -> None:
+        tensors, grads, retain, create, old, inputs = (*self._args(node.args), *[None] * 6)[:6]
+        if retain or create or old is not None or node.kwargs:
+            raise NotFunctionalized("backward with options")
+        torch.autograd.backward(tensors, grads, inputs=inputs)
+        for node_, example in zip(self.inputs, self.examples, strict=True):
+            leaf = self.env[node_]
+            if type(leaf) is Fake and leaf.grad is not None:
+                if not example.is_leaf:
+                    raise NotFunctionalized("the gradient of what is no leaf")
+                self.written.setdefault(self.leaves[id(leaf)], False)
+
+    def _is_spent(self, out: Any, leaves: dict[int, Fake]) -> bool:
+        """Whether another backward from an output would fail, as from a loss."""
+        if type(out) is not Fake or not out.requires_grad or id(out) in self.leaves:
+            return False
+        with self.functionalizer.quietly():
+            try:
+                tangent = torch.empty_like(out)
+                torch.autograd.grad(out, list(leaves.values()), tangent, allow_unused=True)
+            except RuntimeError:
+                return True
+        raise NotFunctionalized("an output through which a gradient can still go")

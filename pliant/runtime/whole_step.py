@@ -1,0 +1,63 @@
+"""A compiled training step: one program, and what it leaves behind outside of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.runtime.differentiable import Refused
+
+
+@dataclass(slots=True, eq=False)
+class CompiledStep:
+    """Called with the inputs of a graph that calls `backward`. `gradients`: which inputs get which
+    result as their gradient (None: none); `fresh`: inputs that must not have one before, or PyTorch
+    runs the graph. The outputs `spent` have a history that was used up."""
+
+    program: Callable[..., Any]
+    eager: Callable[..., Any]
+    outputs: int
+    gradients: Sequence[tuple[int, int | None]]
+    fresh: Sequence[int]
+    spent: Sequence[int]
+    anchor: int
+    accepts: Callable[[Sequence[Any]], bool] | None
+
+    def __call__(self, *inputs: Any) -> Any:
+        with torch._C.DisableTorchFunction():  # the program's modes see nothing of it
+            if not self._fits(inputs):
+                return self.eager(*inputs)
+            try:
+                with torch.no_grad():
+                    results = self.program(*inputs)
+            except Refused:
+                return self.eager(*inputs)
+            for at, result in self.gradients:
+                inputs[at].grad = None if result is None else results[result]
+            outputs = list(results[: self.outputs])
+            for at in self.spent:
+                outputs[at] = _Spent.apply(outputs[at], inputs[self.anchor])
+            return tuple(outputs)
+
+    def _fits(self, inputs: Sequence[Any]) -> bool:
+        if any(inputs[at].grad is not None for at in self.fresh):
+            return False
+        return self.accepts is None or self.accepts(inputs)
+
+
+class _Spent(torch.autograd.Function):
+    """A tensor whose history has been gone back through: once more is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, result: Any, anchor: Any) -> Any:
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        with torch.enable_grad():
+            once = torch.ones((), requires_grad=True).exp()
+        once.backward()
+        once.backward()  # the very error of PyTorch

@@ -1,0 +1,260 @@
+"""Steps that call `backward` themselves, with their optimizer, as one compiled program."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pliant
+from pliant.base import events
+
+STEPS = 6
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
+    "adamw one by one": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=False),
+    "fused adamw": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+}
+
+
+def network():
+    layers = [nn.Linear(3, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 2)]
+    return nn.Sequential(*layers)
+
+
+def follow(make, build, compiles: bool, sizes=(4,)):
+    """Losses, parameters, gradients and buffers after some steps of what `make` gives."""
+    torch.manual_seed(0)
+    model = build()
+    run = make(model)
+    if compiles:
+        run = pliant.compile(run, backend="llvm")
+    told = []
+    for number in range(STEPS):
+        torch.manual_seed(number)
+        rows = sizes[number % len(sizes)]
+        loss = run(torch.randn(rows, 3), torch.randn(rows, 2))
+        told.append(loss.detach().clone())
+    told += [p.detach().clone() for p in model.parameters()]
+    told += [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    return told + [b.clone() for b in model.buffers()], loss
+
+
+def check(make, build=network, sizes=(4,), generated: bool = True, compilations: int = 2):
+    theirs, their_loss = follow(make, build, False, sizes)
+    events.counters.reset()
+    mine, loss = follow(make, build, True, sizes)
+    assert events.counters["fallbacks"] == events.counters["graph_breaks"] == 0
+    assert bool(events.counters["not_generated"]) is not generated
+    assert events.counters["compilations"] <= compilations
+    assert len(mine) == len(theirs)
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a is None) is (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+            assert a.stride() == b.stride()
+    assert loss.requires_grad is their_loss.requires_grad
+    return loss
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name: str) -> None:
+    def make(model):
+        optimizer = OPTIMIZERS[name](model.parameters())
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return step
+
+    check(make)
+
+
+def simple(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def test_sizes_that_vary() -> None:
+    check(simple, sizes=(4, 7, 3), compilations=3)
+
+
+def test_one_row() -> None:
+    check(simple, sizes=(1, 4), compilations=3)
+
+
+def test_the_loss_has_a_history_that_is_used_up() -> None:
+    loss = check(simple)
+    assert loss.grad_fn is not None
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_clipping() -> None:
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            return loss
+
+        return step
+
+    check(make)
+
+
+def test_schedulers() -> None:
+    """A learning rate that changes does not lead to compilations without end."""
+
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        inner = pliant.disable(scheduler.step)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def run(x, y):
+            loss = step(x, y)
+            inner()
+            return loss
+
+        return run
+
+    theirs, _ = follow(make, network, False)
+    mine, _ = follow(make, network, True)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_that_accumulate() -> None:
+    """Over steps, without `zero_grad`: PyTorch adds to what is there."""
+
+    def make(model):
+        def step(x, y):
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        return step
+
+    check(make)
+
+
+def test_two_backward_passes_in_a_step() -> None:
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            first = F.mse_loss(model(x), y)
+            first.backward()
+            second = F.mse_loss(model(x * 2), y)
+            second.backward()
+            optimizer.step()
+            return second
+
+        return step
+
+    check(make)
+
+
+def test_gradients_dropped_at_the_end() -> None:
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step
+
+    check(make)
+
+
+def test_batch_norm() -> None:
+    def build():
+        # Without a bias, whose gradient would be nothing but rounding.
+        return nn.Sequential(nn.Linear(3, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 2))
+
+    check(simple, build, sizes=(8,))
+
+
+def test_tied_and_frozen_parameters() -> None:
+    def build():
+        first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+        second.weight = first.weight
+        first.bias.requires_grad_(False)
+        return nn.Sequential(first, nn.Tanh(), second, nn.Linear(3, 2))
+
+    check(simple, build)
+
+
+def test_outputs_beside_the_loss() -> None:
+    model = network().eval()
+    twin = copy.deepcopy(model)
+
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            optimizer.zero_grad()
+            out = model(x)
+            loss = F.mse_loss(out, y)
+            loss.backward()
+            optimizer.step()
+            return loss.item(), out.detach()
+
+        return step
+
+    eager, ours = make(model), pliant.compile(make(twin), backend="llvm")
+    for number in range(3):
+        torch.manual_seed(number)
+        x, y = torch.randn(4, 3), torch.randn(4, 2)
+        theirs, mine = eager(x, y), ours(x, y)
+        assert abs(theirs[0] - mine[0]) < 1e-5
+        torch.testing.assert_close(mine[1], theirs[1])
+        assert not mine[1].requires_grad
+
+
+def test_parameters_are_written_where_they_are() -> None:
+    torch.manual_seed(0)
+    model = network()
+    run = pliant.compile(simple(model), backend="llvm")
+    before = [(id(p), p.data_ptr(), p._version) for p in model.parameters()]
+    for _ in range(3):
+        run(torch.randn(4, 3), torch.randn(4, 2))
+    after = [(id(p), p.data_ptr(), p._version) for p in model.parameters()]
+    assert [a[:2] for a in after] == [b[:2] for b in before]
+    assert all(a[2] > b[2] for a, b in zip(after, before))
+    assert all(p.is_leaf and p.grad.grad_fn is None for p in model.parameters())
