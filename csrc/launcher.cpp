@@ -146,6 +146,16 @@ class Run {
     c10::DimVector others = numbers(step.other.sizes), theirs = numbers(step.other.strides);
     give_up_ = may_overlap(one, {others, theirs, values_[step.other_offset]}, step.elementwise);
   }
+  void step(const InRange& step) {
+    if (const auto* least = std::get_if<double>(&step.least)) {
+      const double number = real(step.value);
+      const bool inside = *least <= number && number <= std::get<double>(step.most);
+      give_up_ = !inside && !(step.infinite && !std::isfinite(number));
+      return;
+    }
+    const int64_t number = values_[step.value];
+    give_up_ = number < std::get<int64_t>(step.least) || number > std::get<int64_t>(step.most);
+  }
   void step(const KeepRandom&) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     std::lock_guard<std::mutex> lock(generator.mutex());

@@ -98,6 +98,14 @@ struct Apart {
   bool alone, elementwise;
 };
 
+// A number that must lie in a range, which is one of floats if `least` is; otherwise the fallback
+// runs.
+struct InRange {
+  int32_t value;
+  std::variant<int64_t, double> least, most;
+  bool infinite;  // or nan: in the range, too
+};
+
 struct KeepRandom {};  // what is drawn from here on is drawn again by the fallback
 struct Save { int32_t slot; };  // put back before the fallback runs
 struct CheckErrors {};
@@ -113,7 +121,7 @@ struct CheckSizes {
 };
 
 using Step = std::variant<Compute, CpuEmpty, LaidOut, View, CpuKernel, CallOperator, CallPython,
-                          ReadNumber, Apart, Save, KeepRandom, CheckErrors, CheckSizes, Wrote,
+                          ReadNumber, Apart, InRange, Save, KeepRandom, CheckErrors, CheckSizes, Wrote,
                           Free>;
 
 struct LaunchProgram {

@@ -307,6 +307,18 @@ Step apart(Reader& reader, const py::sequence& items) {
   return step;
 }
 
+Step in_range(Reader& reader, const py::sequence& items) {
+  using Bound = std::variant<int64_t, double>;
+  auto bound = [&](size_t i) {
+    py::handle object = at(items, i);
+    return PyFloat_Check(object.ptr()) ? Bound(object.cast<double>())
+                                       : Bound(object.cast<int64_t>());
+  };
+  InRange step{reader.values.use(at(items, 1)), bound(2), bound(3), at(items, 4).cast<bool>()};
+  TORCH_CHECK_VALUE(step.least.index() == step.most.index(), "bounds of two types");
+  return step;
+}
+
 Step save(Reader& reader, const py::sequence& items) {
   return Save{reader.slot(at(items, 1), Need::Tensor)};
 }
@@ -336,7 +348,8 @@ const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"cpu_empty", allocate}, {"view", view},   {"cpu_kernel", kernel},
     {"call", call},       {"python", python},      {"read", read},   {"check", check},
     {"wrote", wrote},     {"free", free},          {"apart", apart}, {"laid_out", laid_out},
-    {"sizes", sizes},     {"random", random},      {"save", save}};
+    {"sizes", sizes},     {"random", random},      {"save", save},
+    {"in_range", in_range}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

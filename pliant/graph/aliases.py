@@ -20,7 +20,8 @@ from pliant.fake.calls import is_number
 from pliant.fake.overload import Overload
 from pliant.fake.tensor import Fake
 from pliant.fake.world import World
-from pliant.graph.ir import FunctionalBuilder, Node, Scalar, Tensor, UnbackedSymbol
+from pliant.graph.ir import Condition, FunctionalBuilder, Node, Scalar, Tensor, UnbackedSymbol
+from pliant.graph.number_ranges import range_conditions
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, held_as
@@ -238,7 +239,18 @@ class AliasWorld(World):
         func = op.func
         if isinstance(result, tuple) and any(item is None for item in result):
             func = Defined(func, tuple(named))
-        return self.add(Node(op.name, func, taken, named, effect=acts), results_in(result))
+        results = results_in(result)
+        for condition in range_conditions(op, taken, named, [fake.dtype for fake in results]):
+            self.demand(condition)
+        return self.add(Node(op.name, func, taken, named, effect=acts), results)
+
+    def demand(self, condition: Condition) -> bool:
+        """Have the graph run only where the condition holds; False if it can't be told before."""
+        if not self.inputs_know(condition.symbols):
+            return False
+        if condition not in self.function.conditions:
+            self.function.conditions.append(condition)
+        return True
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
         """A call that makes what these fakes stand for."""

@@ -129,12 +129,30 @@ class NoOverlap:
         return self.one.symbols | (self.other.symbols if self.other is not None else frozenset())
 
 
+@dataclass(frozen=True, slots=True)
+class InRange:
+    """A condition for the graph to run: the number lies between the two, or, if `infinite`, is
+    infinite or nan."""
+
+    number: Expr | FloatExpr
+    low: int | float
+    high: int | float
+    infinite: bool = False
+
+    @property
+    def symbols(self) -> frozenset[Any]:
+        return self.number.symbols
+
+
+Condition = NoOverlap | InRange
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Functional:
     """A graph of calls without side effects. `inputs` has a tensor, a symbol or a number for each
     argument; `writes` the inputs that are overwritten, and with what, `times` how often;
-    `constants` the tensors that are part of the program; `no_overlap` what has to hold of memory
-    for it to run."""
+    `constants` the tensors that are part of the program; `conditions` what has to hold of memory
+    and numbers for it to run."""
 
     inputs: tuple[Any, ...]
     nodes: tuple[Node, ...]
@@ -142,7 +160,7 @@ class Functional:
     writes: Mapping[int, Tensor]
     times: Mapping[int, int]
     constants: Mapping[Tensor, torch.Tensor]
-    no_overlap: tuple[NoOverlap, ...]
+    conditions: tuple[Condition, ...]
 
     def __str__(self) -> str:
         return TEXT[0](self)
@@ -162,7 +180,7 @@ class FunctionalBuilder:
     writes: dict[int, Tensor] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     constants: dict[Tensor, torch.Tensor] = field(default_factory=dict)
-    no_overlap: list[NoOverlap] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
 
     def freeze(self) -> Functional:
         return Functional(
@@ -172,7 +190,7 @@ class FunctionalBuilder:
             self.writes,
             self.times,
             self.constants,
-            tuple(self.no_overlap),
+            tuple(self.conditions),
         )
 
 

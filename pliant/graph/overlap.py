@@ -61,10 +61,8 @@ def _surely_injective(alias: TensorAlias) -> bool:
 
 
 def _demand(values: AliasWorld, name: str, condition: NoOverlap) -> None:
-    if not values.inputs_know(condition.symbols):
+    if not values.demand(condition):
         raise NotFunctionalized(f"{name} writes to places that depend on data")
-    if condition not in values.function.no_overlap:
-        values.function.no_overlap.append(condition)
 
 
 def strided(t: Tensor) -> Strided:

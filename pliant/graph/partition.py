@@ -269,7 +269,7 @@ def _forward(
         writes=dict(whole.writes),
         times=dict(whole.times),
         constants=whole.constants,
-        no_overlap=whole.no_overlap,
+        conditions=whole.conditions,
     )
     return forward, SavedTensors(tuple(places), tuple(values), tuple(numbers))
 

@@ -184,6 +184,9 @@ class _Checker:
         for part in step[1:7]:
             yield from self._use_values(part if isinstance(part, tuple) else (part,), "apart")
 
+    def in_range(self, step: Step) -> Iterator[str]:
+        yield from self._use_values((step[1],), "in_range")
+
     def sizes(self, step: Step) -> Iterator[str]:
         yield from self._object(step[1], "sizes")
         yield from self._use_values([value for value, _ in step[2]], "sizes")
@@ -209,6 +212,7 @@ STEPS: Final[dict[str, Callable[[Any, Step], Iterator[str]]]] = {
     "python": _Checker.python,
     "read": _Checker.read,
     "apart": _Checker.apart,
+    "in_range": _Checker.in_range,
     "sizes": _Checker.sizes,
     "save": _Checker.uses,
     "wrote": _Checker.uses,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator
-from pliant.graph.ir import Functional, Node, OutputView
+from pliant.graph.ir import Functional, Node, NoOverlap, OutputView
 from pliant.graph.lower import Lowered
 from pliant.graph.opaque_calls import draws
 from pliant.graph.raising import may_raise
@@ -92,8 +92,11 @@ def _write_inputs(
         slot = writer.new_slot()
         if definition is not None:
             writer.slots[definition] = slot
-    for condition in function.no_overlap:
-        writer.keep_apart(condition)
+    for condition in function.conditions:
+        if isinstance(condition, NoOverlap):
+            writer.keep_apart(condition)
+        else:
+            writer.keep_in_range(condition)
 
 
 def _write_items(writer: StepWriter, scheduled: Scheduled, kernels: Kernels) -> None:

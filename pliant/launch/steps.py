@@ -124,6 +124,11 @@ class StepWriter:
         more = [] if condition.other is None else [condition.elementwise]
         self.steps.append(("apart", *numbers, *more))
 
+    def keep_in_range(self, condition: Any) -> None:
+        """Nothing runs if a `graph.ir.InRange` does not hold."""
+        bounds = (condition.low, condition.high, condition.infinite)
+        self.steps.append(("in_range", self.value(condition.number), *bounds))
+
     # ---- kernels
 
     def save(self, parts: Iterable[Definition]) -> None:
