@@ -13,7 +13,9 @@ import torch
 
 from pliant.base.operators import register
 from pliant.fake import shapes
+from pliant.fake.layout import contiguous_strides
 from pliant.fake.raising import is_float_argument
+from pliant.fake.tensor import Fake, make
 from pliant.loop.define import LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
@@ -130,8 +132,22 @@ def _ldexp(x: torch.Tensor, other: torch.Tensor) -> Any:
     return x * torch.pow(2.0, other)
 
 
+_product_shape = shapes.pointwise(2, shapes.promote)
+
+
+def _ldexp_shape(op: Any, args: Any, kwargs: Any, device: torch.device) -> Any:
+    """Eager PyTorch multiplies by a power of 2, which is contiguous however the exponent lies."""
+    x, other = args
+    if type(x) is not Fake or type(other) is not Fake:
+        return None
+    dtype = other.dtype if other.is_floating_point() else torch.get_default_dtype()
+    sizes = other.size()
+    power = make(other._world, sizes, contiguous_strides(sizes), 0, dtype, device)
+    return _product_shape(op, (x, power), kwargs, device)
+
+
 register("aten.pow", raises=_raises_to_symbolic_power)
 register("aten.pow_.Scalar", functional=aten.pow.Tensor_Scalar)
 register("aten.pow_.Tensor", functional=aten.pow.Tensor_Tensor)
-register("aten.ldexp.Tensor", decomposition=_ldexp)
+register("aten.ldexp.Tensor", decomposition=_ldexp, shape=_ldexp_shape)
 register("aten.ldexp_.default", functional=aten.ldexp.Tensor)

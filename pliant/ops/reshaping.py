@@ -46,7 +46,8 @@ def reshape(input: torch.Tensor, *shape: Any) -> Any:
         return input.as_strided(sizes, strides, input.storage_offset())
     if _falls_apart(input, groups):
         return NotImplemented
-    return input.clone(memory_format=torch.contiguous_format).view(sizes)
+    copy = input.clone(memory_format=torch.contiguous_format)
+    return aten._unsafe_view.default(copy, sizes)  # as PyTorch: a new tensor, no view of the copy
 
 
 def flatten(input: torch.Tensor, start_dim: int = 0, end_dim: int = -1) -> Any:

@@ -60,6 +60,16 @@ def _zero_divisor_by_rounding(program: Program, finding: dict[str, Any]) -> bool
     return finding["kind"] == "values" and "nan" in finding["text"] and bool(cancels)
 
 
+# One over a zero: inf or -inf. (Of `rsqrt` too, though not of `sqrt`.)
+OVER_ZERO = re.compile(r"rsqrt|reciprocal| / |\bdiv\b|true_divide|atan2|copysign")
+
+
+def _infinite_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool:
+    source = program.function_source()
+    made = "softshrink" in source and OVER_ZERO.search(source)
+    return finding["kind"] == "values" and "inf" in finding["text"] and bool(made)
+
+
 def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
     source = program.function_source()
     made = REMAINDER.search(source) and SIGN_OF_NAN.search(source)
@@ -96,6 +106,9 @@ RULES: dict[str, Rule] = {
     "effects before an error in a graph that has written to inputs": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
     "the sign of a nan that a remainder makes": _sign_of_nan,
+    "one over softshrink's zero, whose sign is by the place of the element": (
+        _infinite_by_sign_of_zero
+    ),
     "a divisor that is 0 but for rounding": _zero_divisor_by_rounding,
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))

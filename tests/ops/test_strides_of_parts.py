@@ -1,0 +1,61 @@
+"""Results that eager PyTorch makes in parts: the layout of the parts decides."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+
+LAYOUTS = {
+    "contiguous": torch.ones(3, 4),
+    "transposed": torch.ones(4, 3).t(),
+    "rows": torch.ones(1, 4).expand(3, 4),
+    "columns": torch.ones(3, 1).expand(3, 4),
+    "one": torch.ones(()).expand(3, 4),
+}
+BINARY = {
+    "ldexp": torch.ldexp,
+    "ldexp of integers": lambda x, y: torch.ldexp(x, y.int()),
+    "ldexp of halves": lambda x, y: torch.ldexp(x.half(), y.int()),
+    "loss": lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+    "weighted loss": lambda x, y: F.binary_cross_entropy_with_logits(
+        x, y, weight=x, pos_weight=y, reduction="none"
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", BINARY)
+def test_of_two_tensors(name: str, dynamic: bool | None) -> None:
+    function = BINARY[name]
+    for x in LAYOUTS.values():
+        for y in LAYOUTS.values():
+            with torch.no_grad():
+                actual = pliant.compile(lambda x, y: function(x, y), dynamic=dynamic)(x, y)
+                expected = function(x, y)
+            assert actual.stride() == expected.stride()
+            assert actual.dtype is expected.dtype
+            torch.testing.assert_close(actual, expected)
+
+
+RESHAPED = {
+    "reshape": lambda x: x.reshape(-1),
+    "reshape to two": lambda x: x.reshape(2, 6),
+    "flatten": lambda x: x.flatten(),
+    "reshape of a new one": lambda x: (x + 1).t().reshape(-1),
+    "contiguous": lambda x: x.contiguous(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+@pytest.mark.parametrize("name", RESHAPED)
+def test_whether_a_reshaped_tensor_is_a_view(name: str, layout: str, dynamic: bool | None) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        y = RESHAPED[name](x)
+        return y * 2, y._is_view()
+
+    x = LAYOUTS[layout]
+    actual, expected = pliant.compile(function, dynamic=dynamic)(x), function(x)
+    assert actual[1] is expected[1]
+    assert torch.equal(actual[0], expected[0])
