@@ -104,6 +104,20 @@ uint32_t version_of(const at::Tensor& tensor) {
   return counter.enabled() ? counter.current_version() : 0;
 }
 
+// The results of a call as they are asked for, whoever made them.
+Ref results_of(PyObject* returned, Py_ssize_t count, NativeCall& native) {
+  Ref tuple = checked(returned);
+  TORCH_CHECK(PyTuple_Check(tuple.get()) && PyTuple_GET_SIZE(tuple.get()) >= count,
+              "a compiled graph returned too little");
+  for (size_t i = 0; i < native.results.size(); ++i) {
+    if (native.results[i].defined()) continue;
+    PyObject* object = PyTuple_GET_ITEM(tuple.get(), native.first + static_cast<Py_ssize_t>(i));
+    TORCH_CHECK(THPVariable_Check(object), "a saved tensor or gradient that is no tensor");
+    native.results[i] = THPVariable_Unpack(object);
+  }
+  return tuple;
+}
+
 // What a node keeps of the forward until its variables are released. Python objects are in it: it
 // is made and dropped with the interpreter's lock.
 struct Kept {
@@ -227,27 +241,27 @@ at::Tensor laid_out(const at::Tensor& tangent, const std::optional<c10::DimVecto
 variable_list PliantBackward::run(const Kept& kept, const Backward& backward,
                                   const variable_list& tangents) {
   auto numbers = static_cast<size_t>(PyTuple_GET_SIZE(kept.numbers.get()));
-  Values args(kept.tensors.size() + numbers + tangents.size());
-  size_t count = 0;
-  auto add = [&](PyObject* arg) { args[count++] = checked(arg).release(); };
+  size_t most = kept.tensors.size() + numbers + tangents.size();
+  Values objects(most);
+  NativeCall call;
+  call.arguments.reserve(most);
   NodePointer self = getptr();
-  for (const SavedVariable& saved : kept.tensors) add(THPVariable_Wrap(saved.unpack(self)));
+  for (const SavedVariable& saved : kept.tensors) call.arguments.push_back(saved.unpack(self));
   for (size_t i = 0; i < numbers; ++i) {
-    add(Py_NewRef(PyTuple_GET_ITEM(kept.numbers.get(), static_cast<Py_ssize_t>(i))));
+    PyObject* number = PyTuple_GET_ITEM(kept.numbers.get(), static_cast<Py_ssize_t>(i));
+    objects[call.arguments.size()] = Py_NewRef(number);
+    call.arguments.emplace_back();
   }
   for (size_t i = 0; i < tangents.size(); ++i) {
-    if (tangents[i].defined()) add(THPVariable_Wrap(laid_out(tangents[i], kept.strides[i])));
+    if (tangents[i].defined()) call.arguments.push_back(laid_out(tangents[i], kept.strides[i]));
   }
-  Ref results = checked(PyObject_Vectorcall(backward.code.get(), args.data(),
-                                            count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
-  auto made = static_cast<Py_ssize_t>(backward.gradients.size());
-  TORCH_CHECK(PyTuple_Check(results.get()) && PyTuple_GET_SIZE(results.get()) == made,
-              "not as many gradients as were compiled");
+  call.results.resize(backward.gradients.size());
+  size_t count = call.arguments.size();
+  results_of(call_natively(backward.code.get(), objects.data(), count, call),
+             std::ssize(call.results), call);
   variable_list gradients(num_outputs());
-  for (Py_ssize_t i = 0; i < made; ++i) {
-    PyObject* gradient = PyTuple_GET_ITEM(results.get(), i);
-    TORCH_CHECK(THPVariable_Check(gradient), "a gradient that is no tensor");
-    gradients[backward.gradients[i]] = THPVariable_Unpack(gradient);
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    gradients[backward.gradients[i]] = std::move(call.results[i]);
   }
   return gradients;
 }
@@ -313,14 +327,17 @@ void track(PyObject* outputs, int32_t index, const NodePointer& node) {
 }
 
 std::shared_ptr<const Kept> keep(const Plan& plan, PyObject* const* args, PyObject* results,
-                                 PyObject* outputs, const NodePointer& node, at::Tensor random) {
+                                 const std::vector<at::Tensor>& more, PyObject* outputs,
+                                 const NodePointer& node, at::Tensor random) {
   auto kept = std::make_shared<Kept>();
   kept->random = std::move(random);
   kept->tensors.reserve(plan.saved.size());
   for (auto [of_input, index] : plan.saved) {
-    PyObject* object = of_input                ? args[index]
-                       : index < plan.outputs ? PyTuple_GET_ITEM(outputs, index)
-                                              : PyTuple_GET_ITEM(results, index);
+    if (!of_input && index >= plan.outputs) {
+      kept->tensors.emplace_back(more[index - plan.outputs], false);
+      continue;
+    }
+    PyObject* object = of_input ? args[index] : PyTuple_GET_ITEM(outputs, index);
     TORCH_CHECK(THPVariable_Check(object), "no tensor to be saved");
     const at::Tensor& tensor = THPVariable_Unpack(object);
     kept->tensors.emplace_back(tensor, !of_input && tensor.grad_fn() == node);
@@ -369,27 +386,32 @@ PyObject* step_call(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
     std::lock_guard<std::mutex> lock(generator.mutex());
     random = generator.get_state();
   }
-  Ref results;
+  NativeCall call;
+  call.first = plan.outputs;
+  call.results.resize(plan.numbers - plan.outputs);
+  PyObject* returned = nullptr;
   {
     WithoutTorchFunction off;
     at::AutoGradMode no_grad(false);
     c10::AutoFwGradMode no_forward_grad(false);
-    results = Ref::owned(PyObject_Vectorcall(plan.forward.get(), args, nargs, nullptr));
+    // All arguments are objects, so none is replaced.
+    auto** objects = const_cast<PyObject**>(args);
+    returned = call_natively(plan.forward.get(), objects, nargs, call);
   }
-  if (!results) {
+  if (returned == nullptr) {
     if (PyErr_ExceptionMatches(plan.refused.get()) == 0) return nullptr;
     PyErr_Clear();
     return PyObject_Vectorcall(plan.eager.get(), args, nargs, nullptr);
   }
-  TORCH_CHECK(PyTuple_Check(results.get()) && PyTuple_GET_SIZE(results.get()) >= plan.numbers,
-              "the forward returned too little");
+  Ref results = results_of(returned, plan.numbers, call);
   Ref outputs = checked(PyTuple_GetSlice(results.get(), 0, plan.outputs));
   for (auto [output, input] : plan.returned) {  // the very objects
     if (PyTuple_SetItem(outputs.get(), output, Py_NewRef(args[input])) < 0) return nullptr;
   }
   if (node) {
     for (int32_t output : plan.differentiable) track(outputs.get(), output, node);
-    auto kept = keep(plan, args, results.get(), outputs.get(), node, std::move(random));
+    auto kept = keep(plan, args, results.get(), call.results, outputs.get(), node,
+                     std::move(random));
     static_cast<PliantBackward&>(*node).keep(std::move(kept));
   }
   return outputs.release();

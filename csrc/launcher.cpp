@@ -104,8 +104,13 @@ void flatten(PyObject* value, torch::jit::Stack& flat) {
 
 class Run {
  public:
-  Run(PyObject* launcher, const LaunchProgram& program, PyObject* const* args)
-      : launcher_(launcher), program_(program), args_(args), values_(program.value_count), slots_(program.slot_count) {}
+  Run(PyObject* launcher, const LaunchProgram& program, PyObject* const* args, NativeCall* native)
+      : launcher_(launcher),
+        program_(program),
+        args_(args),
+        native_(native),
+        values_(program.value_count),
+        slots_(program.slot_count) {}
 
   // A tuple, or what the fallback returned; null with a Python error.
   PyObject* run();
@@ -205,9 +210,11 @@ class Run {
     }
     if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
+    if (!show_arguments()) return nullptr;
     return PyObject_Vectorcall(program_.fallback, args_, program_.inputs.size(), nullptr);
   }
   PyObject* call_instead();
+  bool show_arguments() const;
   const at::Tensor& tensor(int32_t slot) const { return *slots_[slot]; }
   void set(int32_t slot, at::Tensor&& tensor) { slots_[slot] = Slot::owned(std::move(tensor)); }
   double real(int32_t value) const { return std::bit_cast<double>(values_[value]); }
@@ -215,6 +222,10 @@ class Run {
     c10::DimVector found(values.size());
     for (size_t i = 0; i < values.size(); ++i) found[i] = values_[values[i]];
     return found;
+  }
+  // A tensor that was made here.
+  bool is_own(const Item& item) const {
+    return item.kind == Item::Slot && item.index >= std::ssize(program_.inputs);
   }
   c10::IValue ivalue(const Item& item) const;
   PyObject* object(const Item& item) const;
@@ -226,6 +237,7 @@ class Run {
   PyObject* launcher_;
   const LaunchProgram& program_;
   PyObject* const* args_;
+  NativeCall* native_;  // null: Python calls
   bool give_up_ = false;
   bool wrote_ = false;  // to an input
   PyObject* instead_ = nullptr;  // to be called with these sizes, which `sizes_` are if it is new
@@ -259,7 +271,14 @@ PyObject* Run::run() {
   auto count = static_cast<Py_ssize_t>(program_.outputs.size());
   Ref tuple = Ref::owned(PyTuple_New(count));
   for (Py_ssize_t i = 0; tuple && i < count; ++i) {
-    PyObject* output = object(program_.outputs[i]);
+    const Item& item = program_.outputs[i];
+    PyObject* output = nullptr;
+    if (native_ != nullptr && native_->takes(i) && is_own(item)) {
+      native_->results[i - native_->first] = tensor(item.index);
+      output = Py_NewRef(Py_None);
+    } else {
+      output = object(item);
+    }
     if (output == nullptr) return nullptr;
     PyTuple_SET_ITEM(tuple.get(), i, output);
   }
@@ -271,6 +290,11 @@ bool Run::take_inputs() {
   for (size_t i = 0; i < program_.inputs.size(); ++i) {
     LaunchProgram::Need need = program_.inputs[i];
     if (need == LaunchProgram::Anything && program_.written.empty()) continue;
+    if (args_[i] == nullptr) {
+      slots_[i] = Slot::borrowed(native_->arguments[i]);
+      if (need == LaunchProgram::Plain && !is_plain(*slots_[i])) return false;
+      continue;
+    }
     bool is_tensor = THPVariable_Check(args_[i]);
     TORCH_CHECK_TYPE(is_tensor || need == LaunchProgram::Anything, "argument ", i,
                      " must be a tensor, not ", Py_TYPE(args_[i])->tp_name);
@@ -288,6 +312,7 @@ bool Run::read_symbols() {
       values_[i] = read(tensor(symbol.from), symbol);
       continue;
     }
+    if (args_[symbol.from] == nullptr && !show_arguments()) throw python_error();
     PyObject* arg = args_[symbol.from];
     bool is_int = symbol.kind == Number::Int;
     TORCH_CHECK_TYPE(is_int ? PyLong_Check(arg) : PyFloat_Check(arg), "argument ", symbol.from,
@@ -333,7 +358,18 @@ void Run::step(const CheckSizes& step) {
   give_up_ = instead_ != nullptr;
 }
 
+// Arguments that are no Python objects yet become such; false with a Python error.
+bool Run::show_arguments() const {
+  for (size_t i = 0; native_ != nullptr && i < program_.inputs.size(); ++i) {
+    if (args_[i] != nullptr) continue;
+    native_->objects[i] = THPVariable_Wrap(native_->arguments[i]);
+    if (args_[i] == nullptr) return false;
+  }
+  return true;
+}
+
 PyObject* Run::call_instead() {
+  if (!show_arguments()) return nullptr;
   if (sizes_.empty()) {
     return PyObject_Vectorcall(instead_, args_, program_.inputs.size(), nullptr);
   }
@@ -457,7 +493,8 @@ PyObject* Run::object(const Item& item) const {
   bool is_input = item.index < std::ssize(program_.inputs);
   switch (item.kind) {
     case Item::Slot:
-      return is_input ? Py_NewRef(args_[item.index]) : THPVariable_Wrap(tensor(item.index));
+      if (!is_input) return THPVariable_Wrap(tensor(item.index));
+      return show_arguments() ? Py_NewRef(args_[item.index]) : nullptr;
     case Item::Int: return PyLong_FromLongLong(values_[item.index]);
     case Item::Float: return PyFloat_FromDouble(real(item.index));
     case Item::Bool: return PyBool_FromLong(values_[item.index] != 0);
@@ -513,7 +550,7 @@ PyObject* launcher_vectorcall(PyObject* object, PyObject* const* args, size_t na
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   TORCH_CHECK_TYPE(nargs == std::ssize(program->inputs) && kwnames == nullptr, "the graph takes ",
                    program->inputs.size(), " arguments by position");
-  return Run(object, *program, args).run();
+  return Run(object, *program, args, nullptr).run();
   END_HANDLE_TH_ERRORS
 }
 
@@ -581,6 +618,21 @@ void launcher_dealloc(PyObject* object) {
 }
 
 }  // namespace
+
+PyObject* call_natively(PyObject* callable, PyObject** objects, size_t count, NativeCall& native) {
+  native.objects = objects;
+  if (Py_TYPE(callable) != &launcher_type) {
+    for (size_t i = 0; i < count; ++i) {
+      if (objects[i] == nullptr) objects[i] = THPVariable_Wrap(native.arguments[i]);
+      if (objects[i] == nullptr) return nullptr;
+    }
+    return PyObject_Vectorcall(callable, objects, count, nullptr);
+  }
+  Ref held = Ref::borrowed(callable);
+  const LaunchProgram* program = self_of(callable)->program;
+  TORCH_CHECK(program != nullptr && count == program->inputs.size(), "the graph takes other inputs");
+  return Run(callable, *program, objects, &native).run();
+}
 
 PyTypeObject* init_launcher_type() {
   pthread_atfork(nullptr, nullptr, [] { forked = true; });

@@ -154,6 +154,23 @@ std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments);
 // A tensor in plain memory of the CPU: no subclass, no bit that says that it is to be negated.
 bool is_plain(const at::Tensor& tensor);
 
+// A call that makes Python objects of tensors only if Python gets to see them.
+struct NativeCall {
+  std::vector<at::Tensor> arguments;  // where there is no object
+  PyObject** objects = nullptr;       // owned by the caller
+  // The results from here on are tensors, as many as there is place for; in the tuple they are None.
+  Py_ssize_t first = 0;
+  std::vector<at::Tensor> results;
+
+  bool takes(Py_ssize_t result) const {
+    return result >= first && result < first + std::ssize(results);
+  }
+};
+
+// Of a launcher, or anything else that can be called. What it returns, usually a tuple, has those
+// results in it that are not in `native`; null with a Python error. May throw, too.
+PyObject* call_natively(PyObject* callable, PyObject** objects, size_t count, NativeCall& native);
+
 PyTypeObject* init_launcher_type();  // null, with a Python error, if it fails
 
 }  // namespace pliant
