@@ -6,7 +6,18 @@ from __future__ import annotations
 import argparse
 
 import pliant
-from benchmarks import algebra, breaks, capture, cliffs, cold, kernels, models, overhead, shapes
+from benchmarks import (
+    algebra,
+    breaks,
+    capture,
+    cliffs,
+    cold,
+    kernels,
+    models,
+    overhead,
+    shapes,
+    train,
+)
 
 BENCHMARKS = {
     "overhead": overhead.main,
@@ -16,11 +27,17 @@ BENCHMARKS = {
     "breaks": breaks.main,
     "kernels": kernels.main,
     "models": models.main,
+    "train": train.main,
     "cold": cold.main,
     "cliffs": cliffs.main,
 }
 MODELS = {"overhead": overhead.models, "capture": capture.models}
-ONLY = {"breaks": breaks.main, "kernels": kernels.main, "models": models.main}
+ONLY = {
+    "breaks": breaks.main,
+    "kernels": kernels.main,
+    "models": models.main,
+    "train": train.main,
+}
 
 
 def main() -> None:
@@ -31,7 +48,9 @@ def main() -> None:
         "--models", action="store_true", help="overhead, capture: of transformers models instead"
     )
     parser.add_argument(
-        "--only", metavar="TEXT", help="breaks, kernels, models: those whose name has this in it"
+        "--only",
+        metavar="TEXT",
+        help="breaks, kernels, models, train: those whose name has this in it",
     )
     arguments = parser.parse_args()
     if arguments.models and arguments.name not in MODELS:

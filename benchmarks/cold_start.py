@@ -1,4 +1,4 @@
-"""What `cold` runs in a fresh process: `python -m benchmarks.cold_start first|suite SYSTEM ...`.
+"""What `cold` runs in a fresh process: `benchmarks.cold_start first|suite|train SYSTEM ...`.
 
 Nothing but torch is imported before the clock runs. The last line printed is seconds by name.
 """
@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.kernel_programs import CASES, SMALL, Case
 from benchmarks.networks import NETWORKS, Network
+from benchmarks.training_programs import BY_NAME
 
 Program = Case | Network
 CASE_NAMES = [
@@ -102,9 +103,31 @@ def suite(system: str, names: list[str]) -> dict[str, float]:
     return found
 
 
+def train(system: str, names: list[str]) -> dict[str, float]:
+    """The same for training steps: forward and backward are compiled."""
+    IMPORTS[system]()
+    x = torch.randn(64, 64, requires_grad=True)
+    COMPILE[system](small_fused)(x, x).sum().backward()
+    found = {}
+    for name in names:
+        trained = BY_NAME[name].make()
+        trained.step(trained.function)()  # PyTorch's own first time
+        step = trained.step(COMPILE[system](trained.function))
+        begun = perf_counter()
+        step()
+        first_step = perf_counter() - begun
+        begun = perf_counter()
+        step()
+        found[name] = first_step - (perf_counter() - begun)
+    return found
+
+
+TASKS = {"suite": suite, "train": train}
+
+
 def main() -> None:
     task, system, *names = sys.argv[1:]
-    print(json.dumps(first(system) if task == "first" else suite(system, names)))
+    print(json.dumps(first(system) if task == "first" else TASKS[task](system, names)))
 
 
 if __name__ == "__main__":
