@@ -18,6 +18,7 @@ from pliant.base.operators import function_record
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.fake.layout import contiguous_strides, is_plain
+from pliant.fake.overload import Overload, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.aliases import NotFunctionalized
@@ -25,13 +26,17 @@ from pliant.graph.functionalize import _OPEN, CapturedRun, Functionalizer
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor
 from pliant.graph.output_views import OutputViews, separate_views
 from pliant.sym.cond import Cond
+from pliant.sym.env import ShapeEnv
+from pliant.sym.expr import Expr
 from pliant.sym.frozen import FrozenEnv, Shapes
+from pliant.sym.node import to_torch
 from pliant.sym.records import SizeGuard
 
 Traced = TypeVar("Traced")
 
-KEEPS_STATE: Final = frozenset(("aten.mkldnn_rnn_layer.default",))
-"""Operators that look at the grad mode, and return nothing for the backward where it is off."""
+WORKSPACES: Final = {torch.ops.aten.mkldnn_rnn_layer.default: 3}
+"""Operators that return memory for their backward if the grad mode is on: which result it is. How
+large it is only the kernel knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,10 @@ class JointEnv(FrozenEnv):
         for cond in required:
             self.checked(cond)
 
+    def new_unbacked(self, source: object) -> Expr:
+        """A number that only the joint graph has."""
+        return ShapeEnv.add_unbacked(self, source, size_like=True)
+
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
         inputs = {binding.expr for binding in self.bindings}
         if not cond.symbols <= inputs:
@@ -72,6 +81,45 @@ class JointEnv(FrozenEnv):
         self.required.append(cond)
         self.checked(cond)
         return SizeGuard(cond, asker, position)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InGradMode:
+    """An operator that looks at the grad mode. (The forward runs without.)"""
+
+    func: Any
+    names: tuple[str, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        count = len(args) - len(self.names)
+        named = dict(zip(self.names, args[count:], strict=True))
+        with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+            return self.func(*args[:count], **named)
+
+
+class JointFunctionalizer(Functionalizer):
+    """Records operators of both directions."""
+
+    env: JointEnv
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        which = None if self._quiet else WORKSPACES.get(func)
+        if which is None:
+            return super().dispatch(func, args, kwargs)
+        return self._with_workspace(describe(func), which, args, kwargs)
+
+    def _with_workspace(
+        self, op: Overload, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        results = list(self._answer(op, args, kwargs))
+        size = to_torch(self.env.new_unbacked(op.name), self.env)
+        old = results[which]
+        results[which] = make(self._self, (size,), (1,), 0, old.dtype, old.device)
+        taken = tuple(map(self.given, args))
+        named = {name: self.given(value) for name, value in kwargs.items()}
+        name = f"{op.name} in grad mode"
+        self.add(Node(name, InGradMode(op.func, tuple(named)), taken, named), results)
+        return tuple(results)
 
 
 def trace_joint(
@@ -106,7 +154,7 @@ def _trace(
     examples: Sequence[Any],
     env: JointEnv,
 ) -> Traced:
-    functionalizer = Functionalizer(env)
+    functionalizer = JointFunctionalizer(env)
     # Hooks of the program on tensors that autograd saves are not to see fakes.
     hooked = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
@@ -157,8 +205,6 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             for condition in required
             if condition.symbols.isdisjoint(replaced)
         ]
-        if any(node.name in KEEPS_STATE for node in function.nodes):
-            raise NotFunctionalized("a recurrent network of oneDNN")
         return tuple([c for c in required if not c.symbols.isdisjoint(replaced)])
 
     def _gradient(self, fake: Fake) -> OutputView:

@@ -58,9 +58,9 @@ def _rows(t: Any) -> Any:
     return t.flatten(0, -2) if flat is NotImplemented else flat
 
 
-def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+def differentiable_linear(x: Any, weight: Any, bias: Any = None) -> Any:
     tensors = [t for t in (x, weight, bias) if t is not None]
-    if not _plain(tensors) or x.dim() < 2 or weight.dim() != 2:
+    if not is_plain_float(tensors) or x.dim() < 2 or weight.dim() != 2:
         return NotImplemented
     return _Linear.apply(x, weight, bias)
 
@@ -86,7 +86,7 @@ class _Matmul(torch.autograd.Function):
 
 
 def _matmul(a: Any, b: Any) -> Any:
-    if not _plain([a, b]) or a.dim() < 3 or a.dim() != b.dim():
+    if not is_plain_float([a, b]) or a.dim() < 3 or a.dim() != b.dim():
         return NotImplemented
     batches = zip(a.shape[:-2], b.shape[:-2], strict=True)
     if not all(x is y or sure(x == y) for x, y in batches):
@@ -138,7 +138,7 @@ def _batch_norm(
 ) -> Any:
     tensors = [t for t in (x, running_mean, running_var, weight, bias) if t is not None]
     both = (running_mean is None) is (running_var is None)
-    if not training or not both or not _plain(tensors) or x.dim() < 2:
+    if not training or not both or not is_plain_float(tensors) or x.dim() < 2:
         return NotImplemented
     if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
@@ -149,7 +149,7 @@ def _batch_norm(
     return _BatchNorm.apply(x, weight, bias, running_mean, running_var, momentum, eps)
 
 
-def _plain(tensors: list[Any]) -> bool:
+def is_plain_float(tensors: list[Any]) -> bool:
     """Whether they are tensors of one dtype of floats, and nobody casts them."""
     if not all(type(t) is Fake for t in tensors) or torch._C._is_any_autocast_enabled():
         return False
@@ -157,6 +157,6 @@ def _plain(tensors: list[Any]) -> bool:
     return dtype.is_floating_point and all(t.dtype is dtype for t in tensors)
 
 
-register_functions((F.linear,), differentiable=_linear)
+register_functions((F.linear,), differentiable=differentiable_linear)
 register_functions((F.batch_norm,), differentiable=_batch_norm)
 register_functions((torch.matmul, operator.matmul, torch.Tensor.matmul), differentiable=_matmul)

@@ -19,6 +19,7 @@ from pliant.ops import (  # noqa: F401
     powers,
     random,
     recurrent,
+    recurrent_steps,
     reductions,
     resampling,
     reshaping,

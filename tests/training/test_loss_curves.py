@@ -136,7 +136,7 @@ PROGRAMS = {
     "mlp": (Perceptron, True),
     "language model": (Language, True),
     "convnet": (Convolutional, True),
-    "lstm": (Recurrent, False),  # oneDNN's own gradient
+    "lstm": (Recurrent, True),
     "vae": (Variational, True),
     "lora": (Adapted, True),
     "policy": (Policy, True),
