@@ -261,7 +261,7 @@ def test_symbolic_sizes_of_dropped_programs_are_forgotten():
     kept = expr.symbol("kept_1") * 7 + 3
     numbers = itertools.count(10**6)
     limit = 2 * (len(expr._nodes) + len(expr._integers)) + 3 * expr.MANY_NODES
-    limit += 2 * 16384  # those that caches hold
+    limit += 8 * 16384  # caches hold four for each call, and a sweep waits for twice as many
     for _ in range(limit):
         expr.symbol("s0") * next(numbers) + next(numbers)
         if not next(numbers) % 1000:

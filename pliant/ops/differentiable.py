@@ -86,7 +86,11 @@ class _Matmul(torch.autograd.Function):
 
 
 def _matmul(a: Any, b: Any) -> Any:
-    if not is_plain_float([a, b]) or a.dim() < 3 or a.dim() != b.dim():
+    if not is_plain_float([a, b]) or a.dim() < 3:
+        return NotImplemented
+    if b.dim() == 2:
+        return _Linear.apply(a, b.t(), None)
+    if a.dim() != b.dim():
         return NotImplemented
     batches = zip(a.shape[:-2], b.shape[:-2], strict=True)
     if not all(x is y or sure(x == y) for x, y in batches):

@@ -165,9 +165,10 @@ def _double(arg):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pointwise_operators(name):
-    """All types of floats, and another type of integers for each operator."""
-    dtypes = [*ulps.FLOATS, DTYPES[4 + NAMES.index(name) % 6]]
-    assert _agree(name, dtypes)
+    """All types of floats, and two other types of integers for each operator: one may be bool, of
+    which there are no shifts."""
+    at = NAMES.index(name)
+    assert _agree(name, [*ulps.FLOATS, *[DTYPES[4 + (at + more) % 6] for more in range(2)]])
 
 
 def _agree(name, dtypes, target=None, more=0):
