@@ -156,6 +156,8 @@ def record(
     pairs = [convert(trace, value, name) for value in kwargs.values()]
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
+    if args and fake_kwargs.get("memory_format") in CHANNELS_LAST:  # of an empty tensor too
+        _assume_not_empty(trace, trace.read(args[0]))
     env = trace.sizes.env
     symbols_before, assumed, asserted = map(
         len, (env.symbols, env.assumptions, env.runtime_asserts)
@@ -505,6 +507,8 @@ ITEM_METHODS: dict[str, Callable[..., Any]] = {
 # Functions that count from the start of the memory, if they are given this argument.
 INTEGERS = frozenset((*indexing.INTEGERS, torch.uint8))
 OFFSET_AT = {"as_strided": 3, "as_strided_": 3, "as_strided_scatter": 4}
+
+CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 
 # Methods whose answer does not follow from what every tensor from outside is guarded by.
 GUARDED_METHODS = frozenset({"storage_offset", "_is_view", "has_names"})

@@ -59,3 +59,30 @@ def test_whether_a_reshaped_tensor_is_a_view(name: str, layout: str, dynamic: bo
     actual, expected = pliant.compile(function, dynamic=dynamic)(x), function(x)
     assert actual[1] is expected[1]
     assert torch.equal(actual[0], expected[0])
+
+
+def asks(x: torch.Tensor) -> tuple[object, ...]:
+    last = torch.channels_last
+    converted = x.contiguous(memory_format=last)
+    same = converted is x
+    return x.is_contiguous(memory_format=last), same, converted, x.to(memory_format=last) + 1
+
+
+@pytest.mark.parametrize("order", [(0, 3, 1, 2), (0, 1, 2, 3), (1, 0, 2, 3)])
+@pytest.mark.parametrize("empty", range(4))
+def test_memory_formats_of_empty_tensors(empty: int, order: tuple[int, ...]) -> None:
+    """Their strides say more than their sizes do."""
+    sizes = [2, 4, 3, 5]
+    full = torch.ones(sizes).permute(order)
+    sizes[empty] = 0
+    permuted = torch.ones(sizes).permute(order)
+    for calls in (
+        [permuted, full],
+        [full, permuted],
+        [permuted.to(memory_format=torch.channels_last)],
+    ):
+        compiled = pliant.compile(asks, dynamic=True)
+        for x in calls:
+            actual, expected = compiled(x), asks(x)
+            assert actual[:2] == expected[:2]
+            assert [t.stride() for t in actual[2:]] == [t.stride() for t in expected[2:]]
