@@ -176,10 +176,10 @@ def added(quick: bool) -> dict[str, float]:
     # Without the engine, whose work for 40 parameters is the same under all systems.
     with torch.no_grad():
         back = {"backward": lambda: node(tangent), "its kernels": backward.again}
-        times = best(back, *((5, 0.01) if quick else (50, 0.02)))
+        times = best(back, *((20, 0.005) if quick else (50, 0.02)))
         taken = times["backward"] - times["its kernels"]
     ahead = {"forward": lambda: compiled(x), "its kernels": forward.again}
-    times = best(ahead, *((5, 0.01) if quick else (50, 0.02)))
+    times = best(ahead, *((20, 0.005) if quick else (50, 0.02)))
     return {"forward": times["forward"] - times["its kernels"], "backward": taken}
 
 

@@ -15,7 +15,7 @@ from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
 from pliant.loop.define import Definition
 from pliant.loop.fuse import FusionGroup
-from pliant.loop.ir import Kernel
+from pliant.loop.ir import Kernel, structure
 from pliant.loop.scheduled import Scheduled, ScheduledGroup
 from pliant.loop.write import write_kernel
 from pliant.ops.lowering import NotLowered
@@ -59,6 +59,7 @@ class Kernels:
 def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
     """Write the kernels for a target."""
     groups: dict[int, GroupKernel] = {}
+    sources: dict[Any, KernelSource] = {}  # a network of equal layers has few different kernels
     for at, item in enumerate(scheduled.items):
         if not isinstance(item, ScheduledGroup):
             continue
@@ -71,7 +72,9 @@ def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
             if (reason := target.refusal(kernel)) is not None:
                 raise KernelRefused(reason)
             launch = target.launch_parameters(kernel, hint)
-            groups[at] = GroupKernel(kernel, written.memory, target.generate(kernel), launch)
+            if (key := structure(kernel)) not in sources:
+                sources[key] = target.generate(kernel)
+            groups[at] = GroupKernel(kernel, written.memory, sources[key], launch)
     return Kernels(groups)
 
 

@@ -39,9 +39,10 @@ cast to) is some value of the type, and never a fault: an operator that has to r
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from pliant.base.values import dataclass
 from pliant.loop import types
@@ -338,3 +339,33 @@ def loops(body: tuple[Statement, ...]) -> Iterator[Loop]:
         if isinstance(item, Loop):
             yield item
             yield from loops(item.body)
+
+
+def structure(kernel: Kernel) -> tuple[Any, ...]:
+    """Equal for kernels that differ in nothing but their name: equal layers of a network have
+    such. The code for one is the code for the other."""
+    buffers = {b: at for at, b in enumerate((*kernel.buffers, *kernel.own))}
+    numbers: dict[LoopValue, int] = {}
+    parts: list[Any] = [len(kernel.buffers), kernel.sizes]
+    parts += [(b.name, b.type, b.access, b.base, b.size, b.device) for b in buffers]
+
+    def add(body: tuple[Statement, ...]) -> None:
+        for item in body:
+            if isinstance(item, Loop):
+                parts.append((item.var, item.extent, item.kind, len(item.body)))
+                add(item.body)
+                continue
+            args = tuple([numbers[arg] for arg in item.args])
+            buffer = None if item.buffer is None else buffers[item.buffer]
+            parts.append((item.op, item.type, args, item.index, buffer, _bits(item.constant)))
+            numbers[item] = len(numbers)
+
+    add(kernel.body)
+    return tuple(parts)
+
+
+def _bits(constant: float | bool | None) -> Any:
+    """Equal only for constants that are the same: 0.0 is not -0.0, and not False."""
+    if isinstance(constant, float):
+        return struct.pack("d", constant)
+    return type(constant), constant
