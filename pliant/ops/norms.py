@@ -435,6 +435,16 @@ def _rms_norm(
 # Normalisation by given statistics
 
 
+def _require_one_per_channel(
+    low: Lowering, x: IndexedTensor, *parameters: IndexedTensor | None
+) -> None:
+    """PyTorch refuses other sizes, which would be broadcast here; but only when it runs."""
+    channels = low.simplify(x.sizes[1])
+    for parameter in parameters:
+        if parameter is not None and [*map(low.simplify, parameter.sizes)] != [channels]:
+            raise NotLowered("a norm whose parameters may not be one for each channel")
+
+
 def _by_channel(
     low: Lowering,
     x: IndexedTensor,
@@ -447,6 +457,7 @@ def _by_channel(
     """x * scale + shift with a scale and a shift for each channel, which are computed once."""
     if mean is None or var is None or x.type.kind != "float" or len(x.sizes) < 2:
         raise NotLowered("a batch norm without running statistics")
+    _require_one_per_channel(low, x, weight, bias, mean, var)
     working = computed_in(x.type)
     inside = low.cast(var, working)
     ones = [low.cast(part, working) for part in (weight,) if part is not None]
@@ -484,6 +495,7 @@ def _by_own_statistics(
     """Normalised over `dims`; as in eager PyTorch, the statistics of f32 are computed in f64."""
     if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
         raise NotLowered(f"a normalisation of {x.type} by its own statistics")
+    _require_one_per_channel(low, x, weight, bias)
     statistics = _statistics(low, low.cast(x, Type.F64), dims, eps, x.type)
     center, inverse = [with_ones(s, x.sizes, dims) for s in statistics]
     rank = len(x.sizes)

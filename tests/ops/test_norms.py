@@ -152,3 +152,26 @@ def test_a_zero_without_bias_has_the_sign_of_eager(dtype: torch.dtype) -> None:
     compiled = pliant.compile(normed, backend="llvm")
     for actual, expected in zip(compiled(x, weight), normed(x, weight), strict=True):
         assert actual.signbit().tolist() == expected.signbit().tolist()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_parameters_that_are_not_one_per_channel(dynamic, affine, training):
+    def norm(x, mean, variance):
+        stats = (None, None) if training else (mean, variance)
+        weight = variance if affine or training else None
+        return torch.nn.functional.batch_norm(x, *stats, weight, training=training)
+
+    compiled = pliant.compile(norm, dynamic=dynamic)
+    for channels, count in ((3, 3), (1, 3), (4, 5), (2, 1), (1, 1)):
+        args = torch.randn(3, channels), torch.zeros(count), torch.ones(count)
+        with torch.no_grad():
+            if channels == count:
+                torch.testing.assert_close(compiled(*args), norm(*args))
+                continue
+            with pytest.raises(RuntimeError) as expected:
+                norm(*args)
+            with pytest.raises(RuntimeError) as actual:
+                compiled(*args)
+        assert str(actual.value).split("\n")[0] == str(expected.value).split("\n")[0]
