@@ -297,7 +297,7 @@ def _numbers(
             for number in (*tensor.sizes, *tensor.strides, tensor.offset):
                 symbols.update(dict.fromkeys(number.symbols))
         symbols.update(dict.fromkeys(symbols_in((node.args, node.kwargs))))
-    for given in (*values, *joint.tangents):
+    for given in values:  # a tangent isn't there in each backward
         for number in (*given.sizes, *given.strides):
             if number.op == "symbol":
                 symbols.pop(number, None)

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pliant
 from benchmarks.model_zoo import build, tokens
+from pliant.base import events
 
 pytestmark = pytest.mark.models
 
@@ -31,23 +32,28 @@ def data():
 
 
 def both(train, make=Toy):
-    """Train a module in eager and compiled: the same parameters, by calls of compiled code."""
-    found = []
-    for wrap in (lambda model: model, pliant.compile):
+    """Train a module in eager and compiled: the same parameters, by calls of compiled code in both
+    directions."""
+    found, programs = [], []
+    for wrap in (lambda model: model, lambda model: pliant.compile(model, backend="llvm")):
         torch.manual_seed(0)
         model = make()
         given = wrap(model)
         pliant.counters.reset()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), events.listening(programs.append):
             warnings.simplefilter("ignore")
             train(given)
         found.append([p.detach().clone() for p in model.parameters()])
         torch.manual_seed(0)
-        assert not torch.equal(found[-1][0], next(make().parameters()))  # it has learned
+        start = list(make().parameters())
+        assert not all(map(torch.equal, found[-1], start))  # it has learned
     for mine, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(mine, theirs)
     assert pliant.counters["compilations"] >= 1
     assert pliant.counters["fallbacks"] == pliant.counters["uncompiled_methods"] == 0
+    generated = [e.function for e in programs if isinstance(e, events.CodeGenerated)]
+    assert any(name.endswith(" backward") for name in generated)
+    assert pliant.counters["not_generated"] == 0
     hits = sum(entry.hits for entry in given._dispatcher.entries)
     assert hits >= STEPS
 
@@ -98,6 +104,29 @@ def test_trainer_of_transformers(tmp_path):
         transformers.AutoModelForCausalLM.from_pretrained(str(tmp_path / "saved"))
 
     both(train, lambda: build("gpt2").train())
+
+
+def test_lora_of_peft():
+    import peft
+
+    def make():
+        settings = peft.LoraConfig(
+            r=2, target_modules=["c_attn"], fan_in_fan_out=True, lora_dropout=0.1
+        )
+        return peft.get_peft_model(build("gpt2").train(), settings)
+
+    def train(model):
+        trained = [p for p in model.parameters() if p.requires_grad]
+        assert 0 < len(trained) < len(list(model.parameters()))
+        optimizer = torch.optim.AdamW(trained, lr=0.01)
+        for step in range(STEPS + 2):
+            torch.manual_seed(step)
+            ids = tokens(2, 8)
+            model(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    both(train, make)
 
 
 def test_skorch():
