@@ -27,7 +27,7 @@ from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
-from pliant.fake.tensor import Fake, make
+from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
@@ -536,6 +536,8 @@ class CapturedRun:
         with torch.no_grad():
             plain = example.detach().as_strided(example.size(), example.stride())
         fake = functionalizer.from_real(plain, layout)
+        if self.differentiates:  # views of it made without grad ask its base whether that has one
+            fake = adopt(fake._world, fake)
         functionalizer.add_input(fake, index, memory[example.untyped_storage()._cdata] > 1)
         return fake
 

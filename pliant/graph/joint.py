@@ -244,7 +244,7 @@ class _JointRun(DifferentiatedRun[Joint]):
             gradients = self._gradients([outputs[at] for at in differentiable], leaves)
         function = self.functionalizer.function
         preconditions = self._check_required(required)
-        if any(i in function.writes for i in leaves):
+        if any(self.env[self.inputs[at]].requires_grad for at in function.writes):
             raise NotFunctionalized("a write to an input that requires grad")
         function.outputs = [self._returned(out) for out in outputs]
         wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
@@ -260,8 +260,13 @@ class _JointRun(DifferentiatedRun[Joint]):
         """By leaf; None where an output doesn't depend on it."""
         if not outputs:
             return [None] * len(leaves)
+        if not _reached(outputs) <= {id(leaf) for leaf in leaves.values()}:
+            raise NotFunctionalized("a leaf that is made in the graph")
         tangents = [self._tangent(out) for out in outputs]
-        return torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
+        gradients = torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
+        if all(grad is None for grad in gradients):  # of views that were made without grad
+            raise NotFunctionalized("outputs that require grad, and depend on no leaf")
+        return gradients
 
     def _tangent(self, out: Fake) -> Fake:
         """Laid out like the output, or without gaps where several elements of that are in one
@@ -278,3 +283,19 @@ def _is_new_differentiable(out: Any, leaves: dict[int, Fake]) -> bool:
     if type(out) is not Fake or not out.requires_grad:
         return False
     return not any(out is leaf for leaf in leaves.values())
+
+
+def _reached(outputs: Sequence[Fake]) -> set[int]:
+    """The leaves that gradients of the outputs go to."""
+    leaves = {id(out) for out in outputs if out.grad_fn is None}
+    waiting = [out.grad_fn for out in outputs if out.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if not node.next_functions and hasattr(node, "variable"):
+            leaves.add(id(node.variable))
+        for after, _ in node.next_functions:
+            if after is not None and after not in seen:
+                seen.add(after)
+                waiting.append(after)
+    return leaves

@@ -103,8 +103,9 @@ def _view(
         base = root if root._base is None else root._base
         if out.requires_grad and (detached or out._base is not base):
             raise NotFunctionalized("a view whose history is not that of its base")
-    grad = out.requires_grad or detached or not root.requires_grad
-    return ViewOutput(*places, steps, grad, same_as)
+    # Made without grad, a view of a leaf is a leaf too, and others don't require grad.
+    without = root.requires_grad and not detached and (not out.requires_grad or out.is_leaf)
+    return ViewOutput(*places, steps, out is root or not without, same_as)
 
 
 def _steps(alias: TensorAlias) -> list[ViewStep]:

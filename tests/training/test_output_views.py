@@ -187,6 +187,56 @@ def test_nothing_that_requires_grad() -> None:
     assert events.counters["not_generated"] == 0
 
 
+@pytest.mark.parametrize("with_another", [True, False])
+@pytest.mark.parametrize("returned", [True, False])
+def test_a_view_of_a_leaf_made_without_grad_is_a_leaf(returned, with_another) -> None:
+    """As in eager: what is computed from it requires grad, and the gradient goes nowhere."""
+
+    def function(x, y):
+        with torch.no_grad():
+            part = x[0]
+        return (part, part * y) if returned else (part * y,)
+
+    told = []
+    for run in (function, pliant.compile(function, backend="llvm")):
+        torch.manual_seed(0)
+        x, y = leaf(3, 4), torch.randn(4, requires_grad=with_another)
+        outputs = run(x, y)
+        outputs[-1].sum().backward()
+        told.append([(o.requires_grad, o.is_leaf) for o in outputs])
+        told[-1] += [x.grad is None, y.grad is None, outputs[0].is_leaf and outputs[0].grad is None]
+    assert told[0] == told[1]
+
+
+def test_a_leaf_made_in_the_graph() -> None:
+    def function(x):
+        new = torch.ones(3, 4, requires_grad=True)
+        return x * new, new
+
+    told = []
+    for run in (function, pliant.compile(function, backend="llvm")):
+        result, new = run(torch.ones(3, 4, requires_grad=True))
+        result.sum().backward()
+        told.append([new.is_leaf, new.grad.tolist()])
+    assert told[0] == told[1]
+
+
+def test_a_backward_without_the_tangent_that_tells_a_size() -> None:
+    def function(x, y):
+        return x.mean(0) * 2, x.exp() * y
+
+    run = pliant.compile(function, backend="llvm", dynamic=True)
+    for used in (0, 1):
+        told = []
+        for f in (function, run):
+            torch.manual_seed(0)
+            x, y = leaf(3, 4), leaf(3, 4)
+            f(x, y)[used].sum().backward()
+            told.append([x.grad, y.grad])
+        compare(*told)
+    assert events.counters["not_generated"] == 0
+
+
 def test_what_is_dropped_is_freed() -> None:
     run = pliant.compile(written_base, backend="llvm")
     x, y = leaf(3, 4), leaf(3, 4)
