@@ -223,7 +223,7 @@ def test_a_leaf_made_in_the_graph() -> None:
 
 def test_a_backward_without_the_tangent_that_tells_a_size() -> None:
     def function(x, y):
-        return x.mean(0) * 2, x.exp() * y
+        return x.mean(0), x + y
 
     run = pliant.compile(function, backend="llvm", dynamic=True)
     for used in (0, 1):
