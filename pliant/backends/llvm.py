@@ -7,20 +7,25 @@ there is no code runs as it was captured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import fx
 
 from pliant.backends.compile_graph import GeneratedCode, GraphCompiler
 from pliant.backends.own_backend import OwnBackend
-from pliant.backends.training import TrainingCompiler, is_training
 from pliant.base import events
 from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
+from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
-from pliant.graph.whole_step import has_backward
 from pliant.sym.frozen import Shapes
+
+if TYPE_CHECKING:
+    from pliant.backends import training
+else:
+    training = Late("pliant.backends.training")  # which inference does without
 
 
 @OwnBackend
@@ -30,7 +35,7 @@ def llvm(
     """Compile the graph for CPU."""
     name = type(gm).__name__
     try:
-        if shapes is not None and is_training(example_inputs):
+        if shapes is not None and _wants_gradients(example_inputs):
             return _differentiable(gm, example_inputs, shapes, options)
         code = GraphCompiler(gm, shapes, options).compile(example_inputs)
         launcher = code.load()
@@ -49,13 +54,19 @@ def llvm(
     return launcher
 
 
+def _wants_gradients(examples: Sequence[Any]) -> bool:
+    with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
+        tensors = [e for e in examples if isinstance(e, torch.Tensor)]
+        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
 def _differentiable(
     gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes, options: Options
 ) -> Callable[..., Any]:
     """Code for both directions, or for the forward alone where nothing needs a gradient, as in the
     step of an optimizer."""
-    compiler = TrainingCompiler(gm, shapes, options, _tell)
-    if has_backward(gm):
+    compiler = training.TrainingCompiler(gm, shapes, options, _tell)
+    if any(node.target is torch.autograd.backward for node in gm.graph.nodes):
         return compiler.compile_step(example_inputs)
     try:
         return compiler.compile(example_inputs)

@@ -36,12 +36,6 @@ from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes
 
 
-def is_training(examples: Sequence[Any]) -> bool:
-    with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
-        tensors = [e for e in examples if isinstance(e, torch.Tensor)]
-        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingCompiler:
     """A captured graph whose inputs require grad. `tell` is told of code that was made."""

@@ -38,10 +38,6 @@ class WholeStep:
     preconditions: tuple[Cond, ...]
 
 
-def has_backward(gm: fx.GraphModule) -> bool:
-    return any(node.target is torch.autograd.backward for node in gm.graph.nodes)
-
-
 def trace_whole_step(
     gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]
 ) -> tuple[WholeStep, JointEnv]:
