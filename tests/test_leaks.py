@@ -277,6 +277,8 @@ def test_an_interrupted_compilation_is_freed():
     def stop(gm, examples):
         raise Stop
 
+    collect()
+    before = Counter(map(type, gc.get_objects()))[ShapeEnv]  # of other tests
     references = []
     for n in range(4):
         function, w, (x,), _ = static(n)
@@ -290,4 +292,4 @@ def test_an_interrupted_compilation_is_freed():
     del function, w, x
     collect()
     assert [ref() for ref in references] == [None] * 8
-    assert Counter(map(type, gc.get_objects()))[ShapeEnv] == 0
+    assert Counter(map(type, gc.get_objects()))[ShapeEnv] <= before
