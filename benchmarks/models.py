@@ -31,20 +31,20 @@ from benchmarks.timing import machine, table
 from pliant.base import events
 
 SYSTEMS = (EAGER, STOCK, OURS)
-HEAD = ["network", EAGER, STOCK, OURS, "torch.compile / pliant", "eager / pliant",
-        "peak: eager", "torch.compile", "pliant", "kernels"]  # fmt: skip
+COLUMNS = [EAGER, STOCK, OURS, "torch.compile / pliant", "eager / pliant",
+           "peak: eager", "torch.compile", "pliant", "kernels"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Seconds per call and peak bytes by system."""
+    """Seconds per call (of a network, of a step) and peak bytes by system."""
 
-    network: Network
+    name: str
     threads: int
     times: dict[str, float]
     peaks: dict[str, int]
-    made: str
-    wrong: tuple[str, ...]
+    made: str = ""
+    wrong: tuple[str, ...] = ()
 
     def over(self, system: str) -> float:
         return self.times.get(system, FAILED) / self.times.get(OURS, FAILED)
@@ -53,7 +53,7 @@ class Row:
         times = [self.times.get(name, FAILED) for name in SYSTEMS]
         peaks = [f"{self.peaks[n] / 1024:.0f}" if n in self.peaks else "-" for n in SYSTEMS]
         return [
-            self.network.name,
+            self.name,
             *[time_cell(t) for t in times],
             ratio(times[1], times[2]),
             ratio(times[0], times[2]),
@@ -99,7 +99,7 @@ def measure(network: Network, count: int, quick: bool) -> Row:
         except Exception as error:
             print(f"{network.name}, {name}: {type(error).__name__}: {str(error)[:300]}")
     times = best(calls, *((3, 0.01) if quick else (25, 0.02)))
-    return Row(network, count, times, peaks, str(made), tuple(wrong))
+    return Row(network.name, count, times, peaks, str(made), tuple(wrong))
 
 
 @torch.no_grad()
@@ -113,7 +113,7 @@ def main(quick: bool = False, only: str | None = None) -> None:
             rows = [measure(network, count, quick) for network in networks]
             words = "1 thread" if count == 1 else f"{count} threads"
             title = f"Microseconds per call and KB at its peak, {words} ({machine()})"
-            table(title, HEAD, [row.cells() for row in rows])
+            table(title, ["network", *COLUMNS], [row.cells() for row in rows])
             every += rows
     if every:
         report(goals(every))
@@ -133,7 +133,7 @@ def goals(rows: Sequence[Row]) -> list[Goal]:
             text = f"{system} / pliant, geometric mean, threads: {count}"
             found.append(Goal(text, geometric_mean([row.over(system) for row in some]), 1.0))
     both = [r for r in rows if OURS in r.peaks and STOCK in r.peaks]
-    more = sorted({r.network.name for r in both if r.peaks[OURS] > r.peaks[STOCK]})
+    more = sorted({r.name for r in both if r.peaks[OURS] > r.peaks[STOCK]})
     if more:
         print(f"\nMore memory than torch.compile: {'; '.join(more)}")
     found.append(Goal("networks with a higher peak than torch.compile", len(more), 0, False, 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -23,12 +22,10 @@ from benchmarks.compared import (
     best,
     differs,
     geometric_mean,
-    ratio,
     report,
     threads,
-    time_cell,
 )
-from benchmarks.models import peak
+from benchmarks.models import COLUMNS, SYSTEMS, Row, peak
 from benchmarks.programs import MLP
 from benchmarks.timing import machine, table
 from benchmarks.training_programs import PROGRAMS, QUICK, Program, Trained, optimizer_step
@@ -36,42 +33,12 @@ from pliant._native import AutogradStep
 from pliant.base import events
 from pliant.runtime import differentiable
 
-SYSTEMS = (EAGER, STOCK, OURS)
 COMPILE: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     EAGER: lambda function: function,
     STOCK: lambda function: torch.compile(function, dynamic=False),
     OURS: lambda function: pliant.compile(function, backend=BACKEND, dynamic=False),
 }
-HEAD = ["step", EAGER, STOCK, OURS, "torch.compile / pliant", "eager / pliant",
-        "peak: eager", "torch.compile", "pliant", "kernels"]  # fmt: skip
 OPTIMIZER = "AdamW.step, 100 of 16x16"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Seconds per step and peak bytes by system."""
-
-    name: str
-    threads: int
-    times: dict[str, float]
-    peaks: dict[str, int]
-    made: str = ""
-    wrong: tuple[str, ...] = ()
-
-    def over(self, system: str) -> float:
-        return self.times.get(system, FAILED) / self.times.get(OURS, FAILED)
-
-    def cells(self) -> list[str]:
-        times = [self.times.get(name, FAILED) for name in SYSTEMS]
-        peaks = [f"{self.peaks[n] / 1024:.0f}" if n in self.peaks else "-" for n in SYSTEMS]
-        return [
-            self.name,
-            *[time_cell(t) for t in times],
-            ratio(times[1], times[2]),
-            ratio(times[0], times[2]),
-            *peaks,
-            self.made + "".join([f"; {name} differs" for name in self.wrong]),
-        ]
 
 
 def gradients_after(trained: Trained, step: Callable[[], None]) -> list[torch.Tensor]:
@@ -212,7 +179,7 @@ def main(quick: bool = False, only: str | None = None) -> None:
                 some.append(optimizers[-1])
             words = "1 thread" if count == 1 else f"{count} threads"
             title = f"Microseconds per training step and KB at its peak, {words} ({machine()})"
-            table(title, HEAD, [row.cells() for row in some])
+            table(title, ["step", *COLUMNS], [row.cells() for row in some])
     cold = compile_times(1 if quick else 3, [program.name for program in programs])
     compile_table(cold)
     with threads(1):

@@ -19,13 +19,15 @@ from pliant._native import Launcher
 from pliant.backends.small_sizes import SmallSizes, Variant
 from pliant.base import events
 from pliant.base.collection import without_collection
+from pliant.base.errors import InternalError
+from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.fake.trial import REFUSED
 from pliant.graph.check import check_functional
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
-from pliant.graph.ir import Functional, Node
+from pliant.graph.ir import Functional, FunctionalBuilder, Node
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
 from pliant.launch.check import check_kernels, check_program
@@ -51,6 +53,27 @@ T = TypeVar("T")
 
 MOST_REFUSED: Final = 50
 """If more operators than this have kernels that fail, it is not about one of them."""
+
+
+def simplify(functional: FunctionalBuilder) -> None:
+    materialize_masks(functional)  # what every layer of attention would make of its mask
+    eliminate_common_subexpressions(functional)
+
+
+def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:
+    """What is generated; None where there is no code, with an event that says why."""
+    try:
+        return generate()
+    except NotFunctionalized as reason:
+        events.emit(events.NotGenerated(function=name, reason=str(reason)))
+    except FATAL:
+        raise
+    except Exception as error:
+        raise_hidden(error)
+        if options.raise_on_fallback:
+            raise InternalError(f"generating code for {name} failed: {error!r}") from error
+        events.emit(events.FellBack(function=name, reason=repr(error), error=error))
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,8 +185,7 @@ class GraphCompiler:
             raise NotFunctionalized("PyTorch refuses one of its operations")
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
             functional = functionalize(self.gm, self.shapes, examples, ones)
-        materialize_masks(functional)  # what every layer of attention would make of its mask
-        eliminate_common_subexpressions(functional)
+        simplify(functional)
         name, forward = type(self.gm).__name__, self.gm.forward
         generator = CodeGenerator(name, self.options, forward, self._watcher)
         return generator.generate(functional.freeze(), FrozenEnv(self.shapes, ones))

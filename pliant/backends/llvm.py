@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from pliant.backends.compile_graph import GeneratedCode, GraphCompiler
+from pliant.backends.compile_graph import GeneratedCode, GraphCompiler, or_not_generated
 from pliant.backends.own_backend import OwnBackend
 from pliant.base import events
-from pliant.base.errors import InternalError
-from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
@@ -33,24 +31,22 @@ def llvm(
     gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes | None, options: Options
 ) -> Callable[..., Any]:
     """Compile the graph for CPU."""
-    name = type(gm).__name__
-    try:
+
+    def generate() -> Callable[..., Any]:
         if shapes is not None and _wants_gradients(example_inputs):
             return _differentiable(gm, example_inputs, shapes, options)
-        code = GraphCompiler(gm, shapes, options).compile(example_inputs)
-        launcher = code.load()
-    except NotFunctionalized as reason:
-        events.emit(events.NotGenerated(function=name, reason=str(reason)))
-        return gm.forward
-    except FATAL:
-        raise
-    except Exception as error:
-        raise_hidden(error)
-        if options.raise_on_fallback:
-            raise InternalError(f"generating code for {name} failed: {error!r}") from error
-        events.emit(events.FellBack(function=name, reason=repr(error), error=error))
-        return gm.forward
-    _tell(name, code)
+        return _loaded(gm, example_inputs, shapes, options)
+
+    return or_not_generated(type(gm).__name__, options, generate) or gm.forward
+
+
+def _loaded(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes | None, options: Options
+) -> Callable[..., Any]:
+    """Code for the graph as it is."""
+    code = GraphCompiler(gm, shapes, options).compile(example_inputs)
+    launcher = code.load()
+    _tell(type(gm).__name__, code)
     return launcher
 
 
@@ -72,11 +68,9 @@ def _differentiable(
         return compiler.compile(example_inputs)
     except NotFunctionalized as reason:
         try:
-            code = GraphCompiler(gm, shapes, options).compile(example_inputs)
+            return _loaded(gm, example_inputs, shapes, options)
         except NotFunctionalized:
             raise reason from None
-    _tell(type(gm).__name__, code)
-    return code.load()
 
 
 def _tell(name: str, code: GeneratedCode) -> None:

@@ -11,20 +11,21 @@ import torch
 from torch import fx
 
 from pliant._native import AutogradStep, isolated
-from pliant.backends.compile_graph import CodeGenerator, GeneratedCode
+from pliant.backends.compile_graph import (
+    CodeGenerator,
+    GeneratedCode,
+    or_not_generated,
+    simplify,
+)
 from pliant.backends.output_views import WithBases, WithViews
 from pliant.base import events
 from pliant.base.collection import without_collection
-from pliant.base.errors import InternalError
 from pliant.base.forks import COMPILATION
-from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.graph.aliases import NotFunctionalized
-from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.ir import OutputView
 from pliant.graph.joint import Joint, JointEnv, trace_joint
-from pliant.graph.masks import materialize_masks
 from pliant.graph.opaque_calls import draws
 from pliant.graph.partition import Partition, Prices, depends_on_written, partition
 from pliant.graph.partition_report import report_partition
@@ -50,8 +51,7 @@ class TrainingCompiler:
         """The path of `compile_graph`, with the joint graph cut in two on the way."""
         with torch._C.DisableTorchFunction():
             joint, env = trace_joint(self.gm, self.shapes, examples)
-        materialize_masks(joint.function)
-        eliminate_common_subexpressions(joint.function)
+        simplify(joint.function)
         prices = Prices(env.expect, float(self.options.activation_memory_budget))
         parts = partition(joint, prices)
         names = [node.name for node in self.gm.graph.nodes if node.op == "placeholder"]
@@ -82,8 +82,7 @@ class TrainingCompiler:
         """A graph that calls `backward` itself, as one program."""
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
-        materialize_masks(step.function)
-        eliminate_common_subexpressions(step.function)
+        simplify(step.function)
         code = CodeGenerator(self.name, self.options, refuse).generate(step.function.freeze(), env)
         self.tell(self.name, code)
         return CompiledStep(
@@ -151,22 +150,14 @@ def _make_backward(
     wanted: AbstractSet[int],
 ) -> Backward | None:
     name = f"{compiler.name} backward"
-    try:
+
+    def generate() -> Backward:
         function, gradients = parts.backward(tangents, wanted)
         code = CodeGenerator(name, compiler.options, None).generate(function.freeze(), env)
-    except NotFunctionalized as reason:
-        events.emit(events.NotGenerated(function=name, reason=str(reason)))
-        return None
-    except FATAL:
-        raise
-    except Exception as error:
-        raise_hidden(error)
-        if compiler.options.raise_on_fallback:
-            raise InternalError(f"generating code for {name} failed: {error!r}") from error
-        events.emit(events.FellBack(function=name, reason=repr(error), error=error))
-        return None
-    compiler.tell(name, code)
-    return code.load(), gradients
+        compiler.tell(name, code)
+        return code.load(), gradients
+
+    return or_not_generated(name, compiler.options, generate)
 
 
 def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Callable[[Sequence[Any]], bool] | None:

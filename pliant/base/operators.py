@@ -58,6 +58,8 @@ class Record:
     fuses: bool = (
         False  # costs no more than a pointwise one, though not tagged so; of all overloads
     )
+    workspace: int | None = None  # which result is memory for the backward, if the grad mode is on
+    statistics_free: int = 0  # how many results, the first, don't depend on running statistics
     fresh: bool = False  # the one result fills memory of its own
     reads_whole: bool = False  # reads each element of the first argument
     undeclared_view: bool = False  # a view, though its schema does not say so

@@ -186,14 +186,6 @@ class Config:
         _check(changes)
         return Patch(self, changes)
 
-    def replace_all(self, options: Options) -> None:
-        """Other values for all options, until `restoring()` is called."""
-        object.__setattr__(self, "_current", options)
-
-    def restoring(self) -> Callable[[], None]:
-        """A C function, which can't be interrupted, that brings the present values back."""
-        return functools.partial(object.__setattr__, self, "_current", self._current)
-
     def _replace(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Set checked values; returns the earlier values of the same options."""
         return locked(self._lock, self._replace_locked, changes)

@@ -20,7 +20,15 @@ from pliant.fake.calls import is_number
 from pliant.fake.overload import Overload
 from pliant.fake.tensor import Fake
 from pliant.fake.world import World
-from pliant.graph.ir import Condition, FunctionalBuilder, Node, Scalar, Tensor, UnbackedSymbol
+from pliant.graph.ir import (
+    Condition,
+    FunctionalBuilder,
+    Node,
+    Scalar,
+    Tensor,
+    UnbackedSymbol,
+    call_by_position,
+)
 from pliant.graph.number_ranges import range_conditions
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
@@ -277,16 +285,15 @@ class AliasWorld(World):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Defined:
-    """An operator some of whose results are undefined (a gradient that nobody wants): called with
-    all arguments by position, it returns the others."""
+    """An operator some of whose results are undefined (a gradient that nobody wants): it returns
+    the others."""
 
     func: Any
     names: tuple[str, ...]
 
     def __call__(self, *args: Any) -> Any:
-        count = len(args) - len(self.names)
         with torch.no_grad():
-            results = self.func(*args[:count], **dict(zip(self.names, args[count:])))
+            results = call_by_position(self.func, self.names, args)
         return tuple([result for result in results if result is not None])
 
 

@@ -53,7 +53,7 @@ from pliant.sym.frozen import SYMBOLS, FrozenEnv, InputLayout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 # What is not known of sizes, of data, or of how a result looks.
-_OPEN: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
+OPEN_QUESTIONS: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
 
 
 def functionalize(
@@ -66,7 +66,7 @@ def functionalize(
     try:
         with autocast.undone():
             return CapturedRun(gm, functionalizer, shapes, examples).run()
-    except _OPEN as error:
+    except OPEN_QUESTIONS as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
     finally:
         functionalizer.forget()
@@ -594,7 +594,7 @@ class CapturedRun:
                 outcome = self._opaque_call(target, args, kwargs)
                 if outcome is not NotImplemented:
                     return outcome
-            if isinstance(error, (NotFunctionalized, *_OPEN)):
+            if isinstance(error, (NotFunctionalized, *OPEN_QUESTIONS)):
                 raise
             # PyTorch's code, given numbers that it does not expect.
             raise NotFunctionalized(f"{node.name}: {error}") from error

@@ -7,7 +7,7 @@ the function's `outputs` and `writes` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -192,6 +192,15 @@ class FunctionalBuilder:
             self.constants,
             tuple(self.conditions),
         )
+
+
+def call_by_position(
+    function: Callable[..., Any], names: Sequence[str], args: Sequence[Any]
+) -> Any:
+    """Call what stands in the place of an operator: nodes pass all arguments by position, the last
+    ones those that have `names`."""
+    count = len(args) - len(names)
+    return function(*args[:count], **dict(zip(names, args[count:], strict=True)))
 
 
 def is_uninitialised(node: Node | None) -> bool:

@@ -8,7 +8,7 @@ the same recording; a gradient formula is a few more operators, to be fused like
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import fx
@@ -22,8 +22,8 @@ from pliant.fake.overload import Overload, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.aliases import NotFunctionalized
-from pliant.graph.functionalize import _OPEN, CapturedRun, Functionalizer
-from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor
+from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, Functionalizer
+from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
 from pliant.sym.cond import Cond
 from pliant.sym.env import ShapeEnv
@@ -33,10 +33,6 @@ from pliant.sym.node import to_torch
 from pliant.sym.records import SizeGuard
 
 Traced = TypeVar("Traced")
-
-WORKSPACES: Final = {torch.ops.aten.mkldnn_rnn_layer.default: 3}
-"""Operators that return memory for their backward if the grad mode is on: which result it is. How
-large it is only the kernel knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +87,8 @@ class InGradMode:
     names: tuple[str, ...]
 
     def __call__(self, *args: Any) -> Any:
-        count = len(args) - len(self.names)
-        named = dict(zip(self.names, args[count:], strict=True))
         with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
-            return self.func(*args[:count], **named)
+            return call_by_position(self.func, self.names, args)
 
 
 class JointFunctionalizer(Functionalizer):
@@ -103,14 +97,15 @@ class JointFunctionalizer(Functionalizer):
     env: JointEnv
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        which = None if self._quiet else WORKSPACES.get(func)
-        if which is None:
+        op = describe(func)
+        if self._quiet or op.record.workspace is None:
             return super().dispatch(func, args, kwargs)
-        return self._with_workspace(describe(func), which, args, kwargs)
+        return self._with_workspace(op, op.record.workspace, args, kwargs)
 
     def _with_workspace(
         self, op: Overload, which: int, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """How large the workspace is only the kernel knows."""
         results = list(self._answer(op, args, kwargs))
         size = to_torch(self.env.new_unbacked(op.name), self.env)
         old = results[which]
@@ -160,7 +155,7 @@ def _trace(
     try:
         with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
             return run(gm, functionalizer, shapes, examples).trace(env.required)
-    except _OPEN as error:
+    except OPEN_QUESTIONS as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
     except RuntimeError as error:  # autograd refuses, when the program runs too
         raise NotFunctionalized(str(error)) from error
@@ -177,6 +172,19 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
     def trace(self, required: Sequence[Cond]) -> Traced:
         """`required` collects what is supposed of sizes on the way."""
         raise NotImplementedError
+
+    def _run_with_autograd(self) -> tuple[list[Any], dict[int, Fake]]:
+        """Run the nodes: what the graph returns, and the leaves."""
+        before = torch.is_grad_enabled()
+        self._make_inputs()
+        leaves = self._leaves()
+        above = torch._C._dispatch_tls_local_exclude_set()
+        with self.functionalizer:
+            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
+            self._run_nodes()
+        if torch.is_grad_enabled() is not before:
+            raise NotFunctionalized("a change of the grad mode that lasts")
+        return [self.env[node] for node in self._output_nodes()], leaves
 
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
         record = function_record(target)
@@ -226,17 +234,9 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
 
 class _JointRun(DifferentiatedRun[Joint]):
     def trace(self, required: Sequence[Cond]) -> Joint:
-        before = torch.is_grad_enabled()
-        self._make_inputs()
-        leaves = self._leaves()
-        above = torch._C._dispatch_tls_local_exclude_set()
+        results, leaves = self._run_with_autograd()
+        given = [self.env[node] for node in self.inputs]
         with self.functionalizer:
-            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
-            self._run_nodes()
-            if torch.is_grad_enabled() is not before:
-                raise NotFunctionalized("a change of the grad mode that lasts")
-            results = [self.env[node] for node in self._output_nodes()]
-            given = [self.env[node] for node in self.inputs]
             outputs, views = separate_views(self.functionalizer, results, given)
             differentiable = tuple(
                 [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]

@@ -17,21 +17,19 @@ from pliant.fake.layout import is_plain
 from pliant.fake.overload import describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
-from pliant.graph.ir import Node
+from pliant.graph.ir import Node, call_by_position
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueFunction:
-    """A function of Python's in the place of an operator. Called with all arguments by position,
-    the last ones those that have `names`."""
+    """A function of Python's in the place of an operator."""
 
     function: Callable[..., Any]
     names: tuple[str, ...]
 
     def __call__(self, *args: Any) -> Any:
-        count = len(args) - len(self.names)
         with torch.no_grad():
-            return self.function(*args[:count], **dict(zip(self.names, args[count:])))
+            return call_by_position(self.function, self.names, args)
 
 
 def draws(node: Node) -> bool:

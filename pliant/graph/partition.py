@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import field
 from typing import Any, Final
 
 import torch
@@ -128,12 +127,12 @@ class Partition:
     forward: FunctionalBuilder
     saved: SavedTensors
     recomputed: tuple[Node, ...]
-    needs: frozenset[Tensor] = field(default=frozenset())
+    late: frozenset[Node]  # the nodes that need a tangent
 
     def backward(
         self, tangents: Sequence[bool], wanted: Collection[int]
     ) -> tuple[FunctionalBuilder, tuple[int, ...]]:
-        return _Backward(self.joint, self.saved, tangents, wanted).make()
+        return _Backward(self, tangents, wanted).make()
 
 
 def partition(joint: Joint, prices: Prices) -> Partition:
@@ -141,14 +140,10 @@ def partition(joint: Joint, prices: Prices) -> Partition:
     early = [node for node in joint.function.nodes if node not in late]
     read = _read_by(joint, late)
     values = _chosen(joint, early, read, prices)
-    forward, saved = _forward(joint, early, values, _numbers(joint, late, early, values))
+    forward, saved = _forward(joint, early, values, _numbers(joint, values))
     kept = set(saved.values)
     again = tuple([n for n in _needed(early, read, kept) if not n.view])
-    return Partition(joint, forward, saved, again)
-
-
-STATISTICS: Final = {"aten._native_batch_norm_legit_functional.default": 3}
-"""How many results, the first ones, don't depend on what was in the running statistics."""
+    return Partition(joint, forward, saved, again, frozenset(late))
 
 
 def depends_on_written(joint: Joint) -> bool:
@@ -158,7 +153,7 @@ def depends_on_written(joint: Joint) -> bool:
     seen: set[Tensor] = {function.inputs[at] for at in function.writes}
     for node in function.nodes:
         if not seen.isdisjoint(_operands(node)):
-            seen.update(node.results[STATISTICS.get(node.name, 0) :])
+            seen.update(node.results[record_of(node.name).statistics_free :])
     outputs = [function.outputs[at] for at in joint.differentiable]
     return any(out.of in seen for out in outputs)
 
@@ -253,13 +248,16 @@ def _forward(
 ) -> tuple[FunctionalBuilder, SavedTensors]:
     whole = joint.function
     outputs = list(whole.outputs[: joint.outputs])
+    at_hand = _at_hand(joint)
     places: list[tuple[str, int]] = []
     for value in values:
-        place = _at_hand(joint, outputs, value)
+        place = at_hand.get(value)
         if place is None:
             place = ("more", len(outputs))
             layout = (value.sizes, value.strides, ZERO, value.dtype)
             outputs.append(OutputView(value, None, *layout, False, object()))
+        elif place[0] == "input" and place[1] in whole.writes:
+            raise NotFunctionalized("the backward needs an input as it was before a write")
         places.append(place)
     outputs += numbers
     forward = FunctionalBuilder(
@@ -274,22 +272,22 @@ def _forward(
     return forward, SavedTensors(tuple(places), tuple(values), tuple(numbers))
 
 
-def _at_hand(joint: Joint, outputs: Sequence[Any], value: Tensor) -> tuple[str, int] | None:
-    for at, given in enumerate(joint.function.inputs[: joint.inputs]):
-        if given is value:
-            if at in joint.function.writes:
-                raise NotFunctionalized("the backward needs an input as it was before a write")
-            return ("input", at)
-    for at, out in enumerate(outputs[: joint.outputs]):
-        whole = isinstance(out, OutputView) and out.of is value and out.sizes == value.sizes
-        if whole and out.strides == value.strides and out.offset is ZERO:
-            return ("output", at)
-    return None
+def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
+    """Where values are that needn't be returned apart: first of all among the inputs."""
+    function = joint.function
+    places: dict[Tensor, tuple[str, int]] = {}
+    for at, given in enumerate(function.inputs[: joint.inputs]):
+        if isinstance(given, Tensor):
+            places.setdefault(given, ("input", at))
+    for at, out in enumerate(function.outputs[: joint.outputs]):
+        if not isinstance(out, OutputView) or out.of is None or out.offset is not ZERO:
+            continue
+        if (out.sizes, out.strides) == (out.of.sizes, out.of.strides):
+            places.setdefault(out.of, ("output", at))
+    return places
 
 
-def _numbers(
-    joint: Joint, late: set[Node], early: Sequence[Node], values: Sequence[Tensor]
-) -> list[Any]:
+def _numbers(joint: Joint, values: Sequence[Tensor]) -> list[Any]:
     """The symbols of the backward that can't be read from the sizes of its inputs."""
     symbols: dict[Any, None] = {}
     for node in joint.function.nodes:
@@ -307,12 +305,12 @@ def _numbers(
 class _Backward:
     """Makes one backward function. `tangents`: which are given; the others are zero."""
 
-    def __init__(
-        self, joint: Joint, saved: SavedTensors, tangents: Sequence[bool], wanted: Collection[int]
-    ) -> None:
-        self.joint = joint
-        self.saved = saved
+    def __init__(self, parts: Partition, tangents: Sequence[bool], wanted: Collection[int]) -> None:
+        self.joint = joint = parts.joint
+        self.saved = saved = parts.saved
+        self.late = parts.late
         self.wanted = wanted
+        self.places: dict[Tensor, int] = {}  # of inputs
         self.function = FunctionalBuilder()
         self.now: dict[Tensor, Tensor] = {}  # values of the joint graph in this one
         self.zero: set[Tensor] = set()
@@ -328,6 +326,7 @@ class _Backward:
 
     def _input(self, value: Tensor) -> Tensor:
         new = Tensor(value.sizes, value.strides, ZERO, value.dtype)
+        self.places[new] = len(self.function.inputs)
         self.function.inputs.append(new)
         return new
 
@@ -335,12 +334,12 @@ class _Backward:
         joint = self.joint
         gradients = list(zip(joint.wanted, joint.function.outputs[joint.outputs :], strict=True))
         gradients = [(at, window) for at, window in gradients if at in self.wanted]
-        late = _dependent(joint)
         for tensor, real in joint.function.constants.items():
             self.now[tensor] = tensor
             self.function.constants[tensor] = real
-        for node in self._needed_nodes([window for _, window in gradients]):
-            if node in late:
+        read = [window.of for _, window in gradients if window.of is not None]
+        for node in _needed(joint.function.nodes, read, self.now):
+            if node in self.late:
                 self.dependent.update(node.results)
                 self._late(node)
             else:
@@ -352,16 +351,6 @@ class _Backward:
             self.function.outputs.append(self._window(window))
             done.append(at)
         return self.function, tuple(done)
-
-    def _needed_nodes(self, windows: Sequence[OutputView]) -> list[Node]:
-        """The nodes that compute the gradients from what this function is given."""
-        wanted = {w.of for w in windows if w.of is not None} - self.now.keys()
-        needed: list[Node] = []
-        for node in reversed(self.joint.function.nodes):
-            if not wanted.isdisjoint(node.results):
-                needed.append(node)
-                wanted.update(t for t in _operands(node) if t not in self.now)
-        return needed[::-1]
 
     # ---- zeros
 
@@ -446,12 +435,11 @@ class _Backward:
         layout = (window.sizes, window.strides, window.offset, window.dtype)
         if window.of is not None:
             of = self.now[window.of]
-            index = next((i for i, t in enumerate(self.function.inputs) if t is of), None)
+            index = self.places.get(of)
             if index is None:
                 return OutputView(of, None, *layout, False, window.tensor)
             whole = (window.sizes, window.strides) == (of.sizes, of.strides)
             return OutputView(None, index, *layout, whole and window.offset is ZERO, window.tensor)
         assert window.input is not None
         tangent = self.now[self.joint.function.inputs[window.input]]
-        index = next(i for i, t in enumerate(self.function.inputs) if t is tangent)
-        return OutputView(None, index, *layout, window.whole, window.tensor)
+        return OutputView(None, self.places[tangent], *layout, window.whole, window.tensor)

@@ -46,18 +46,9 @@ def trace_whole_step(
 
 class _StepRun(DifferentiatedRun[WholeStep]):
     def trace(self, required: Sequence[Cond]) -> WholeStep:
-        before = torch.is_grad_enabled()
-        self._make_inputs()
-        leaves = self._leaves()
-        self.leaves = {id(leaf): at for at, leaf in leaves.items()}
         self.written: dict[int, bool] = {}  # leaves whose gradient is set: to None at first?
-        above = torch._C._dispatch_tls_local_exclude_set()
+        results, leaves = self._run_with_autograd()
         with self.functionalizer:
-            self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
-            self._run_nodes()
-            if torch.is_grad_enabled() is not before:
-                raise NotFunctionalized("a change of the grad mode that lasts")
-            results = [self.env[node] for node in self._output_nodes()]
             spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
         preconditions = self._check_required(required)
         function = self.functionalizer.function
@@ -76,6 +67,11 @@ class _StepRun(DifferentiatedRun[WholeStep]):
             tuple([at for at, reset in self.written.items() if not reset]),
             *(tuple(spent), next(iter(leaves)), preconditions),
         )
+
+    def _leaves(self) -> dict[int, Fake]:
+        leaves = super()._leaves()
+        self.leaves = {id(leaf): at for at, leaf in leaves.items()}
+        return leaves
 
     def _call_function(self, node: fx.Node) -> Any:
         target = node.target

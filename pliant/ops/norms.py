@@ -686,3 +686,4 @@ _softmax _log_softmax _safe_softmax special_softmax special_log_softmax renorm
 """
 register(*aten_names(_SAFE), raises=never)
 register("aten.renorm.default", cpu_meta=meta.contiguous)
+register("aten._native_batch_norm_legit_functional.default", statistics_free=3)

@@ -151,6 +151,7 @@ def _pack_shape(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs)
     return Several(tuple, (unbacked.dense((rows, *t.shape[2:]), t.dtype, device), counts))
 
 
+register("aten.mkldnn_rnn_layer.default", workspace=3)
 register("aten.lstm.input", opaque=torch.lstm)
 register("aten.gru.input", opaque=torch.gru)
 register("aten.rnn_tanh.input", opaque=torch.rnn_tanh)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from pliant._native import without_torch_function
 from pliant.base.values import dataclass
 from pliant.runtime.differentiable import Refused
 
@@ -27,20 +28,22 @@ class CompiledStep:
     accepts: Callable[[Sequence[Any]], bool] | None
 
     def __call__(self, *inputs: Any) -> Any:
-        with torch._C.DisableTorchFunction():  # the program's modes see nothing of it
-            if not self._fits(inputs):
-                return self.eager(*inputs)
-            try:
-                with torch.no_grad():
-                    results = self.program(*inputs)
-            except Refused:
-                return self.eager(*inputs)
-            for at, result in self.gradients:
-                inputs[at].grad = None if result is None else results[result]
-            outputs = list(results[: self.outputs])
-            for at in self.spent:
-                outputs[at] = _Spent.apply(outputs[at], inputs[self.anchor])
-            return tuple(outputs)
+        return without_torch_function(self._call, *inputs)  # the program's modes see nothing of it
+
+    def _call(self, *inputs: Any) -> Any:
+        if not self._fits(inputs):
+            return self.eager(*inputs)
+        try:
+            with torch.no_grad():
+                results = self.program(*inputs)
+        except Refused:
+            return self.eager(*inputs)
+        for at, result in self.gradients:
+            inputs[at].grad = None if result is None else results[result]
+        outputs = list(results[: self.outputs])
+        for at in self.spent:
+            outputs[at] = _Spent.apply(outputs[at], inputs[self.anchor])
+        return tuple(outputs)
 
     def _fits(self, inputs: Sequence[Any]) -> bool:
         if any(inputs[at].grad is not None for at in self.fresh):

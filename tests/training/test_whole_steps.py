@@ -64,34 +64,32 @@ def check(make, build=network, sizes=(4,), generated: bool = True, compilations:
     return loss
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_optimizers(name: str) -> None:
+def stepping(optimizer_of, clip=None):
+    """Makes the step of a model: gradients dropped, loss, backward, clipping, optimizer."""
+
     def make(model):
-        optimizer = OPTIMIZERS[name](model.parameters())
+        optimizer = optimizer_of(model.parameters())
 
         def step(x, y):
             optimizer.zero_grad()
             loss = F.mse_loss(model(x), y)
             loss.backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             return loss
 
         return step
 
-    check(make)
+    return make
 
 
-def simple(model):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+simple = stepping(lambda p: torch.optim.AdamW(p, lr=0.01))
 
-    def step(x, y):
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
 
-    return step
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers(name: str) -> None:
+    check(stepping(OPTIMIZERS[name]))
 
 
 def test_sizes_that_vary() -> None:
@@ -110,20 +108,7 @@ def test_the_loss_has_a_history_that_is_used_up() -> None:
 
 
 def test_clipping() -> None:
-    def make(model):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-        def step(x, y):
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
-            return loss
-
-        return step
-
-    check(make)
+    check(stepping(OPTIMIZERS["sgd"], clip=0.1))
 
 
 def test_schedulers() -> None:
