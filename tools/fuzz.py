@@ -6,7 +6,8 @@
 
 A program follows from its seed. Each is called several times, with other sizes, values, dtypes and
 aliasing; every call is compared with eager PyTorch in values, strides, dtypes, aliasing, mutation
-and exceptions. Programs run in worker processes: a crash or a hang is a finding, too. Ends with
+and exceptions. Programs run in worker processes: a crash or a hang is a finding, too. When the
+minutes are over, or at Ctrl-C, what runs is stopped; the report is renewed all the time. Ends with
 status 1 if anything was found that is not listed in docs/differences.md.
 """
 
@@ -15,13 +16,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools.fuzzing.campaign import Campaign, Worker, full_report, report
+from tools.fuzzing.campaign import Campaign, Worker, report
 
 SUMMARY = 10_000  # characters
 
@@ -48,16 +50,19 @@ def main(arguments: list[str] | None = None) -> int:
     if minutes is None and options.count is None:
         minutes = 1.0
     stop = None if options.count is None else seed + options.count
-    campaign = Campaign(options.timeout, options.shrink)
-    campaign.tell = (lambda text: None) if options.quiet else (lambda text: print(text + "\n"))
+    campaign = Campaign(options.timeout, options.shrink, report=options.report)
+    campaign.tell = (lambda text: None) if options.quiet else _tell
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of `timeout`: as Ctrl-C
     print(f"from seed {seed}, {options.jobs} jobs of {os.cpu_count()} processors", flush=True)
     campaign.run(
         itertools.takewhile(lambda s: s != stop, itertools.count(seed)), options.jobs, minutes
     )
-    if options.report is not None:
-        options.report.write_text(full_report(campaign))
     print(report(campaign, SUMMARY))
     return 1 if campaign.cases else 0
+
+
+def _tell(text: str) -> None:
+    print(text + "\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,13 @@
 """The fuzzer finds planted mistakes, shrinks them, survives crashes and hangs; and a short run."""
 
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +16,7 @@ import pliant
 from tools.fuzzing import campaign as campaigns
 from tools.fuzzing.accepted import reason
 from tools.fuzzing.check import Finding, check
+from tools.fuzzing.deadline import TimeUp
 from tools.fuzzing.generate import generate
 from tools.fuzzing.program import Argument, Program
 from tools.fuzzing.shrink import shrink, statements_of
@@ -259,6 +267,138 @@ def test_a_crash_and_a_hang_are_findings(monkeypatch) -> None:
     assert campaign.programs == 4
     assert sorted(case.finding["kind"] for case in campaign.cases.values()) == ["crash", "hang"]
     assert "-6" in campaigns.report(campaign)
+
+
+SECONDS = 30.0  # until a campaign has to be over; most of it is for a busy machine
+
+
+@pytest.mark.own_default
+def test_a_campaign_stops_what_runs_at_the_deadline(monkeypatch, tmp_path) -> None:
+    begun = tmp_path / "begun"
+    body = [f"open({str(begun)!r}, 'w').close()", "__import__('time').sleep(1000)"]
+    workers = []
+
+    def check_body(self, seconds=None, **request):
+        workers.append(self)
+        return original(self, seconds, program=program(*body).to_json())
+
+    original = campaigns.Worker.check
+    monkeypatch.setattr(campaigns.Worker, "check", check_body)
+    campaign = campaigns.Campaign(tell=lambda text: None)
+    running = threading.Thread(target=campaign.run, args=(range(100), 2, None), daemon=True)
+    running.start()
+    wait_for(begun)
+    processes = [worker.process for worker in workers]
+    campaign.deadline.end_now()
+    running.join(SECONDS)
+    assert not running.is_alive()
+    assert campaign.programs == 0 and not campaign.cases  # to be stopped is no hang
+    assert all(process is None or process.poll() is not None for process in processes)
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_campaign_without_time_checks_nothing() -> None:
+    campaign = campaigns.Campaign(tell=lambda text: None)
+    campaign.run(range(1_000_000_000), jobs=2, minutes=0.0)
+    assert campaign.programs == 0
+
+
+def planted_campaign(monkeypatch, answer, **fields) -> campaigns.Campaign:
+    """Workers give `answer(campaign, seed)` to seeds, and to programs when `seed` is None."""
+
+    def check_request(self, seconds=None, **request):
+        seed = request.get("seed")
+        shown = Program.from_json(request["program"]) if seed is None else generate(seed)
+        return shown, answer(campaign, seed)
+
+    monkeypatch.setattr(campaigns.Worker, "check", check_request)
+    campaign = campaigns.Campaign(tell=lambda text: None, **fields)
+    return campaign
+
+
+def planted(kind: str = "values", place: str = "") -> dict:
+    return {"kind": kind, "text": place, "call": 0, "place": place}
+
+
+def test_shrinking_is_cut_short_at_the_deadline(monkeypatch, tmp_path) -> None:
+    candidates = []
+
+    def answer(campaign, seed):
+        if seed is None:
+            candidates.append(seed)
+            if len(candidates) == 3:
+                campaign.deadline.end_now()
+                raise TimeUp
+        return planted()
+
+    report = tmp_path / "report.txt"
+    campaign = planted_campaign(monkeypatch, answer, report=report)
+    campaign.run(range(100), jobs=1, minutes=None)
+    assert len(candidates) == 3 and campaign.programs == 1
+    (case,) = campaign.cases.values()
+    assert case.cut_short and len(case.program.calls) < len(generate(0).calls)
+    assert "shrinking was cut short" in report.read_text()
+
+
+def test_the_report_is_renewed_with_each_finding(monkeypatch, tmp_path) -> None:
+    report = tmp_path / "report.txt"
+    reports = []
+
+    def answer(campaign, seed):
+        reports.append(report.read_text())
+        return planted("fallback", f"place {seed}")
+
+    campaign = planted_campaign(monkeypatch, answer, report=report, shrink_seconds=0.0)
+    campaign.run(range(3), jobs=1, minutes=None)
+    counts = [[f"place {seed}" in text for seed in range(3)].count(True) for text in reports]
+    assert counts == [0, 1, 2]
+    assert os.listdir(tmp_path) == ["report.txt"]
+
+
+def test_a_mistake_of_the_campaign_ends_it(monkeypatch) -> None:
+    def answer(campaign, seed):
+        if seed == 5:
+            raise ZeroDivisionError
+        return None
+
+    campaign = planted_campaign(monkeypatch, answer)
+    with pytest.raises(ZeroDivisionError):
+        campaign.run(range(1_000_000_000), jobs=2, minutes=None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_campaign_with_its_report(number: int, tmp_path) -> None:
+    report = tmp_path / "report.txt"
+    process = subprocess.Popen(
+        [sys.executable, "tools/fuzz.py", "--count", "1000000", "--report", str(report)],
+        cwd=campaigns.ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for(report)
+        os.killpg(process.pid, number)  # as a terminal and `timeout` do
+        output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert "interrupted" in output and "programs, " in output
+    assert "crash" not in output
+    assert "programs, " in report.read_text()
+
+
+def test_an_empty_tensor_that_pytorch_cannot_compute_with_is_compared() -> None:
+    """One of a negative size."""
+    negative = program("return a.sum().expand(-1, 0)")
+    assert check(negative, broken(lambda result, args: result)) is None
+    finding = check(negative, broken(lambda result, args: result.new_empty(0, 0)))
+    assert finding is not None and finding.kind == "shape"
 
 
 def test_the_summary_is_short_and_the_report_has_scripts(monkeypatch) -> None:

@@ -1,12 +1,15 @@
 """Many programs in worker processes, and what they found.
 
 A worker that dies or does not answer is a finding itself. Findings are shrunk, one of each symptom,
-and reported with the program that shows it.
+and reported with the program that shows it. When the time is up, what runs is stopped: a finding
+that is being shrunk is reported as it is by then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import queue
 import re
@@ -16,17 +19,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tools.fuzzing.accepted import reason
+from tools.fuzzing.deadline import Deadline, TimeUp
 from tools.fuzzing.program import Program
 from tools.fuzzing.shrink import shrink, statements_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS_PER_WORKER = 250  # then a fresh process: what leaks, leaks in a short-lived one
 START_SECONDS = 120.0
+POLL_SECONDS = 1.0
+SAVE_SECONDS = 10.0
 # The worst first.
 SEVERITY = ["crash", "values", "error", "no error", "hang", "sharing of memory", "identity"]
 SEVERITY += ["shape", "dtype", "type", "structure", "pliant error", "fallback", "failed kernel"]
@@ -43,6 +50,7 @@ class Case:
     finding: dict[str, Any]
     count: int = 1
     seeds: list[int] = field(default_factory=list)
+    cut_short: bool = False  # the time was up before it was as small as it can be
 
     @property
     def symptom(self) -> str:
@@ -59,10 +67,11 @@ def _body(program: Program) -> str:
 
 
 class Worker:
-    """A process that checks programs."""
+    """A process that checks programs, until the deadline."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, deadline: Deadline | None = None) -> None:
         self.seconds = seconds
+        self.deadline = deadline or Deadline()
         self.process: subprocess.Popen[str] | None = None
         self.lines: queue.Queue[str | None] = queue.Queue()
         self.checked = 0
@@ -81,7 +90,6 @@ class Worker:
         )
         self.process, self.checked, self.lines = process, 0, queue.Queue()
         threading.Thread(target=_read, args=(process, self.lines), daemon=True).start()
-        self.lines.get(timeout=START_SECONDS)
         return process
 
     def stop(self) -> int | None:
@@ -90,7 +98,8 @@ class Worker:
         if process is None:
             return None
         assert process.stdin is not None
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
         try:
             return process.wait(5)
         except subprocess.TimeoutExpired:
@@ -98,15 +107,20 @@ class Worker:
             process.wait()
             return None
 
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.stop()
+
     def check(self, seconds: float | None = None, **request: Any) -> tuple[Program, Any]:
-        """The program, and what was found about it."""
+        """The program, and what was found about it; `TimeUp` at the deadline."""
         if self.checked >= PROGRAMS_PER_WORKER:
             self.stop()
-        process = self.process or self.start()
+        process = self.process or self._ready()
         self.checked += 1
         program = Program.from_json(request["program"]) if "program" in request else None
         stage = "generate"
-        limit = _Limit(process.pid, seconds or self.seconds)
+        limit = _Limit(process.pid, seconds or self.seconds, self.deadline)
         try:
             assert process.stdin is not None
             process.stdin.write(json.dumps(request) + "\n")
@@ -121,12 +135,25 @@ class Worker:
                     program = Program.from_json(message["program"])
                 if "finding" in message:
                     return program or _nothing(request), message["finding"]
+        except TimeUp:
+            self.kill()
+            raise
         except queue.Empty:
-            process.kill()
-            self.stop()
+            self.kill()
             return program or _nothing(request), _in_pliant(stage, "hang", "does not end")
         except BrokenPipeError:
             return program or _nothing(request), self._died(stage)
+
+    def _ready(self) -> subprocess.Popen[str]:
+        process = self.start()
+        try:
+            line = _Limit(process.pid, START_SECONDS, self.deadline).get(self.lines)
+        except (TimeUp, queue.Empty):
+            self.kill()
+            raise
+        if line is None:
+            raise RuntimeError(f"a worker does not start: it ended with status {self.stop()}")
+        return process
 
     def _died(self, stage: str) -> Any:
         return _in_pliant(stage, "crash", f"the process ended with status {self.stop()}")
@@ -136,15 +163,18 @@ class _Limit:
     """So many seconds of processor time for a process, or six times as many on the clock: other
     processes may need the machine, too."""
 
-    def __init__(self, pid: int, seconds: float) -> None:
-        self.pid, self.seconds = pid, seconds
+    def __init__(self, pid: int, seconds: float, deadline: Deadline) -> None:
+        self.pid, self.seconds, self.deadline = pid, seconds, deadline
         self.begin, self.used = time.monotonic(), self._processor_time()
 
     def get(self, lines: queue.Queue[str | None]) -> str | None:
-        """The next line, or `queue.Empty` at the limit."""
+        """The next line, or `queue.Empty` at the limit, or `TimeUp` at the deadline."""
         while True:
+            left = self.deadline.left()
+            if not left:
+                raise TimeUp
             try:
-                return lines.get(timeout=min(5.0, self.seconds))
+                return lines.get(timeout=min(POLL_SECONDS, self.seconds, left))
             except queue.Empty:
                 if time.monotonic() - self.begin > 6 * self.seconds:
                     raise
@@ -191,31 +221,59 @@ class Campaign:
     lock: threading.Lock = field(default_factory=threading.Lock)
     tell: Callable[[str], None] = print
 
-    def run(self, seeds: Iterable[int], jobs: int, minutes: float | None) -> None:
-        deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        pending = iter(seeds)
-        threads = [
-            threading.Thread(target=self._work, args=(pending, deadline)) for _ in range(jobs)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    deadline: Deadline = field(default_factory=Deadline)
+    report: Path | None = None
+    saved: float = -math.inf
 
-    def _work(self, pending: Any, deadline: float | None) -> None:
-        worker = Worker(self.seconds)
-        while deadline is None or time.monotonic() < deadline:
-            with self.lock:
-                seed = next(pending, None)
-            if seed is None:
-                break
-            program, finding = worker.check(seed=seed)
-            with self.lock:
-                self.programs += 1
-                self.calls += len(program.calls)
-            if finding is not None:
-                self._found(worker, Case(program, finding, seeds=[seed]))
-        worker.stop()
+    def run(self, seeds: Iterable[int], jobs: int, minutes: float | None) -> None:
+        """Ends at the time, also if programs run by then; Ctrl-C ends it early."""
+        self.deadline = Deadline(None if minutes is None else 60 * minutes)
+        self._save()
+        pending = iter(seeds)
+        with ThreadPoolExecutor(jobs) as pool:
+            workers = [pool.submit(self._work, pending) for _ in range(jobs)]
+            try:
+                for worker in workers:
+                    worker.result()
+            except KeyboardInterrupt:
+                self.tell("interrupted")
+            finally:
+                self.deadline.end_now()
+        self._save()
+
+    def _work(self, pending: Any) -> None:
+        worker = Worker(self.seconds, self.deadline)
+        try:
+            while self.deadline.left():
+                with self.lock:
+                    seed = next(pending, None)
+                if seed is None:
+                    break
+                self._check(worker, seed)
+            worker.stop()
+        except TimeUp:
+            pass
+        finally:
+            worker.kill()
+
+    def _check(self, worker: Worker, seed: int) -> None:
+        program, finding = worker.check(seed=seed)
+        with self.lock:
+            self.programs += 1
+            self.calls += len(program.calls)
+        if finding is not None:
+            self._found(worker, Case(program, finding, seeds=[seed]))
+        with self.lock:
+            if finding is not None or time.monotonic() - self.saved > SAVE_SECONDS:
+                self._save()
+
+    def _save(self) -> None:
+        """The report so far: a campaign that is killed leaves it."""
+        self.saved = time.monotonic()
+        if self.report is not None:
+            partial = self.report.with_name(self.report.name + ".partial")
+            partial.write_text(full_report(self))
+            partial.replace(self.report)
 
     def _found(self, worker: Worker, case: Case) -> None:
         if self._count_again(case):
@@ -271,7 +329,7 @@ class Campaign:
 
         seconds = self.shrink_seconds * (4 if fatal else 1)
         program = shrink(case.program, same, seconds)
-        return Case(program, last, case.count, case.seeds)
+        return Case(program, last, case.count, case.seeds, cut_short=not self.deadline.left())
 
     def ordered(self) -> list[Case]:
         order = {kind: index for index, kind in enumerate(SEVERITY)}
@@ -291,6 +349,7 @@ def summary(case: Case) -> str:
     how = f"backend={program.backend}, dynamic={program.dynamic}, grad={program.grad}"
     place = f" at {finding['place']}" if finding["place"] else ""
     head = f"{finding['kind']}{place}: {case.count}x, seeds {seeds}; {how}"
+    head += "; shrinking was cut short" if case.cut_short else ""
     calls = [program.call_source(index) for index in range(len(program.calls))]
     return "\n".join([head, _indented(finding["text"][:700]), program.function_source(), *calls])
 

@@ -74,6 +74,8 @@ class Rounding(TorchDispatchMode):
     def moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
+        if not value.numel():
+            return value
         step = torch.randint(-1, 2, value.shape, generator=self.generator).double()
         step = {1: torch.ones_like(step), 2: -torch.ones_like(step)}.get(self.seed, step)
         wide = value.double()

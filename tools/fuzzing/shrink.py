@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tools.fuzzing.deadline import TimeUp
 from tools.fuzzing.program import Argument, Program, Statement, written
 
 Test = Callable[[Program], bool]
-"""Whether a program has the symptom."""
+"""Whether a program has the symptom. It may raise `TimeUp`."""
+
+Step = Callable[[Program], Iterator[Program]]
 
 SECONDS = 40.0
 
@@ -25,20 +28,32 @@ def shrink(program: Program, test: Test, seconds: float = SECONDS) -> Program:
     deadline = time.monotonic() + seconds
     best = program
     improved = True
-    while improved:
-        improved = False
-        for make_candidates in STEPS:
-            # A step is begun anew on what it has made smaller, behind the last candidate.
-            tried = 0
-            while time.monotonic() < deadline:
-                candidate = _nth(make_candidates(best), tried)
-                if candidate is None:
-                    break
-                if candidate != best and test(candidate):
-                    best, improved = candidate, True
-                else:
-                    tried += 1
+    try:
+        while improved:
+            improved = False
+            for make_candidates in STEPS:
+                for smaller in _improvements(best, make_candidates, test, deadline):
+                    best, improved = smaller, True
+    except TimeUp:  # of the whole campaign
+        pass
     return best
+
+
+def _improvements(
+    best: Program, make_candidates: Step, test: Test, deadline: float
+) -> Iterator[Program]:
+    """Smaller and smaller programs by one step, which is begun anew on what it has made smaller,
+    behind the last candidate."""
+    tried = 0
+    while time.monotonic() < deadline:
+        candidate = _nth(make_candidates(best), tried)
+        if candidate is None:
+            break
+        if candidate != best and test(candidate):
+            best = candidate
+            yield best
+        else:
+            tried += 1
 
 
 def _nth(candidates: Iterator[Program], index: int) -> Program | None:
@@ -266,7 +281,7 @@ def _with_field(program: Program, at: int, name: str, choices: list[Any]) -> Ite
             yield new
 
 
-STEPS: list[Callable[[Program], Iterator[Program]]] = [
+STEPS: list[Step] = [
     _fewer_calls,
     _halves,
     _without_statement,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from dataclasses import asdict
@@ -22,6 +23,8 @@ from tools.fuzzing.program import Program
 
 
 def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the campaign, which ends its workers
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what programs print is not for the channel
