@@ -9,6 +9,7 @@ A node that PyTorch refuses for sizes or dtypes is marked (`meta["refused"]`).
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections import Counter
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from pliant.base.external import without_addresses
 from pliant.base.position import Position
@@ -120,6 +122,10 @@ class GraphBuilder:
         `effect` says that the call does more than return a result, and so must stay.
         """
         kind = "call_method" if isinstance(target, str) else "call_function"
+        if target is operator.pow and not isinstance(args[0], fx.Node) and _has_sign(args[0]):
+            target = pow  # FX writes -1 ** x, which is -(1 ** x)
+        if any(map(_holds_complex, (args, kwargs))):
+            args, kwargs = map_aggregate((args, kwargs), self._written_exactly)
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["stack"] = stack
         symbols = self.new_symbols()
@@ -128,6 +134,12 @@ class GraphBuilder:
         if effect:
             self._effectful.add(node)
         return node
+
+    def _written_exactly(self, arg: Any) -> Any:
+        """FX writes a complex number as a sum or a negation, which loses the signs of zeros."""
+        if type(arg) is not complex or not (_has_sign(arg.real) or _has_sign(arg.imag)):
+            return arg
+        return self.graph.create_node("call_function", complex, (arg.real, arg.imag))
 
     def after(self, node: fx.Node, method: str, args: tuple[Any, ...]) -> fx.Node:
         """A call of a method directly behind `node`, before anything can change its object."""
@@ -195,6 +207,16 @@ class GraphBuilder:
         if check:
             self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name=name)
+
+
+def _has_sign(number: Any) -> bool:
+    return type(number) in (int, float) and math.copysign(1, number) < 0
+
+
+def _holds_complex(arg: Any) -> bool:
+    if isinstance(arg, dict):
+        arg = list(arg.values())
+    return any(map(_holds_complex, arg)) if type(arg) in (list, tuple) else type(arg) is complex
 
 
 def begin_body() -> None:

@@ -212,6 +212,12 @@ class Emitter:
             cell, cell_name = self._unfilled.pop(0)
             cell.fill(self, cell_name)
 
+    def operand(self, value: Value) -> str:
+        """The same, where an operator or a dot follows: `-1 ** x` is -(1 ** x), and `1.real` is no
+        Python."""
+        text = self.expression(value)
+        return f"({text})" if text[0] == "-" or text[0].isdigit() else text
+
     def assign_name(self, value: Value, wish: str) -> str:
         """An expression that can be repeated: a variable or a literal."""
         text = self.expression(value)

@@ -62,6 +62,9 @@ class ResidualOperation:
     def source(self, value: Value) -> str:
         return self.emit.expression(value)
 
+    def operand(self, value: Value) -> str:
+        return self.emit.operand(value)
+
 
 def pops_of(frame: Frame) -> int:
     ins = frame.instruction
@@ -88,7 +91,7 @@ def _template(text: str) -> Callable[[ResidualOperation], None]:
 
     def write(op: ResidualOperation) -> None:
         value = op.frame.instruction.value
-        op.result(text.format(*map(op.source, op.operands), value=value))
+        op.result(text.format(*map(op.operand, op.operands), value=value))
 
     return write
 
@@ -98,14 +101,14 @@ def _statement(text: str) -> Callable[[ResidualOperation], None]:
 
     def write(op: ResidualOperation) -> None:
         value = op.frame.instruction.value
-        op.text.append(text.format(*map(op.source, op.operands), value=value))
+        op.text.append(text.format(*map(op.operand, op.operands), value=value))
         op.go_on()
 
     return write
 
 
 def _binary(op: ResidualOperation) -> None:
-    left, right = map(op.source, op.operands)
+    left, right = map(op.operand, op.operands)
     symbol: str = op.frame.instruction.value
     if not symbol.endswith("="):
         op.result(f"{left} {symbol} {right}")
@@ -124,7 +127,7 @@ def _call(op: ResidualOperation) -> None:
         extra = [] if reader is None else reader(op, args, kwargs)
     if _is_method_of(op, target, args):
         assert isinstance(target.source, ClassAttr)
-        callee = f"{op.source(args[0])}.{target.source.name}"
+        callee = f"{op.operand(args[0])}.{target.source.name}"
         args = args[1:]
     elif isinstance(target, BuiltinMethod) and target.source is None:
         callee = target.rebuild(op.emit)  # `x.item()` rather than a variable for `x.item`
@@ -234,7 +237,7 @@ def _call_ex(op: ResidualOperation) -> None:
 
 def _load_method(op: ResidualOperation) -> None:
     name = op.name("result")
-    op.text.append(f"{name} = {op.source(op.operands[0])}.{op.frame.instruction.value}")
+    op.text.append(f"{name} = {op.operand(op.operands[0])}.{op.frame.instruction.value}")
     op.go_on(NULL, name)
 
 
@@ -242,7 +245,7 @@ def _load_attr(op: ResidualOperation) -> None:
     value = op.frame.instruction.value
     name, as_method = (value, False) if isinstance(value, str) else value
     result = op.name("result")
-    op.text.append(f"{result} = {op.source(op.operands[0])}.{name}")
+    op.text.append(f"{result} = {op.operand(op.operands[0])}.{name}")
     op.go_on(*([NULL, result] if as_method else [result]))
 
 

@@ -49,6 +49,8 @@ ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     torch.sym_max: torch.sym_max,
     builtins.int: _as_int,
     builtins.float: torch.sym_float,
+    builtins.complex: complex,
+    builtins.pow: operator.pow,
     operator.not_: torch.sym_not,
     **{function: _of_numbers(name) for name, function in MATH.items()},
 }

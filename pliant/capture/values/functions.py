@@ -167,7 +167,7 @@ class BuiltinMethod(Value):
         return [self.obj]
 
     def rebuild(self, emit: Emitter) -> str:
-        obj = emit.expression(self.obj)
+        obj = emit.operand(self.obj)
         for cls in self.obj.python_type().__mro__:
             if self.name in cls.__dict__:
                 if cls.__dict__[self.name] is self.descriptor:

@@ -57,4 +57,4 @@ class GraphMethod(Value):
         return [self.obj]
 
     def rebuild(self, emit: Emitter) -> str:
-        return f"{emit.expression(self.obj)}.{self.name}"
+        return f"{emit.operand(self.obj)}.{self.name}"
