@@ -34,6 +34,42 @@ class LoopBody(Protocol):
     def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue: ...
 
 
+class BodyAround:
+    """A body that hands everything to another one: what differs, a subclass overrides."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: LoopBody) -> None:
+        self.body = body
+
+    def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
+        return self.body(op, *args)
+
+    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
+        return self.body.constant(number, type)
+
+    def cast(self, value: LoopValue, type: Type) -> LoopValue:
+        return self.body.cast(value, type)
+
+    def bitcast(self, value: LoopValue, type: Type) -> LoopValue:
+        return self.body.bitcast(value, type)
+
+    def iota(self, index: Expr | int) -> LoopValue:
+        return self.body.iota(index)
+
+    def as_index(self, value: LoopValue) -> Expr:
+        return self.body.as_index(value)
+
+    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
+        return self.body.read(of, place, mask)
+
+    def fault(self, when: LoopValue) -> None:
+        self.body.fault(when)
+
+    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
+        return self.body.once(key, index, make)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
     """Each element on its own."""

@@ -9,14 +9,14 @@ so (`steps`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, Final
 
 import torch
 
 from pliant.base.values import dataclass
-from pliant.loop.define import Definition, Index, LoopBody
+from pliant.loop.define import BodyAround, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
 from pliant.ops.indexed_tensor import IndexedTensor
@@ -207,46 +207,25 @@ def check_always_fits(x: Number, t: Type) -> None:
         raise NotLowered(f"{x} as {t}")
 
 
-class RoundingBody:
+class RoundingBody(BodyAround):
     """A body in which every f32 is rounded to a half type as soon as it is computed."""
 
-    __slots__ = ("body", "half")
+    __slots__ = ("half",)
 
     def __init__(self, body: LoopBody, half: Type) -> None:
-        self.body = body
+        super().__init__(body)
         self.half = half
 
     def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
         return self._rounded(self.body(op, *args))
 
+    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
+        return self._rounded(self.body.constant(number, type))
+
     def _rounded(self, value: LoopValue) -> LoopValue:
         if value.type is not Type.F32:
             return value
         return self.body.cast(self.body.cast(value, self.half), Type.F32)
-
-    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
-        return self._rounded(self.body.constant(number, type))
-
-    def cast(self, value: LoopValue, type: Type) -> LoopValue:
-        return self.body.cast(value, type)
-
-    def bitcast(self, value: LoopValue, type: Type) -> LoopValue:
-        return self.body.bitcast(value, type)
-
-    def iota(self, index: Expr | int) -> LoopValue:
-        return self.body.iota(index)
-
-    def as_index(self, value: LoopValue) -> Expr:
-        return self.body.as_index(value)
-
-    def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
-        return self.body.read(of, place, mask)
-
-    def fault(self, when: LoopValue) -> None:
-        self.body.fault(when)
-
-    def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
-        return self.body.once(key, index, make)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pliant.base.values import dataclass
-from pliant.loop.define import Definition, Index, LoopBody
+from pliant.loop.define import BodyAround, Definition, Index, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
 from pliant.ops.elementwise import check_always_fits
@@ -24,30 +24,14 @@ from pliant.sym.expr import ONE, ZERO, Expr, as_expr
 INDEX_TYPES = frozenset({Type.I64, Type.I32})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Masked:
+class Masked(BodyAround):
     """A body whose loads and faults happen only where `mask` is true."""
 
-    body: LoopBody
-    mask: LoopValue
+    __slots__ = ("mask",)
 
-    def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
-        return self.body(op, *args)
-
-    def constant(self, number: int | float | bool, type: Type) -> LoopValue:
-        return self.body.constant(number, type)
-
-    def cast(self, value: LoopValue, type: Type) -> LoopValue:
-        return self.body.cast(value, type)
-
-    def bitcast(self, value: LoopValue, type: Type) -> LoopValue:
-        return self.body.bitcast(value, type)
-
-    def iota(self, index: Expr | int) -> LoopValue:
-        return self.body.iota(index)
-
-    def as_index(self, value: LoopValue) -> Expr:
-        return self.body.as_index(value)
+    def __init__(self, body: LoopBody, mask: LoopValue) -> None:
+        super().__init__(body)
+        self.mask = mask
 
     def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
         both = self.mask if mask is None else self.body(Op.AND, self.mask, mask)
