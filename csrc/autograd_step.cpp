@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "isolated.h"
 #include "launcher.h"
 
 namespace pliant {
@@ -129,11 +130,18 @@ struct Kept {
   std::vector<uint32_t> versions;
   at::Tensor random;
 
+  bool is_unchanged(size_t i) const {
+    PyObject* input = PyTuple_GET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i));
+    return !THPVariable_Check(input) || version_of(THPVariable_Unpack(input)) == versions[i];
+  }
+  bool is_unchanged() const {
+    bool unchanged = true;
+    for (size_t i = 0; i < versions.size(); ++i) unchanged &= is_unchanged(i);
+    return unchanged;
+  }
   void check_versions() const {
     for (size_t i = 0; i < versions.size(); ++i) {
-      PyObject* input = PyTuple_GET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i));
-      bool changed = THPVariable_Check(input) && version_of(THPVariable_Unpack(input)) != versions[i];
-      TORCH_CHECK(!changed,
+      TORCH_CHECK(is_unchanged(i),
                   "one of the variables needed for gradient computation has been modified by an "
                   "inplace operation: input ", i, " of a compiled graph, which create_graph=True "
                   "runs again");
@@ -176,9 +184,11 @@ struct PliantBackward : Node {
   variable_list apply(variable_list&& tangents) override;
 
  private:
-  const Backward* find(Plan& plan, const variable_list& tangents) const;
-  variable_list run(const Kept& kept, const Backward& backward, const variable_list& tangents);
-  variable_list run_again(const Kept& kept, Plan& plan, const variable_list& tangents) const;
+  Backward* find(Plan& plan, const variable_list& tangents) const;
+  variable_list run(const Kept& kept, Plan& plan, Backward& backward,
+                    const variable_list& tangents);
+  variable_list run_again(const Kept& kept, Plan& plan, const variable_list& tangents,
+                          const py::object& error) const;
 
   Ref step_;
   std::shared_ptr<const Kept> kept_;
@@ -197,17 +207,18 @@ variable_list PliantBackward::apply(variable_list&& tangents) {
   Plan& plan = plan_of(step_.get());
   // Sparse and batched tangents, for example, are for PyTorch.
   bool compiled = plain && !at::GradMode::is_enabled();
-  const Backward* backward = compiled ? find(plan, tangents) : nullptr;
-  if (backward == nullptr || !backward->code) return run_again(*kept, plan, tangents);
-  return run(*kept, *backward, tangents);
+  Backward* backward = compiled ? find(plan, tangents) : nullptr;
+  if (backward != nullptr && backward->code) return run(*kept, plan, *backward, tangents);
+  kept->check_versions();
+  return run_again(*kept, plan, tangents, py::none());
 }
 
 // The backward for these tangents and the gradients that the engine wants.
-const Backward* PliantBackward::find(Plan& plan, const variable_list& tangents) const {
+Backward* PliantBackward::find(Plan& plan, const variable_list& tangents) const {
   std::string key;
   for (const at::Tensor& tangent : tangents) key += tangent.defined() ? '1' : '0';
   for (uint32_t i = 0; i < num_outputs(); ++i) key += task_should_compute_output(i) ? '1' : '0';
-  for (const Backward& backward : plan.backwards) {
+  for (Backward& backward : plan.backwards) {
     if (backward.key == key) return &backward;
   }
   py::tuple present(tangents.size());
@@ -238,7 +249,17 @@ at::Tensor laid_out(const at::Tensor& tangent, const std::optional<c10::DimVecto
   return at::empty_strided(tangent.sizes(), *strides, tangent.options()).copy_(tangent);
 }
 
-variable_list PliantBackward::run(const Kept& kept, const Backward& backward,
+// Calls the code; null with a Python error, whatever was thrown.
+PyObject* call_backward(const Backward& backward, PyObject** objects, NativeCall& call) {
+  try {
+    return call_natively(backward.code.get(), objects, call.arguments.size(), call);
+  } catch (...) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
+variable_list PliantBackward::run(const Kept& kept, Plan& plan, Backward& backward,
                                   const variable_list& tangents) {
   auto numbers = static_cast<size_t>(PyTuple_GET_SIZE(kept.numbers.get()));
   size_t most = kept.tensors.size() + numbers + tangents.size();
@@ -256,9 +277,16 @@ variable_list PliantBackward::run(const Kept& kept, const Backward& backward,
     if (tangents[i].defined()) call.arguments.push_back(laid_out(tangents[i], kept.strides[i]));
   }
   call.results.resize(backward.gradients.size());
-  size_t count = call.arguments.size();
-  results_of(call_natively(backward.code.get(), objects.data(), count, call),
-             std::ssize(call.results), call);
+  PyObject* returned = call_backward(backward, objects.data(), call);
+  if (returned == nullptr) {
+    if (must_propagate() || !kept.is_unchanged()) throw_error();
+    // PyTorch tells what is wrong; or it isn't, and the code is of no use.
+    py::error_already_set error;
+    variable_list gradients = run_again(kept, plan, tangents, error.value());
+    backward.code = Ref();
+    return gradients;
+  }
+  results_of(returned, std::ssize(call.results), call);
   variable_list gradients(num_outputs());
   for (size_t i = 0; i < call.results.size(); ++i) {
     gradients[backward.gradients[i]] = std::move(call.results[i]);
@@ -266,10 +294,11 @@ variable_list PliantBackward::run(const Kept& kept, const Backward& backward,
   return gradients;
 }
 
-// Gradients that have gradients themselves, or for which there is no code.
+// Gradients that have gradients themselves, or for which there is no code, or where it failed with
+// this error.
 variable_list PliantBackward::run_again(const Kept& kept, Plan& plan,
-                                        const variable_list& tangents) const {
-  kept.check_versions();
+                                        const variable_list& tangents,
+                                        const py::object& error) const {
   py::list given, needed;
   std::vector<size_t> edges;
   for (const at::Tensor& tangent : tangents) {
@@ -281,8 +310,8 @@ variable_list PliantBackward::run_again(const Kept& kept, Plan& plan,
     needed.append(plan.wanted[i]);
   }
   py::object random = kept.random.defined() ? py::cast(kept.random) : py::none();
-  PyObject* args[] = {kept.inputs.get(), random.ptr(), given.ptr(), needed.ptr()};
-  Ref results = checked(PyObject_Vectorcall(plan.run_again.get(), args, 4, nullptr));
+  PyObject* args[] = {kept.inputs.get(), random.ptr(), given.ptr(), needed.ptr(), error.ptr()};
+  Ref results = checked(PyObject_Vectorcall(plan.run_again.get(), args, 5, nullptr));
   auto found = py::handle(results.get()).cast<std::vector<std::optional<at::Tensor>>>();
   TORCH_CHECK(found.size() == edges.size(), "not as many gradients as are needed");
   variable_list gradients(num_outputs());

@@ -282,8 +282,9 @@ class AutogradStep:
     `make_backward(tangents, wanted)` is called once for each set of tangents that are defined and
     inputs that want a gradient; it returns a function of what is saved, the numbers and the
     tangents, with the inputs whose gradients it returns, or None. `run_again(inputs, random,
-    tangents, needed)` computes gradients if there is no such function or they need gradients
-    themselves; `random` is the state of the generator before the forward, if it `draws`.
+    tangents, needed, error)` computes gradients if there is no such function, if it failed with
+    that error (it isn't called any more), or if they need gradients themselves; `random` is the
+    state of the generator before the forward, if it `draws`.
     """
 
     def __new__(

@@ -70,10 +70,17 @@ def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> 
         raise
     except Exception as error:
         raise_hidden(error)
-        if options.raise_on_fallback:
-            raise InternalError(f"generating code for {name} failed: {error!r}") from error
-        events.emit(events.FellBack(function=name, reason=repr(error), error=error))
+        report_failure(name, options, error, "generating code for")
     return None
+
+
+def report_failure(
+    name: str, options: Options, error: Exception, doing: str = "the code of"
+) -> None:
+    """Tell that PyTorch runs a graph, or raise where that is asked for."""
+    if options.raise_on_fallback:
+        raise InternalError(f"{doing} {name} failed: {error!r}") from error
+    events.emit(events.FellBack(function=name, reason=repr(error), error=error))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from pliant.backends.compile_graph import (
     CodeGenerator,
     GeneratedCode,
     or_not_generated,
+    report_failure,
     simplify,
 )
 from pliant.backends.output_views import WithBases, WithViews
@@ -110,6 +111,7 @@ class TrainingCompiler:
             draws=any(node.effect and draws(node) for node in parts.forward.nodes),
             make_backward=make_backward,
             backwards={},
+            report_failure=partial(report_failure, f"{self.name} backward", self.options),
         )
 
 

@@ -257,16 +257,18 @@ class StepWriter:
 
     def freed(self, kept: Iterable[int]) -> tuple[Step, ...]:
         """The steps, with tensors dropped behind their last use."""
-        last: dict[int, int] = {}
-        for at, step in enumerate(self.steps):
-            for slot in _slots_in(step):
-                last[slot] = at  # the last step wins
+        last = _last_uses(self.steps)
+        needed = [  # nobody cares how a result is laid out that nobody reads
+            step
+            for at, step in enumerate(self.steps)
+            if step[0] != "laid_out" or step[1] in kept or last[step[1]] > at
+        ]
         gone: dict[int, list[int]] = {}
-        for slot, at in last.items():
+        for slot, at in _last_uses(needed).items():
             if slot not in kept:
                 gone.setdefault(at, []).append(slot)
         steps = list(self.computes)
-        for at, step in enumerate(self.steps):
+        for at, step in enumerate(needed):
             steps.append(step)
             if at in gone:
                 steps.append(("free", tuple(gone[at])))
@@ -321,6 +323,11 @@ def _moves(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_moves, value))
     return isinstance(value, (TensorView, Expr, FloatExpr, Cond))
+
+
+def _last_uses(steps: Sequence[Step]) -> dict[int, int]:
+    """By slot: the last step that reads or makes it."""
+    return {slot: at for at, step in enumerate(steps) for slot in _slots_in(step)}
 
 
 def _slots_in(step: tuple[Any, ...]) -> set[int]:

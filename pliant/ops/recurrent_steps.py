@@ -1,4 +1,4 @@
-"""LSTM and GRU with gradients, where sizes are symbols.
+"""Recurrent networks with gradients, where sizes are symbols.
 
 The one idea: PyTorch's C++ takes a recurrent network apart by plain sizes. Here it is taken apart
 in the same way, with symbolic ones: oneDNN's operator for each layer of an LSTM where eager uses
@@ -43,6 +43,12 @@ def _gru(t: Any, state: Any, *rest: Any) -> Any:
     if not _is_usual(t, (state,), *rest):
         return NotImplemented
     return _step_by_step(_gru_step, t, (state,), *rest)
+
+
+def _rnn(activation: Callable[[Any], Any], t: Any, state: Any, *rest: Any) -> Any:
+    if not _is_usual(t, (state,), *rest):
+        return NotImplemented
+    return _step_by_step(partial(_rnn_step, activation), t, (state,), *rest)
 
 
 def _step_by_step(step: Step, t: Any, state: Sequence[Any], *rest: Any) -> Any:
@@ -98,8 +104,9 @@ def _onednn_layer(
 ) -> tuple[Any, tuple[Any, ...]]:
     _, biases, layers, _, train, both_ways, batch_first = rest
     hidden, cell = state
-    if not biases:
-        weights = [*weights, *[torch.zeros_like(w) for w in weights]]
+    if not biases:  # they aren't read, but PyTorch takes their sizes for those of gradients
+        zeros = weights[0].new_zeros(weights[0].size(0))
+        weights = [*weights, zeros, zeros]
     output, last, last_cell, _ = aten.mkldnn_rnn_layer.default(
         *(x.contiguous(), *weights, hidden, cell, backwards, [], LSTM_MODE, hidden.size(1)),
         *(layers, biases, both_ways, batch_first, train),
@@ -153,5 +160,17 @@ def _gru_step(gates: Any, state: Sequence[Any], hidden: Callable[[Any], Any]) ->
     return ((h - candidate) * keep + candidate,)
 
 
+def _rnn_step(
+    activation: Callable[[Any], Any],
+    gates: Any,
+    state: Sequence[Any],
+    hidden: Callable[[Any], Any],
+) -> tuple[Any, ...]:
+    (h,) = state
+    return (activation(hidden(h) + gates),)
+
+
 register_functions((torch.lstm,), differentiable=_lstm)
 register_functions((torch.gru,), differentiable=_gru)
+register_functions((torch.rnn_tanh,), differentiable=partial(_rnn, torch.tanh))
+register_functions((torch.rnn_relu,), differentiable=partial(_rnn, torch.relu))

@@ -56,6 +56,7 @@ class Differentiable:
     draws: bool
     make_backward: Callable[[tuple[bool, ...], AbstractSet[int]], Backward | None]
     backwards: dict[Any, Backward | None]
+    report_failure: Callable[[Exception], None]  # of code where PyTorch's autograd has none
 
     def step(
         self, forward: Callable[..., Any], accepts: Callable[[Sequence[Any]], bool] | None
@@ -93,10 +94,13 @@ class Differentiable:
         random: torch.Tensor | None,
         tangents: Sequence[torch.Tensor | None],
         needed: Sequence[int],
+        error: Exception | None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients of the inputs `needed` that have gradients themselves, or for which there is no
-        code: the graph is run once more, by PyTorch, with the same random numbers, and its writes
-        going nowhere."""
+        code, or where it failed with this error: the graph is run once more, by PyTorch, with the
+        same random numbers, and its writes going nowhere."""
+        if self.depends_on_written and error is not None:
+            raise error
         if self.depends_on_written:
             raise RuntimeError(
                 "pliant: create_graph=True through a compiled graph that writes to a tensor which "
@@ -114,10 +118,13 @@ class Differentiable:
             for at, tangent in zip(self.layout.differentiable, tangents, strict=True)
             if tangent is not None
         ]
-        return torch.autograd.grad(
+        gradients = torch.autograd.grad(
             [output for output, _ in pairs],
             [inputs[at] for at in needed],
             [tangent for _, tangent in pairs],
             create_graph=twice,
             allow_unused=True,
         )
+        if error is not None:
+            self.report_failure(error)
+        return gradients

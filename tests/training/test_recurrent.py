@@ -62,6 +62,12 @@ def test_batches_that_vary(kind, form, dtype) -> None:
     assert events.counters["compilations"] == 2
 
 
+def test_batches_of_rectified_steps() -> None:
+    model = Around(nn.RNN, nonlinearity="relu", num_layers=2)
+    trains_as_eager(model, [(5, 3, 4), (5, 6, 4), (5, 2, 4)], None)
+    assert events.counters["compilations"] == 2
+
+
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_lengths_that_vary(form) -> None:
     sizes = [(5, 3, 4), (7, 4, 4), (4, 6, 4), (9, 2, 4)]
