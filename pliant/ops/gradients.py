@@ -155,16 +155,16 @@ def dropout(grad: Any, mask: Any, scale: Any) -> Any:
 
 @gradient("aten._softmax_backward_data.default")
 def softmax(grad: Any, y: Any, dim: int, dtype: torch.dtype) -> Any:
-    wide, narrow = _widened(grad, y), dtype
-    grad, y = wide
+    grad, y = _widened(grad, y)
     product = grad * y
-    return (product - y * product.sum(dim, keepdim=True)).to(narrow)
+    # Those kernels lay out what they return plainly, whatever they are given.
+    return (product - y * product.sum(dim, keepdim=True)).to(dtype).contiguous()
 
 
 @gradient("aten._log_softmax_backward_data.default")
 def log_softmax(grad: Any, y: Any, dim: int, dtype: torch.dtype) -> Any:
     grad, y = _widened(grad, y)
-    return (grad - torch.exp(y) * grad.sum(dim, keepdim=True)).to(dtype)
+    return (grad - torch.exp(y) * grad.sum(dim, keepdim=True)).to(dtype).contiguous()
 
 
 def _widened(*tensors: Any) -> list[Any]:

@@ -176,7 +176,8 @@ F.leaky_relu({f}, 0.1) | F.softplus({f}) | F.elu({f})
 {x}.nan_to_num() if {x}.is_floating_point() else {x} | {x} != {y} | {f}.clone()
 {x}.masked_fill({b}, {n}) | torch.rsub({f}, 2) | {f}.expm1().clamp(max=50.0) | {f}.cos()
 {f}.reciprocal().clamp(-9, 9) | {f}.trunc() | torch.logical_and({x}, {y})
-torch.logical_xor({x}, {y}) | F.hardtanh({f}) | torch.copysign({f}, {y}) | F.relu6({f})
+torch.logical_xor({x}, {y}) | F.hardtanh({f}) | F.relu6({f})
+torch.copysign({f}, {y}.nan_to_num())
 {x} + {y}.sum() | {x} - {n} * {y} | math.sqrt(2.0) * {f} | {f} * {x}.shape[-1]
 {f} / max({x}.shape[0], 1) | {x} + True
 """

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.training.gradients_of import check
+import pliant
+from tests.training.gradients_of import check, compare
 
 DYNAMIC = [False, True]
 
@@ -191,3 +192,16 @@ def test_gradcheck(name: str) -> None:
 def test_changing_sizes(function) -> None:
     compiled = check(function, T(2, 3, 4), dynamic=True, generated=False)
     assert len(compiled.entries) == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ["_softmax_backward_data", "_log_softmax_backward_data"])
+def test_softmax_gradients_are_laid_out_plainly(name: str, dynamic: bool) -> None:
+    backward = getattr(torch.ops.aten, name)
+
+    def function(grad: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        return backward(grad, result, 0, torch.float32)
+
+    given = [torch.randn(5, 4, 3).permute(2, 0, 1) for _ in range(2)]
+    ours = pliant.compile(function, backend="llvm", dynamic=dynamic)(*given)
+    compare([ours], [function(*given)])
