@@ -57,7 +57,7 @@ struct Plan {
   Ref forward, eager, refused, accepts, make_backward, run_again;
   Py_ssize_t inputs = 0, outputs = 0, numbers = 0;
   std::vector<std::pair<bool, int32_t>> saved;  // whether of an input, and its number
-  Indices differentiable, wanted;
+  Indices differentiable, wanted, copied;
   std::vector<bool> contiguous;
   std::vector<std::pair<int32_t, int32_t>> returned;
   bool draws = false;
@@ -355,11 +355,25 @@ void track(PyObject* outputs, int32_t index, const NodePointer& node) {
   torch::autograd::set_history(output, node);
 }
 
-std::shared_ptr<const Kept> keep(const Plan& plan, PyObject* const* args, PyObject* results,
-                                 const std::vector<at::Tensor>& more, PyObject* outputs,
-                                 const NodePointer& node, at::Tensor random) {
+// What the graph needs to run again, as it is before the forward.
+std::shared_ptr<Kept> keep_inputs(const Plan& plan, PyObject* const* args) {
   auto kept = std::make_shared<Kept>();
-  kept->random = std::move(random);
+  if (plan.draws) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    kept->random = generator.get_state();
+  }
+  kept->inputs = checked(tuple_of(args, plan.inputs));
+  at::AutoGradMode no_grad(false);
+  for (int32_t i : plan.copied) {
+    Ref copy = checked(THPVariable_Wrap(THPVariable_Unpack(args[i]).clone()));
+    if (PyTuple_SetItem(kept->inputs.get(), i, copy.release()) < 0) throw_error();
+  }
+  return kept;
+}
+
+void keep(Kept* kept, const Plan& plan, PyObject* const* args, PyObject* results,
+          const std::vector<at::Tensor>& more, PyObject* outputs, const NodePointer& node) {
   kept->tensors.reserve(plan.saved.size());
   for (auto [of_input, index] : plan.saved) {
     if (!of_input && index >= plan.outputs) {
@@ -378,12 +392,10 @@ std::shared_ptr<const Kept> keep(const Plan& plan, PyObject* const* args, PyObje
     auto& strides = kept->strides.emplace_back();
     if (!plan.contiguous[i]) strides.emplace(THPVariable_Unpack(output).strides());
   }
-  kept->inputs = checked(tuple_of(args, plan.inputs));
   for (Py_ssize_t i = 0; i < plan.inputs; ++i) {
-    bool tensor = THPVariable_Check(args[i]);
-    kept->versions.push_back(tensor ? version_of(THPVariable_Unpack(args[i])) : 0);
+    PyObject* input = PyTuple_GET_ITEM(kept->inputs.get(), i);
+    kept->versions.push_back(THPVariable_Check(input) ? version_of(THPVariable_Unpack(input)) : 0);
   }
-  return kept;
 }
 
 // Sizes for which the backward was compiled, and no forward-mode gradients, which are PyTorch's.
@@ -409,12 +421,7 @@ PyObject* step_call(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
                    "the graph takes ", plan.inputs, " arguments by position");
   if (!accepts(plan, args)) return PyObject_Vectorcall(plan.eager.get(), args, nargs, nullptr);
   NodePointer node = make_node(object, plan, args);
-  at::Tensor random;
-  if (plan.draws && node) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    random = generator.get_state();
-  }
+  std::shared_ptr<Kept> kept = node ? keep_inputs(plan, args) : nullptr;
   NativeCall call;
   call.first = plan.outputs;
   call.results.resize(plan.numbers - plan.outputs);
@@ -439,8 +446,7 @@ PyObject* step_call(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
   }
   if (node) {
     for (int32_t output : plan.differentiable) track(outputs.get(), output, node);
-    auto kept = keep(plan, args, results.get(), call.results, outputs.get(), node,
-                     std::move(random));
+    keep(kept.get(), plan, args, results.get(), call.results, outputs.get(), node);
     static_cast<PliantBackward&>(*node).keep(std::move(kept));
   }
   return outputs.release();
@@ -469,6 +475,7 @@ std::unique_ptr<Plan> read_plan(const py::dict& given) {
   plan->saved = given["saved"].cast<decltype(plan->saved)>();
   plan->differentiable = given["differentiable"].cast<Indices>();
   plan->wanted = given["wanted"].cast<Indices>();
+  plan->copied = given["copied"].cast<Indices>();
   plan->contiguous = given["contiguous"].cast<std::vector<bool>>();
   plan->returned = given["returned"].cast<decltype(plan->returned)>();
 
@@ -479,6 +486,7 @@ std::unique_ptr<Plan> read_plan(const py::dict& given) {
   for (auto [of_input, i] : plan->saved) check(i, of_input ? plan->inputs : plan->numbers);
   for (int32_t i : plan->differentiable) check(i, plan->outputs);
   for (int32_t i : plan->wanted) check(i, plan->inputs);
+  for (int32_t i : plan->copied) check(i, plan->inputs);
   for (auto [output, input] : plan->returned) {
     check(output, plan->outputs);
     check(input, plan->inputs);

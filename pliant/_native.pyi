@@ -284,7 +284,8 @@ class AutogradStep:
     tangents, with the inputs whose gradients it returns, or None. `run_again(inputs, random,
     tangents, needed, error)` computes gradients if there is no such function, if it failed with
     that error (it isn't called any more), or if they need gradients themselves; `random` is the
-    state of the generator before the forward, if it `draws`.
+    state of the generator before the forward, if it `draws`; of the inputs `copied`, it is given
+    copies that were made before the forward.
     """
 
     def __new__(
@@ -305,5 +306,6 @@ class AutogradStep:
         returned: Sequence[tuple[int, int]],
         wanted: Sequence[int],
         draws: bool,
+        copied: Sequence[int],
     ) -> AutogradStep: ...
     def __call__(self, *args: Any) -> Any: ...

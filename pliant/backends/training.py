@@ -65,8 +65,6 @@ class TrainingCompiler:
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, partial(_backward, self, parts, env))
-        if graph.depends_on_written:  # PyTorch can't run it again if there is no code
-            graph.backward((True,) * len(joint.differentiable), frozenset(joint.wanted))
         step = graph.step(forward.load(), _accepts(joint.preconditions, self.shapes))
         return self._with_views(step, joint)
 
@@ -107,7 +105,7 @@ class TrainingCompiler:
             else self.gm.forward,
             layout=_layout(joint, parts),
             written=frozenset(joint.function.writes),
-            depends_on_written=depends_on_written(joint),
+            copied=tuple(joint.function.writes) if depends_on_written(joint, parts.late) else (),
             draws=any(node.effect and draws(node) for node in parts.forward.nodes),
             make_backward=make_backward,
             backwards={},

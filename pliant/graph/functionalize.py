@@ -572,12 +572,15 @@ class CapturedRun:
     def _call_method(self, node: fx.Node) -> Any:
         name = str(node.target)
         if _forgets_history(node) and not self.graded:
-            return self._args(node.args[0])  # it has none, and will have none
+            return self._forget_history(node)
         if name in REFUSED_METHODS:
             raise NotFunctionalized(f"Tensor.{name}")
         if not hasattr(torch.Tensor, name):
             return self._call(operator.methodcaller(name), node)
         return self._call(getattr(torch.Tensor, name), node)
+
+    def _forget_history(self, node: fx.Node) -> Any:
+        return self._args(node.args[0])  # it has none, and will have none
 
     def _call(self, target: Any, node: fx.Node) -> Any:
         if self.grad and self.graded and node.target not in ("size", "stride", "dim"):

@@ -186,6 +186,14 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
             raise NotFunctionalized("a change of the grad mode that lasts")
         return [self.env[node] for node in self._output_nodes()], leaves
 
+    def _forget_history(self, node: fx.Node) -> Any:
+        tensor = self._args(node.args[0])
+        if tensor.requires_grad:
+            if self.functionalizer.alias(tensor).base.input is not None:
+                raise NotFunctionalized(f"Tensor.{node.target} of an input")
+            tensor.detach_() if node.target == "detach_" else tensor.requires_grad_(False)
+        return tensor
+
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
         record = function_record(target)
         if record is not None and record.differentiable is not None:

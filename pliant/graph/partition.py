@@ -146,13 +146,15 @@ def partition(joint: Joint, prices: Prices) -> Partition:
     return Partition(joint, forward, saved, again, frozenset(late))
 
 
-def depends_on_written(joint: Joint) -> bool:
-    """Whether an output that gets a gradient is computed from what was in an input that the forward
-    writes to."""
+def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
+    """Whether an output that gets a gradient, or the gradient of an input, is computed from what
+    was in an input that the forward writes to."""
     function = joint.function
     seen: set[Tensor] = {function.inputs[at] for at in function.writes}
     for node in function.nodes:
         if not seen.isdisjoint(_operands(node)):
+            if node in late:
+                return True
             seen.update(node.results[record_of(node.name).statistics_free :])
     outputs = [function.outputs[at] for at in joint.differentiable]
     return any(out.of in seen for out in outputs)

@@ -52,7 +52,7 @@ class Differentiable:
     eager: Callable[..., Any]
     layout: ForwardLayout
     written: frozenset[int]  # inputs
-    depends_on_written: bool  # whether outputs are computed from what was in them before
+    copied: tuple[int, ...]  # those, if results are computed from what was in them before
     draws: bool
     make_backward: Callable[[tuple[bool, ...], AbstractSet[int]], Backward | None]
     backwards: dict[Any, Backward | None]
@@ -80,6 +80,7 @@ class Differentiable:
             returned=layout.returned,
             wanted=layout.wanted,
             draws=self.draws,
+            copied=self.copied,
         )
 
     def backward(self, tangents: tuple[bool, ...], wanted: AbstractSet[int]) -> Backward | None:
@@ -99,19 +100,13 @@ class Differentiable:
         """Gradients of the inputs `needed` that have gradients themselves, or for which there is no
         code, or where it failed with this error: the graph is run once more, by PyTorch, with the
         same random numbers, and its writes going nowhere."""
-        if self.depends_on_written and error is not None:
-            raise error
-        if self.depends_on_written:
-            raise RuntimeError(
-                "pliant: create_graph=True through a compiled graph that writes to a tensor which "
-                "its results depend on; wrap the function in pliant.disable to differentiate it "
-                "twice"
-            )
         twice = torch.is_grad_enabled()
         inputs = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
         with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=random is not None):
             if random is not None:
                 torch.set_rng_state(random)
+            # Views: hooks of the inputs and what lies behind them are not for this pass.
+            inputs = [t.view_as(t) if _requires_grad(t) else t for t in inputs]
             outputs = self.eager(*inputs)
         pairs = [
             (outputs[at], tangent)
@@ -128,3 +123,7 @@ class Differentiable:
         if error is not None:
             self.report_failure(error)
         return gradients
+
+
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad

@@ -219,6 +219,31 @@ def test_modes_inside_the_graph(x) -> None:
     check(function, x)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_history_that_is_forgotten(dynamic: bool, x, y) -> None:
+    def function(a, b):
+        c, d = a * b, a.exp()
+        c.detach_()
+        e = d.detach().requires_grad_(False)
+        return a * c + d * e, c
+
+    check(function, x, y, dynamic=dynamic)
+
+
+def test_the_history_of_an_input_is_forgotten(x, y) -> None:
+    def function(a, b):
+        a.detach_()
+        return a * b
+
+    for run in (function, compiled(function)):
+        computed = x * 1
+        result = run(computed, y)
+        assert not computed.requires_grad
+        x.grad = None
+        result.sum().backward()
+        assert x.grad is None
+
+
 def test_without_grad_nothing_is_saved(multiply, x, y, seen) -> None:
     with torch.no_grad():
         assert not multiply(x, y).requires_grad

@@ -250,6 +250,7 @@ PLAN = {
     "returned": [],
     "wanted": [0],
     "draws": False,
+    "copied": [],
 }
 
 
@@ -266,6 +267,7 @@ def test_a_step_of_python_functions(x) -> None:
         ("saved", [(True, 1)]),
         ("differentiable", [1]),
         ("wanted", [-1]),
+        ("copied", [1]),
         ("returned", [(0, 1)]),
         ("contiguous", []),
         ("outputs", 2),
