@@ -23,7 +23,6 @@ from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.options import Options
 from pliant.base.values import dataclass
-from pliant.fake.trial import REFUSED
 from pliant.graph.check import check_functional
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
@@ -188,8 +187,6 @@ class GraphCompiler:
         """`ones`: sizes that are 1 whenever it is called."""
         if self.shapes is None:
             raise NotFunctionalized("a graph that pliant did not capture")
-        if any(REFUSED in node.meta for node in self.gm.graph.nodes):
-            raise NotFunctionalized("PyTorch refuses one of its operations")
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
             functional = functionalize(self.gm, self.shapes, examples, ones)
         simplify(functional)

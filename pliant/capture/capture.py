@@ -27,6 +27,7 @@ from pliant.capture.trace import INLINE, Restart, StartOver, Trace
 from pliant.capture.value import Break, Raised, Unread
 from pliant.capture.values.objects import Cell
 from pliant.capture.wrap import wrap
+from pliant.fake.trial import specialise
 from pliant.guards.source import Fixed, Local
 from pliant.stages import Bindings, Captured
 
@@ -186,6 +187,8 @@ class Attempt:
                 step = frames[depth - 1].step
                 inline = step in trace.inlinable
                 raise Restart(step, INLINE if inline else cause.at(trace.stack()))
+        if frame.step in trace.break_at and cause.code == "operation-raises":
+            specialise([tensor.fake for tensor in trace.tensors.values() if tensor.source])
         if trace.changes != frame.changes:
             # The instruction is half done: an iterator has moved, or something is written. A break
             # is a rollback to before the instruction, so follow again and break there.

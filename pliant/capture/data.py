@@ -17,11 +17,10 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from pliant.base.external import PLAIN, Externals
 from pliant.base.writes import RAISES, WRITES
 from pliant.capture.graph import GraphInput
-from pliant.fake.trial import REFUSED
 from pliant.stages import CapturedGraph, GraphNode, NodeRef
 from pliant.sym.frozen import SYMBOLS, Shapes
 
-MARKS: Final = (WRITES, RAISES, REFUSED)
+MARKS: Final = (WRITES, RAISES)
 
 
 def graph_data(

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
+from torch import fx
+
 from pliant._native import State
 from pliant.base.external import Externals, without_addresses
 from pliant.base.position import Position
@@ -26,7 +28,7 @@ from pliant.capture.residual import Emitter
 from pliant.capture.resume_points import closes, generator_source, resume_point_of
 from pliant.capture.size_nodes import input_shapes
 from pliant.capture.torch_state import NESTING
-from pliant.capture.trace import Trace
+from pliant.capture.trace import Restart, Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
 from pliant.guards.guard import Guard, GuardKind
@@ -237,9 +239,7 @@ class Finisher:
     def _finish(self) -> Result:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
-        graph = trace.graph.finish(
-            graph_name.removeprefix("graph_of_"), trace.options.check_ir, trace.world.reshaped
-        )
+        graph = self._finish_graph(graph_name.removeprefix("graph_of_"))
         head = [] if graph is None else self._graph_call(graph_name)
         drawing = 0
         if trace.random_draws:
@@ -291,6 +291,19 @@ class Finisher:
         )
         return captured, bindings
 
+    def _finish_graph(self, name: str) -> fx.GraphModule | None:
+        trace = self.trace
+        graph = trace.graph.finish(
+            name,
+            trace.options.check_ir,
+            trace.world.reshaped,
+            # If it failed, what Python did before would be lost.
+            try_all=bool(trace.effects) and bool(trace.graph_effects),
+        )
+        if trace.graph.refused is not None:
+            raise _ending_before(*trace.graph.refused)
+        return graph
+
     def _graph_call(self, graph_name: str) -> list[str]:
         """The lines that call the graph, and undo what it wrote if it fails where that matters."""
         emit, trace = self.emit, self.trace
@@ -329,6 +342,13 @@ def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
     source = frame.stack[-1].source if frame.stack else None
     handed_over = isinstance(source, Local) and source.name.startswith(HANDED_OVER)
     return cause.code == "outside-iterator" and frame.instruction.op in ITERATES and handed_over
+
+
+def _ending_before(node: fx.Node, step: int) -> Restart:
+    """The graph ends where PyTorch refuses a call: everything before it has happened when eager
+    PyTorch makes the error, and nothing behind it."""
+    what = f"{node.name}, which PyTorch refuses"
+    return Restart(step, Break("operation-raises", what, node.meta["stack"]))
 
 
 def _only_returns(frame: Frame) -> bool:

@@ -4,7 +4,6 @@ Nodes call the functions and methods that the user called, unchanged. Placeholde
 the source of their tensor. Each node has the user's stack (`meta["stack"]`, outermost first) and,
 for PyTorch's own printers, the same as text (`meta["stack_trace"]`). A node whose result contains
 numbers that depend on data has their unbacked symbols (`meta["symbols"]`), in order of creation.
-A node that PyTorch refuses for sizes or dtypes is marked (`meta["refused"]`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch.fx.node import map_aggregate
 from pliant.base.external import without_addresses
 from pliant.base.position import Position
 from pliant.base.values import dataclass
-from pliant.fake.trial import REFUSED, Call, Trials
+from pliant.fake.trial import Call, Trials
 from pliant.guards.source import Source
 from pliant.sym.frozen import SYMBOLS
 
@@ -48,7 +47,9 @@ class GraphBuilder:
         self.outputs: dict[fx.Node, int] = {}  # with their positions among the results
         self._effectful: set[fx.Node] = set()
         self._kept: set[fx.Node] = set()
-        self._calls: dict[fx.Node, Call] = {}  # to be tried before they are dropped
+        # Calls to be tried before they are dropped, and where in the program they are.
+        self._calls: dict[fx.Node, tuple[Call, int]] = {}
+        self.refused: tuple[fx.Node, int] | None = None  # the first such call, once it is finished
         self._last_items: dict[fx.Node, fx.Node] = {}  # of the lists that nodes return
         self._after_inputs: fx.Node | None = None
         self._names: set[str] = set()  # of placeholders
@@ -162,39 +163,42 @@ class GraphBuilder:
         """Keep `node` even if nothing needs its result."""
         self._kept.add(node)
 
-    def try_call(self, node: fx.Node, call: Call) -> None:
+    def try_call(self, node: fx.Node, call: Call, step: int) -> None:
         """Before `node` is dropped, or other operations compute the same, find out whether PyTorch
-        refuses it: `call` is what was called on fakes."""
-        self._calls[node] = call
+        refuses it: `call` is what was called on fakes, by the instruction counted `step`."""
+        self._calls[node] = call, step
 
     def output(self, node: fx.Node) -> int:
         """Return `node` from the graph too; its position among the results."""
         return self.outputs.setdefault(node, len(self.outputs))
 
     def _mixes_dtypes(self, node: fx.Node) -> bool:
-        return node in self._calls and self._calls[node].mixes_dtypes()
+        return node in self._calls and self._calls[node][0].mixes_dtypes()
 
     def _is_refused(self, node: fx.Node, trials: Trials, reshaped: Container[int]) -> bool:
-        call = self._calls.get(node)
-        if call is None or any(id(fake) in reshaped for fake in call.fakes()):
+        if node not in self._calls:
             return False
-        return trials.refuses(call)
+        call, step = self._calls[node]
+        if any(id(fake) in reshaped for fake in call.fakes()) or not trials.refuses(call):
+            return False
+        self.refused = node, step
+        return True
 
     def finish(
-        self, name: str, check: bool, reshaped: Container[int] = ()
+        self, name: str, check: bool, reshaped: Container[int] = (), try_all: bool = False
     ) -> fx.GraphModule | None:
         """The finished graph without dead nodes and unused inputs; None if nothing is left.
-        `reshaped`: the ids of fakes that no longer are what calls were made on."""
+        `reshaped`: the ids of fakes that no longer are what calls were made on. `try_all`: calls
+        that are needed, too."""
         self.graph.output(tuple(self.outputs))
         trials, needed = Trials(), set[fx.Node]()
         for node in reversed(list(self.graph.nodes)):
             effect = node in self._effectful
             if effect or node.op == "output" or not needed.isdisjoint(node.users):
                 needed.add(node)
-            tried = effect or node not in needed or self._mixes_dtypes(node)
-            if tried and self._is_refused(node, trials, reshaped):
-                node.meta[REFUSED] = True
-            elif not node.users and node not in needed and node not in self._kept:
+            tried = try_all or effect or node not in needed or self._mixes_dtypes(node)
+            refused = tried and self._is_refused(node, trials, reshaped)
+            if not refused and not node.users and node not in needed and node not in self._kept:
                 self.graph.erase_node(node)
         self._calls.clear()
         self.inputs = [entry for entry in self.inputs if not entry.node._erased]

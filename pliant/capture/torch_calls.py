@@ -187,7 +187,8 @@ def record(
         trace.graph.keep(node)  # so that it raises, rather than a test of the capture
     untried = result.random or result.raises or writes_metadata(function)
     if not untried and not torch._C._is_any_autocast_enabled():
-        trace.graph.try_call(node, Call(function, tuple(fake_args), fake_kwargs, result.value))
+        call = Call(function, tuple(fake_args), fake_kwargs, result.value)
+        trace.graph.try_call(node, call, trace.frames[-1].step)
     if len(env.assumptions) > assumed and isinstance(result.value, Fake):
         node = trace.sizes.as_assumed(node, result.value)
     value = from_result(trace, result.value, node, name)

@@ -30,9 +30,6 @@ MOST_ELEMENTS: Final = 1 << 16
 SMALL: Final = 8
 """Sizes up to this one are never replaced."""
 
-REFUSED: Final = "refused"
-"""In the `meta` of a graph's node: eager PyTorch refuses it, whatever is in the tensors."""
-
 GOES_BACK: Final = "_pliant_goes_back"
 """Marks functions that follow the history of tensors, so that no others like them will do."""
 
@@ -66,7 +63,7 @@ class Trials:
     tried: dict[Any, bool] = field(default_factory=dict)
 
     def refuses(self, call: Call) -> bool:
-        """Whether eager PyTorch refuses the call. The sizes that decided it are specialised."""
+        """Whether eager PyTorch refuses the call, whatever is in the tensors."""
         try:
             shrunk = _shrunk_sizes(call)
             key = (call.function, *_key((call.args, call.kwargs), shrunk))
@@ -75,8 +72,6 @@ class Trials:
                 refused = self.tried[key] = _refuses(call, shrunk)
         except (NotTried, TypeError):  # an argument without hash
             return False
-        if refused:
-            _specialise((call.args, call.kwargs))
         return refused
 
 
@@ -260,11 +255,11 @@ _ATOMS: Final = frozenset(
 )
 
 
-def _specialise(value: Any) -> None:
+def specialise(value: Any) -> None:
     """From here on each symbolic number is what it is now."""
     for leaf in _walk(value):
         if type(leaf) is Fake:
-            _specialise((*leaf.size(), *leaf.stride(), leaf.storage_offset()))
+            specialise((*leaf.size(), *leaf.stride(), leaf.storage_offset()))
         elif isinstance(leaf, torch.SymInt):
             int(leaf)
         elif isinstance(leaf, torch.SymFloat):

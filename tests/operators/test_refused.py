@@ -101,6 +101,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X,),
     ),
     "amax into itself": (lambda x: torch.amax(y := x[None].clone(), 2, out=y), (X,)),
+    "batch_norm of another dtype": (
+        lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)),
+        (DOUBLES,),
+    ),
+    "batch_norm of another size": (
+        lambda x: F.batch_norm(x, torch.zeros(2), torch.ones(2)),
+        (X,),
+    ),
     "large softmax": (lambda x: x.to(torch.int64).softmax(0), (BIG,)),
     "large var": (lambda x: x.to(torch.int64).var(1), (BIG,)),
     "large mm": (lambda x: torch.mm(x, x.T.double()), (BIG,)),
@@ -154,6 +162,66 @@ def test_refused_as_eager_does(name: str, use: Callable[..., Any], backend: str)
             expected = run(function, copy.deepcopy(args))
             assert (expected.error is None) is (use is handled)
             same_outcome(run(compiled, copy.deepcopy(args)), expected)
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("use", [unused, before_another_error])
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_where_gradients_are_wanted(name: str, use: Callable[..., Any]) -> None:
+    operation, args = REFUSED[name]
+
+    def function(weight: torch.Tensor, *args: Any) -> Any:
+        doubled = weight * 2
+        return use(operation, *args), doubled
+
+    compiled = pliant.compile(function, backend="llvm")
+    for _ in range(2):
+        weight = torch.ones(2, requires_grad=True)
+        expected = run(function, (weight, *copy.deepcopy(args)))
+        assert expected.error is not None
+        same_outcome(run(compiled, (weight, *copy.deepcopy(args))), expected)
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_effects_and_random_numbers_before_a_refused_call(name: str, backend: str) -> None:
+    operation, args = REFUSED[name]
+
+    def function(seen: list[int], *args: Any) -> Any:
+        seen.append(1)
+        torch.randint(0, 5, (3,))
+        result = operation(*args)
+        seen.append(2)
+        return result
+
+    compiled = pliant.compile(function, backend=backend)
+    for _ in range(2):
+        expected = run(function, ([], *copy.deepcopy(args)))
+        state = torch.get_rng_state()
+        same_outcome(run(compiled, ([], *copy.deepcopy(args))), expected)
+        assert expected.args[0] == [1]
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("name", ["softmax", "large mm", "batch_norm of another size"])
+def test_effects_and_writes_before_a_refused_call(name: str, backend: str) -> None:
+    operation, args = REFUSED[name]
+
+    def function(seen: list[int], memory: torch.Tensor, *args: Any) -> Any:
+        seen.append(1)
+        memory.add_(1)
+        result = operation(*args)
+        seen.append(2)
+        memory.add_(1)
+        return result
+
+    compiled = pliant.compile(function, backend=backend)
+    expected = run(function, ([], torch.ones(2), *copy.deepcopy(args)))
+    assert expected.error is not None and expected.args[0] == [1]
+    same_outcome(run(compiled, ([], torch.ones(2), *copy.deepcopy(args))), expected)
 
 
 # A call that works, and one for which the same program is refused.
