@@ -9,6 +9,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/as_strided.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/MaybeOwned.h>
@@ -17,9 +18,11 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <mutex>
+#include <span>
 
 namespace pliant {
 
@@ -136,8 +139,14 @@ class Run {
   void step(const LaidOut& step);
   void step(const View& step);
   void step(const CpuKernel& step);
+  void step(const CpuBatch& step);
   void step(const CallOperator& step);
   void step(const CallPython& step);
+  void step(const Calculate& step);
+  void step(const Require& step) {
+    if (values_[step.value] == 0) this->step(step.python);
+  }
+  void step(const ReadItem& step);
   void step(const ReadNumber& step) {
     values_[step.value] = read(tensor(step.number.from), step.number);
   }
@@ -223,12 +232,21 @@ class Run {
     for (size_t i = 0; i < values.size(); ++i) found[i] = values_[values[i]];
     return found;
   }
+  template <typename Buffers>
+  void add_buffers(const CpuKernel& kernel, Buffers& buffers) {
+    for (int32_t slot : kernel.slots) {
+      TORCH_CHECK(slot < 0 || is_plain(tensor(slot)), "a kernel's tensor is not plain CPU memory");
+      buffers.push_back(slot < 0 ? &failed_ : tensor(slot).mutable_data_ptr());
+    }
+  }
   // A tensor that was made here.
   bool is_own(const Item& item) const {
     return item.kind == Item::Slot && item.index >= std::ssize(program_.inputs);
   }
   c10::IValue ivalue(const Item& item) const;
   PyObject* object(const Item& item) const;
+  bool operand(const Item& item, double& number) const;
+  void put(const Item& place, const at::Scalar& number);
   void store(const std::vector<Item>& places, torch::jit::Stack& results);
   void release_lock() {
     if (!unlocked_) unlocked_.emplace();
@@ -327,16 +345,28 @@ bool Run::read_symbols() {
 
 bool Run::may_write() const {
   if (program_.written.empty()) return true;
-  c10::SmallVector<std::pair<const char*, const char*>, 32> memory;
-  for (size_t i = 0; i < program_.inputs.size(); ++i) memory.push_back(memory_of(*slots_[i]));
+  struct Memory {
+    const char *start, *stop;
+    bool written;
+  };
+  c10::SmallVector<Memory, 32> memory;
+  for (const Slot& input : std::span(slots_.data(), program_.inputs.size())) {
+    auto [start, stop] = memory_of(*input);
+    memory.push_back({start, stop, false});
+  }
   for (int32_t written : program_.written) {
     const at::Tensor& input = tensor(written);
     bool plain = input.is_non_overlapping_and_dense();
     if (!plain && may_overlap_itself({input.sizes(), input.strides(), 0})) return false;
-    auto [start, stop] = memory[written];
-    for (int32_t i = 0; i < std::ssize(memory); ++i) {
-      if (i != written && start < memory[i].second && memory[i].first < stop) return false;
-    }
+    memory[written].written = true;
+  }
+  std::sort(memory.begin(), memory.end(), [](auto& a, auto& b) { return a.start < b.start; });
+  const char *stop = nullptr, *written = nullptr;  // of what starts before
+  for (const Memory& one : memory) {
+    if (one.start == one.stop) continue;
+    if (one.start < written || (one.written && one.start < stop)) return false;
+    stop = std::max(stop, one.stop);
+    if (one.written) written = std::max(written, one.stop);
   }
   return true;
 }
@@ -411,13 +441,9 @@ void Run::step(const View& step) {
 }
 
 void Run::step(const CpuKernel& step) {
-  c10::SmallVector<void*, 16> buffers(step.slots.size());
+  c10::SmallVector<void*, 16> buffers;
   c10::SmallVector<int64_t, 16> sizes(step.values.size());
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    int32_t slot = step.slots[i];
-    TORCH_CHECK(slot < 0 || is_plain(tensor(slot)), "a kernel's tensor is not plain CPU memory");
-    buffers[i] = slot < 0 ? &failed_ : tensor(slot).mutable_data_ptr();
-  }
+  add_buffers(step, buffers);
   for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = values_[step.values[i]];
   int64_t extent = step.extent < 0 ? 1 : values_[step.extent];
   if (extent <= 0) return;
@@ -431,6 +457,49 @@ void Run::step(const CpuKernel& step) {
     at::parallel_for(0, extent, static_cast<int64_t>(std::ceil(kGrain / step.cost)), part);
   } else {
     part(0, extent);
+  }
+}
+
+void Run::step(const CpuBatch& step) {
+  struct Part {
+    const CpuKernel* kernel;
+    size_t buffers, sizes;  // where its own begin
+    int64_t extent;
+    double start;  // nanoseconds of work before it
+  };
+  c10::SmallVector<Part, 32> parts;
+  c10::SmallVector<void*, 128> buffers;
+  c10::SmallVector<int64_t, 64> sizes;
+  double work = 0;
+  for (const CpuKernel& kernel : step.kernels) {
+    int64_t extent = kernel.extent < 0 ? 1 : values_[kernel.extent];
+    if (extent <= 0) continue;
+    parts.push_back({&kernel, buffers.size(), sizes.size(), extent, work});
+    add_buffers(kernel, buffers);
+    for (int32_t value : kernel.values) sizes.push_back(values_[value]);
+    wrote_ |= kernel.writes;
+    work += static_cast<double>(extent) * kernel.cost;
+  }
+  if (work > kRelease) release_lock();
+  // The iterations that begin in this piece of the work.
+  auto run = [&](int64_t start, int64_t stop) {
+    auto after = [](double time, const Part& part) { return time < part.start; };
+    auto* part = std::upper_bound(parts.begin(), parts.end(), static_cast<double>(start), after);
+    for (part -= part != parts.begin(); part != parts.end() && part->start < stop; ++part) {
+      auto until = [&](int64_t time) {
+        double count = std::ceil((static_cast<double>(time) - part->start) / part->kernel->cost);
+        return std::clamp<int64_t>(static_cast<int64_t>(count), 0, part->extent);
+      };
+      int64_t first = until(start), last = until(stop);
+      if (first == last) continue;
+      part->kernel->function(&buffers[part->buffers], sizes.data() + part->sizes, first, last);
+    }
+  };
+  auto end = static_cast<int64_t>(std::ceil(work)) + 1;
+  if (work > kParallel && !forked.load(std::memory_order_relaxed)) {
+    at::parallel_for(0, end, static_cast<int64_t>(kGrain), run);
+  } else {
+    run(0, end);
   }
 }
 
@@ -470,7 +539,40 @@ void Run::step(const CallPython& step) {
   store(step.results, flat);
 }
 
+void Run::step(const Calculate& step) {
+  const std::vector<Item>& args = step.python.args;
+  double a = 0, b = 0, number = 0;
+  if (operand(args[0], a) && (args.size() < 2 || operand(args[1], b)) &&
+      step.function(a, b, number)) {
+    put(step.python.results[0], number);
+  } else {
+    this->step(step.python);
+  }
+}
+
+void Run::step(const ReadItem& step) {
+  const at::Tensor& of = tensor(step.slot);
+  c10::ScalarType dtype = is_plain(of) && of.numel() == 1 ? of.scalar_type() : c10::ScalarType::Bool;
+  if (dtype == c10::ScalarType::Float) return put(step.result, *of.const_data_ptr<float>());
+  if (dtype == c10::ScalarType::Double) return put(step.result, *of.const_data_ptr<double>());
+  if (dtype == c10::ScalarType::Long) return put(step.result, *of.const_data_ptr<int64_t>());
+  at::AutoDispatchBelowADInplaceOrView below;
+  put(step.result, at::_local_scalar_dense(of));
+}
+
 // Arguments and results ---------------------------------------------------------------------------
+
+// The number as a double; false if it isn't exactly one.
+bool Run::operand(const Item& item, double& number) const {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  if (item.kind == Item::Constant) {
+    number = PyFloat_AS_DOUBLE(item.object);
+    return true;
+  }
+  int64_t value = values_[item.index];
+  number = item.kind == Item::Float ? real(item.index) : static_cast<double>(value);
+  return item.kind == Item::Float || (-kExact <= value && value <= kExact);
+}
 
 c10::IValue Run::ivalue(const Item& item) const {
   switch (item.kind) {
@@ -522,11 +624,15 @@ void Run::store(const std::vector<Item>& places, torch::jit::Stack& results) {
       set(index, std::move(results[i]).toTensor());
       continue;
     }
-    at::Scalar number = results[i].toScalar();
-    values_[index] = kind == Item::Float  ? std::bit_cast<int64_t>(number.toDouble())
-                     : kind == Item::Bool ? number.toBool()
-                                          : number.toLong();
+    put(places[i], results[i].toScalar());
   }
+}
+
+void Run::put(const Item& place, const at::Scalar& number) {
+  if (place.kind == Item::Drop) return;
+  values_[place.index] = place.kind == Item::Float  ? std::bit_cast<int64_t>(number.toDouble())
+                         : place.kind == Item::Bool ? number.toBool()
+                                                    : number.toLong();
 }
 
 // The type ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "arithmetic.h"
 #include "python.h"
 #include "stack_machine.h"
 
@@ -78,6 +79,9 @@ struct CpuKernel {
   bool writes;     // to an input
 };
 
+// Kernels none of which reads or writes what another one writes: they share the threads.
+struct CpuBatch { std::vector<CpuKernel> kernels; };
+
 struct CallOperator {
   c10::OperatorHandle op;
   std::vector<Item> args, results;
@@ -89,7 +93,20 @@ struct CallPython {
   bool writes;  // to what was read of an input
 };
 
+// An operation on floats. Where that needs Python, `python` is called with the operands.
+struct Calculate {
+  Arithmetic function;
+  CallPython python;
+};
+
+// A number that must not be 0; if it is, `python` is called.
+struct Require {
+  int32_t value;
+  CallPython python;
+};
+
 struct ReadNumber { int32_t value; Number number; };
+struct ReadItem { int32_t slot; Item result; };  // of a tensor with one element
 // Tensors in one memory that must have no element in common; alone, one that must have no two
 // elements in one place. Otherwise the fallback runs.
 struct Apart {
@@ -120,9 +137,9 @@ struct CheckSizes {
   PyObject* first;
 };
 
-using Step = std::variant<Compute, CpuEmpty, LaidOut, View, CpuKernel, CallOperator, CallPython,
-                          ReadNumber, Apart, InRange, Save, KeepRandom, CheckErrors, CheckSizes, Wrote,
-                          Free>;
+using Step = std::variant<Compute, CpuEmpty, LaidOut, View, CpuKernel, CpuBatch, CallOperator,
+                          CallPython, Calculate, Require, ReadNumber, ReadItem, Apart, InRange, Save, KeepRandom,
+                          CheckErrors, CheckSizes, Wrote, Free>;
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.

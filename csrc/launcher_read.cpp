@@ -261,6 +261,14 @@ Step kernel(Reader& reader, const py::sequence& items) {
   return step;
 }
 
+Step batch(Reader& reader, const py::sequence& items) {
+  CpuBatch step;
+  for (py::handle one : sequence(at(items, 1))) {
+    step.kernels.push_back(std::get<CpuKernel>(kernel(reader, sequence(one))));
+  }
+  return step;
+}
+
 Step call(Reader& reader, const py::sequence& items) {
   auto name = at(items, 1).cast<std::string>(), overload = at(items, 2).cast<std::string>();
   if (overload == "default") overload.clear();
@@ -277,11 +285,42 @@ Step call(Reader& reader, const py::sequence& items) {
   return step;
 }
 
+py::sequence rest(const py::sequence& items, size_t first) {
+  return py::reinterpret_steal<py::sequence>(PySequence_GetSlice(items.ptr(), first, items.size()));
+}
+
 Step python(Reader& reader, const py::sequence& items) {
   std::vector<Item> args = reader.python_items(at(items, 2));
   bool writes = items.size() > 4 && at(items, 4).cast<bool>();
   PyObject* function = reader.callable(reader.bound(at(items, 1)));
   return CallPython{function, std::move(args), reader.results(at(items, 3)), writes};
+}
+
+Step calculate(Reader& reader, const py::sequence& items) {
+  Arithmetic function = arithmetic(at(items, 1).cast<std::string_view>());
+  TORCH_CHECK_VALUE(function != nullptr, "there is no such operation on floats");
+  CallPython call = std::get<CallPython>(python(reader, rest(items, 1)));
+  TORCH_CHECK_VALUE(call.results.size() == 1 && call.results[0].kind != Item::Slot &&
+                        !call.args.empty() && call.args.size() <= 2,
+                    "an operation takes one or two numbers, and gives one");
+  for (const Item& item : call.args) {
+    bool good = item.kind == Item::Constant ? PyFloat_Check(item.object)
+                                            : item.kind >= Item::Int && item.kind <= Item::Bool;
+    TORCH_CHECK_TYPE(good, "an operation on floats takes numbers");
+  }
+  return Calculate{function, std::move(call)};
+}
+
+Step require(Reader& reader, const py::sequence& items) {
+  int32_t value = reader.values.use(at(items, 1));
+  return Require{value, std::get<CallPython>(python(reader, rest(items, 1)))};
+}
+
+Step read_item(Reader& reader, const py::sequence& items) {
+  int32_t slot = reader.slot(at(items, 1), Need::Tensor);
+  std::vector<Item> results = reader.results(at(items, 2));
+  TORCH_CHECK_VALUE(results.size() == 1, "an element is one result");
+  return ReadItem{slot, std::move(results[0])};
 }
 
 Step read(Reader& reader, const py::sequence& items) {
@@ -349,7 +388,8 @@ const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"call", call},       {"python", python},      {"read", read},   {"check", check},
     {"wrote", wrote},     {"free", free},          {"apart", apart}, {"laid_out", laid_out},
     {"sizes", sizes},     {"random", random},      {"save", save},
-    {"in_range", in_range}};
+    {"in_range", in_range}, {"cpu_batch", batch},  {"item", read_item},
+    {"require", require}, {"calculate", calculate}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

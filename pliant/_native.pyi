@@ -226,8 +226,14 @@ class Launcher:
         ("cpu_kernel", kernel, slots, values, extent, cost, writes)    slot -1: the error flag;
                          extent -1: no grid; `cost`: nanoseconds per iteration; `writes`: what it
                          overwrites of an input was read before
+        ("cpu_batch", (cpu_kernel, ...))               kernels none of which reads or writes what
+                         another one writes: threads share the work of all
         ("call", name, overload, arguments, results)   an operator, below autograd
         ("python", object, arguments, results[, writes])   the object is a function
+        ("calculate", operation, object, arguments, results)   on one or two numbers, those that are
+                         constant floats; the object is called where that needs Python
+        ("require", value, object, arguments, results[, writes])   call the object if it is 0
+        ("item", slot, results)                        of a tensor with one element
         ("read", value, slot, "size" | "stride" | "offset", dimension)
         ("apart", sizes, strides, offset[, sizes, strides, offset, elementwise])   fall back if the
                          two tensors in one memory have an element in common (`elementwise`: other

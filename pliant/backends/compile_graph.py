@@ -29,6 +29,7 @@ from pliant.graph.functionalize import NotFunctionalized, functionalize
 from pliant.graph.ir import Functional, FunctionalBuilder, Node
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
+from pliant.launch.batches import plan_batches
 from pliant.launch.check import check_kernels, check_program
 from pliant.launch.kernels import (
     KernelError,
@@ -144,8 +145,9 @@ class CodeGenerator:
         kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
         self._checked(check_kernels, kernels, scheduled)
         handles = compile_kernels(kernels, scheduled, target)  # machine code
+        batches = plan_batches(scheduled, kernels, target.device, env.expect)  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
-            functional, lowered, scheduled, kernels, target.device, self.watcher
+            functional, lowered, scheduled, kernels, batches, target.device, self.watcher
         )
         self._checked(check_program, program)
         bindings = ProgramBindings(objects, handles, self.fallback)

@@ -6,7 +6,7 @@ that was taken to hold when the code was compiled: where it does not, other code
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -73,3 +73,10 @@ def forbid(condition: bool, message: str) -> None:
 def assume(condition: bool, about: str) -> None:
     if not condition:
         raise AssumptionFailed(about)
+
+
+CHECKS: Final = frozenset(
+    (check, check_index, check_value, check_type, check_not_implemented, check_assertion)
+    + (forbid, assume)
+)
+"""Those that do nothing if their condition, a bool, holds."""

@@ -21,12 +21,14 @@ OTHERS: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("add", "sub"), ("", "", "alpha")),
     **dict.fromkeys(("mul", "div", "clamp_min", "clamp_max", "pow", "copy"), ("", "")),
     "lerp": ("", "", ""),
+    "norm": ("", "", "dtype"),
     **dict.fromkeys(("addcdiv", "addcmul"), ("", "", "", "value")),
 }
 # Those that take one tensor for all as it is; others take it for a list of numbers.
 _ONE_FOR_ALL: Final = ("add", "mul", "div")
 # What PyTorch calls for these.
 _SAME: Final = {"maximum": "clamp_min", "minimum": "clamp_max"}
+_FUNCTIONS: Final = {"norm": torch.linalg.vector_norm}
 
 
 def of_each(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -40,7 +42,7 @@ def of_each(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not names or len(args) > len(names) or (for_all and name not in _ONE_FOR_ALL):
         return NotImplemented
     count = len(args[0])
-    function = getattr(torch.Tensor, f"{name}_" if writes else name)
+    function = _FUNCTIONS.get(name) or getattr(torch.Tensor, f"{name}_" if writes else name)
     results = []
     for i in range(count):
         each = [arg[i] if isinstance(arg, (list, tuple)) else arg for arg in args]

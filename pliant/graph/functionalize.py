@@ -720,11 +720,7 @@ _SPECIAL: Final[dict[Any, Callable[[CapturedRun, fx.Node], Any]]] = {
     builtins.getattr: CapturedRun._getattr,
     **dict.fromkeys(autocast.SWITCHES, CapturedRun._switch_autocast),
     checks.check_truth: CapturedRun._check_truth,
-    **dict.fromkeys(
-        (checks.check, checks.check_index, checks.check_value, checks.check_type)
-        + (checks.check_not_implemented, checks.check_assertion, checks.forbid, checks.assume),
-        CapturedRun._check,
-    ),
+    **dict.fromkeys(checks.CHECKS, CapturedRun._check),
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pliant.base.malformed import MalformedStageError
+from pliant.launch.arithmetic import NATIVE
 from pliant.launch.kernels import GroupKernel, Kernels
 from pliant.launch.program import Program, Step
 from pliant.loop.body import FLAG
@@ -176,6 +177,23 @@ class _Checker:
         yield from self._items(step[2], f"object {step[1]}")
         yield from self._results(step[3], f"object {step[1]}")
 
+    def calculate(self, step: Step) -> Iterator[str]:
+        if step[1] not in NATIVE:
+            yield f"there is no operation {step[1]} on floats"
+        yield from self.python(step[1:])
+
+    def require(self, step: Step) -> Iterator[str]:
+        yield from self._use_values((step[1],), "require")
+        yield from self.python(step[1:])
+
+    def item(self, step: Step) -> Iterator[str]:
+        yield from self._use_slot(step[1], "item")
+        yield from self._results(step[2], "item")
+
+    def batch(self, step: Step) -> Iterator[str]:
+        for kernel in step[1]:
+            yield from self.kernel(kernel)
+
     def read(self, step: Step) -> Iterator[str]:
         yield from self._use_slot(step[2], "read")
         yield from self._make_value(step[1], "read")
@@ -210,6 +228,10 @@ STEPS: Final[dict[str, Callable[[Any, Step], Iterator[str]]]] = {
     "laid_out": _Checker.laid_out,
     "call": _Checker.call,
     "python": _Checker.python,
+    "calculate": _Checker.calculate,
+    "require": _Checker.require,
+    "item": _Checker.item,
+    "cpu_batch": _Checker.batch,
     "read": _Checker.read,
     "apart": _Checker.apart,
     "in_range": _Checker.in_range,

@@ -16,7 +16,8 @@ from pliant.graph.ir import Functional, Node, NoOverlap, OutputView
 from pliant.graph.lower import Lowered
 from pliant.graph.opaque_calls import draws
 from pliant.graph.raising import may_raise
-from pliant.launch.kernels import Kernels
+from pliant.launch.batches import Batch
+from pliant.launch.kernels import GroupKernel, Kernels
 from pliant.launch.operators import TensorView, constant_call, operator_call
 from pliant.launch.program import Program, Step
 from pliant.launch.steps import StepWriter, as_seen, symbols_of
@@ -46,6 +47,7 @@ def sequence(
     lowered: Lowered,
     scheduled: Scheduled,
     kernels: Kernels,
+    batches: Sequence[Batch],
     device: str,
     watcher: Watcher | None,
 ) -> tuple[Program, tuple[Any, ...], OutputLayout]:
@@ -56,7 +58,7 @@ def sequence(
     for definition, real in lowered.constants:
         call = constant_call(real, definition in scheduled.kept)
         writer.call(call, [definition], [real.dtype])
-    _write_items(writer, scheduled, kernels)
+    _write_items(writer, scheduled, kernels, batches)
     # Autograd compares version counters: each write of the program counts, in the end.
     for index, times in function.times.items():
         writer.steps += [("wrote", index)] * times
@@ -99,14 +101,14 @@ def _write_inputs(
             writer.keep_in_range(condition)
 
 
-def _write_items(writer: StepWriter, scheduled: Scheduled, kernels: Kernels) -> None:
+def _write_items(
+    writer: StepWriter, scheduled: Scheduled, kernels: Kernels, batches: Sequence[Batch]
+) -> None:
     first_draw = _first_draw(scheduled)
-    for at, item in enumerate(scheduled.items):
+    for batch in batches:
+        item = scheduled.items[batch[0]]
         if isinstance(item, ScheduledGroup):
-            writer.save(item.saved)
-            writer.allocate(item)
-            if at in kernels.groups:
-                writer.launch(kernels.groups[at], item.final)
+            _launch(writer, [(scheduled.items[at], kernels.groups.get(at)) for at in batch])
             continue
         extern: ExternOperator = item.call.what
         node = extern.node
@@ -114,6 +116,13 @@ def _write_items(writer: StepWriter, scheduled: Scheduled, kernels: Kernels) -> 
             writer.steps.append(("random",))
         dtypes = [tensor.dtype for tensor in node.results]
         writer.call(operator_call(extern), item.call.makes, dtypes, node.defines, item.final)
+
+
+def _launch(writer: StepWriter, items: Sequence[tuple[Any, GroupKernel | None]]) -> None:
+    for item, _ in items:
+        writer.save(item.saved)
+        writer.allocate(item)
+    writer.launch([(kernel, item.final) for item, kernel in items if kernel is not None])
 
 
 def _first_draw(scheduled: Scheduled) -> Node | None:

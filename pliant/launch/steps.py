@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.checks import CHECKS
 from pliant.base.values import dataclass
+from pliant.launch.arithmetic import arithmetic_parts
 from pliant.launch.kernels import GroupKernel
 from pliant.launch.operators import OperatorCall, TensorView
 from pliant.launch.program import Step, is_plain
@@ -22,7 +24,7 @@ from pliant.loop.body import FLAG
 from pliant.loop.define import Definition, contiguous
 from pliant.loop.scheduled import ScheduledGroup
 from pliant.sym.cond import Cond, eq
-from pliant.sym.expr import Expr, evaluate, if_else, integer, maximum, product_of
+from pliant.sym.expr import STRICT, Expr, evaluate, if_else, integer, maximum, product_of
 from pliant.sym.floats import FloatExpr, float_bits, held_as
 from pliant.sym.functions import python_function
 from pliant.sym.program import instructions
@@ -70,19 +72,38 @@ class StepWriter:
             number = self.values[key] = self.value(self.numbers[key])
         if number is None:
             read = {held_as(s): s for s in expr.symbols}
+            parts = arithmetic_parts(expr, self.values)
+            for part in parts[:-1]:
+                self.value(part)
             number = len(self.values)
             # What depends on sizes alone is computed before anything runs, the rest in its place.
             steps = self.computes if self.late.isdisjoint(read) else self.steps
             try:
-                if isinstance(expr, FloatExpr):
+                if parts:
+                    steps.append(self._calculate(expr, number))
+                elif isinstance(expr, FloatExpr):
                     raise NotImplementedError("floats in a program for the stack machine")
-                steps.append(("compute", number, instructions(expr, self.values)))
+                else:
+                    steps.append(("compute", number, instructions(expr, self.values)))
             except NotImplementedError:  # floats, or numbers beyond 64 bits
                 args = tuple([(_KIND[type(s)], self.values[place]) for place, s in read.items()])
                 function = self.live(_function(expr, tuple(read.values())))
                 steps.append(("python", function, args, ((_KIND[type(expr)], number),)))
             self.values[key] = number
         return number
+
+    def _calculate(self, expr: Any, number: int) -> Step:
+        """An operation on floats, whose operands have their places."""
+        args: list[Step] = []
+        for operand in expr.args:
+            constant = operand.value
+            if constant is None or isinstance(operand, Cond):
+                self.value(operand)  # a symbol that stands for a number
+                args.append((_KIND[type(operand)], self.values[held_as(operand)]))
+            else:
+                args.append(("const", float(constant)))
+        result = ((_KIND[type(expr)], number),)
+        return ("calculate", expr.op, self.live(STRICT[expr.op]), tuple(args), result)
 
     def define_unbacked(self, symbol: Expr) -> int:
         """The place of a number that a step reads from data."""
@@ -157,15 +178,20 @@ class StepWriter:
         layout = (self.all_values(definition.sizes), self.all_values(strides))
         self.steps.append((f"{self.device}_empty", slot, definition.type.dtype, *layout))
 
-    def launch(self, made: GroupKernel, final: bool) -> None:
-        """Run a kernel. `final`: it overwrites what was read of an input."""
+    def launch(self, batch: Sequence[tuple[GroupKernel, bool]]) -> None:
+        """Run kernels that can run at the same time, each with whether it overwrites what was read
+        of an input (`final`)."""
+        steps = [self._kernel(made, final) for made, final in batch]
+        self.steps += steps if len(steps) < 2 else [(f"{self.device}_batch", tuple(steps))]
+        if any(FLAG in made.memory for made, _ in batch):
+            self.steps.append(("check",))
+
+    def _kernel(self, made: GroupKernel, final: bool) -> Step:
         number = self.kernels.setdefault(made.source.key, len(self.kernels))
         slots = tuple([self._slot_of(memory) for memory in made.memory])
         launch = [self._parameter(parameter) for parameter in made.launch]
         sizes = self.all_values(made.kernel.sizes)
-        self.steps.append((f"{self.device}_kernel", number, slots, sizes, *launch, final))
-        if FLAG in made.memory:
-            self.steps.append(("check",))
+        return (f"{self.device}_kernel", number, slots, sizes, *launch, final)
 
     def _parameter(self, parameter: Expr | float | None) -> int | float:
         if isinstance(parameter, Expr):
@@ -205,7 +231,12 @@ class StepWriter:
             place = self.define_unbacked(unbacked.symbol)
             if unbacked not in sizes:
                 results.append(("value" if unbacked.what == "int" else unbacked.what, place))
-        if operator.python is not None:
+        if operator.name == "aten::_local_scalar_dense":
+            self.steps.append(("item", args[0][1], tuple(results)))
+        elif operator.python in CHECKS and isinstance(operator.args[0], Cond):
+            check = (self.live(operator.python), args, (("drop",),), final)
+            self.steps.append(("require", args[0][1], *check))
+        elif operator.python is not None:
             results = results or ([("drop",)] if not makes else [])
             function = self.live(operator.python)
             self.steps.append(("python", function, args, tuple(results), final))
@@ -350,8 +381,10 @@ _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
     "read": lambda step: (step[2],),
     "save": lambda step: (step[1],),
     "cpu_kernel": lambda step: step[2],
+    "cpu_batch": lambda step: [slot for kernel in step[1] for slot in kernel[2]],
     "call": lambda step: _in_items((*step[3], *step[4])),
     "python": lambda step: _in_items((*step[2], *step[3])),
+    "item": lambda step: (step[1],),
 }
 
 

@@ -1,0 +1,52 @@
+"""Which operations on floats the launcher does itself.
+
+The one idea: what is computed of a step count or a learning rate, at each call, is a chain of a few
+operations on Python's floats. Each is a step of the launcher; Python does it only where it would
+raise, or where numbers are beyond what a double holds exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, Final
+
+from pliant.sym.cond import Cond
+from pliant.sym.expr import Expr
+from pliant.sym.floats import FloatExpr
+
+_FLOATS = "to_float fadd fsub fmul truediv fpow fneg fabs fmin fmax"
+_MATH = "math.sqrt math.exp math.log math.sin math.cos"
+_COMPARISONS = "fle flt feq fne not"
+NATIVE: Final = frozenset(f"{_FLOATS} {_MATH} {_COMPARISONS}".split())
+"""As in csrc/arithmetic.cpp."""
+OF_FLOATS: Final = frozenset(("fadd", "fsub", "fmul", "fpow", "fneg"))
+"""Of integers alone, Python computes these exactly, and there is no -0."""
+
+
+def arithmetic_parts(node: Any, known: Container[Any]) -> list[Any]:
+    """What has to be computed for a float or a condition on floats, each part behind its operands,
+    the node itself last; nothing if some part needs Python. Integers are parts as they are."""
+    if not isinstance(node, (FloatExpr, Cond)):
+        return []
+    parts: dict[Any, None] = {}
+    waiting = [(node, False)]
+    while waiting:
+        part, ready = waiting.pop()
+        if ready or isinstance(part, Expr):
+            parts[part] = None
+        elif part not in parts and part not in known:
+            if not _is_native(part):
+                return []
+            waiting.append((part, True))
+            waiting += [(arg, False) for arg in reversed(part.args) if not _is_leaf(arg)]
+    return list(parts)
+
+
+def _is_leaf(arg: Any) -> bool:
+    return arg.op == "fsymbol" or (not isinstance(arg, Cond) and arg.value is not None)
+
+
+def _is_native(part: Any) -> bool:
+    if part.op in OF_FLOATS and all(isinstance(arg, Expr) for arg in part.args):
+        return False
+    return part.op in NATIVE

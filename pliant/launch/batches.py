@@ -1,0 +1,144 @@
+"""Horizontal fusion: kernels that have nothing to do with each other are launched together.
+
+The one idea: an optimizer updates many small tensors, each with a kernel of its own. One by one,
+none of them is worth a second thread, and launching them takes as long as they do. Kernels none of
+which touches what another one writes are one step: a table of functions and addresses, whose work
+is shared among threads as if it were one loop.
+
+A kernel is launched as early as what it touches allows, but not before a call, or a kernel that
+takes long or may find an error. What a batch allocates is there before it runs, and what it reads
+is freed behind it. So that this costs no memory, all but its first kernel may allocate `MOST_BYTES`
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from pliant.fake.overload import OverloadKind, describe
+from pliant.launch.kernels import GroupKernel, Kernels
+from pliant.loop.body import FLAG
+from pliant.loop.define import Definition
+from pliant.loop.fuse import ExternCall
+from pliant.loop.ir import Access
+from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
+from pliant.sym.expr import Expr, product_of
+from pliant.targets.target import Hint
+
+MOST_BYTES: Final = 1 << 20
+MOST_NS: Final = 200_000
+"""A kernel that takes longer keeps all threads busy by itself."""
+
+Batch = tuple[int, ...]
+"""Positions in the schedule: of one call, or of groups that are launched together."""
+
+
+def plan_batches(scheduled: Scheduled, kernels: Kernels, device: str, hint: Hint) -> list[Batch]:
+    """All items of the schedule, in an order in which they can run."""
+    memory = _memory_of(scheduled)
+    batches: list[Batch] = []
+    run = _Run(memory, hint)
+    for at, item in enumerate(scheduled.items):
+        made = kernels.groups.get(at)
+        small = device == "cpu" and isinstance(item, ScheduledGroup) and _is_small(made, hint)
+        if isinstance(item, ScheduledGroup) and small:
+            run.add(at, item, made)
+            continue
+        batches += [*run.batches(), (at,)]
+        run = _Run(memory, hint)
+    return [*batches, *run.batches()]
+
+
+def _is_small(made: GroupKernel | None, hint: Hint) -> bool:
+    """Whether it gains from company. A kernel that may find an error runs alone: what comes behind
+    it may overwrite inputs."""
+    if made is None:
+        return True
+    extent, cost = made.launch
+    assert isinstance(cost, float)
+    count = hint(extent) if isinstance(extent, Expr) else 1
+    return FLAG not in made.memory and count * cost <= MOST_NS
+
+
+class _Run:
+    """Groups that follow each other, each in the first batch behind those it has to wait for."""
+
+    def __init__(self, memory: Mapping[Definition, Memory], hint: Hint) -> None:
+        self.memory = memory
+        self.hint = hint
+        self.members: list[list[int]] = []
+        self.bytes: list[int] = []
+        self.read_in: dict[Any, int] = {}  # the last batch that reads this memory
+        self.written_in: dict[Any, int] = {}
+
+    def batches(self) -> list[Batch]:
+        return [tuple(members) for members in self.members]
+
+    def add(self, at: int, item: ScheduledGroup, made: GroupKernel | None) -> None:
+        read, written = self._touched(made)
+        waits = [self.written_in.get(memory, -1) for memory in read | written]
+        waits += [self.read_in.get(memory, -1) for memory in written]
+        new = [m for m in item.stored if m.into is None and m not in item.reuse]
+        number = self._with_room(max(waits, default=-1) + 1, sum(map(self._size, new)))
+        self.members[number].append(at)
+        for last, touched in ((self.read_in, read), (self.written_in, written)):
+            for memory in touched:
+                last[memory] = max(number, last.get(memory, -1))
+
+    def _with_room(self, first: int, size: int) -> int:
+        """The number of a batch from `first` on that can allocate so much more."""
+        for number in (first, len(self.members) - 1):
+            if first <= number < len(self.members) and self.bytes[number] + size <= MOST_BYTES:
+                self.bytes[number] += size
+                return number
+        self.members.append([])
+        self.bytes.append(0)  # what its first kernel allocates would be there anyway
+        return len(self.members) - 1
+
+    def _touched(self, made: GroupKernel | None) -> tuple[set[Any], set[Any]]:
+        read: set[Any] = set()
+        written: set[Any] = set()
+        for buffer, memory in zip(made.kernel.buffers, made.memory) if made is not None else ():
+            where = read if buffer.access is Access.READ else written
+            where |= self.memory.get(memory, {memory})
+        return read, written
+
+    def _size(self, definition: Definition) -> int:
+        return self.hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
+
+
+Memory = frozenset[Any]
+"""The definitions whose memory something may be in, itself among them."""
+
+
+def _memory_of(scheduled: Scheduled) -> dict[Definition, Memory]:
+    """Where what is computed may be. (Inputs that are written to share memory with no others, or
+    else the program doesn't run.)"""
+    memory: dict[Definition, Memory] = {}
+    elsewhere = frozenset((object(),))  # memory of functions that nobody knows
+
+    def of(definition: Definition) -> Memory:
+        return memory.get(definition) or frozenset((definition,))
+
+    for item in scheduled.items:
+        shared: Memory = frozenset()
+        if isinstance(item, ScheduledCall) and not _is_fresh(item.call):
+            known = isinstance(item.call.what.node.func, torch._ops.OpOverload)
+            shared = frozenset().union(*map(of, item.call.reads), () if known else elsewhere)
+        for made in item.call.makes if isinstance(item, ScheduledCall) else item.group.members:
+            buffer = item.reuse.get(made) if isinstance(item, ScheduledGroup) else None
+            others = [of(other) for other in (made.into, buffer) if other is not None]
+            memory[made] = of(made).union(shared, *others)
+    return memory
+
+
+def _is_fresh(call: ExternCall) -> bool:
+    """Whether what it makes is in memory that nobody else has. An operator with kernels of its own
+    says so in its schema; one that is a function of others may return an argument."""
+    func = call.what.node.func
+    if call.fresh or call.view or not isinstance(func, torch._ops.OpOverload):
+        return call.fresh
+    return func.namespace == "aten" and describe(func).kind is OverloadKind.FUNCTIONAL
