@@ -211,6 +211,7 @@ def _arange_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 
 def _symbolic_arange(*args: Any, **kwargs: Any) -> Any:
     usual = kwargs.keys() <= {"dtype", "device", "requires_grad", "pin_memory", "layout"}
+    usual |= kwargs.keys() == {"out"}
     start, end, step = {1: (0, *args, 1), 2: (*args, 1)}.get(len(args), (*args, 1, 1)[:3])
     numbers = (start, end, step)
     if not usual or not args or not all(isinstance(n, int | torch.SymInt) for n in numbers):
@@ -219,7 +220,16 @@ def _symbolic_arange(*args: Any, **kwargs: Any) -> Any:
         return NotImplemented
     need((end >= start) if step > 0 else (end <= start))
     count = -((start - end) // step)
+    if kwargs.get("out") is not None:
+        return _written_in_order(kwargs["out"], count)
     return torch.empty((count,), **{"dtype": torch.int64, **_given(kwargs)})
+
+
+def _written_in_order(out: torch.Tensor, count: Any) -> torch.Tensor:
+    """A tensor of as many elements, of any shape, keeps its shape."""
+    if out.numel() != count:
+        out.resize_((count,))
+    return out.zero_()
 
 
 def _symbolic_linspace(start: Any, end: Any, steps: Any, **kwargs: Any) -> Any:

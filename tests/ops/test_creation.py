@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import pliant
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import Fault, run_op
 from tests.ops.moving import DTYPES, same, some
@@ -84,3 +85,25 @@ def test_one_hot_out_of_range_is_a_fault():
         aten.one_hot.default(x, 4)
     with pytest.raises(Fault):
         run_op(aten.one_hot.default, x, 4, expected=torch.zeros(3, 4, dtype=torch.int64))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_range_into_a_tensor_of_as_many_elements(dynamic, backend):
+    """It keeps its shape; one of another number of elements becomes a vector."""
+
+    def write(out, x):
+        result = torch.arange(x.shape[0], out=out)
+        torch.arange(1, x.shape[0] + 1, out=out)
+        return result.dim(), result.shape, out + 1
+
+    compiled = pliant.compile(write, backend=backend, dynamic=dynamic)
+    for shape in [(2, 2), (4,), (4, 1), (3,), (0, 1), (0,), (2, 2)]:
+        count = 4 if 0 not in shape else 0
+        (ours, out), (eager, expected) = (
+            (function(out := torch.zeros(shape), torch.ones(count)), out)
+            for function in (compiled, write)
+        )
+        assert ours[:2] == eager[:2] and torch.equal(ours[2], eager[2])
+        assert torch.equal(out, expected) and out.stride() == expected.stride()
