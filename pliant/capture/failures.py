@@ -23,6 +23,7 @@ from pliant.capture.torch_state import WRITERS
 from pliant.capture.value import Break
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.tensors import TensorValue
+from pliant.fake.tensor import Fake
 from pliant.fake.trial import specialise_empty
 
 if TYPE_CHECKING:
@@ -52,6 +53,17 @@ class GraphEffects:
         """A tensor that was made on the way is gone if the graph fails, whatever is in it."""
         return self._wrote or self.random or self.other
 
+    def note_grown(self, fakes: Iterable[Fake]) -> set[int]:
+        """Memory from outside that an operation has enlarged is memory from outside: what stood for
+        it before."""
+        before = set[int]()
+        for fake in fakes:
+            outgrown = {memory._cdata for memory in fake._outgrown} & self.outside
+            if outgrown:
+                self.outside.add(fake.untyped_storage()._cdata)
+            before |= outgrown
+        return before
+
     @property
     def _wrote(self) -> bool:
         return not self.memory.isdisjoint(self.outside)
@@ -74,6 +86,7 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
     graph_effects = trace.graph_effects
     if result.mutated or result.random:
         written = {fake.untyped_storage()._cdata for fake in result.mutated}
+        written |= graph_effects.note_grown(result.mutated)
         graph_effects.memory |= written
         graph_effects.random |= result.random
         if not written.isdisjoint(graph_effects.outside):

@@ -28,6 +28,7 @@ class Fake(torch.Tensor):
     # Weak: a world owns its fakes, and a cycle through C++ autograd nodes could never be collected.
     _world: Callable[[], Dispatcher | None]
     _chain: int = 0  # of views of views that led here, since the last that is one of the base
+    _outgrown: tuple[torch.UntypedStorage, ...] = ()  # memory that stands for the same as its own
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -177,6 +178,7 @@ def resize(fake: Fake, twin: torch.Tensor) -> None:
     needed = twin.untyped_storage().nbytes()
     if needed > memory.nbytes():
         grown = make(fake._world, sizes, strides, offset, fake.dtype, fake.device, needed)
+        fake._outgrown = (*fake._outgrown, memory)
         memory = grown.untyped_storage()
     set_memory(fake, memory, offset, sizes, strides)
 

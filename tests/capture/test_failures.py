@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import pliant
 from pliant.base import events
@@ -299,6 +300,63 @@ def refused_after_resizing(a, b, out):
 def another_error_after_resizing(out, c):
     torch.cumsum(c, 0, out=out)
     torch.poisson(out.abs())
+
+
+def index_error_after_growing(out, items):
+    items.append(1)
+    torch.cumsum(out.repeat(2, 1), 0, out=out)
+    F.embedding(torch.tensor([500]), out)
+
+
+def index_error_after_resize_(out, items):
+    items.append(1)
+    out.resize_(2, 3).fill_(out.shape[0] + len(items))
+    F.embedding(torch.tensor([500]), out)
+
+
+def handled_after_growing(out, items):
+    try:
+        torch.cumsum(out.repeat(2, 1), 0, out=out)
+        F.embedding(torch.tensor([500]), out)
+    except IndexError:
+        items.append(1)
+
+
+def handled_after_growing_a_view(out, items):
+    part = out.view(1)
+    try:
+        torch.cumsum(out.repeat(2, 1), 0, out=part)
+        part.add_(1)
+        F.embedding(torch.tensor([500]), part)
+    except IndexError:
+        items.append(part.tolist())
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize(
+    "function, effects",
+    [
+        # Behind a write, effects on Python objects are not replayed.
+        (index_error_after_growing, False),
+        (index_error_after_resize_, False),
+        (handled_after_growing, True),
+        (handled_after_growing_a_view, True),
+    ],
+)
+def test_an_error_behind_an_operator_that_enlarged_an_input(function, effects, backend):
+    """It is enlarged and written to once."""
+
+    def outcome(call):
+        args, error = (torch.ones(()), []), None
+        try:
+            call(*args)
+        except Exception as raised:
+            error = type(raised)
+        tensor, items = args
+        return error, tensor.shape, tensor.stride(), tensor.tolist(), items if effects else []
+
+    assert outcome(pliant.compile(function, backend=backend)) == outcome(function)
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
