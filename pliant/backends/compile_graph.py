@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 from torch import fx
@@ -21,16 +21,15 @@ from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
+from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.values import dataclass
-from pliant.graph.check import check_functional
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
 from pliant.graph.ir import Functional, FunctionalBuilder, Node
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
 from pliant.launch.batches import plan_batches
-from pliant.launch.check import check_kernels, check_program
 from pliant.launch.kernels import (
     KernelError,
     KernelRefused,
@@ -40,7 +39,6 @@ from pliant.launch.kernels import (
 )
 from pliant.launch.program import Program, ProgramBindings, load
 from pliant.launch.sequence import OutputLayout, Watcher, sequence
-from pliant.loop.check_schedule import check_scheduled
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
 from pliant.sym.expr import Expr
@@ -48,6 +46,11 @@ from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.targets.cpu.target import CPU
 from pliant.targets.target import Target
+
+if TYPE_CHECKING:
+    from pliant.backends import checkers
+else:
+    checkers = Late("pliant.backends.checkers")  # which only tests use
 
 T = TypeVar("T")
 
@@ -117,7 +120,7 @@ class CodeGenerator:
     target: Target = CPU
 
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
-        self._checked(check_functional, functional)
+        self._check(functional)
         try:
             return self._generate(functional, env)
         except NotLowered as error:  # a tensor whose dtype loops can't copy
@@ -141,21 +144,22 @@ class CodeGenerator:
     def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> GeneratedCode:
         target = self.target
         scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
-        self._checked(check_scheduled, scheduled)
+        self._check(scheduled)
         kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
-        self._checked(check_kernels, kernels, scheduled)
+        self._check(kernels, scheduled)
         handles = compile_kernels(kernels, scheduled, target)  # machine code
         batches = plan_batches(scheduled, kernels, target.device, env.expect)  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
             functional, lowered, scheduled, kernels, batches, target.device, self.watcher
         )
-        self._checked(check_program, program)
+        self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)
         return GeneratedCode(functional, lowered, scheduled, kernels, program, bindings, layout)
 
-    def _checked(self, check: Callable[..., T], stage: T, *others: Any) -> T:
-        """The value of a stage, which is looked at in tests."""
-        return check(stage, *others) if self.options.check_ir else stage
+    def _check(self, stage: Any, *earlier: Any) -> None:
+        """Tests have the value of each stage looked at."""
+        if self.options.check_ir:
+            checkers.check(stage, *earlier)
 
     def _without_kernel(
         self, lowered: Lowered, failure: KernelError, already: int

@@ -19,10 +19,15 @@ from pliant.base.values import dataclass
 Rule = Callable[..., Any]
 
 
-@dataclass(slots=True)
+@dataclass
 class Record:
     """What is known of one overload, as `aten.add.Tensor`. None and False stand for what is not
     known, which is always sound: PyTorch is asked, or runs the operator."""
+
+    # A record says two or three of these. The others stay in the class, because to write them
+    # into each of a thousand records takes milliseconds before the first result.
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     name: str
 
@@ -135,7 +140,7 @@ def register_functions(functions: Iterable[Any], **fields: Any) -> None:
 
 def _set(record: Any, name: Any, fields: dict[str, Any]) -> None:
     for field, value in fields.items():
-        if getattr(record, field) not in _UNSET:
+        if getattr(record, field) not in _UNSET:  # an AttributeError if there is no such field
             raise AssertedTwice(f"{field} of {name} is said twice")
         setattr(record, field, value)
 

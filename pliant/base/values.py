@@ -2,7 +2,8 @@
 
 The one idea: the standard one compiles up to six methods per class while the module is imported,
 which for all of pliant took a third of `import pliant`. Here they are shared functions over the
-fields, and `__init__`, which has to be fast, is compiled when the first instance is made.
+fields, and `__init__`, which has to be fast, is compiled when it is known that many instances are
+made.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -33,11 +34,16 @@ else:
             )
         own = set(vars(cls))
         cls.__doc__ = cls.__doc__ or cls.__name__  # or it is made of the signature, which is slow
+        annotations = vars(cls).get("__annotations__", {})
+        cls.__annotations__ = _without_texts(annotations)
         made = dataclasses.dataclass(
             init=False, repr=False, eq=False, slots=slots, kw_only=kw_only,
             weakref_slot=weakref_slot,
         )(cls)  # fmt: skip
+        made.__annotations__ = annotations
         fields = dataclasses.fields(made)
+        for field in fields:
+            field.type = annotations.get(field.name, field.type)  # or it is of a base class
         methods = {"__init__": _first_init(made, fields, frozen), "__repr__": _show(fields)}
         if eq:
             methods |= _equality(fields, frozen)
@@ -50,13 +56,56 @@ else:
         return made
 
 
-def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
-    """What `__init__` is until it is called: it puts the compiled one in its place."""
+def _without_texts(annotations: dict[str, Any]) -> dict[str, Any]:
+    """The standard library takes an annotation that is a text apart by regular expressions, three
+    times, to find out whether it is one of its special forms. Here only `ClassVar` can be."""
+    return {
+        name: object if isinstance(kind, str) and "ClassVar" not in kind else kind
+        for name, kind in annotations.items()
+    }
 
-    def __init__(self: object, *args: Any, **kwargs: Any) -> None:
+
+UNCOMPILED: Final = 16
+"""How many instances are made before `__init__` is compiled, which takes as long as making them."""
+
+
+def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
+    """What `__init__` is at first: most classes have few instances. It puts the compiled one in its
+    place when there are more, and leaves wrong arguments to it, which knows what to say of them."""
+    taken = [field for field in fields if field.init]
+    positional = [field.name for field in taken if not field.kw_only]
+    put = object.__setattr__ if frozen else setattr
+    after = hasattr(cls, "__post_init__")
+    count = 0
+
+    def compiled(self: object, *args: Any, **kwargs: Any) -> None:
         init = _init(cls, fields, frozen)
         cls.__init__ = init  # type: ignore[misc]
         init(self, *args, **kwargs)
+
+    def __init__(self: object, *args: Any, **kwargs: Any) -> None:
+        nonlocal count
+        count += 1
+        arguments = dict(zip(positional, args, strict=False))
+        if count > UNCOMPILED or len(args) > len(positional) or arguments.keys() & kwargs.keys():
+            return compiled(self, *args, **kwargs)
+        arguments |= kwargs
+        used = 0
+        for field in taken:
+            name = field.name
+            if name in arguments:
+                used += 1
+                put(self, name, arguments[name])
+            elif field.default is not MISSING:
+                put(self, name, field.default)
+            elif field.default_factory is not MISSING:
+                put(self, name, field.default_factory())
+            else:
+                return compiled(self, *args, **kwargs)
+        if used < len(arguments):
+            return compiled(self, *args, **kwargs)
+        if after:
+            self.__post_init__()  # type: ignore[attr-defined]
 
     return __init__
 

@@ -13,7 +13,7 @@ import time
 import types
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,7 @@ from pliant.base.errors import InternalError, PliantError
 from pliant.base.external import Binder
 from pliant.base.forks import COMPILATION
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
+from pliant.base.late import Late
 from pliant.base.operators import fill_from
 from pliant.base.options import Options
 from pliant.base.values import dataclass
@@ -32,7 +33,6 @@ from pliant.capture.inputs import Dynamic
 from pliant.capture.value import ForeignTracer
 from pliant.driver import recovery, reporting, stance
 from pliant.driver.callbacks import routed
-from pliant.driver.check import check
 from pliant.driver.function_cache import FunctionCache
 from pliant.driver.limits import Limits
 from pliant.dynamic.choose import DynamicPolicy
@@ -41,6 +41,11 @@ from pliant.guards import index, plan
 from pliant.runtime import graphs, residual
 from pliant.stages import Bindings, Captured, Compiled
 from pliant.sym.expr import drop_unused_nodes
+
+if TYPE_CHECKING:
+    from pliant.driver import check as checker
+else:
+    checker = Late("pliant.driver.check")  # which only tests use
 
 fill_from("pliant.ops.table")  # what is known of operators, for both ends
 
@@ -159,7 +164,7 @@ class Compiler:
         except MemoryError as error:
             raise OutOfMemory from error
         if self.options.check_ir:
-            check(captured, bindings)
+            checker.check(captured, bindings)
         captured_at = time.perf_counter()
         tree = plan.build(bindings.guards, bindings.slots, len(values))
         times[1:] = [captured_at, time.perf_counter()]

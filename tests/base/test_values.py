@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 from dataclasses import field
+from typing import ClassVar  # noqa: F401
 
 import pytest
 
@@ -38,6 +39,38 @@ def test_arguments(dataclass):
         assert outcome(bad) is TypeError
     assert outcome(lambda: setattr(A(1), "z", 2)) is AttributeError
     assert A.__match_args__ == ("a", "b", "c")
+
+
+@BOTH
+def test_the_thousandth_instance_is_as_the_first(dataclass):
+    @dataclass(frozen=True, slots=True)
+    class A:
+        a: int
+        b: list = field(default_factory=list)
+        c: int = field(default=5, kw_only=True)
+        total: int = field(init=False)
+
+        def __post_init__(self):
+            object.__setattr__(self, "total", self.a + self.c)
+
+    for n in range(1000):
+        x, y = A(n, c=1), A(a=n)
+        assert (x.a, x.b, x.c, x.total, y.c, y.total) == (n, [], 1, n + 1, 5, n + 5)
+        assert x.b is not y.b
+        for bad in (lambda: A(), lambda: A(1, 2, 3), lambda: A(1, a=1), lambda: A(1, total=2)):
+            assert outcome(bad) is TypeError
+
+
+@BOTH
+def test_annotations_are_kept(dataclass):
+    @dataclass(slots=True)
+    class A:
+        a: "int"
+        shared: "ClassVar[str]" = "s"
+
+    assert A.__annotations__ == {"a": "int", "shared": "ClassVar[str]"}
+    assert [(f.name, f.type) for f in dataclasses.fields(A)] == [("a", "int")]
+    assert A.shared == "s"
 
 
 @BOTH

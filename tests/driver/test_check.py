@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pliant.base.external import External
-from pliant.driver import pipeline
+from pliant.driver import check as checker
 from pliant.driver.check import MalformedCaptureError, check
 from pliant.guards.guard import Guard, GuardKind
 from pliant.guards.source import Fixed, Local
@@ -115,7 +115,7 @@ def test_each_broken_invariant_is_named(message):
 
 def test_captures_are_checked_in_tests(monkeypatch):
     seen = []
-    monkeypatch.setattr(pipeline, "check", lambda *args: seen.append(args))
+    monkeypatch.setattr(checker, "check", lambda *args: seen.append(args))
     compiled("break")
     assert len(seen) == 2  # the function and its resume function
 
@@ -123,6 +123,6 @@ def test_captures_are_checked_in_tests(monkeypatch):
 def test_captures_are_not_checked_otherwise(monkeypatch):
     from pliant.base.options import config
 
-    monkeypatch.setattr(pipeline, "check", lambda *args: 1 / 0)
+    monkeypatch.setattr(checker, "check", lambda *args: 1 / 0)
     with config.patch(check_ir=False):
         compiled("plain")
