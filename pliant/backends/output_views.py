@@ -29,10 +29,10 @@ class WithViews:
         tensors: dict[int, torch.Tensor] = {}
         with torch._C.DisableTorchFunction():
             for view in self.views.views:
-                source = inputs[view.source] if view.of_input else results[view.source]
-                if source is None:  # PyTorch ran the graph, and made the views too
-                    continue
+                if isinstance(outputs[view.output], torch.Tensor):
+                    continue  # PyTorch ran the graph, and made the views too
                 if view.same_as not in tensors:
+                    source = inputs[view.source] if view.of_input else results[view.source]
                     tensors[view.same_as] = _made(source, view, values)
                 outputs[view.output] = tensors[view.same_as]
         return tuple(outputs)

@@ -174,6 +174,34 @@ def test_sizes_for_which_pytorch_runs_the_graph() -> None:
         compare(tensors, theirs)
 
 
+VIEWS_OF_INPUTS = {
+    "flatten": lambda x: x.flatten(),
+    "view": lambda x: x.view(-1),
+    "reshape": lambda x: x.reshape(x.shape[1], x.shape[0]),
+    "expand": lambda x: x.expand(2, *x.shape),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_OF_INPUTS)
+def test_views_where_the_sizes_suppose_too_much(name) -> None:
+    """Code for sizes of 1 is not for others, and neither are its views."""
+    view = VIEWS_OF_INPUTS[name]
+
+    def function(x):
+        part = view(x)
+        return torch.deg2rad(x), part, torch.randn(len(part)).shape
+
+    compiled = pliant.compile(function, backend="llvm")
+    for shape in [(0, 0), (1, 1), (0, 1), (3, 4), (1, 0), (2, 1), (1, 1)]:
+        inputs = [torch.ones(shape, requires_grad=True) for _ in range(2)]
+        ours, eager = compiled(inputs[0]), function(inputs[1])
+        for mine, theirs in zip(ours[:2], eager[:2], strict=True):
+            assert mine.shape == theirs.shape and mine._is_view() == theirs._is_view()
+            assert torch.equal(mine, theirs)
+            mine.sum().backward(), theirs.sum().backward()
+        assert torch.equal(inputs[0].grad, inputs[1].grad)
+
+
 def test_nothing_that_requires_grad() -> None:
     def function(x, y):
         with torch.no_grad():
