@@ -12,7 +12,7 @@ from typing import Any
 from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES, VERSIONS
 from pliant.capture.frame import Frame
-from pliant.capture.trace import INLINE, Trace
+from pliant.capture.trace import NO_BREAKS, Trace
 from pliant.capture.value import Break, Const, Lazy, NotConstant, Raised, Value
 from pliant.capture.values.objects import ExceptionValue
 
@@ -88,7 +88,7 @@ def _step(trace: Trace, frame: Frame) -> None:
     handler = HANDLERS[instruction.op]
     trace.steps = frame.step = trace.steps + 1
     frame.changes = trace.changes  # to see at a break whether the instruction had begun to act
-    if frame.step in trace.break_at and trace.break_at[frame.step] is not INLINE:
+    if frame.step in trace.break_at and trace.break_at[frame.step] not in NO_BREAKS:
         raise trace.break_at[frame.step]
     pops = handler.pops
     count = pops if isinstance(pops, int) else pops(instruction.arg or 0)

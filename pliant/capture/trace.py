@@ -64,6 +64,11 @@ class StartOver(Exception):
 # its middle.
 INLINE = Break("unsupported", "a call that is followed as a plain one")
 
+# In place of a break: what a function does later, as its backward, is not followed.
+UNFOLLOWED = Break("unsupported", "a call whose consequences are not followed")
+
+NO_BREAKS = (INLINE, UNFOLLOWED)
+
 
 class Trace:
     """What is known during one capture."""
@@ -108,6 +113,7 @@ class Trace:
         self.undo: list[Callable[[], Any]] = []
         self.cleanups: list[Callable[[], Any]] = []
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
+        self.optional: int | None = None  # the step for whose sake something is followed, if it can
         self.error_on_break = get_error_on_graph_break()  # where the program is now
         self.strictness: Any = None  # what the program made of that
         self.overrides: Any = None  # modes and classes with a `__torch_function__`
@@ -308,6 +314,8 @@ class Trace:
 
     def on_break(self, frame: Frame, cause: Break) -> NoReturn:
         """The present instruction of `frame` can't be captured."""
+        if self.optional is not None:
+            raise Restart(self.optional, UNFOLLOWED)
         self._on_break(self, frame, cause)
 
     # ---- effects and exceptions

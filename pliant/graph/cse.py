@@ -32,6 +32,8 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
         node.kwargs = {name: replaced(value, instead) for name, value in node.kwargs.items()}
         if node.put is not None:
             _replace_in_put(node.put, instead)
+        if node.gradient is not None:
+            node.gradient.arriving = replaced(node.gradient.arriving, instead)
         shared = node.func is not None and not node.effect and not node.defines
         if shared and not is_uninitialised(node):  # which will be written to, each for itself
             same = first.setdefault(_key(node), node)
@@ -52,7 +54,7 @@ def _replace_in_put(put: MemoryWrite, instead: dict[Tensor, Tensor]) -> None:
 def _key(node: Node) -> Any:
     results = [(t.sizes, t.strides, t.offset, t.dtype) for t in node.results]
     named = [(name, _same(value)) for name, value in sorted(node.kwargs.items())]
-    return (node.name, node.func, _same(node.args), tuple(named), tuple(results))
+    return (node.name, node.func, _same(node.args), tuple(named), tuple(results), node.gradient)
 
 
 def _same(value: Any) -> Any:

@@ -21,6 +21,7 @@ from torch import fx
 from torch.autograd import forward_ad
 
 from pliant.base import checks
+from pliant.base.bodies import BODY_CALLS, FOLLOWED, BodyCall
 from pliant.base.isolation import FATAL
 from pliant.base.operators import function_record
 from pliant.base.writes import RAISES
@@ -31,6 +32,7 @@ from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
+from pliant.graph.bodies import run_checkpoint
 from pliant.graph.foreach import of_each
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
@@ -504,6 +506,11 @@ class CapturedRun:
         self.functionalizer.from_inputs = frozenset(self.functionalizer.known)
 
     def _run_nodes(self) -> None:
+        self.run_graph()
+        if self.autocast != autocast.state():  # which the guards of `with` keep too
+            raise NotFunctionalized("a change of autocast that lasts")
+
+    def run_graph(self) -> None:
         for node in self.gm.graph.nodes:
             if node.op in _STEPS:
                 self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
@@ -511,8 +518,6 @@ class CapturedRun:
                 self.env[node] = _STEPS[node.op](self, node)
                 if RAISES in node.meta and not node.users:
                     keep_one(self.functionalizer.function.nodes[first:])
-        if self.autocast != autocast.state():  # which the guards of `with` keep too
-            raise NotFunctionalized("a change of autocast that lasts")
 
     def _output_nodes(self) -> Sequence[Any]:
         (output,) = next(iter(reversed(self.gm.graph.nodes))).args
@@ -552,10 +557,23 @@ class CapturedRun:
         special = _SPECIAL.get(target)
         if special is not None:
             return special(self, node)
+        if FOLLOWED in node.meta or target in BODY_CALLS:
+            return self._call_body(node)
         target = ON_NUMBERS.get(target, target)
         if target not in INSTEAD_OF_PYTHON and not _is_operation(target):
             return self._opaque(target, node)
         return self._call(target, node)
+
+    def _call_body(self, node: fx.Node) -> Any:
+        """A function of the program, which is taken apart where it only computes."""
+        if FOLLOWED in node.meta:
+            return self._call(node.target, node)
+        is_body = isinstance(self._args(node.args[0]), fx.GraphModule)
+        if BODY_CALLS[node.target] is BodyCall.CHECKPOINT and is_body:
+            result = run_checkpoint(self, node)
+            if result is not NotImplemented:
+                return result
+        return self._opaque(node.target, node)
 
     def _opaque(self, target: Any, node: fx.Node) -> Any:
         """A function of Python's, as an `autograd.Function`: PyTorch runs it."""

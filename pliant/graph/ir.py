@@ -83,6 +83,14 @@ class MemoryWrite:
 
 
 @dataclass(slots=True, eq=False)
+class UserGradient:
+    """A call of the program's own code in the backward: what it computes needn't be linear in the
+    gradients that arrive there."""
+
+    arriving: tuple[Tensor, ...]
+
+
+@dataclass(slots=True, eq=False)
 class Node:
     """A call of an operator; in its arguments a `Tensor` for each tensor, an expression for each
     symbolic number. `view`: the result is (part of) its first argument."""
@@ -96,6 +104,9 @@ class Node:
     effect: bool = False  # it has to be called even if nobody needs the result
     defines: tuple[UnbackedSymbol, ...] = ()
     put: MemoryWrite | None = None  # of a write: the value of some memory afterwards
+    # In a checkpoint: True: the backward computes it again; False: not, as it leaves the checkpoint
+    recompute: bool | None = None
+    gradient: UserGradient | None = None  # that it is part of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

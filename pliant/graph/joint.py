@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import fx
 
+from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, BodyCall
 from pliant.base.checks import check
 from pliant.base.operators import function_record
 from pliant.base.position import Position
@@ -22,6 +23,7 @@ from pliant.fake.overload import Overload, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.aliases import NotFunctionalized
+from pliant.graph.bodies import register_hook, watch_backward
 from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, Functionalizer
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
@@ -152,15 +154,17 @@ def _trace(
     functionalizer = JointFunctionalizer(env)
     # Hooks of the program on tensors that autograd saves are not to see fakes.
     hooked = torch._C._autograd._saved_tensors_hooks_set_tracing(True)
+    traced = run(gm, functionalizer, shapes, examples)
     try:
         with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
-            return run(gm, functionalizer, shapes, examples).trace(env.required)
+            return traced.trace(env.required)
     except OPEN_QUESTIONS as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
     except RuntimeError as error:  # autograd refuses, when the program runs too
         raise NotFunctionalized(str(error)) from error
     finally:
         torch._C._autograd._saved_tensors_hooks_set_tracing(hooked)
+        traced.forget()
         functionalizer.forget()
 
 
@@ -168,6 +172,11 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
     """Runs the graph with autograd above the recording."""
 
     differentiates = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.changed: list[Fake] = []  # tensors whose gradient the program changes itself
+        self.handles: list[Any] = []  # of hooks
 
     def trace(self, required: Sequence[Cond]) -> Traced:
         """`required` collects what is supposed of sizes on the way."""
@@ -185,6 +194,27 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         if torch.is_grad_enabled() is not before:
             raise NotFunctionalized("a change of the grad mode that lasts")
         return [self.env[node] for node in self._output_nodes()], leaves
+
+    def _call_body(self, node: fx.Node) -> Any:
+        if BODY_CALLS.get(node.target) is BodyCall.HOOK:
+            handle, tensor = register_hook(self, node)
+            self.changed.append(tensor)
+            self.handles.append(handle)
+            return handle
+        result = super()._call_body(node)
+        if FOLLOWED in node.meta and torch.is_grad_enabled():
+            graded, handles = watch_backward(self.functionalizer, result)
+            self.changed += graded
+            self.handles += handles
+            if graded and node.meta[FOLLOWED] != BOTH:
+                name = getattr(node.target, "__name__", "a function")
+                raise NotFunctionalized(f"{name}, whose backward may do anything")
+        return result
+
+    def forget(self) -> None:
+        """Drop hooks: from a tensor they lead to all others, on a way that Python can't see."""
+        for handle in self.handles:
+            handle.remove()
 
     def _forget_history(self, node: fx.Node) -> Any:
         tensor = self._args(node.args[0])
@@ -246,6 +276,7 @@ class _JointRun(DifferentiatedRun[Joint]):
         given = [self.env[node] for node in self.inputs]
         with self.functionalizer:
             outputs, views = separate_views(self.functionalizer, results, given)
+            self._check_views([results[view.output] for view in views.views])
             differentiable = tuple(
                 [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
             )
@@ -263,6 +294,12 @@ class _JointRun(DifferentiatedRun[Joint]):
             preconditions,
             views,
         )
+
+    def _check_views(self, views: Sequence[Fake]) -> None:
+        """Views are made behind the step, with gradients of their own."""
+        memory = {id(self.functionalizer.alias(t).base) for t in self.changed}
+        if any(id(self.functionalizer.alias(view).base) in memory for view in views):
+            raise NotFunctionalized("a view that is returned, whose gradient the program changes")
 
     def _gradients(self, outputs: Sequence[Fake], leaves: dict[int, Fake]) -> Sequence[Any]:
         """By leaf; None where an output doesn't depend on it."""

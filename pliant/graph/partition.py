@@ -49,8 +49,8 @@ PRODUCT_AGAIN: Final = 0.125
 """The same of a multiplication in a matrix product."""
 
 KEPT: Final = 1e9
-"""How much dearer than others it is to save an input that the forward writes to: a copy of it would
-have to be made, which nothing does."""
+"""How much dearer it is to save what should not be saved: an input that the forward writes to, of
+which a copy would have to be made, which nothing does; what a checkpoint computes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,14 +71,17 @@ class Prices:
     def save(self, tensor: Tensor, at_hand: bool) -> float:
         if tensor.node is not None and tensor.node.view:
             return UNLIMITED  # what it is a view of is saved
-        return self.bytes(tensor) * (AT_HAND if at_hand else SAVE)
+        price = self.bytes(tensor) * (AT_HAND if at_hand else SAVE)
+        return price * KEPT if tensor.node is not None and tensor.node.recompute else price
 
     def again(self, node: Node, result: Tensor) -> float:
         """To compute a result in the backward; unlimited for what can't be."""
         if node.view:
             return 0.0
-        if not can_be_repeated(node):
+        if not can_be_repeated(node) or node.recompute is False:
             return UNLIMITED
+        if node.recompute:
+            return 0.0
         if fuses(node):
             dear = record_of(node.name.rpartition(".")[0]).dear  # of all overloads
             return (DEAR_AGAIN if dear else AGAIN) * self.elements(result) * self.budget
@@ -138,6 +141,7 @@ class Partition:
 def partition(joint: Joint, prices: Prices) -> Partition:
     late = _dependent(joint)
     early = [node for node in joint.function.nodes if node not in late]
+    _note_recomputed(early)
     read = _read_by(joint, late)
     values = _chosen(joint, early, read, prices)
     forward, saved = _forward(joint, early, values, _numbers(joint, values))
@@ -173,6 +177,15 @@ def _dependent(joint: Joint) -> set[Node]:
             nodes.add(node)
             tensors.update(node.results)
     return nodes
+
+
+def _note_recomputed(early: Sequence[Node]) -> None:
+    """What isn't in a checkpoint and reads what is on the way there is part of a gradient formula,
+    the part that needs no tangent."""
+    for node in early:
+        if node.recompute is None:
+            makers = [t.node for t in _operands(node) if t.node is not None]
+            node.recompute = any(maker.recompute for maker in makers) or None
 
 
 def _operands(node: Node) -> list[Tensor]:
@@ -239,6 +252,25 @@ def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tens
             found.append(node)
             wanted.update(t for t in _operands(node) if t not in kept)
     return found[::-1]
+
+
+def delayed(nodes: Sequence[Node]) -> list[Node]:
+    """With what a checkpoint computes again right before it is needed: no earlier than it would be
+    in eager PyTorch, so that no two checkpoints are in memory at once."""
+    made = {t: node for node in nodes if node.recompute for t in node.results}
+    if not made:
+        return list(nodes)
+    order: dict[Node, None] = {}
+    for node in nodes:
+        waiting = [] if node.recompute else [node]
+        while waiting:
+            first = waiting[-1]
+            before = [made[t] for t in _operands(first) if t in made and made[t] not in order]
+            if before:
+                waiting += before
+            else:
+                order.setdefault(waiting.pop())
+    return list(order)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -340,7 +372,7 @@ class _Backward:
             self.now[tensor] = tensor
             self.function.constants[tensor] = real
         read = [window.of for _, window in gradients if window.of is not None]
-        for node in _needed(joint.function.nodes, read, self.now):
+        for node in delayed(_needed(joint.function.nodes, read, self.now)):
             if node in self.late:
                 self.dependent.update(node.results)
                 self._late(node)
@@ -358,7 +390,11 @@ class _Backward:
 
     def _late(self, node: Node) -> None:
         """A node that needs tangents. All are linear in them: of zeros comes zero."""
-        given = [t for t in _operands(node) if t in self.dependent]
+        given: Sequence[Tensor] = [t for t in _operands(node) if t in self.dependent]
+        if node.gradient is not None:  # a function of the program is called as a whole, or not
+            given = [t for t in node.gradient.arriving if t in self.dependent]
+            if 0 < sum([t in self.zero for t in given]) < len(given):
+                raise NotFunctionalized("a function of the program that some gradients don't reach")
         zeros = [t for t in given if t in self.zero]
         if len(zeros) == len(given):
             self.zero.update(node.results)

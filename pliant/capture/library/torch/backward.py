@@ -26,7 +26,7 @@ from pliant.capture.torch_calls import (
     gradient,
     run_on_fakes,
 )
-from pliant.capture.trace import Trace
+from pliant.capture.trace import UNFOLLOWED, Restart, Trace
 from pliant.capture.value import FALSE, NONE, Break, Const, Value
 from pliant.capture.values.containers import Sequence, instance_dict
 from pliant.capture.values.objects import Instance
@@ -216,6 +216,26 @@ def note_applied(trace: Trace, cls: Any, context: Instance, result: Value) -> No
         node = output.fake.grad_fn if isinstance(output, TensorValue) else None
         if isinstance(node, BackwardCFunction):
             trace.applied[node] = Applied(cls, context, list(outputs))
+
+
+def follow_backward(trace: Trace, result: Value) -> bool:
+    """Follow the backward of the function that gave this result, on the side. False: it does more
+    than to compute, and what it does is left alone."""
+    step = trace.frames[-1].step
+    if trace.break_at.get(step) is UNFOLLOWED:
+        return False
+    outputs = result.items if isinstance(result, Sequence) else [result]
+    nodes = {o.fake.grad_fn: None for o in outputs if isinstance(o, TensorValue)}
+    around, trace.optional = trace.optional, step if trace.optional is None else trace.optional
+    try:
+        for node in nodes:
+            if node in trace.applied:
+                _follow_function(trace, trace.applied[node], False)
+    except Break:  # what it has changed so far is part of the trace
+        raise Restart(trace.optional, UNFOLLOWED) from None
+    finally:
+        trace.optional = around
+    return True
 
 
 def follow_functions(trace: Trace, history: History, creates: bool) -> None:

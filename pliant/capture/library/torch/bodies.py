@@ -92,10 +92,12 @@ def follow_aside(
     """Follow a function that PyTorch calls by itself when the code runs, only to learn what it
     assumes. Its operations leave no trace in the graph. It may write to its `context`."""
     watch = Watch(trace, [v for v in (function, *args, *kwargs.values()) if v is not context])
-    mark = trace.graph.begin_body()
+    mark, draws = trace.graph.begin_body(), len(trace.random_draws)
     try:
         result = call(trace, function, args, kwargs)
         watch.check(name)
+        if len(trace.random_draws) > draws:
+            raise Break("body-effect", f"{name} of a function that draws random numbers")
     except Raised as raised:
         raise Break("operation-raises", f"{name}: {raised.value.python_type().__name__}") from None
     finally:

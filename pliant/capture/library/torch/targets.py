@@ -15,6 +15,7 @@ import torch
 import torch.utils.checkpoint
 from torch.utils import _pytree as pytree
 
+from pliant.base.bodies import BODY_CALLS, BodyCall
 from pliant.fake import Fake
 
 Body = Callable[..., Any]
@@ -125,6 +126,10 @@ def checkpoint_on_fakes(
         return results
     like = (lambda t: t.detach().requires_grad_() * 1) if wanted else (lambda t: t.detach())
     return pytree.tree_map_only(torch.Tensor, like, results)
+
+
+BODY_CALLS[register_hook] = BodyCall.HOOK
+BODY_CALLS[checkpoint] = BodyCall.CHECKPOINT
 
 
 def _with_lifted(body: Body, lifted: Any, *args: Any, **kwargs: Any) -> Any:

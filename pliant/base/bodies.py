@@ -1,0 +1,22 @@
+"""What the back end takes apart of the calls in a captured graph: functions of the program, and
+functions that were given to PyTorch, which are graphs of their own (bodies)."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+FOLLOWED: Final = "followed"
+"""Under this key the call of an `autograd.Function` has how much of it capture has followed, and
+found that it only computes."""
+FORWARD: Final = "forward"
+BOTH: Final = "forward and backward"
+
+
+class BodyCall(Enum):
+    """What a function does with its body."""
+
+    CHECKPOINT = "checkpoint"
+    HOOK = "hook"
+
+
+BODY_CALLS: Final[dict[Callable[..., Any] | str, BodyCall]] = {}

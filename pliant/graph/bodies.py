@@ -1,0 +1,131 @@
+"""Bodies, and the program's own functions, inside of a captured graph.
+
+The one idea: a body is a graph, so its nodes are run as if they stood where it is called. Capture
+has followed what PyTorch calls later, as the backward of an `autograd.Function`, and found that it
+only computes: it is run on fakes, and what it does is recorded like any gradient formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+
+from pliant.fake.tensor import Fake
+from pliant.graph.aliases import AliasWorld, NotFunctionalized, results_in
+from pliant.graph.ir import Node, UserGradient
+from pliant.graph.opaque_calls import draws
+
+
+def run_body(run: Any, body: fx.GraphModule, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What the body returns. `run`: the run of the graph that it is in."""
+    places = [node for node in body.graph.nodes if node.op == "placeholder"]
+    run.env.update(zip(places, args, strict=False))
+    run.env.update({place: named[str(place.target)] for place in places[len(args) :]})
+    outer, run.gm = run.gm, body
+    try:
+        run.run_graph()
+        return run._args(run._output_nodes())
+    finally:
+        run.gm = outer
+
+
+# --------------------------------------------------------------------------------------------------
+# Checkpoints
+
+
+def run_checkpoint(run: Any, node: fx.Node) -> Any:
+    """The function, with a note to the partitioner: what it computes on the way isn't saved."""
+    body, options, args, lifted, named = run._args(node.args)
+    graded = any(t.requires_grad for t in results_in(args)) and torch.is_grad_enabled()
+    if options.get("debug") or (options["use_reentrant"] and not graded):
+        return NotImplemented  # it tells something when it runs
+    function = run.functionalizer.function
+    first, writes = len(function.nodes), dict(function.times)
+    result = run_body(run, body, (*args, *lifted), named)
+    results = [t for t in results_in(result) if t.requires_grad]
+    if not results:
+        return result
+    if options["use_reentrant"] and len(results) < len(results_in(result)):
+        raise NotFunctionalized("a checkpoint with results that are not computed from its inputs")
+    if function.times != writes:
+        raise NotFunctionalized("a checkpoint of a function that writes, as it does once more")
+    inner = function.nodes[first:]
+    if not options.get("preserve_rng_state", True) and any(n.effect and draws(n) for n in inner):
+        raise NotFunctionalized("a checkpoint that draws other random numbers once more")
+    _note_checkpoint(run.functionalizer, inner, results)
+    return result
+
+
+def _note_checkpoint(world: AliasWorld, inner: Sequence[Node], results: Sequence[Fake]) -> None:
+    for node in inner:
+        node.recompute = True
+    for fake in results:
+        last = world.alias(fake).base.value.node
+        if last is not None and last.recompute:
+            last.recompute = False
+
+
+# --------------------------------------------------------------------------------------------------
+# The program's own code in the backward
+
+
+@contextmanager
+def user_gradient(world: AliasWorld, gradients: Sequence[Any]) -> Iterator[None]:
+    """What is recorded here is computed by the program from gradients that arrive."""
+    nodes = world.function.nodes
+    first = len(nodes)
+    arriving = tuple([world.value(world.alias(g)) for g in gradients if type(g) is Fake])
+    yield
+    group = UserGradient(arriving)
+    for node in nodes[first:]:
+        if node.effect and draws(node):
+            raise NotFunctionalized("random numbers in the program's own backward")
+        node.gradient = group
+
+
+def watch_backward(world: AliasWorld, result: Any) -> tuple[list[Fake], list[Any]]:
+    """Note what the backward of an `autograd.Function` does, when it runs. Returns the results that
+    it goes back from, and handles of hooks."""
+    graded = [t for t in results_in(result) if t.requires_grad]
+    handles: list[Any] = []
+    for function in {t.grad_fn: None for t in graded}:
+        if function is not None:
+            running: list[Any] = []
+            handles.append(function.register_prehook(_entering(world, running)))
+            handles.append(function.register_hook(_leaving(running)))
+    return graded, handles
+
+
+def _entering(world: AliasWorld, running: list[Any]) -> Callable[..., None]:
+    def enter(gradients: Any) -> None:
+        running.append(user_gradient(world, gradients))
+        running[-1].__enter__()
+
+    return enter
+
+
+def _leaving(running: list[Any]) -> Callable[..., None]:
+    def leave(gradients: Any, arrived: Any) -> None:
+        running.pop().__exit__(None, None, None)
+
+    return leave
+
+
+def register_hook(run: Any, node: fx.Node) -> tuple[Any, Fake]:
+    """A handle, and the tensor whose gradient is changed."""
+    tensor, body, lifted = run._args(node.args)
+    world = run.functionalizer
+    if not isinstance(body, fx.GraphModule):
+        raise NotFunctionalized("a hook that may do anything")
+    if any(tensor is run.env[place] for place in run.inputs):
+        raise NotFunctionalized("a hook on an input")
+
+    def hook(gradient: Any) -> Any:
+        with user_gradient(world, [gradient]):
+            return run_body(run, body, (gradient, *lifted), {})
+
+    return tensor.register_hook(hook), tensor
