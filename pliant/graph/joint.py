@@ -18,7 +18,7 @@ from pliant.base.checks import check
 from pliant.base.operators import function_record
 from pliant.base.position import Position
 from pliant.base.values import dataclass
-from pliant.fake.layout import contiguous_strides, is_plain
+from pliant.fake.layout import contiguous_strides, nesting
 from pliant.fake.overload import Overload, describe
 from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
@@ -290,7 +290,7 @@ class _JointRun(DifferentiatedRun[Joint]):
         function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
         return Joint(
             *(function, len(self.inputs), len(outputs), differentiable, tuple(wanted)),
-            tuple([not is_plain(outputs[at]) for at in differentiable]),
+            tuple([not _nests(outputs[at]) for at in differentiable]),
             preconditions,
             views,
         )
@@ -316,11 +316,16 @@ class _JointRun(DifferentiatedRun[Joint]):
     def _tangent(self, out: Fake) -> Fake:
         """Laid out like the output, or without gaps where several elements of that are in one
         place. (Another layout is copied to it when the code runs.)"""
-        strides = out.stride() if is_plain(out) else contiguous_strides(out.size())
+        strides = out.stride() if _nests(out) else contiguous_strides(out.size())
         layout = (out.size(), strides, 0, out.dtype, out.device)
         tangent = make(self.functionalizer._self, *layout)
         self.functionalizer.add_input(tangent, len(self.functionalizer.function.inputs), False)
         return tangent
+
+
+def _nests(out: Fake) -> bool:
+    """Whether each element has surely a place of its own: a tangent laid out so can be filled."""
+    return nesting(out.size(), out.stride()) is not None
 
 
 def _is_new_differentiable(out: Any, leaves: dict[int, Fake]) -> bool:

@@ -281,3 +281,16 @@ def test_views_and_dropout() -> None:
         return y, y[0], y[1:]
 
     check(function, leaf(4, 5))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "overlapping",
+    [lambda t: t.unfold(0, 3, 1), lambda t: t.unfold(0, 3, 2)[1:], lambda t: t.expand(3, -1)],
+)
+def test_outputs_whose_elements_share_memory(overlapping, dynamic) -> None:
+    check(lambda x: overlapping(-x), leaf(16), dynamic=dynamic)
+
+
+def test_an_output_all_of_whose_elements_share_memory() -> None:
+    check(lambda x: torch.as_strided(-x, (2, 2, 2, 2), (1, 1, 1, 1)), leaf(16))
