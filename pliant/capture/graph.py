@@ -24,18 +24,22 @@ from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.fake.trial import Call, Trials
 from pliant.guards.source import Source
-from pliant.sym.frozen import SYMBOLS
+from pliant.sym.frozen import SYMBOLS, InputLayout
+from pliant.sym.node import from_torch
 
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
     """What the graph takes: its node, where the tensor (or number) comes from, and the one seen.
-    `plain`: it takes a plain tensor for one of a subclass."""
+    `plain`: it takes a plain tensor for one of a subclass. `layout`: of a tensor as it comes in;
+    the program may give its `fake` another one."""
 
     node: fx.Node
     source: Source
     example: torch.Tensor | float
     plain: bool = False
+    fake: torch.Tensor | None = None
+    layout: InputLayout | None = None
 
 
 class GraphBuilder:
@@ -90,15 +94,28 @@ class GraphBuilder:
             self._kept.discard(node)
             self.graph.erase_node(node)
 
-    def input(self, source: Source, example: torch.Tensor | float, plain: bool = False) -> fx.Node:
-        """A placeholder for the tensor (or number) at `source`."""
+    def input(self, source: Source, example: torch.Tensor | float) -> fx.Node:
+        """A placeholder for the number (or another object) at `source`."""
+        node = self._placeholder(source)
+        self.inputs.append(GraphInput(node, source, example))
+        return node
+
+    def tensor_input(
+        self, source: Source, example: torch.Tensor, plain: bool, fake: torch.Tensor
+    ) -> fx.Node:
+        """A placeholder for the tensor at `source`."""
+        node = self._placeholder(source)
+        layout = layout_of(fake)
+        self.inputs.append(GraphInput(node, source, example, plain, fake, layout))
+        return node
+
+    def _placeholder(self, source: Source) -> fx.Node:
         name = self._unused(placeholder_name(source))
         last = self._after_inputs
         place = self.graph.inserting_after(last) if last else self.graph.inserting_before(None)
         with place:
             node = self.graph.placeholder(name)
         self._after_inputs = node
-        self.inputs.append(GraphInput(node, source, example, plain))
         return node
 
     def _unused(self, name: str) -> str:
@@ -221,6 +238,11 @@ def _holds_complex(arg: Any) -> bool:
     if isinstance(arg, dict):
         arg = list(arg.values())
     return any(map(_holds_complex, arg)) if type(arg) in (list, tuple) else type(arg) is complex
+
+
+def layout_of(fake: torch.Tensor) -> InputLayout:
+    sizes, strides = (map(from_torch, numbers) for numbers in (fake.size(), fake.stride()))
+    return InputLayout(tuple(sizes), tuple(strides))
 
 
 def begin_body() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pliant.base.errors import DataDependentError
 from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES, VERSIONS
 from pliant.capture.frame import Frame
@@ -63,6 +64,8 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
                     raise
             except Break as cause:
                 trace.on_break(frame, cause)
+            except DataDependentError as error:  # a handler asked for a size
+                trace.on_break(frame, Break("data-dependent-number", error.what, error=error))
             except NotConstant:
                 trace.on_break(frame, Break("not-constant", "a value that is not known here"))
         if trace.suspended:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from pliant.capture.graph import GraphInput, layout_of
 from pliant.capture.value import Break
 from pliant.guards.guard import Load
-from pliant.sym.cond import Cond
+from pliant.sym.cond import Cond, eq
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.floats import MATH, FloatExpr
-from pliant.sym.frozen import InputLayout, Shapes
+from pliant.sym.frozen import Shapes
 from pliant.sym.node import from_torch
 
 if TYPE_CHECKING:
@@ -144,30 +145,24 @@ def input_shapes(trace: Trace) -> Shapes:
     }
     shapes: list[Any] = []
     for entry in trace.graph.inputs:
-        if isinstance(entry.example, torch.Tensor):
-            shapes.append(_layout(trace, entry.example))
+        if entry.layout is not None and not _has_another_shape(trace, entry):
+            shapes.append(entry.layout)
         else:
             shapes.append(numbers.get(entry.source))
     return Shapes(env, tuple(shapes))
 
 
-def _layout(trace: Trace, example: torch.Tensor) -> InputLayout | None:
-    """None for a tensor that the program gave another shape: how it looked before is forgotten."""
-    env = trace.sizes.env
-    fake = trace.world.from_real(example)
-    layout = InputLayout(_exprs(fake.size()), _exprs(fake.stride()))
-    for now, before in ((layout.sizes, example.size()), (layout.strides, example.stride())):
-        hints = [env.hint_or(n, b) for n, b in zip(now, before)]
-        # (Symbolic strides are those of a tensor that has elements.)
-        alike = hints == list(before) or (now is layout.strides and not example.numel())
-        if len(now) != len(before) or not alike:
-            return None
-    return layout
-
-
-def _exprs(numbers: Sequence[Any]) -> tuple[Expr, ...]:
-    """As they were when the tensor was first seen: symbols that are read from it."""
-    return tuple([from_torch(number) for number in numbers])
+def _has_another_shape(trace: Trace, entry: GraphInput) -> bool:
+    """Whether the program gave an input another shape, which backends can't do. (What is unknown
+    may be another one.)"""
+    if id(entry.fake) not in trace.world.reshaped:
+        return False
+    assert entry.fake is not None and entry.layout is not None
+    now, before, env = layout_of(entry.fake), entry.layout, trace.sizes.env
+    if len(now.sizes) != len(before.sizes):
+        return True
+    pairs = zip((*now.sizes, *now.strides), (*before.sizes, *before.strides))
+    return not all(env.known(eq(n, b)) for n, b in pairs)
 
 
 def _compared(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -315,8 +315,10 @@ def _convert_sequence(trace: Trace, value: Sequence, name: str) -> tuple[Any, An
     nodes, fakes = _both(trace, value.items, name)
     if value.cls in (list, tuple):
         return value.cls(nodes), value.cls(fakes)
-    if value.cls is torch.Size:
-        return tuple(nodes), torch.Size(fakes)
+    if value.cls is torch.Size or hasattr(value.cls, "n_sequence_fields"):  # no other in a graph
+        return tuple(nodes), value.cls(fakes)
+    if value.cls is deque:  # which few operations take
+        return nodes, deque(fakes)
     if issubclass(value.cls, tuple):
         return tuple.__new__(value.cls, nodes), tuple.__new__(value.cls, fakes)
     return nodes, fakes

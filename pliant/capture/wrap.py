@@ -152,7 +152,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     traced_layout = None if layout is None else (layout.sizes, layout.strides)
     fake = trace.world.from_real(real, traced_layout)
     trace.guard(GuardKind.TENSOR, source, tensor_spec(shown, layout))
-    node = trace.graph.input(source, shown, plain)
+    node = trace.graph.tensor_input(source, shown, plain, fake)
     if layout is not None:
         trace.sizes.nodes.settle_sizes(fake, node)
         trace.sizes.nodes.settle_strides(fake, node)

@@ -232,6 +232,8 @@ class Reals:
 
     def _tensor(self, fake: Fake) -> torch.Tensor:
         sizes = [_number(size) for size in fake.size()]
+        if any(size < 0 for size in sizes):  # PyTorch refuses some of them, and gives others
+            raise NotTried
         if self.shrunk is not None:
             sizes = [self.shrunk.get(size, size) for size in sizes]
             real = torch.zeros(sizes, dtype=fake.dtype, device=self.device)

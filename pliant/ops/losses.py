@@ -187,6 +187,8 @@ def nll_loss_forward(
     result = low.results[0].type
     alone = len(x.sizes) == 1
     if alone:
+        if any(low.simplify(size) is not ONE for size in target.sizes):
+            raise NotLowered("a row with several targets, or none")
         x, target = unsqueezed(x, (ONE, *x.sizes)), unsqueezed(target, (ONE,))
     chosen = _Chosen(low, x, target, weight, ignore_index)
     if reduction == NONE and not alone:

@@ -318,8 +318,11 @@ def _group_norm(
 def _group_norm_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
-    t, *params, batch, _, _, groups, _ = args
+    t, *params, batch, channels, inner, groups, _ = args
     usual = device.type == "cpu" and t.dtype is torch.float32 and not is_empty(t)
+    numbers = (batch * channels * inner, t.numel())
+    if all(type(n) is int for n in numbers) and numbers[0] != numbers[1]:
+        return None  # PyTorch refuses it
     if not usual or any(p is not None and p.dtype is not t.dtype for p in params):
         return None
     stats = dense((batch, groups), t.dtype, device)
@@ -495,6 +498,8 @@ def _by_own_statistics(
     """Normalised over `dims`; as in eager PyTorch, the statistics of f32 are computed in f64."""
     if x.type not in FLOAT:  # eager rounds the statistics of halves, which shows
         raise NotLowered(f"a normalisation of {x.type} by its own statistics")
+    if len(x.sizes) < 2:
+        raise NotLowered("a normalisation of what has no channels")
     _require_one_per_channel(low, x, weight, bias)
     statistics = _statistics(low, low.cast(x, Type.F64), dims, eps, x.type)
     center, inverse = [with_ones(s, x.sizes, dims) for s in statistics]

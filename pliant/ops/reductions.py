@@ -502,14 +502,16 @@ def _nan_where_not_finite(b: LoopBody, v: LoopValue, other: LoopValue) -> LoopVa
 
 
 def _degrees_of_freedom(many: Expr, correction: Number) -> Callable[[LoopBody], LoopValue]:
-    """What the sum of squares is divided by, in f64: not less than 0."""
+    """What the sum of squares is divided by, in f64: not less than 0; and 0 without elements, the
+    variance of which is nan whatever the correction."""
     if many.value is not None and isinstance(correction, int | float):
-        known = max(float(many.value) - float(correction), 0.0)
+        known = max(float(many.value) - float(correction), 0.0) if many.value else 0.0
         return lambda b: b.constant(known, Type.F64)
 
     def computed(b: LoopBody) -> LoopValue:
-        left = b(Op.SUB, number(b, many, Type.F64), number(b, correction, Type.F64))
-        return b(Op.MAXIMUM, left, b.constant(0.0, Type.F64))
+        zero, elements = b.constant(0.0, Type.F64), number(b, many, Type.F64)
+        left = b(Op.SUB, elements, number(b, correction, Type.F64))
+        return b(Op.SELECT, b(Op.EQ, elements, zero), zero, b(Op.MAXIMUM, left, zero))
 
     return computed
 

@@ -168,8 +168,8 @@ def _expand_layout(
         return None
     shape: list[Any] = list(sizes[:new])
     strides: list[Any] = []
-    if any(type(size) is int and size < 0 for size in shape):
-        return None
+    if any(hint(size) is not None and size < 0 for size in shape):
+        return None  # PyTorch refuses it
     for size, stride, wanted in zip(t.size(), t.stride(), sizes[new:], strict=True):
         keeps = (type(wanted) is int and wanted == -1) or _same_size(size, wanted)
         shape.append(size if keeps else wanted)

@@ -175,3 +175,17 @@ def test_parts_put_into_tensors_that_overlap_themselves(name, of, dynamic):
     compiled = pliant.compile(SCATTERS[name], backend=llvm, dynamic=dynamic)
     found, expected = compiled(x), SCATTERS[name](x)
     assert torch.equal(found, expected) and found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_squeezed_in_place_after_a_size_became_a_constant(dim):
+    """The layout that an input came with still has the symbol of the size."""
+
+    def function(x, mask):
+        y = x.masked_scatter(mask, x)  # asks whether a size is 1
+        x.squeeze_(dim)
+        return y
+
+    sizes = [(2, 1, 2), (3, 1, 4)]
+    calls = [(torch.randn(size), torch.zeros(size[::2], dtype=torch.bool)) for size in sizes]
+    agree(function, *calls, dynamic=True, generated=False)

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+import pliant
 from tests.ops.harness import Fault, run_op
 from tests.ops.test_reductions import same
+from tests.support.against_eager import run, same_outcome
 
 aten = torch.ops.aten
 
@@ -71,3 +74,14 @@ def test_binary_cross_entropy_refuses_what_is_no_probability():
         args = (x, target, torch.rand(6), reduction)
         found = run_op(torch.ops.aten.binary_cross_entropy.default, *args)
         torch.testing.assert_close(found, torch.ops.aten.binary_cross_entropy.default(*args))
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_row_without_a_target_is_refused(dynamic):
+    """By the kernel, and not by the meta kernel."""
+    for targets in (0, 1, 2):
+        for size in (0, 1, 3):
+            args = torch.ones(size), torch.zeros(targets, dtype=torch.int64)
+            compiled = pliant.compile(F.nll_loss, dynamic=dynamic)
+            same_outcome(*[run(function, args) for function in (compiled, F.nll_loss)])

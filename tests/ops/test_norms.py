@@ -10,6 +10,7 @@ import pliant
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import run_op
 from tests.ops.test_reductions import dims, inputs, made, same
+from tests.support.against_eager import run, same_error
 
 aten = torch.ops.aten
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
@@ -175,3 +176,31 @@ def test_parameters_that_are_not_one_per_channel(dynamic, affine, training):
             with pytest.raises(RuntimeError) as actual:
                 compiled(*args)
         assert str(actual.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+NORMS = {
+    "batch": lambda x: F.batch_norm(x, None, None, training=True),
+    "batch, updated": lambda x: F.batch_norm(x, torch.zeros(1), torch.ones(1), training=True),
+    "batch, kept": lambda x: F.batch_norm(x, torch.zeros(1), torch.ones(1)),
+    "instance": lambda x: torch.instance_norm(x, None, None, None, None, True, 0.1, 1e-5, False),
+    "group": lambda x: torch.group_norm(x, 1),
+    "group, of other sizes": lambda x: torch.native_group_norm(x, None, None, 2, 1, 1, 1, 1e-5)[0],
+    "layer": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "layer, of nothing": lambda x: F.layer_norm(x, ()),
+}
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_few_dimensions(name, dynamic):
+    """What eager PyTorch refuses, or takes without channels."""
+    for shape in ((), (0,), (1,), (2,), (0, 0), (1, 0), (0, 1), (1, 1), (1, 1, 0)):
+        x = torch.ones(shape)
+        compiled = pliant.compile(NORMS[name], dynamic=dynamic)
+        sides = [run(function, (x.clone(),)) for function in (compiled, NORMS[name])]
+        if sides[1].error is not None:
+            same_error(sides[0].error, sides[1].error)
+        else:
+            assert sides[0].error is None
+            torch.testing.assert_close(sides[0].result, sides[1].result, equal_nan=True)

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 
+import pliant
 from pliant.ops.lowering import NotLowered
 from tests.ops.harness import run_op
 
@@ -235,3 +236,25 @@ def test_what_is_left_to_eager():
         run_op(aten.prod.default, torch.ones(3, dtype=torch.float16))
     with pytest.raises(NotLowered):
         run_op(aten.sum.default, torch.ones(3, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("correction", [-2, -0.5, 0, 1])
+def test_the_variance_of_nothing(correction, dtype):
+    """Is nan, whatever it is divided by."""
+    for shape, dim in (((0,), None), ((3, 0), [1]), ((3, 0), [0, 1]), ((0, 3), [1]), ((3, 1), [1])):
+        for name in ("var", "std", "var_mean", "std_mean"):
+            func = getattr(aten, name).correction
+            same(func, torch.ones(shape, dtype=dtype), dim, correction=correction)
+
+
+@pytest.mark.own_default
+def test_the_variance_of_nothing_with_symbolic_sizes():
+    def function(x):
+        return x.var(correction=-1), x.std((0, 1), correction=-2)
+
+    for first in (0, 3):
+        compiled = pliant.compile(function, dynamic=True)
+        for size in (first, 2, 0, 1):
+            x = torch.arange(2.0 * size).reshape(size, 2)
+            torch.testing.assert_close(compiled(x), function(x), equal_nan=True)

@@ -10,6 +10,7 @@ from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered
 from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, integer, symbol
+from tests.support.against_eager import run, same_outcome
 
 pytestmark = pytest.mark.own_default
 
@@ -158,3 +159,22 @@ def test_a_diagonal_of_what_is_not_in_memory_is_one_kernel(offset, dims, dynamic
     torch.testing.assert_close(result, scaled_diagonal(x))
     (generated,) = [e for e in made if isinstance(e, events.CodeGenerated)]
     assert len(generated.kernels()) == 1
+
+
+@pytest.mark.parametrize("first", [-1, 2])
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_expanded_to_a_number_that_may_be_negative(size, first):
+    """In front it is refused; where there is a dimension, -1 keeps it."""
+
+    def in_front(x, n):
+        n ** x.expand(n, *x.shape)  # not used, but what can't be is refused
+        return x.expand(n, *x.shape) * 1
+
+    def at_its_place(x, n):
+        return x.expand(n) * n, x.expand(2, n)
+
+    for function in (in_front, at_its_place):
+        compiled = pliant.compile(function, dynamic=True)
+        for n in (first, -1, -2, 0, 1, size):
+            x = torch.arange(1.0, size + 1)
+            same_outcome(*[run(side, (x, n)) for side in (compiled, function)])

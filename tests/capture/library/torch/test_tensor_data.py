@@ -1,5 +1,7 @@
 """Distributions, comparisons of whole tensors, tensors of tensors, old constructors."""
 
+import collections
+
 import pytest
 import torch
 import torch.distributions as D
@@ -66,3 +68,68 @@ def test_wrong_parameters_raise_what_eager_raises():
 )
 def test_values(function):
     check(function, X)
+
+
+# ---- several tensors as one argument
+
+RETURNED = {
+    "added": lambda a: torch.add(a, a.median(0)),
+    "to the left": lambda a: a.median(0) + a,
+    "to the right": lambda a: a + a.median(0),
+    "summed": lambda a: torch.sum(a.min(0)),
+    "a size": lambda a: a.view(a.sort(0)),
+    "dimensions": lambda a: a.permute(a.topk(1)),
+    "a condition": lambda a: torch.where(a > 0, a.sort(0), a),
+    "joined": lambda a: torch.cat(a.sort(0)),
+    "stacked": lambda a: torch.stack(a.max(1)),
+    "for each": lambda a: torch._foreach_add(a.sort(0), 1),
+    "of linear algebra": lambda a: torch.linalg.svd(torch.linalg.qr(a)),
+    "an index": lambda a: a[a.long().max(0).indices, a.max(0).indices],
+    "a queue": lambda a: torch.cat(collections.deque([a, a])),
+    "a queue added": lambda a: torch.add(a, collections.deque([a])),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", RETURNED)
+def test_what_an_operation_returns_as_an_argument(name, dynamic):
+    """The classes of `torch.return_types` are tuples, to some operations."""
+    check(RETURNED[name], X, breaks=None, dynamic=dynamic)
+
+
+# ---- comparisons of tensors whose sizes are in the data
+
+SIZED = {
+    "a mask": lambda a: a[a > 1.0],
+    "unique": lambda a: a.unique_consecutive(),
+    "a number": lambda a: torch.ones(int(a[0, 0].item() * 8)),
+}
+OTHERS = {
+    "fixed": lambda a: a.flatten(),
+    "one": lambda a: torch.ones(1),
+    "empty": lambda a: torch.zeros(0),
+    "in the data": lambda a: a[a < 1.0],
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("name", SIZED)
+def test_equal_with_sizes_in_the_data(name, other, dynamic):
+    def function(a):
+        one, two = SIZED[name](a), OTHERS[other](a)
+        return one + 1 if torch.equal(one, two) else two * 2, two.equal(one)
+
+    for a in (X, X * 0 + 1, X.flip(0)):
+        check(function, a, breaks=None, dynamic=dynamic)
+
+
+def test_questions_of_handlers_about_sizes_in_the_data_break_the_graph():
+    def of_tensors(a):
+        return torch.tensor([a[a > 1.9], a[0, 0]])
+
+    def of_cond(a):
+        return torch.cond(a[a > 1.9] > 1, lambda: a + 1, lambda: a - 1)
+
+    for function in (of_tensors, of_cond):
+        check(function, X, breaks=None)

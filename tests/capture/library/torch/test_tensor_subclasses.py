@@ -602,3 +602,18 @@ def test_classes_with_a_torch_dispatch_are_left_to_python():
         return (given * 2).inner, (made * 3).inner + 1
 
     check(function, Dispatching(x()), x(), breaks=None)
+
+
+@pytest.mark.own_default
+@pytest.mark.parametrize("cls", [Sub, AddIsMul])
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_generated_code_for_other_sizes(cls, dynamic):
+    def function(a):
+        return (a * 2 + 1).sum(0), a.size(0)
+
+    compiled = pliant.compile(function, dynamic=dynamic)
+    for size in (3, 5, 7, 2):
+        a = torch.arange(2.0 * size).reshape(size, 2).as_subclass(cls)
+        result, expected = compiled(a), function(a)
+        assert type(result[0]) is cls and result[1] == expected[1]
+        assert torch.equal(*[t.as_subclass(torch.Tensor) for t in (result[0], expected[0])])
