@@ -27,8 +27,9 @@ from pliant.sym.frozen import Shapes
 @dataclass(frozen=True, slots=True)
 class WholeStep:
     """`function` returns the outputs of the graph, then gradients. `gradients`: for each input that
-    has another one afterwards, the number of the result, or None for no gradient. `fresh`: inputs
-    that must not have one before. `spent`: outputs whose history was used up."""
+    has another one afterwards, the number of the result, or None for no gradient; one that was
+    there and is added to is an input, and returned as it is. `fresh`: inputs that must not have one
+    before. `spent`: outputs whose history was used up."""
 
     function: FunctionalBuilder
     outputs: int
@@ -47,7 +48,7 @@ def trace_whole_step(
 
 class _StepRun(DifferentiatedRun[WholeStep]):
     def trace(self, required: Sequence[Cond]) -> WholeStep:
-        self.written: dict[int, bool] = {}  # leaves whose gradient is set: to None at first?
+        self.written: dict[int, bool] = {}  # leaves whose gradient is set: before it is written?
         results, leaves = self._run_with_autograd()
         with self.functionalizer:
             spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
@@ -60,8 +61,8 @@ class _StepRun(DifferentiatedRun[WholeStep]):
             gradients.append((at, None if grad is None else len(function.outputs)))
             if grad is not None:
                 view = self._gradient(grad)
-                if view.input is not None:
-                    raise NotFunctionalized("a gradient in the memory of an input")
+                if view.input is not None and not view.whole:
+                    raise NotFunctionalized("a gradient that is a view of an input")
                 function.outputs.append(view)
         return WholeStep(
             *(function, len(results), tuple(gradients)),
@@ -84,9 +85,7 @@ class _StepRun(DifferentiatedRun[WholeStep]):
                 raise NotFunctionalized("the gradient of what is no leaf")
             if target is builtins.getattr:
                 return leaf.grad
-            if node.args[2] is not None:
-                raise NotFunctionalized("a gradient that is set")
-            leaf.grad = None
+            leaf.grad = self._args(node.args[2])
             self.written.setdefault(self.leaves[id(leaf)], True)
             return None
         return super()._call_function(node)

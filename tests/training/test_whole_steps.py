@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import pliant
+from pliant.backends import training
 from pliant.base import events
+from pliant.runtime.whole_step import CompiledStep
 
 STEPS = 6
 OPTIMIZERS = {
@@ -22,6 +24,19 @@ OPTIMIZERS = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
 }
+
+
+@pytest.fixture(autouse=True)
+def _never_eager(monkeypatch) -> None:
+    """A step that is compiled and then left to PyTorch is a failure."""
+
+    def eager(*inputs):
+        raise AssertionError("the step runs as it was captured")
+
+    def step(program, _, *rest):
+        return CompiledStep(program, eager, *rest)
+
+    monkeypatch.setattr(training, "CompiledStep", step)
 
 
 def network():
@@ -139,18 +154,149 @@ def test_schedulers() -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_that_accumulate() -> None:
-    """Over steps, without `zero_grad`: PyTorch adds to what is there."""
+def accumulating(model):
+    """Over steps, without `zero_grad`: gradients are added to what is there."""
 
-    def make(model):
-        def step(x, y):
-            loss = F.mse_loss(model(x), y)
+    def step(x, y):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    return step
+
+
+def accumulating_with_optimizer(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def zeroing_in_place(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad(set_to_none=False)
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def decaying_gradients(model):
+    def step(x, y):
+        for p in model.parameters():
+            if p.grad is not None:
+                p.grad.mul_(0.5)
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    return step
+
+
+def setting_gradients(model):
+    def step(x, y):
+        for p in model.parameters():
+            p.grad = torch.ones_like(p) * y.mean()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    return step
+
+
+def micro_batches(model):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        total = 0.0
+        for part in range(2):
+            rows = slice(2 * part, 2 * part + 2)
+            loss = F.mse_loss(model(x[rows]), y[rows]) / 2
             loss.backward()
+            total = total + loss.detach()
+        optimizer.step()
+        return total
+
+    return step
+
+
+ACCUMULATING = [accumulating, accumulating_with_optimizer, zeroing_in_place, decaying_gradients]
+ACCUMULATING += [setting_gradients, micro_batches]
+
+
+@pytest.mark.parametrize("make", ACCUMULATING, ids=lambda make: make.__name__)
+def test_gradients_that_accumulate(make) -> None:
+    check(make)
+
+
+def test_a_step_after_several_batches() -> None:
+    def make(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        count = 0
+
+        def step(x, y):
+            nonlocal count
+            count += 1
+            loss = F.mse_loss(model(x), y) / 3
+            loss.backward()
+            if count % 3 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
             return loss
 
         return step
 
-    check(make)
+    check(make, compilations=5)
+
+
+def test_gradients_are_added_to_where_they_are() -> None:
+    def follow_gradients(step):
+        """Which tensor is a gradient, and how often it was written."""
+        seen = []
+        for number in range(4):
+            torch.manual_seed(number)
+            step(torch.randn(4, 3), torch.randn(4, 2))
+            seen.append([(id(p.grad), p.grad.data_ptr()) for p in model.parameters()])
+        assert seen[1:] == seen[:-1]
+        return [(p.grad._version, p._version) for p in model.parameters()]
+
+    model = network().eval()
+    theirs = follow_gradients(accumulating(model))
+    for p in model.parameters():
+        p.grad = None
+    assert follow_gradients(pliant.compile(accumulating(model), backend="llvm")) == theirs
+
+
+def test_a_gradient_that_shares_memory() -> None:
+    """With another one, as in a flat buffer: views of one memory that have no element in common."""
+
+    def run(compiles):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        flat = torch.zeros(8)
+        model.weight.grad, model.bias.grad = flat[:6].view(2, 3), flat[6:]
+        step = accumulating(model)
+        step = pliant.compile(step, backend="llvm") if compiles else step
+        for number in range(3):
+            torch.manual_seed(number)
+            step(torch.randn(4, 3), torch.randn(4, 2))
+        assert model.bias.grad.data_ptr() == flat[6:].data_ptr()
+        return flat
+
+    with pytest.MonkeyPatch.context() as patch:  # PyTorch may run it
+        patch.setattr(training, "CompiledStep", CompiledStep)
+        torch.testing.assert_close(run(True), run(False))
 
 
 def test_two_backward_passes_in_a_step() -> None:

@@ -177,8 +177,9 @@ def _settle(trace: Trace, leaf: TensorValue) -> Any:
         raise Break("tensor-attribute", f"{NAME} with a gradient of another kind")
     held = setting if isinstance(setting, TensorValue) else None
     node, fake = (None, None) if held is None else (held.node, held.fake)
-    if "grad" in leaf.written:
-        del leaf.written["grad"]
+    outside = held is not None and held.source is not None
+    if "grad" in leaf.written or outside:  # what `backward` adds to is an input of the graph
+        leaf.written.pop("grad", None)
         trace.graph.operation(setattr, (leaf.node, "grad", node), {}, trace.stack(), True)
     leaf.fake.grad = fake
     return fake
