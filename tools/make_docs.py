@@ -169,7 +169,7 @@ def _first_paragraph(kind: type) -> str:
 
 
 def guard_kinds() -> str:
-    records = [(kind.name, kind.value) for kind in GuardKind]
+    records = [(kind.name, kind.record) for kind in GuardKind]
     rows = [[f"`{name}`", f"`{record.example}`", record.doc] for name, record in records]
     return table(["kind", "prints as", "what is assumed"], rows)
 

@@ -75,21 +75,28 @@ class Trials:
         return refused
 
 
-def _walk(value: Any) -> Iterator[Any]:
+def _walk(value: Any) -> list[Any]:
     """What is in a tree of arguments. A tuple stands for a container, and comes before what is in
     it: nothing else is one."""
+    leaves: list[Any] = []
+    _collect(value, leaves)
+    return leaves
+
+
+def _collect(value: Any, leaves: list[Any]) -> None:
+    """(No generator: every call of every program is walked, and nested generators are slow.)"""
     if isinstance(value, dict):
-        yield (dict, *value)
+        leaves.append((dict, *value))
         value = tuple(value.values())
     elif isinstance(value, slice):
-        yield (slice,)
+        leaves.append((slice,))
         value = (value.start, value.stop, value.step)
-    if not isinstance(value, list | tuple):
-        yield value
+    if not isinstance(value, (list, tuple)):
+        leaves.append(value)
         return
-    yield (type(value), len(value))
+    leaves.append((type(value), len(value)))
     for item in value:
-        yield from _walk(item)
+        _collect(item, leaves)
 
 
 def _key(value: Any, shrunk: dict[int, int] | None) -> Iterator[Any]:

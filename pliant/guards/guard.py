@@ -28,7 +28,7 @@ class Guard:
     position: Position | None = None
 
     def __str__(self) -> str:
-        record = self.kind.value
+        record = self.kind.record
         expected = self.expected
         text = expected.text if type(expected) is External else record.show(expected)
         return record.text.format(self.source, text)
@@ -37,7 +37,7 @@ class Guard:
     def routine(self) -> bool:
         """Whether it only says that code and the machinery of classes and modules are as they were,
         which a reader of a log takes for granted."""
-        if self.kind.value.routine or "_hooks" in str(self.source):
+        if self.kind.record.routine or "_hooks" in str(self.source):
             return True
         if self.kind is GuardKind.IS:
             expected = self.expected
@@ -48,7 +48,7 @@ class Guard:
 def _mapped(guard: Guard, mapper: Mapper) -> Guard:
     """The guard as data, or bound again."""
     expected: Any = guard.expected
-    parts = _PARTS.get(guard.kind)
+    parts = guard.kind.record.parts
     if parts is not None:
         expected = parts(expected, mapper)
     elif type(expected) not in PLAIN:
@@ -59,5 +59,4 @@ def _mapped(guard: Guard, mapper: Mapper) -> Guard:
     return Guard(guard.kind, source, expected, guard.position)
 
 
-_PARTS = {kind: kind.value.parts for kind in GuardKind if kind.value.parts is not None}
 STRUCTURES[Guard] = _mapped

@@ -59,7 +59,7 @@ def demands(guards: Sequence[Guard]) -> dict[IndexQuestion, Any]:
     """The questions that these guards answer, with what they demand."""
     table: dict[IndexQuestion, Any] = {}
     for guard in guards:
-        answers = guard.kind.value.answers
+        answers = guard.kind.record.answers
         if answers is not None and guard.source is not None:
             way = _way(guard.source)
             if way is not None:

@@ -166,7 +166,7 @@ def differs(subject: str, show_value: Callable[[Any], str] = describe) -> Any:
     """The subject, made of the source, and the text of what was found."""
 
     def difference(guard: Guard, got: Any) -> Difference:
-        expected = guard.kind.value.show(guard.expected)
+        expected = guard.kind.record.show(guard.expected)
         return Difference(subject.format(guard.source), expected, show_value(got))
 
     return difference
@@ -290,7 +290,10 @@ def _sources(expected: Sequence[Source]) -> str:
 class GuardKind(Enum):
     """The closed set of things that can be assumed of a value."""
 
-    value: GuardRecord
+    record: GuardRecord
+
+    def __init__(self, record: GuardRecord) -> None:
+        self.record = record  # the same as `value`, which is a slow property
 
     __hash__ = object.__hash__  # Enum's is Python code, and kinds are looked up for every guard
 

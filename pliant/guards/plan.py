@@ -59,7 +59,7 @@ def build(guards: Sequence[Guard], slots: Sequence[Source], nlocals: int) -> Gua
 
 def _rank(guard: Guard) -> int:
     """The order of checking; guards of one rank stay as they were made."""
-    about = guard.kind.value.about
+    about = guard.kind.record.about
     if about == "process":
         return 0
     return 1 if isinstance(guard.source, Local) and about == "value" else 2
@@ -87,7 +87,7 @@ class _Plan:
         return node
 
     def add(self, guard: Guard) -> None:
-        guard.kind.value.add(self, guard)
+        guard.kind.record.add(self, guard)
 
     def is_new(self, kind: GuardKind, about: tuple[Any, ...]) -> bool:
         key = (kind, about)
@@ -110,7 +110,7 @@ def explain(guard: Guard | None, got: Any) -> str:
     """
     if guard is None:
         return LOST
-    record = guard.kind.value
+    record = guard.kind.record
     if got is UNREACHABLE:
         return record.unreachable.format(guard, guard.source)
     return record.explain(guard, got) if record.explain else f"{guard}, got {describe(got)}"
@@ -122,5 +122,5 @@ def difference(guard: Guard | None, got: Any) -> Difference:
         return Difference("something that is passed along", "there", "not there")
     if got is UNREACHABLE:
         return Difference(str(guard.source), "there", "not there")
-    special = guard.kind.value.difference
+    special = guard.kind.record.difference
     return special(guard, got) if special else Difference(f"whether {guard}", "true", "not")

@@ -14,13 +14,13 @@ from pliant.guards.source import Local
 
 @pytest.mark.parametrize("kind", GuardKind)
 def test_the_example_of_a_kind_prints_as_its_guards_do(kind):
-    pattern = re.escape(kind.value.text).replace(r"\{0\}", ".+").replace(r"\{1\}", ".+")
-    assert re.fullmatch(pattern, kind.value.example)
-    assert kind.value.doc
+    pattern = re.escape(kind.record.text).replace(r"\{0\}", ".+").replace(r"\{1\}", ".+")
+    assert re.fullmatch(pattern, kind.record.example)
+    assert kind.record.doc
 
 
 def test_kinds_print_differently():
-    assert len({kind.value.text for kind in GuardKind}) == len(GuardKind)
+    assert len({kind.record.text for kind in GuardKind}) == len(GuardKind)
 
 
 NAMES = Guard(GuardKind.ELEMENTS, Local(0, "names"), ("a", 1))
