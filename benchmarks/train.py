@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 
 import pliant
+from benchmarks import whole_steps
 from benchmarks.cold import fresh, medians
 from benchmarks.compared import (
     BACKEND,
@@ -170,6 +171,9 @@ def main(quick: bool = False, only: str | None = None) -> None:
     programs = [program for program in wanted if not program.missing]
     rows: list[Row] = []
     optimizers: list[Row] = []
+    whole: list[Row] = []
+    networks = [*whole_steps.SMALL, *whole_steps.LARGE]
+    networks = [n for n in networks if only is None or only in f"whole step: {n.name}"]
     for count in (2, 1):
         with threads(count):
             some = [measure(program, count, quick) for program in programs]
@@ -177,6 +181,8 @@ def main(quick: bool = False, only: str | None = None) -> None:
             if only is None or only in OPTIMIZER:
                 optimizers.append(measure_optimizer(count, quick))
                 some.append(optimizers[-1])
+            whole += [whole_steps.measure(n, count, quick) for n in networks[:: 3 if quick else 1]]
+            some += [row for row in whole if row.threads == count]
             words = "1 thread" if count == 1 else f"{count} threads"
             title = f"Microseconds per training step and KB at its peak, {words} ({machine()})"
             table(title, ["step", *COLUMNS], [row.cells() for row in some])
@@ -186,7 +192,8 @@ def main(quick: bool = False, only: str | None = None) -> None:
         call = added(quick)
     print("\nWhat a training call of a 20-layer MLP adds to its kernels, microseconds:", end=" ")
     print(", ".join([f"{name} {seconds * 1e6:.1f}" for name, seconds in call.items()]))
-    report([*goals(rows), *other_goals(optimizers, cold, sum(call.values()))])
+    others = other_goals(optimizers, cold, sum(call.values()))
+    report([*goals(rows), *whole_steps.goals(whole), *others])
     if len(programs) < len(wanted):
         print("\ntransformers isn't installed: its networks are left out.")
     print("\npeak: tensors that a step allocates, gradients included; not the parameters.")
