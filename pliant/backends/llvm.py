@@ -33,7 +33,7 @@ def llvm(
     """Compile the graph for CPU."""
 
     def generate() -> Callable[..., Any]:
-        if shapes is not None and _wants_gradients(example_inputs):
+        if shapes is not None and _wants_gradients(gm, example_inputs):
             return _differentiable(gm, example_inputs, shapes, options)
         return _loaded(gm, example_inputs, shapes, options)
 
@@ -50,10 +50,12 @@ def _loaded(
     return launcher
 
 
-def _wants_gradients(examples: Sequence[Any]) -> bool:
+def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:
     with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
         tensors = [e for e in examples if isinstance(e, torch.Tensor)]
-        return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return True
+    return any(node.target is torch.autograd.grad for node in gm.graph.nodes)
 
 
 def _differentiable(

@@ -11,6 +11,10 @@ found that it only computes."""
 FORWARD: Final = "forward"
 BOTH: Final = "forward and backward"
 
+LEAVES: Final = "leaves"
+"""Under this key a call of `torch.autograd.grad` has whether guards see to it that the history of
+its outputs begins in inputs of the graph, without hooks, or in the graph itself."""
+
 
 class BodyCall(Enum):
     """What a function does with its body."""

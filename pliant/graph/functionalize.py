@@ -589,7 +589,7 @@ class CapturedRun:
 
     def _call_method(self, node: fx.Node) -> Any:
         name = str(node.target)
-        if _forgets_history(node) and not self.graded:
+        if forgets_history(node) and not self.graded:
             return self._forget_history(node)
         if name in REFUSED_METHODS:
             raise NotFunctionalized(f"Tensor.{name}")
@@ -713,7 +713,7 @@ def _needs_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _forgets_history(node: fx.Node) -> bool:
+def forgets_history(node: fx.Node) -> bool:
     required = (*node.args[1:], *node.kwargs.values())
     return node.target == "detach_" or (node.target == "requires_grad_" and required == (False,))
 
@@ -729,7 +729,7 @@ def _detached(alias: TensorAlias) -> bool:
 
 _STEPS: Final[dict[str, Callable[[CapturedRun, fx.Node], Any]]] = {
     "call_function": lambda run, node: run._call_function(node),  # which subclasses override
-    "call_method": CapturedRun._call_method,
+    "call_method": lambda run, node: run._call_method(node),
     "get_attr": CapturedRun._attribute,
 }
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import fx
 
-from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, BodyCall
+from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, LEAVES, BodyCall
 from pliant.base.checks import check
 from pliant.base.operators import function_record
 from pliant.base.position import Position
@@ -24,7 +24,12 @@ from pliant.fake.tensor import Fake, make
 from pliant.graph import autocast
 from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.bodies import register_hook, watch_backward
-from pliant.graph.functionalize import OPEN_QUESTIONS, CapturedRun, Functionalizer
+from pliant.graph.functionalize import (
+    OPEN_QUESTIONS,
+    CapturedRun,
+    Functionalizer,
+    forgets_history,
+)
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
 from pliant.sym.cond import Cond
@@ -216,6 +221,26 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         for handle in self.handles:
             handle.remove()
 
+    def _call_function(self, node: fx.Node) -> Any:
+        if node.target is torch.autograd.grad:
+            return self._inner_gradients(node)
+        return super()._call_function(node)
+
+    def _inner_gradients(self, node: fx.Node) -> Any:
+        """Gradients that the program asks for itself."""
+        kwargs = self._args(node.kwargs)
+        if not node.meta.get(LEAVES) or kwargs.get("is_grads_batched"):
+            raise NotFunctionalized("torch.autograd.grad through what was computed outside")
+        return torch.autograd.grad(*self._args(node.args), **kwargs)
+
+    def _call_method(self, node: fx.Node) -> Any:
+        if node.target == "requires_grad_" and not forgets_history(node):
+            tensor = self._args(node.args[0])
+            if any(tensor is self.env[place] for place in self.inputs):
+                raise NotFunctionalized("Tensor.requires_grad_ of an input")
+            return tensor.requires_grad_()
+        return super()._call_method(node)
+
     def _forget_history(self, node: fx.Node) -> Any:
         tensor = self._args(node.args[0])
         if tensor.requires_grad:
@@ -280,6 +305,7 @@ class _JointRun(DifferentiatedRun[Joint]):
             differentiable = tuple(
                 [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
             )
+            self._check_new_leaves([outputs[at] for at in differentiable], leaves)
             gradients = self._gradients([outputs[at] for at in differentiable], leaves)
         function = self.functionalizer.function
         preconditions = self._check_required(required)
@@ -295,6 +321,14 @@ class _JointRun(DifferentiatedRun[Joint]):
             views,
         )
 
+    def _check_new_leaves(self, differentiable: Sequence[Fake], leaves: dict[int, Fake]) -> None:
+        """Leaves that are made in the graph would get gradients, which nobody sees unless they are
+        returned."""
+        new = _reached(differentiable) - {id(leaf) for leaf in leaves.values()}
+        seen = {id(self.env[node]) for node in self._output_nodes() if isinstance(node, fx.Node)}
+        if new & seen:
+            raise NotFunctionalized("a leaf that is made in the graph")
+
     def _check_views(self, views: Sequence[Fake]) -> None:
         """Views are made behind the step, with gradients of their own."""
         memory = {id(self.functionalizer.alias(t).base) for t in self.changed}
@@ -305,8 +339,8 @@ class _JointRun(DifferentiatedRun[Joint]):
         """By leaf; None where an output doesn't depend on it."""
         if not outputs:
             return [None] * len(leaves)
-        if not _reached(outputs) <= {id(leaf) for leaf in leaves.values()}:
-            raise NotFunctionalized("a leaf that is made in the graph")
+        if not leaves:
+            raise NotFunctionalized("outputs that require grad, and depend on no leaf")
         tangents = [self._tangent(out) for out in outputs]
         gradients = torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
         if all(grad is None for grad in gradients):  # of views that were made without grad

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -38,16 +39,27 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         for_x = for_weight = for_bias = None
-        with _below_autograd():
+        with _once():
             rows = _rows(grad)
             if needs_x:
-                for_x = aten.matmul.default(grad, weight)
+                for_x = _linear_gradient(grad, weight)
             if needs_weight:
                 flat = _rows(x)
                 for_weight = aten.mm.default(rows.t(), flat)
             if needs_bias:
                 for_bias = rows.sum(0)
         return for_x, for_weight, for_bias
+
+
+def _linear_gradient(grad: Any, weight: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return aten.matmul.default(grad, weight)
+    return _Linear.apply(grad, weight.t(), None)
+
+
+def _once() -> Any:
+    """Around a backward: below autograd, unless its gradients are wanted too."""
+    return nullcontext() if torch.is_grad_enabled() else _below_autograd()
 
 
 def _rows(t: Any) -> Any:
@@ -79,9 +91,10 @@ class _Matmul(torch.autograd.Function):
         (grad,) = grads
         a, b = ctx.saved_tensors
         needs_a, needs_b = ctx.needs_input_grad
-        with _below_autograd():
-            for_a = aten.matmul.default(grad, b.transpose(-1, -2)) if needs_a else None
-            for_b = aten.matmul.default(a.transpose(-1, -2), grad) if needs_b else None
+        multiply = _Matmul.apply if torch.is_grad_enabled() else aten.matmul.default
+        with _once():
+            for_a = multiply(grad, b.transpose(-1, -2)) if needs_a else None
+            for_b = multiply(a.transpose(-1, -2), grad) if needs_b else None
         return for_a, for_b
 
 
@@ -125,7 +138,7 @@ class _BatchNorm(torch.autograd.Function):
         x, weight, mean, rstd = ctx.saved_tensors
         mask = list(ctx.needs_input_grad[:3])
         given = (grad, x, weight, None, None, mean, rstd, True, ctx.eps, mask)
-        with _below_autograd():
+        with _once():
             gradients = aten.native_batch_norm_backward.default(*given)
         return (*gradients, None, None, None, None)
 

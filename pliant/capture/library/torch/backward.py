@@ -8,10 +8,12 @@ compute, Python runs `backward`.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import field
 from typing import Any
 
 import torch
+from torch import fx
 from torch.autograd.function import BackwardCFunction
 
 from pliant.base.values import dataclass
@@ -91,6 +93,18 @@ def _assume_no_hooks(trace: Trace, leaves: list[TensorValue]) -> None:
             if getattr(leaf.real, name) is not None:
                 raise Break("tensor-method", f"{NAME} with hooks on a tensor from outside")
             trace.guard(GuardKind.IS, Attr(leaf.source, name), None)
+
+
+def starts_with_leaves(trace: Trace, history: History) -> bool:
+    """Whether all of it is known: it begins in leaves that have no hooks. Guards keep it so."""
+    if history.outside:
+        return False
+    sources = [leaf.real for leaf in history.leaves if leaf.source is not None]
+    if any(getattr(real, name) is not None for real in sources for name in HOOKS):
+        return False
+    assume_leaves(trace, history.leaves)
+    _assume_no_hooks(trace, history.leaves)
+    return True
 
 
 # ---- backward
@@ -217,6 +231,16 @@ def note_applied(trace: Trace, cls: Any, context: Instance, result: Value) -> No
         node = output.fake.grad_fn if isinstance(output, TensorValue) else None
         if isinstance(node, BackwardCFunction):
             trace.applied[node] = Applied(cls, context, list(outputs))
+
+
+def call_of(result: Value) -> fx.Node | None:
+    """The node of the graph that gave a result."""
+    outputs = result.items if isinstance(result, Sequence) else [result]
+    nodes = [output.node for output in outputs if isinstance(output, TensorValue)]
+    if not nodes:
+        return None
+    node = nodes[0].args[0] if nodes[0].target is operator.getitem else nodes[0]
+    return node if isinstance(node, fx.Node) else None
 
 
 def follow_backward(trace: Trace, result: Value) -> bool:

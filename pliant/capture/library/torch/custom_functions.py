@@ -7,19 +7,17 @@ assumes: globals, attributes, branches.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import fx
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd.function import FunctionCtx
 
 from pliant.base.bodies import BOTH, FOLLOWED, FORWARD
 from pliant.capture.library.python.classes import real_object
 from pliant.capture.library.python.equivalents import applied, as_value
-from pliant.capture.library.torch.backward import follow_backward, note_applied
+from pliant.capture.library.torch.backward import call_of, follow_backward, note_applied
 from pliant.capture.library.torch.bodies import follow_aside, record_body_call
 from pliant.capture.library.torch.pending_writes import assume_settled
 from pliant.capture.library.torch.targets import apply_of
@@ -128,20 +126,10 @@ def call_autograd_function(
             raise Restart(step, INLINE) from None
         raise
     note_applied(trace, cls, context, result)
-    node = _call_of(result)
+    node = call_of(result)
     if node is not None and node.target is apply_of(cls):  # a result may be an argument
         node.meta[FOLLOWED] = BOTH if follow_backward(trace, result) else FORWARD
     return result
-
-
-def _call_of(result: Value) -> fx.Node | None:
-    """The node of the graph that gave a result."""
-    outputs = result.items if isinstance(result, Sequence) else [result]
-    nodes = [output.node for output in outputs if isinstance(output, TensorValue)]
-    if not nodes:
-        return None
-    node = nodes[0].args[0] if nodes[0].target is operator.getitem else nodes[0]
-    return node if isinstance(node, fx.Node) else None
 
 
 def _follow_forward(

@@ -12,11 +12,14 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from pliant.base.bodies import LEAVES
 from pliant.capture.library.torch import targets
 from pliant.capture.library.torch.backward import (
     assume_leaves,
+    call_of,
     follow_functions,
     history_of,
+    starts_with_leaves,
     take_gradients,
     tensors_in,
 )
@@ -120,7 +123,11 @@ def autograd_grad(
         if history.outside:
             raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
         assume_leaves(trace, history.leaves)
+    known = starts_with_leaves(trace, history)
     result = record(trace, torch.autograd.grad, torch.autograd.grad, [], options)
+    node = call_of(result)
+    if node is not None:
+        node.meta[LEAVES] = known
     take_gradients(trace, [])
     return result
 

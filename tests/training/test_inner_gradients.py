@@ -1,0 +1,150 @@
+"""`torch.autograd.grad` inside of a compiled function: forces, penalties, derivatives in losses."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pliant
+from pliant.base import events
+from tests.training.gradients_of import check, compare, outcome
+
+
+class Energy(nn.Module):
+    """A potential, and forces that are trained too."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.GELU())
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        energy = self.head(self.net(x)).sum()
+        (force,) = torch.autograd.grad(energy, x, create_graph=True)
+        return energy, -force
+
+
+class Physics(nn.Module):
+    """A residual with second derivatives by a coordinate that becomes a leaf inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def forward(self, t):
+        t = t.detach().requires_grad_()
+        u = self.net(t)
+        (first,) = torch.autograd.grad(u.sum(), t, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), t, create_graph=True)
+        return (second + u).pow(2).mean()
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        score = self.norm(self.conv(x)).relu().sum()
+        (grad,) = torch.autograd.grad(score, x, create_graph=True)
+        return (grad.flatten(1).norm(dim=1) - 1).pow(2).mean()
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        weights = F.softmax(self.query(x) @ self.key(x).transpose(-1, -2), -1)
+        y = (weights @ x).sin()
+        (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return grad.pow(2).sum((1, 2)), y
+
+
+MODELS = {
+    "forces": (Energy, (6, 4)),
+    "physics": (Physics, (6, 2)),
+    "norms": (Normed, (5, 2, 9)),
+    "batches of matrices": (Attention, (3, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_that_are_trained(name, dynamic) -> None:
+    make, sizes = MODELS[name]
+    x = torch.randn(sizes, requires_grad=name != "physics")
+    # PyTorch's second derivative of batch norm wants plain sizes.
+    check(make(), x, dynamic=dynamic, generated=not (dynamic and name == "norms"))
+
+
+def test_gradients_that_are_not() -> None:
+    def function(x, w):
+        y = (x * w).sin().sum()
+        (grad,) = torch.autograd.grad(y, x, retain_graph=True)
+        return y + grad.sum(), grad
+
+    check(function, torch.randn(6, 4, requires_grad=True), torch.randn(4, requires_grad=True))
+
+
+def test_several_inputs_and_none() -> None:
+    def function(a, b, c):
+        grads = torch.autograd.grad((a * b).sum(), (a, b, c), create_graph=True, allow_unused=True)
+        return [g * 2 for g in grads if g is not None]
+
+    check(function, *[torch.randn(3, requires_grad=True) for _ in range(3)])
+
+
+def test_no_input_requires_grad() -> None:
+    """As in molecular dynamics: nothing is trained, and forces are wanted."""
+
+    def forces(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            energy = (x[:, None] - x[None]).pow(2).sum(-1).add(1).log().sum()
+            return -torch.autograd.grad(energy, x)[0], energy.detach()
+
+    x = torch.randn(5, 3)
+    for run in (forces, pliant.compile(forces, backend="llvm")):
+        torch.testing.assert_close(run(x), forces(x))
+    assert events.counters["not_generated"] == 0
+    assert events.counters["programs"] == 1
+
+
+def test_a_leaf_that_is_returned() -> None:
+    def function(w):
+        t = torch.ones(4).requires_grad_()
+        return (t * w).sum(), t
+
+    w = torch.randn(4, requires_grad=True)
+    loss, t = pliant.compile(function, backend="llvm")(w)
+    loss.backward()
+    torch.testing.assert_close(t.grad, w.detach())
+
+
+def test_hooks_on_an_input_run() -> None:
+    def function(x):
+        (grad,) = torch.autograd.grad(x.sin().sum(), x, create_graph=True)
+        return grad.sum()
+
+    x = torch.randn(4, requires_grad=True)
+    run = pliant.compile(function, backend="llvm")
+    compare(outcome(run, [x]), outcome(function, [x]))
+    x.register_hook(lambda grad: grad * 2)
+    torch.testing.assert_close(run(x), function(x))
+
+
+def test_inputs_that_are_computed_outside() -> None:
+    """What lies between them is not in the graph."""
+
+    def function(a, b):
+        (grad,) = torch.autograd.grad((a * b).sum(), a, create_graph=True)
+        return grad
+
+    run = pliant.compile(function, backend="llvm")
+    for _ in range(2):
+        a = torch.randn(4, requires_grad=True)
+        b = a.exp()
+        torch.testing.assert_close(run(a, b), function(a, b))
+        torch.testing.assert_close(run(a, b.detach()), function(a, b.detach()))
