@@ -59,7 +59,7 @@ class Record:
 
     # Facts.
     raises: Rule | None = None  # whether a call may because of data; None: if it isn't pointwise
-    dear: bool = False  # takes tens of instructions for an element; of all overloads
+    expensive: bool = False  # takes tens of instructions for an element; of all overloads
     fuses: bool = (
         False  # costs no more than a pointwise one, though not tagged so; of all overloads
     )

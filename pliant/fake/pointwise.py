@@ -124,7 +124,7 @@ def _takes_numbers_aside(op: Overload, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 _aside: dict[Any, bool] = {}
-_TELLING = ((2, 1, 4), (4, 1, 1))
+_PROBE = ((2, 1, 4), (4, 1, 1))
 
 
 def _shows_numbers_aside(
@@ -133,19 +133,19 @@ def _shows_numbers_aside(
     if op.draws is not None or op.written:
         return False
 
-    def telling(value: Any) -> Any:
+    def probe(value: Any) -> Any:
         if type(value) is Fake:
-            return torch.ones(9, dtype=value.dtype).as_strided(*_TELLING)
+            return torch.ones(9, dtype=value.dtype).as_strided(*_PROBE)
         return value.node.pytype(1) if isinstance(value, SYMBOLIC) else value
 
     try:
-        named = {name: telling(value) for name, value in kwargs.items()}
-        told = op.func(*map(telling, args), **named)
+        named = {name: probe(value) for name, value in kwargs.items()}
+        result = op.func(*map(probe, args), **named)
     except (RuntimeError, TypeError, IndexError):  # other shapes or dtypes are needed
         return None
-    if not isinstance(told, torch.Tensor):
+    if not isinstance(result, torch.Tensor):
         return False
-    return told.stride() == (4, 4, 1) if told.shape == _TELLING[0] else None
+    return result.stride() == (4, 4, 1) if result.shape == _PROBE[0] else None
 
 
 def _try(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], device: torch.device) -> Any:

@@ -276,12 +276,12 @@ class _Lowerer(InPlace):
         if tensor in self.wanted:  # an earlier attempt found that PyTorch reads it
             return not laid_out_so(indexed, tensor)
         # Several readers would each compute it again: better to store it, unless that is cheap.
-        dear = self.readers[tensor] > 1 and (
+        shared = self.readers[tensor] > 1 and (
             indexed.cost > RECOMPUTE_LIMIT or self._joins_memory(indexed)
         )
         # However many readers: bounds the size of kernels and the depth of Python's stack.
         deep = indexed.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
-        return indexed.memory is None and (dear or deep)
+        return indexed.memory is None and (shared or deep)
 
     def _joins_memory(self, indexed: IndexedTensor) -> bool:
         """Whether an element is made of several that are stored, and not for others: what they are

@@ -38,19 +38,19 @@ SAVE: Final = 2.0
 AT_HAND: Final = 1.0
 """The same of what is in memory anyway, as an input or an output."""
 
-AGAIN: Final = 0.5
+RECOMPUTE: Final = 0.5
 """What it costs to compute an element again, in the same unit: arithmetic takes less time than
 memory."""
 
-DEAR_AGAIN: Final = 8.0
+RECOMPUTE_EXPENSIVE: Final = 8.0
 """The same of functions that take tens of instructions."""
 
-PRODUCT_AGAIN: Final = 0.125
+RECOMPUTE_MATMUL: Final = 0.125
 """The same of a multiplication in a matrix product."""
 
 KEPT: Final = 1e9
-"""How much dearer it is to save what should not be saved: an input that the forward writes to, of
-which a copy would have to be made, which nothing does; what a checkpoint computes."""
+"""How many times more it costs to save what should not be saved: an input that the forward writes
+to, of which a copy would have to be made, which nothing does; what a checkpoint computes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +74,7 @@ class Prices:
         price = self.bytes(tensor) * (AT_HAND if at_hand else SAVE)
         return price * KEPT if tensor.node is not None and tensor.node.recompute else price
 
-    def again(self, node: Node, result: Tensor) -> float:
+    def recompute(self, node: Node, result: Tensor) -> float:
         """To compute a result in the backward; unlimited for what can't be."""
         if node.view:
             return 0.0
@@ -83,17 +83,18 @@ class Prices:
         if node.recompute:
             return 0.0
         if fuses(node):
-            dear = record_of(node.name.rpartition(".")[0]).dear  # of all overloads
-            return (DEAR_AGAIN if dear else AGAIN) * self.elements(result) * self.budget
+            expensive = record_of(node.name.rpartition(".")[0]).expensive  # of all overloads
+            price = RECOMPUTE_EXPENSIVE if expensive else RECOMPUTE
+            return price * self.elements(result) * self.budget
         if self.budget == 1:
-            return UNLIMITED
-        return self._call_again(node, result) * self.budget / (1 - self.budget)
+            return UNLIMITED  # a call that does not fuse is time lost, whatever memory it saves
+        return self._recompute_call(node, result) * self.budget / (1 - self.budget)
 
-    def _call_again(self, node: Node, result: Tensor) -> float:
+    def _recompute_call(self, node: Node, result: Tensor) -> float:
         """A matrix product takes as many multiplications as the root of the sizes' product."""
         counts = sorted([self.elements(t) for t in (result, *_operands(node))])
         product = math.sqrt(math.prod(counts[-3:])) if len(counts) > 2 else 0.0
-        return max(AGAIN * sum(counts), PRODUCT_AGAIN * product)
+        return max(RECOMPUTE * sum(counts), RECOMPUTE_MATMUL * product)
 
 
 def can_be_repeated(node: Node) -> bool:
@@ -159,6 +160,7 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
         if not seen.isdisjoint(_operands(node)):
             if node in late:
                 return True
+            # (What a batch norm returns first doesn't depend on the statistics that it updates.)
             seen.update(node.results[record_of(node.name).statistics_free :])
     outputs = [function.outputs[at] for at in joint.differentiable]
     return any(out.of in seen for out in outputs)
@@ -189,18 +191,20 @@ def _note_recomputed(early: Sequence[Node]) -> None:
 
 
 def _operands(node: Node) -> list[Tensor]:
-    found = tensors_in((node.args, node.kwargs))
+    """What it reads. A write into memory also reads what was there, and the steps that replace it
+    where it can't be done in place read operands of their own."""
+    operands = tensors_in((node.args, node.kwargs))
     if node.put is not None:
-        found.append(node.put.old)
+        operands.append(node.put.old)
         for step in node.put.otherwise or ():
-            found += [t for t in tensors_in((step.args, step.kwargs)) if t.node is not step]
-    return found
+            operands += [t for t in tensors_in((step.args, step.kwargs)) if t.node is not step]
+    return operands
 
 
 def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
     """The values of the forward that the backward reads."""
-    made = {t for node in late for t in node.results} | set(joint.tangents)
-    inner: set[Tensor] = set()
+    computed = {t for node in late for t in node.results} | set(joint.tangents)
+    inner: set[Tensor] = set()  # results that only the steps of a write see
     read: set[Tensor] = set()
     for node in late:
         read.update(_operands(node))
@@ -208,7 +212,7 @@ def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
             inner.update(t for step in node.put.otherwise or () for t in step.results)
     gradients = joint.function.outputs[joint.outputs :]
     read.update(w.of for w in gradients if isinstance(w, OutputView) and w.of is not None)
-    return read - made - inner
+    return read - computed - inner
 
 
 def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Prices) -> list[Tensor]:
@@ -223,16 +227,19 @@ def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Pric
     network = FlowNetwork()
     known: set[Tensor] = set()
     for tensor in (*inputs, *[t for node in early for t in node.results]):
-        dearer = KEPT if tensor in written else 1.0
-        network.add(tensor, prices.save(tensor, tensor in at_hand) * dearer)
+        # Not unlimited: where nothing else is left the cut takes it, and `_forward` says why not.
+        factor = KEPT if tensor in written else 1.0
+        network.add(tensor, prices.save(tensor, tensor in at_hand) * factor)
         known.add(tensor)
     for tensor in inputs:
-        network.edge(SOURCE, tensor)
+        network.edge(SOURCE, tensor)  # an input can only be saved
     constants = function.constants
     for node in early:
         operands = [t for t in _operands(node) if t not in constants]
         for result in node.results:
-            network.edge(SOURCE, result, prices.again(node, result))
+            # Cutting this edge is computing the result again; then its operands have to be there,
+            # which the edges from them see to.
+            network.edge(SOURCE, result, prices.recompute(node, result))
             for tensor in operands:
                 if tensor in known:
                     network.edge(tensor, result)
@@ -240,18 +247,19 @@ def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Pric
         if tensor in known:
             network.edge(tensor, SINK)
     chosen = set(network.cut())
+    # In the order of the graph: that of a set would change the code from process to process.
     return [t for t in (*inputs, *[t for n in early for t in n.results]) if t in chosen]
 
 
 def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tensor]) -> list[Node]:
     """The nodes that compute what is read from what is kept."""
     wanted = set(read) - set(kept)
-    found: list[Node] = []
+    needed: list[Node] = []
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.results):
-            found.append(node)
+            needed.append(node)
             wanted.update(t for t in _operands(node) if t not in kept)
-    return found[::-1]
+    return needed[::-1]
 
 
 def delayed(nodes: Sequence[Node]) -> list[Node]:
@@ -262,6 +270,7 @@ def delayed(nodes: Sequence[Node]) -> list[Node]:
         return list(nodes)
     order: dict[Node, None] = {}
     for node in nodes:
+        # Not by recursion: a checkpoint may be a chain of thousands of operators.
         waiting = [] if node.recompute else [node]
         while waiting:
             first = waiting[-1]
@@ -316,6 +325,7 @@ def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
     for at, out in enumerate(function.outputs[: joint.outputs]):
         if not isinstance(out, OutputView) or out.of is None or out.offset is not ZERO:
             continue
+        # An output that is laid out otherwise is a view of the value, and may lack some of it.
         if (out.sizes, out.strides) == (out.of.sizes, out.of.strides):
             places.setdefault(out.of, ("output", at))
     return places
@@ -399,6 +409,7 @@ class _Backward:
         if len(zeros) == len(given):
             self.zero.update(node.results)
             return
+        # A sum of gradients is the one that arrives, but a tensor of its own as in eager PyTorch.
         if zeros and node.name == "aten.add.Tensor" and len(node.args) == 2:
             other = next(t for t in node.args if t not in self.zero)
             (result,) = node.results
@@ -446,7 +457,7 @@ class _Backward:
         steps = None
         if put.otherwise is not None:
             steps = [self._copy(step) for step in put.otherwise]
-            del self.function.nodes[mark:]
+            del self.function.nodes[mark:]  # they belong to the write, not to the graph
         made = None if put.made is None else self.now[put.made]
         return MemoryWrite(put.memory, None, self.now[put.old], put.window, steps, made)
 

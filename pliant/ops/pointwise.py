@@ -702,7 +702,7 @@ register(
         "acosh atanh erf erfc erfinv sigmoid silu gelu mish softplus elu log_sigmoid_forward pow "
         "lgamma digamma logit xlogy logaddexp logaddexp2 hypot fmod remainder polygamma i0 sinc"
     ),
-    dear=True,
+    expensive=True,
 )
 register(
     *aten_names(
