@@ -1,6 +1,6 @@
 """Runs PyTorch's database of operators through pliant and writes docs/operators.md.
 
-    python tools/make_operator_table.py [--samples N] [--processes N] [--only NAME ...]
+    python tools/make_operator_table.py [--samples N] [--processes N] [--rows FILE]
 
 Every operator, with its first N samples for each dtype, with fixed and with symbolic sizes, against
 eager PyTorch (tests/operators/database.py). An operator that ends the process is broken, and the
@@ -15,8 +15,10 @@ import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -42,14 +44,20 @@ def work(part: str, samples: int, after: str) -> None:
     names = [database.name_of(op) for op in operators]
     for name, op in list(zip(names, operators))[names.index(after) + 1 if after else 0 :]:
         print(json.dumps({"op": name, "how": "begins"}), flush=True)
-        for dtype in database.DTYPES:
-            for dynamic in (None, True):
-                known = database.Compiled()
-                for sample in database.samples(op, dtype, samples):
-                    done = database.attempt(op, dtype, sample, dynamic, known)
-                    row = {"op": name, "how": done.how, "why": done.why, "seconds": done.seconds}
-                    row |= {"dtype": str(dtype), "dynamic": bool(dynamic), "source": sample.source}
-                    print(json.dumps(row), flush=True)
+        for row in attempts(op, samples):
+            print(json.dumps(row), flush=True)
+
+
+def attempts(op: Any, samples: int) -> Iterator[Row]:
+    """What became of each sample of an operator."""
+    for dtype in database.DTYPES:
+        for dynamic in (None, True):
+            compiled = database.Compiled()
+            for sample in database.samples(op, dtype, samples):
+                done = database.attempt(op, dtype, sample, dynamic, compiled)
+                row = {"op": database.name_of(op), "how": done.how, "why": done.why}
+                row |= {"seconds": done.seconds, "dtype": str(dtype), "dynamic": bool(dynamic)}
+                yield row | {"source": sample.source}
 
 
 def rows_of(part: str, samples: int) -> list[Row]:
@@ -80,9 +88,8 @@ def page(rows: list[Row], samples: int) -> str:
     for row in rows:
         if row["how"] not in ("begins", "skipped"):
             by_op[str(row["op"])].append(row)
-    verdicts = {name: verdict(found) for name, found in by_op.items()}
-    counts = Counter(verdicts.values())
-    hows = Counter(str(row["how"]) for found in by_op.values() for row in found)
+    counts = Counter(map(verdict, by_op.values()))
+    hows = Counter(str(row["how"]) for of_one in by_op.values() for row in of_one)
     total = sum(hows.values())
     lines = [INTRODUCTION.format(samples=samples)]
     lines += ["| | operators | means |", "|---|---:|---|"]
@@ -96,16 +103,21 @@ def page(rows: list[Row], samples: int) -> str:
     ]
     lines += ["| operator | | lowered | PyTorch | not recorded | broken | what is not lowered |"]
     lines += ["|---|---|---:|---:|---:|---:|---|"]
-    for name, found in sorted(by_op.items(), key=lambda item: item[0].lower()):
-        seen = Counter(str(row["how"]) for row in found)
-        unrecorded = seen["not recorded"] + seen["broke"]
-        numbers = f"{seen['lowered']} | {seen['called']} | {unrecorded} | {seen['broken']}"
-        lines.append(f"| `{name}` | {verdicts[name]} | {numbers} | {reasons(found)} |")
+    names = sorted(by_op, key=str.lower)
+    lines += [line(name, by_op[name]) for name in names]
     return "\n".join(lines) + "\n"
 
 
-def verdict(found: list[Row]) -> str:
-    hows = {str(row["how"]) for row in found}
+def line(name: str, rows: list[Row]) -> str:
+    """The line of one operator, of what became of its samples."""
+    seen = Counter(str(row["how"]) for row in rows)
+    unrecorded = seen["not recorded"] + seen["broke"]
+    numbers = f"{seen['lowered']} | {seen['called']} | {unrecorded} | {seen['broken']}"
+    return f"| `{name}` | {verdict(rows)} | {numbers} | {reasons(rows)} |"
+
+
+def verdict(rows: list[Row]) -> str:
+    hows = {str(row["how"]) for row in rows}
     if "broken" in hows:
         return "broken"
     if hows == {"lowered"}:
@@ -115,10 +127,10 @@ def verdict(found: list[Row]) -> str:
     return "PyTorch" if "called" in hows else "not recorded"
 
 
-def reasons(found: list[Row]) -> str:
+def reasons(rows: list[Row]) -> str:
     """The most frequent ones, one line each operator or cause."""
     seen: Counter[str] = Counter()
-    for row in found:
+    for row in rows:
         if row["how"] != "lowered":
             seen.update(_short(part) for part in str(row["why"]).split("; "))
     return "; ".join(text for text, _ in seen.most_common(3)).replace("|", "\\|")
@@ -161,22 +173,22 @@ for it.
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rows", help="write what became of each sample to this file")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--after", default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.part is not None:
-        work(given.part, given.samples, given.after)
+    options = parser.parse_args()
+    if options.part is not None:
+        work(options.part, options.samples, options.after)
         return 0
-    parts = [f"{index}:{given.processes}" for index in range(given.processes)]
-    with ThreadPoolExecutor(given.processes) as pool:
-        found = list(pool.map(lambda part: rows_of(part, given.samples), parts))
-    rows = [row for part in found for row in part]
-    if given.rows:
-        Path(given.rows).write_text("\n".join(map(json.dumps, rows)) + "\n")
-    PAGE.write_text(page(rows, given.samples))
+    parts = [f"{index}:{options.processes}" for index in range(options.processes)]
+    with ThreadPoolExecutor(options.processes) as pool:
+        rows_by_part = list(pool.map(lambda part: rows_of(part, options.samples), parts))
+    rows = [row for part in rows_by_part for row in part]
+    if options.rows:
+        Path(options.rows).write_text("\n".join(map(json.dumps, rows)) + "\n")
+    PAGE.write_text(page(rows, options.samples))
     bad = [row for row in rows if row["how"] == "broken"]
     slow = {row["op"] for row in rows if float(str(row.get("seconds", 0))) > SLOW}
     for row in bad:

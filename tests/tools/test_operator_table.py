@@ -1,0 +1,50 @@
+"""docs/operators.md says what the compiler does: it is made by tools/make_operator_table.py."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from tests.operators import database
+from tools import make_operator_table as table
+
+PAGE = table.PAGE.read_text()
+LINES = dict(re.findall(r"^(?=\| `([^`]+)`)(.*)$", PAGE, re.MULTILINE))
+SAMPLES = int(re.search(r"first\s+(\d+) samples", PAGE)[1])
+SOME = database.operators()[7::60]
+
+
+def cells(line):
+    return [cell.strip() for cell in line.split("|")[1:7]]
+
+
+def test_the_summary_is_that_of_the_lines():
+    counts = Counter(cells(line)[1] for line in LINES.values())
+    summary = re.findall(r"^\| ([\w ]+) \| (\d+) \|", PAGE, re.MULTILINE)
+    assert {name: int(number) for name, number in summary} == {
+        name: counts[name] for name in table.MEANINGS
+    }
+    of_all = [sum(int(cells(line)[column]) for line in LINES.values()) for column in (2, 3, 4, 5)]
+    total, lowered, called, *others, broken = map(int, re.findall(r"\d+", _totals()))
+    assert (lowered, called, sum(others), broken) == tuple(of_all) and total == sum(of_all)
+
+
+def _totals():
+    return re.search(r"^Of \d+ samples: .*$", PAGE, re.MULTILINE)[0]
+
+
+def test_all_operators_that_have_samples_are_listed():
+    names = {database.name_of(op) for op in database.operators()}
+    assert set(LINES) <= names
+    for op in database.operators():
+        if database.name_of(op) not in LINES:
+            assert all(row["how"] == "skipped" for row in table.attempts(op, SAMPLES))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("op", SOME, ids=map(database.name_of, SOME))
+def test_lines_are_up_to_date(op):
+    """Some of them: all take a quarter of an hour."""
+    rows = [row for row in table.attempts(op, SAMPLES) if row["how"] != "skipped"]
+    name = database.name_of(op)
+    assert cells(LINES[name]) == cells(table.line(name, rows))
