@@ -212,11 +212,13 @@ def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | No
 
 
 def surely_spread(low: Lowering, sizes: Sequence[Expr], onto: Sequence[Expr]) -> None:
-    """Gives up unless it is known which dimensions of a tensor are broadcast to these sizes:
-    `spread_index` takes any that isn't sure to be 1 for as long as the other one."""
+    """Gives up unless it is known that a tensor can be broadcast to these sizes, and which of its
+    dimensions are: `spread_index` takes any that isn't sure to be 1 for as long as the other
+    one."""
     if len(sizes) > len(onto):
         raise NotLowered("more dimensions than there are")
-    low.broadcast([tuple(sizes), tuple(onto)])
+    if low.broadcast([tuple(sizes), tuple(onto)]) != tuple(map(low.simplify, onto)):
+        raise NotLowered("more elements than there are, which is an error")
 
 
 def spread_index(low: Lowering, sizes: Sequence[Expr], index: Index) -> Index:

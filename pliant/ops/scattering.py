@@ -394,7 +394,10 @@ def _slices(
         return Update(() if flat else target_place, element, inside)
 
     sizes = [chosen.sizes[0] if d == dim else size for d, size in enumerate(target.sizes)]
-    if new is not None and not all(low.known(eq(n, m)) for n, m in zip(sizes, new.sizes)):
+    if new is not None and (
+        len(new.sizes) != len(sizes)
+        or not all(low.known(eq(n, m)) for n, m in zip(sizes, new.sizes, strict=True))
+    ):
         raise NotLowered("slices of other sizes, which may be an error")
     rows = [d for d in range(len(sizes)) if d != dim]
     return scattered(low, x, sizes, rows, at, combine, type)
@@ -429,6 +432,8 @@ def index_add(
     t, rank = x.type, len(x.sizes)
     if source.type is not t or not isinstance(alpha, int | float):
         raise NotLowered("a sum of several types, or with an unknown factor")
+    if len(source.sizes) != rank:
+        raise NotLowered("a number, which is an error")
     check_fits(alpha, t)
     dim, plain = normal_dim(dim, rank), alpha == 1
     if t is Type.BOOL and not plain:

@@ -101,6 +101,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X,),
     ),
     "amax into itself": (lambda x: torch.amax(y := x[None].clone(), 2, out=y), (X,)),
+    "index_put of more": (lambda x: x.index_put((FIRST,), x), (X,)),
+    "index_put of more numbers": (lambda x: x.index_put((FIRST, FIRST), x[0]), (X,)),
+    "index_put of more, added": (lambda x: x.index_put((FIRST,), x, accumulate=True), (X,)),
+    "setitem of more": (lambda x: x.clone().__setitem__(FIRST, x), (X,)),
+    "index_add of a number": (lambda x: x.index_add(0, FIRST, x[0, 0]), (X,)),
     "batch_norm of another dtype": (
         lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)),
         (DOUBLES,),
