@@ -169,6 +169,8 @@ def closure_names(code: types.CodeType) -> tuple[str, ...]:
 
 def original_point(point: ResumePoint) -> ResumePoint:
     """The same place in the code the user wrote, where ``point`` is in a resume function."""
+    # Without this a loop that breaks the graph each time would be a resume function of a resume
+    # function of ..., each of which is compiled anew.
     origin = _origins.get(point.code)
     if origin is None or not 0 <= point.index < len(origin.sources):
         return point
@@ -176,7 +178,7 @@ def original_point(point: ResumePoint) -> ResumePoint:
     call_index = None if point.inner is None else origin.sources[_call_index(point)]
     variables = set(decode(origin.code).variables)
     if index is None or not variables.issuperset(point.locals):
-        return point
+        return point  # it is in the prologue, or has variables that the original doesn't
     if point.inner is not None and call_index is None:
         return point
     return replace(point, code=origin.code, index=index, call_index=call_index)
@@ -330,7 +332,7 @@ class _Builder:
         plain_cells = tuple(n for n in self.cellvars if n not in self.varnames)
         slots = self.varnames + plain_cells + self.freevars
         self.slot = {name: number for number, name in enumerate(slots)}
-        self.consts = code.co_consts
+        self.consts = code.co_consts  # at the places that instructions of the original name
         if not any(const is None for const in self.consts):
             self.consts = (*self.consts, None)
 
@@ -390,6 +392,8 @@ class _Builder:
                 continue
             yield from self._take(next(parameters))
             if entry is StackItem.HANDLED:
+                # Makes it the thread's current exception, and leaves the former one for POP_EXCEPT.
+                # The exception itself is another entry, if the stack still has it.
                 yield AssemblyItem("PUSH_EXC_INFO")
                 yield AssemblyItem("POP_TOP")
         for name, parameter in zip(self.point.locals, parameters, strict=False):

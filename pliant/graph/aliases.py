@@ -134,7 +134,7 @@ class AliasWorld(World):
         self._name(fake, TensorAlias(Base(value, index, shared=shared), value, 0))
 
     def _name(self, fake: Fake, alias: TensorAlias) -> None:
-        self._aliases[id(fake)] = (fake, alias)
+        self._aliases[id(fake)] = (fake, alias)  # the fake too, or another might get its id
         self._fakes[alias] = fake
 
     def alias(self, fake: Fake) -> TensorAlias:
@@ -154,6 +154,8 @@ class AliasWorld(World):
         """The tensor as it is now."""
         if alias.version == alias.base.version:
             return alias.value
+        # Written to since: a view is made again, of the value that the memory has now. This is done
+        # when it is read: a view that nobody reads again costs nothing.
         if alias.parent is None:
             alias.value = alias.base.value
         else:
@@ -204,7 +206,7 @@ class AliasWorld(World):
             return False
         known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
         if any(alias.base.value.node in gone for alias in known):
-            return False
+            return False  # its former value is not kept anywhere
         for alias in known:
             if alias.value.node in gone:
                 alias.version = -1  # looked at meanwhile
@@ -268,12 +270,12 @@ class AliasWorld(World):
             made.append(value)
             self._name(fake, TensorAlias(Base(value), value, 0))
         node.results = tuple(made)
-        node.defines = tuple(self._found(made))
-        node.effect |= bool(node.defines)
+        node.defines = tuple(self._new_symbols(made))
+        node.effect |= bool(node.defines)  # it stays, even if only the sizes of its result are used
         self.function.nodes.append(node)
         return node
 
-    def _found(self, results: Sequence[Tensor]) -> Iterator[UnbackedSymbol]:
+    def _new_symbols(self, results: Sequence[Tensor]) -> Iterator[UnbackedSymbol]:
         """Sizes and strides that nobody knew before."""
         for at, tensor in enumerate(results):
             for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):

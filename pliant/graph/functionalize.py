@@ -109,7 +109,7 @@ class Functionalizer(AliasWorld):
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             raise NotFunctionalized(f"{op.name} in training")
         result = self._answer(op, args, kwargs)
-        if self._aliased(result, args):
+        if self._aliased(result, args):  # the schema promises new memory, the kernel made a view
             return self._note_views(op, args, kwargs, result)
         self.record_call(op, args, kwargs, result)
         if op.record.keeps_overlap:  # of what overlaps itself, eager writes to a copy that does too
@@ -130,14 +130,14 @@ class Functionalizer(AliasWorld):
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
         parent = self.alias(args[0])
-        if op.name == "aten.as_strided.default":
+        if op.name == "aten.as_strided.default":  # sees all of the memory, not the view it is of
             parent = memory_of(self, parent, result)
         given = (None, *map(self.given, args[1:]))
         named = {name: self.given(value) for name, value in kwargs.items()}
         source = self.value(parent)
         for position, fake in enumerate(results_in(result)):
             if fake is args[0]:
-                continue
+                continue  # the very tensor, which has its alias
             value = self.tensor(fake)
             alias = TensorAlias(
                 *(parent.base, value, parent.base.version, parent, op, given, named, position)
@@ -155,6 +155,8 @@ class Functionalizer(AliasWorld):
         record = op.record
         if record.opaque is not None or record.lowering is not None:
             result = self._answer(op, args, kwargs)
+            # A result that is a view of an argument has to be taken apart: of a call as a whole
+            # nobody could tell which elements of the argument a write to the result changes.
             if not self._shares(result, args):
                 self.record_call(op, args, kwargs, result)
                 return result
@@ -224,6 +226,7 @@ class Functionalizer(AliasWorld):
         else:
             new = self._computed(op, target, args, kwargs)
         self.store(target, new, op.name)
+        # On the fakes as well: an `out` of another shape is resized, which no value can express.
         with self.quietly():
             super().dispatch(op.func, args, kwargs)
         if (target.size(), target.stride()) != before:
@@ -311,6 +314,8 @@ class Functionalizer(AliasWorld):
         args: tuple[Tensor, ...] = (old, source)
         in_part = target.dtype is old.dtype and old.dtype in BY_DTYPE and not covers_all(alias)
         if in_part:
+            # Whether a part can be written in place is known when the graph is lowered. Until then
+            # the steps that compute all of the memory anew wait in the write, outside of the graph.
             mark = len(self.function.nodes)
             if can_be_put_back(alias):
                 put.made = self._put_back(alias, new)
@@ -322,7 +327,7 @@ class Functionalizer(AliasWorld):
         node = Node("pliant.stored", None, args, {}, (base.value,), put=put)
         base.value.node = node
         self.function.nodes.append(node)
-        base.version += 1
+        base.version += 1  # from here on `value` makes views of this memory again
         if base.input is not None:
             self.function.writes[base.input] = base.value
             self.function.times[base.input] = base.version
@@ -347,8 +352,9 @@ class Functionalizer(AliasWorld):
         if view is None:
             raise NotFunctionalized(op.name)
         if before.base.input is not None and before.parent is None:
-            raise NotFunctionalized(f"{op.name} of an input")
+            raise NotFunctionalized(f"{op.name} of an input")  # the caller's tensor would change
         with self.quietly():
+            # The fake itself changes its shape, so another one stands for what it was.
             old = super().dispatch(torch.ops.aten.alias.default, (target,), {})
             super().dispatch(op.func, args, kwargs)
         self._name(old, before)
@@ -368,6 +374,7 @@ class Functionalizer(AliasWorld):
         if op.name not in ("aten.item.default", "aten._local_scalar_dense.default"):
             raise NotFunctionalized(op.name)
         base = self.alias(args[0]).base
+        # The same element, not written to in between, is the same number.
         place = (base, base.version, self.number(args[0].storage_offset()), args[0].dtype)
         if place in self._items and not self.env.expected:
             return self._items[place]
@@ -496,7 +503,7 @@ class CapturedRun:
 
     def _make_inputs(self) -> None:
         self.inputs = [node for node in self.gm.graph.nodes if node.op == "placeholder"]
-        memory: dict[int, int] = {}
+        memory: dict[int, int] = {}  # how many inputs are in it: a write may change all of them
         for example in self.examples:
             if isinstance(example, torch.Tensor):
                 key = example.untyped_storage()._cdata
@@ -513,6 +520,7 @@ class CapturedRun:
     def run_graph(self) -> None:
         for node in self.gm.graph.nodes:
             if node.op in _STEPS:
+                # Running the node asks for unbacked symbols again: they are those of the capture.
                 self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
                 first = len(self.functionalizer.function.nodes)
                 self.env[node] = _STEPS[node.op](self, node)
@@ -538,7 +546,7 @@ class CapturedRun:
             tuple([to_torch(size, functionalizer.env) for size in known.sizes]),
             tuple([to_torch(stride, functionalizer.env) for stride in known.strides]),
         )
-        with torch.no_grad():
+        with torch.no_grad():  # without the history and the class of the program's tensor
             plain = example.detach().as_strided(example.size(), example.stride())
         fake = functionalizer.from_real(plain, layout)
         if self.differentiates:  # views of it made without grad ask its base whether that has one
@@ -604,6 +612,8 @@ class CapturedRun:
         if self.grad and self.graded and node.target not in ("size", "stride", "dim"):
             raise NotFunctionalized("autograd")
         args, kwargs = self._args(node.args), self._args(node.kwargs)
+        # Where an operator inside of a function can't be recorded, the function as a whole may be:
+        # then what was recorded of it so far has to go.
         mark = self.functionalizer.mark()
         try:
             result = self._overridden(target, args, kwargs) if callable(target) else NotImplemented
@@ -695,6 +705,7 @@ class CapturedRun:
         if base.input is not None and self.graded and _detached(alias):
             raise NotFunctionalized("a view of an input, detached")
         whole = value is self.env.get(self.inputs[base.input]) if base.input is not None else False
+        # Offsets count elements: those of another dtype can't be subtracted.
         offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
         if layout.dtype is not start.dtype and not _plainly_laid_out(start):
             raise NotFunctionalized("a view as another dtype")

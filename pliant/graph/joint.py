@@ -79,7 +79,7 @@ class JointEnv(FrozenEnv):
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
         inputs = {binding.expr for binding in self.bindings}
-        if not cond.symbols <= inputs:
+        if not cond.symbols <= inputs:  # it can't be tested before the forward has run
             return super()._guard(cond, asker, position)
         self.required.append(cond)
         self.checked(cond)
@@ -140,13 +140,15 @@ def trace_with_autograd(
 ) -> tuple[Traced, JointEnv]:
     """What a run gives, and what is known of sizes afterwards."""
     known: list[Cond] = []
+    # An equality that is learnt on the way changes how sizes are written, in what is recorded from
+    # then on only. So everything is recorded again, by an environment that knows it from the start.
     while True:
         env = JointEnv(shapes, known)
         equal = dict(env.replacements)
         traced = _trace(run, gm, shapes, examples, env)
         if env.replacements == equal:
             return traced, env
-        known = env.required  # what was recorded first didn't know which sizes are equal
+        known = env.required
 
 
 def _trace(
@@ -193,6 +195,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         self._make_inputs()
         leaves = self._leaves()
         above = torch._C._dispatch_tls_local_exclude_set()
+        # Not below autograd, as without gradients: it has to see every operator of the forward.
         with self.functionalizer:
             self.functionalizer.above = (torch._C._dispatch_tls_local_include_set(), above)
             self._run_nodes()
@@ -237,6 +240,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         if node.target == "requires_grad_" and not forgets_history(node):
             tensor = self._args(node.args[0])
             if any(tensor is self.env[place] for place in self.inputs):
+                # The caller's tensor has to be a leaf afterwards, which no result can make it.
                 raise NotFunctionalized("Tensor.requires_grad_ of an input")
             return tensor.requires_grad_()
         return super()._call_method(node)
@@ -271,6 +275,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         any more are left to the caller."""
         function = self.functionalizer.function
         replaced = self.functionalizer.env.replacements.keys()
+        # In front: what follows is right only where they hold, and nothing is written before.
         function.nodes[:0] = [
             Node("pliant.check", check, (condition, str(condition)), {}, effect=True)
             for condition in required

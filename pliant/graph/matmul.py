@@ -70,10 +70,11 @@ class MatmulLowering:
         (result, *more) = node.results or (None,)
         if factors is None or result is None or more or node.defines or node.effect:
             return None
-        given = [t for t in (factors.first, factors.second, factors.added) if t is not None]
-        if result.dtype not in TYPES or any(t.dtype is not result.dtype for t in given):
+        operands = [t for t in (factors.first, factors.second, factors.added) if t is not None]
+        # `mm` and its like convert nothing.
+        if result.dtype not in TYPES or any(t.dtype is not result.dtype for t in operands):
             return None
-        if result.strides != contiguous(result.sizes):
+        if result.strides != contiguous(result.sizes):  # memory of ours is written without gaps
             return None
         first, second = factors.first.sizes, factors.second.sizes
         if len(first) >= 2 and len(second) == 2:
@@ -86,6 +87,7 @@ class MatmulLowering:
         """All rows of the first tensor, times a matrix."""
         added = factors.added
         apart = added is not None and self._adds_later(added)
+        # All rows are one dimension here, over which `addmm` can't spread what has several.
         if added is not None and not apart and len(result.sizes) > 2 and len(added.sizes) > 1:
             return None
         rows = self._matrix(factors.first, node)
@@ -121,6 +123,8 @@ class MatmulLowering:
         sizes: tuple[Expr, ...],
         result: Tensor,
     ) -> Matmul:
+        # The program sees a tensor that is returned, with sizes of its own; any other can have
+        # those of the call, as the same memory.
         own = result.sizes if result in self.returned else sizes
         type = BY_DTYPE[result.dtype]
         name, device = f"p{len(self.indexed_tensors)}", result.device.type
@@ -144,6 +148,7 @@ class MatmulLowering:
             place = self.needed(tensor)
         assert rows is not None
         (count, step), width = rows, tensor.sizes[-1]
+        # The stride of a single row says nothing: it gets that of a matrix without gaps.
         strides = (step if count is not ONE else width, place.memory.strides[-1])
         return _seen(place, (count, width), strides)
 
@@ -181,7 +186,7 @@ def merged(sizes: Sequence[Expr], strides: Sequence[Expr]) -> tuple[Expr, Expr] 
     total, step, apart = ONE, ONE, None
     for size, stride in zip(reversed(sizes), reversed(strides)):
         if size is ONE:
-            continue
+            continue  # its stride doesn't matter
         if apart is not None and stride is not apart:
             return None
         step = stride if apart is None else step

@@ -73,7 +73,7 @@ class Facts(KnownFacts):
         """Whether anything but ranges is known of the terms of e. If not, its range says it all."""
         for product, _ in e.terms:
             if product.op != "symbol":
-                return True
+                return True  # its parts may be known
             for form in self.uses.get(product, ()):
                 if len(form.terms) > 1:
                     return True
@@ -104,6 +104,7 @@ class Facts(KnownFacts):
         return scaled if c == 0 else ranges.add(scaled, ranges.exactly(c))
 
     def nonzero(self, e: Expr) -> bool:
+        # e is g*form + c: 0 where the form is -c/g, if that is an integer, and not a hole.
         form, g, c = content(e)
         if -c % g == 0 and -c // g in self.holes.get(form, ()):
             return True
@@ -121,6 +122,7 @@ class Facts(KnownFacts):
             return whole
         for product, c in e.terms:
             if c % k:
+                # c*product modulo k needs no more of the product than its residue modulo k/gcd.
                 part = self._form_residue(product, abs(k) // math.gcd(c, k))
                 if part is None:
                     part = self._product_residue(product, abs(k) // math.gcd(c, k))
@@ -177,7 +179,7 @@ class Facts(KnownFacts):
         (e,) = cond.args
         solved = solve(e, self.prefer)
         if solved is not None:
-            self._replace(*solved, depth)
+            self._replace(*solved, depth)  # which says all that the equality does
             return
         form, g, c = content(e)
         self._narrow(form, ranges.exactly(-c // g), depth)
@@ -199,6 +201,7 @@ class Facts(KnownFacts):
         new = self._without_holes(form, self._to_residue(form, before & to))
         if new.empty:
             raise Contradiction(f"{form} in {new}")
+        # Nothing new, so nothing to follow: forms that bound each other would go round in circles.
         if new == self.bounds.get(form) or (new == before and form not in self.bounds):
             return
         if form not in self.bounds:
@@ -242,7 +245,7 @@ class Facts(KnownFacts):
         hi = None if new.hi == INF else int(new.hi)
         for cond in consequences(form, lo, hi, self.range):
             self._learn(cond, depth)
-        if len(form.terms) > 1:
+        if len(form.terms) > 1:  # a term is what the sum is, less the others
             for product, c in form.terms:
                 rest = self.range(form - c * product)
                 self._narrow_term(
@@ -252,7 +255,7 @@ class Facts(KnownFacts):
     def _narrow_term(self, product: Expr, c: int, of_term: Range, depth: int) -> None:
         """c*product is in `of_term`."""
         lo, hi = of_term if c > 0 else Range(-of_term.hi, -of_term.lo)
-        to = Range(
+        to = Range(  # rounded inwards: the product is an integer
             lo if abs(lo) == INF else -(-lo // abs(c)), hi if abs(hi) == INF else hi // abs(c)
         )
         if to != ALL and product not in self.replacements:
@@ -263,6 +266,8 @@ class Facts(KnownFacts):
         other; otherwise the one with the larger modulus is kept."""
         form, g, c = content(e)
         k = abs(k)
+        # g*form == r - c modulo k has solutions only if gcd(g, k) divides r - c. Divided by that, g
+        # has an inverse.
         shared = math.gcd(g, k)
         if form is ZERO or (r - c) % shared:
             if (r - c) % shared:
@@ -276,6 +281,7 @@ class Facts(KnownFacts):
             raise Contradiction(f"{form} % {both}")
         if old_k % k == 0:
             return
+        # Coprime moduli: one congruence says both (Chinese remainders), as long as it stays small.
         if k % old_k and both == 1 and k * old_k < 2**31:
             r, k = (r + k * ((old_r - r) * pow(k, -1, old_k) % old_k)) % (k * old_k), k * old_k
         if k > old_k:
@@ -289,7 +295,7 @@ class Facts(KnownFacts):
         one = {symbol: value}
         self.replacements = {s: substitute(e, one) for s, e in self.replacements.items()}
         self.replacements[symbol] = value
-        again = [cond for cond in self.conditions() if symbol in cond.symbols]
+        again = [cond for cond in self.conditions() if symbol in cond.symbols]  # before they go
         tables: tuple[dict[Any, Any], ...] = (
             self.bounds,
             self.holes,

@@ -175,13 +175,14 @@ def _keys(loop: Loop, numbers: dict[Key, int]) -> dict[LoopValue, Key]:
     for value in loop.body:
         assert isinstance(value, LoopValue)
         unlike = value.op in REDUCTIONS or value.op in STATEMENTS or value.op is Op.AS_INDEX
+        # What is loaded from a buffer that the kernel writes to may differ from loop to loop.
         written = value.buffer is not None and value.buffer.access is not Access.READ
         if unlike or written:
             keys[value] = value
             continue
         index = None if value.index is None else substitute(value.index, where)
         args = tuple([keys.get(arg, arg) for arg in value.args])
-        number = None if value.constant is None else repr(value.constant)
+        number = None if value.constant is None else repr(value.constant)  # 0.0 is not -0.0
         key = (value.op, value.type, args, index, value.buffer, number)
         keys[value] = numbers.setdefault(key, len(numbers))
     return keys
