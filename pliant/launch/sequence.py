@@ -55,7 +55,7 @@ def sequence(
     sources, numbers = symbols_of(function.inputs)
     writer = StepWriter(device, numbers=scheduled.numbers)
     _write_inputs(writer, function, lowered, numbers)
-    for definition, real in lowered.constants:
+    for definition, real in lowered.constants:  # first: any step may read them
         call = constant_call(real, definition in scheduled.kept)
         writer.call(call, [definition], [real.dtype])
     _write_items(writer, scheduled, kernels, batches)
@@ -147,6 +147,7 @@ def _strides(writer: StepWriter, item: Any, out: Step) -> Strides | None:
     view = item[0] if isinstance(item, tuple) else item
     if not isinstance(view, OutputView) or (item is view and view.whole) or not view.sizes:
         return None
+    # The very tensor that an operator of PyTorch's returned has the strides that it chose.
     if item is not view and item[1].of in writer.foreign and out[1] == writer.slots[item[1].of]:
         return None
     return tuple(as_seen(view.sizes, view.strides))

@@ -203,7 +203,7 @@ class Search:
             return False
         if not self.facts.connected(e):
             return False
-        self.failed[e] = depth
+        self.failed[e] = depth  # already now: a proof that comes back to e proves nothing
         return self._by_factor(e, depth) or self._by_cases(e, depth) or self._by_adding(e, depth)
 
     def _by_factor(self, e: Expr, depth: int) -> bool:
@@ -214,13 +214,14 @@ class Search:
         for product, _ in e.terms[1:]:
             exponents = dict(product.factors)
             common = {f: min(n, exponents[f]) for f, n in common.items() if f in exponents}
+        # An even power is never negative, whatever the factor is.
         common = {f: n for f, n in common.items() if n % 2 == 0 or self.facts.range(f).lo >= 0}
         return bool(common) and self.proves(quotient_by(e, from_factors(common)), depth - 1)
 
     def _by_cases(self, e: Expr, depth: int) -> bool:
         for product, c in e.terms:
             cases = CASES.get((product.op, c > 0))
-            if cases is not None:
+            if cases is not None:  # the first will do: the others are in what is left to prove
                 rest = e - scale(product, c)
                 return all(self.proves(rest + scale(x, c), depth - 1) for x in cases(product))
         return False
@@ -229,6 +230,8 @@ class Search:
         for product, c in self._by_need(e):
             for f in inequalities(self.facts, product, c > 0):
                 a = dict(f.terms).get(product, 0)
+                # |a|*e - |c|*f has no such term any more, and is at least |a|*e, since f <= 0. For
+                # e <= 0 it suffices that |a|*e < |a|, because e is an integer.
                 rest = scale(e, abs(a)) - scale(f, abs(c)) - (abs(a) - 1)
                 if a * c > 0 and self.proves(rest, depth - 1):
                     return True

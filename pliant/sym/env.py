@@ -160,7 +160,7 @@ class ShapeEnv(SymbolTable):
         if question.answer is not None:
             self._note(question)
             return question.answer
-        supposed = self.facts.copy()
+        supposed = self.facts.copy()  # what is supposed here is no fact
         for s in sorted(question.condition.symbols, key=lambda s: s.order):
             info = self.symbols.get(s)
             if info is not None and info.size_like and info.hint is None and isinstance(s, Expr):
@@ -221,7 +221,7 @@ class ShapeEnv(SymbolTable):
         return guard
 
     def _assume(self, question: Question, answer: bool) -> bool:
-        if question.condition in self.assumed:
+        if question.condition in self.assumed:  # two answers to one question would contradict
             return self.assumed[question.condition]
         key = str(question.condition)
         seen = self._seen_answer(question.condition)
@@ -254,7 +254,7 @@ class ShapeEnv(SymbolTable):
 
     def _learn(self, cond: Cond, asker: str, position: Position | None) -> None:
         """All of it or, with Contradiction, nothing; with what became a constant by it."""
-        new = self.facts.copy()
+        new = self.facts.copy()  # a contradiction leaves facts behind that are of no use
         new.learn(cond)
         self.facts = new
         for s, value in new.replacements.items():
@@ -288,7 +288,7 @@ class ShapeEnv(SymbolTable):
 
     def guards(self) -> list[SizeGuard]:
         """The guards without those that follow from others; the plainest first."""
-        facts = Facts(self._rank)
+        facts = Facts(self._rank)  # not `self.facts`: these have what checks said, too
         for s, info in self.symbols.items():
             if isinstance(s, Expr) and info.origin == "input":
                 for cond in range_conditions(s, info.declared):

@@ -114,6 +114,8 @@ class Writer:
             else:
                 self.block(self.kernel.body, None)
             return
+        # `start` and `stop` are elements, wherever threads divide the work: the first row and the
+        # last may be parts of rows. A width of 0 has no elements, but would be divided by.
         width = self.extent(grid[-1])
         safe = self.code.select(width.compare("eq", 0), 1, width)
         first, end = self.code.binary("udiv", start, safe), (stop + safe) - 1
@@ -122,7 +124,7 @@ class Writer:
 
         outer = grid[:-1]
         extents = [self.extent(loop) for loop in outer]
-        fixed = access.fixed(grid[-1])
+        fixed = access.fixed(grid[-1])  # the same in all of a row: once, before its loop
         self.before.update(fixed)
 
         def row(number: Reg, *place: Reg) -> Sequence[Reg]:
@@ -164,18 +166,18 @@ class Writer:
         carried = list(self.states.items())
         code.do(f"br label %{head}")
         code.start(head)
-        place = len(code.lines)
+        place = len(code.lines)  # of the phis: what comes from the end of the body is not known yet
         entering = [low, *also] + [reg for _, state in carried for reg in state]
         at, *looped = [code.define("", reg.type, reg.lanes) for reg in entering]
         rest = iter(looped[len(also) :])
         self.states = {value: tuple([next(rest) for _ in state]) for value, state in carried}
-        inner = dict(self.states)
+        inner = dict(self.states)  # after the loop: what its head has when the condition fails
         code.do(f"br {at.compare('lt', high)}, label %{inside}, label %{after}")
         code.start(inside)
         with self.scope():
             then = body(at, *looped[: len(also)]) or ()
         leaving = [at + by, *then] + [reg for value, _ in carried for reg in self.states[value]]
-        end = code.block
+        end = code.block  # where the body ends, which may have loops of its own
         code.do(f"br label %{head}")
         for i, (reg, first, again) in enumerate(zip([at, *looped], entering, leaving)):
             choices = f"[ {first.text}, %{before} ], [ {again.text}, %{end} ]"
@@ -247,6 +249,8 @@ class Writer:
         ordered = _ordered(loop, lanes)
         with self.vector(loop.var, lanes), self._folded(ordered, lanes):
             self._sums(loop, low, middle, lanes, sums)
+        # Masked lanes compute something that is never stored. Where the order of additions counts
+        # the rest is added one by one, as eager PyTorch does.
         if self.target.masks and not ordered:
             with self.vector(loop.var, lanes, high):
                 self.count(middle, high, lanes, lambda at: self.iteration(loop, at))
@@ -351,7 +355,7 @@ class Writer:
         state = self.states[value]
         args = tuple([self.regs[arg] for arg in value.args])
         new = reduce.step(self.code, value, state, args)
-        if self.mask is not None and state[0].lanes > 1:
+        if self.mask is not None and state[0].lanes > 1:  # lanes past the end don't count
             pairs = zip(new, state)
             new = tuple([self.code.select(self.mask, after, before) for after, before in pairs])
         self.states[value] = new
