@@ -609,9 +609,10 @@ class CapturedRun:
         return self._args(node.args[0])  # it has none, and will have none
 
     def _call(self, target: Any, node: fx.Node) -> Any:
-        if self.grad and self.graded and node.target not in ("size", "stride", "dim"):
-            raise NotFunctionalized("autograd")
         args, kwargs = self._args(node.args), self._args(node.kwargs)
+        history = self._has_history((args, tuple(kwargs.values())))
+        if history and node.target not in ("size", "stride", "dim"):
+            raise NotFunctionalized("autograd")
         # Where an operator inside of a function can't be recorded, the function as a whole may be:
         # then what was recorded of it so far has to go.
         mark = self.functionalizer.mark()
@@ -629,6 +630,12 @@ class CapturedRun:
                 raise
             # PyTorch's code, given numbers that it does not expect.
             raise NotFunctionalized(f"{node.name}: {error}") from error
+
+    def _has_history(self, value: Any) -> bool:
+        """Whether autograd follows what is computed from an input that requires grad, or a view."""
+        fakes = results_in(value) if self.grad and self.graded else ()
+        inputs = [self.functionalizer.alias(t).base.input for t in fakes]
+        return any(at is not None and self.examples[at].requires_grad for at in inputs)
 
     def _overridden(self, target: Any, args: Any, kwargs: Any) -> Any:
         """What is called in the place of some functions; NotImplemented if nothing is."""

@@ -173,3 +173,14 @@ register(
     *aten_names("sort argsort topk msort isin bucketize _fft_c2c _fft_r2c _fft_c2r"), raises=never
 )
 register("aten.resize_.default", "aten.resize_as_.default", resizes=True)
+
+
+# --------------------------------------------------------------------------------------------------
+# Optimizers
+
+
+def _returns_nothing(func: Any, *args: Any, **kwargs: Any) -> None:
+    """What is written keeps its shape."""
+
+
+register("aten._fused_sgd_.default", "aten._fused_adagrad_.default", meta=_returns_nothing)
