@@ -194,6 +194,7 @@ def _raises(call: Call, reals: Reals) -> bool:
     args, kwargs = reals.swap(call.args), reals.swap(call.kwargs)
 
     def run() -> bool:
+        state = torch.get_rng_state()
         try:
             with torch.no_grad(), torch._C._DisableAutocast(), torch._C.DisableTorchFunction():
                 call.function(*args, **kwargs)
@@ -201,6 +202,8 @@ def _raises(call: Call, reals: Reals) -> bool:
             raise
         except Exception:
             return True
+        finally:
+            torch.set_rng_state(state)
         return False
 
     return bool(without_warnings(Warning, run))

@@ -361,6 +361,7 @@ class World(TorchDispatchMode):
             result = measured.with_ones(op, args, kwargs, read.fakes, result)
         resized = [(t, twin) for t, twin in twins.pairs() if op.written and not _alike(t, twin)]
         if resized:
+            self.reshaped.update(id(t) for t, _ in resized)
             measured.resize_written(self.dispatch, op, args, kwargs, read, dict(resized))
         return recipe_for(op, result, device, (twin for _, twin in twins.pairs()))
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import pliant
 from pliant.base import events
+from pliant.fake import trial
 from tests.support.against_eager import run, same_outcome
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -359,6 +360,34 @@ def test_accepted_calls_are_dropped_and_leave_no_trace(seen: Callable[[type], li
 
 
 @pytest.mark.own_default
+@pytest.mark.parametrize("draw", [F.dropout, F.alpha_dropout, F.rrelu])
+def test_calls_on_what_is_enlarged_later_draw_nothing(draw: Callable[..., Any]) -> None:
+    def function(x: torch.Tensor, out: torch.Tensor) -> None:
+        draw(out, training=True, inplace=True)  # of nothing
+        torch.cat([x, x], out=out)
+
+    compiled = pliant.compile(function, backend="llvm")
+    for _ in range(2):
+        state = torch.get_rng_state()
+        compiled(X, torch.ones(0))
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.own_default
+def test_a_trial_leaves_the_generator_alone() -> None:
+    state = torch.get_rng_state()
+    assert not trial._raises(trial.Call(F.dropout, (X,), {}, None), RealArguments())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class RealArguments:
+    """Stands for `trial.Reals` where the arguments are real."""
+
+    def swap(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.own_default
 def test_under_autocast_dtypes_may_differ(seen: Callable[[type], list]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cpu"):
@@ -372,8 +401,6 @@ def test_under_autocast_dtypes_may_differ(seen: Callable[[type], list]) -> None:
 
 @pytest.mark.own_default
 def test_long_programs_try_each_kind_of_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pliant.fake import trial
-
     tried = []
     refuses = trial._refuses
     monkeypatch.setattr(trial, "_refuses", lambda *call: tried.append(call) or refuses(*call))

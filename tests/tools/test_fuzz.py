@@ -131,6 +131,22 @@ def test_an_error_that_is_missing_is_found() -> None:
     assert finding is not None and finding.kind == "no error"
 
 
+def test_the_order_of_a_sum_of_integers_as_floats_is_no_finding() -> None:
+    numbers = [[tensor(shape=[4], dtype="int64", values="special", seed=3)]]
+
+    def other_order(result, args):
+        return args[0].float().flip(0).cumsum(0)[-1].clone()
+
+    total = program("return a.sum(dtype=torch.float32)", calls=numbers)
+    assert check(total, broken(other_order)) is None
+
+
+def test_random_numbers_that_rounding_decides_about_are_no_finding() -> None:
+    one = [[tensor(shape=[1], dtype="bfloat16")]]
+    drawn = program("torch.poisson(F.layer_norm(a + 1000, a.shape).abs())", calls=one)
+    assert check(drawn, broken(draw)) is None
+
+
 def test_rounding_is_no_finding_but_more_is() -> None:
     big = [[tensor(shape=[1000], values="random")]]
 

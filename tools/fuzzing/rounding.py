@@ -53,6 +53,7 @@ class Rounding(TorchDispatchMode):
         name = schema.name.removeprefix("aten::").removeprefix("_")
         if name in EXACT or name.rstrip("_") in EXACT:
             return func(*args, **kwargs)
+        args = _converted(args, kwargs.get("dtype"))
         if any(value.alias_info is not None for value in schema.returns):  # a view, or written to
             moved = [
                 value if spec.alias_info is not None else tree_map(self.moved, value)
@@ -85,6 +86,20 @@ class Rounding(TorchDispatchMode):
         # not beyond the range of the type, where eager's own rounding would not go either
         result = torch.where(wide.isfinite() & ~moved.to(value.dtype).isfinite(), wide, moved)
         return torch.empty_like(value).copy_(result)
+
+
+def _converted(args: Any, dtype: torch.dtype | None) -> Any:
+    """Integers of which an operation computes floats (`sum(dtype=torch.float32)`) are floats
+    before it adds any of them."""
+    if dtype is None or not dtype.is_floating_point:
+        return args
+
+    def converted(value: Any) -> Any:
+        is_tensor = isinstance(value, torch.Tensor)
+        exact = is_tensor and not (value.is_floating_point() or value.is_complex())
+        return value.to(dtype) if exact else value
+
+    return tree_map(converted, args)
 
 
 def _double(value: Any) -> Any:
