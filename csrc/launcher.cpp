@@ -11,6 +11,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/MaybeOwned.h>
 #include <c10/util/SmallVector.h>
@@ -31,8 +32,12 @@ bool is_plain(const at::Tensor& tensor) {
     c10::InferenceMode off(false);
     return at::detail::empty_cpu({0}, c10::ScalarType::Float).key_set().raw_repr();
   }();
+  static const uint64_t on_gpu = usual |
+                                 c10::DispatchKeySet(c10::BackendComponent::CUDABit).raw_repr() |
+                                 c10::DispatchKeySet(c10::DispatchKey::AutocastCUDA).raw_repr();
   c10::DispatchKeySet keys = tensor.key_set();
-  return (keys.raw_repr() & ~usual) == 0 && keys.has_backend(c10::BackendComponent::CPUBit);
+  if (keys.has_backend(c10::BackendComponent::CPUBit)) return (keys.raw_repr() & ~usual) == 0;
+  return keys.has_backend(c10::BackendComponent::CUDABit) && (keys.raw_repr() & ~on_gpu) == 0;
 }
 
 namespace {
@@ -136,10 +141,17 @@ class Run {
                                               numbers(step.layout.strides), step.dtype);
     set(step.slot, at::Tensor(std::move(made)));
   }
+  void step(const Empty& step) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    auto options = at::TensorOptions().dtype(step.dtype).device(step.device);
+    set(step.slot,
+        at::empty_strided(numbers(step.layout.sizes), numbers(step.layout.strides), options));
+  }
   void step(const LaidOut& step);
   void step(const View& step);
   void step(const CpuKernel& step);
   void step(const CpuBatch& step);
+  void step(const LaunchCuda& step);
   void step(const CallOperator& step);
   void step(const CallPython& step);
   void step(const Calculate& step);
@@ -235,7 +247,8 @@ class Run {
   template <typename Buffers>
   void add_buffers(const CpuKernel& kernel, Buffers& buffers) {
     for (int32_t slot : kernel.slots) {
-      TORCH_CHECK(slot < 0 || is_plain(tensor(slot)), "a kernel's tensor is not plain CPU memory");
+      TORCH_CHECK(slot < 0 || (is_plain(tensor(slot)) && tensor(slot).is_cpu()),
+                  "a kernel's tensor is not plain CPU memory");
       buffers.push_back(slot < 0 ? &failed_ : tensor(slot).mutable_data_ptr());
     }
   }
@@ -423,7 +436,8 @@ void Run::step(const LaidOut& step) {
   }
   if (alike || sizes.empty()) return;
   at::AutoDispatchBelowADInplaceOrView below;
-  at::Tensor copy = at::detail::empty_strided_cpu(sizes, strides, step.dtype);
+  at::Tensor copy = made.is_cpu() ? at::detail::empty_strided_cpu(sizes, strides, step.dtype)
+                                  : at::empty_strided(sizes, strides, made.options());
   set(step.slot, std::move(copy.copy_(made)));
 }
 
@@ -501,6 +515,18 @@ void Run::step(const CpuBatch& step) {
   } else {
     run(0, end);
   }
+}
+
+void Run::step(const LaunchCuda& step) {
+  c10::SmallVector<const at::Tensor*, 16> tensors;
+  for (int32_t slot : step.slots) {
+    TORCH_CHECK(is_plain(tensor(slot)), "a kernel's tensor is not plain memory");
+    tensors.push_back(&tensor(slot));
+  }
+  c10::SmallVector<int64_t, 16> numbers;
+  for (int32_t value : step.values) numbers.push_back(values_[value]);
+  wrote_ |= step.writes;
+  step.kernel->launch(tensors, numbers);
 }
 
 void Run::step(const CallOperator& step) {

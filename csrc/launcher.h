@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "arithmetic.h"
+#include "cuda.h"
 #include "python.h"
 #include "stack_machine.h"
 
@@ -34,8 +35,9 @@ struct Number {
 // An argument of a step, or an output; where a result goes is one of the first five.
 struct Item {
   enum Kind : uint8_t { Slot, Int, Float, Bool, Drop, IntAsFloat, Constant, List };
-  Kind kind = Constant;
-  int32_t index = -1;          // the slot or value
+  explicit Item(Kind kind = Constant, int32_t index = -1) : kind(kind), index(index) {}
+  Kind kind;
+  int32_t index;               // the slot or value
   c10::IValue constant;        // for an operator
   PyObject* object = nullptr;  // the constant for Python
   std::vector<Item> items;     // of a list
@@ -51,6 +53,8 @@ struct CpuEmpty {
   c10::ScalarType dtype;
   Layout layout;
 };
+
+struct Empty : CpuEmpty { c10::Device device; };
 
 // What a call must have given: other strides are made these, anything else is a failure.
 struct LaidOut {
@@ -81,6 +85,12 @@ struct CpuKernel {
 
 // Kernels none of which reads or writes what another one writes: they share the threads.
 struct CpuBatch { std::vector<CpuKernel> kernels; };
+
+struct LaunchCuda {
+  std::shared_ptr<CudaKernel> kernel;
+  Indices slots, values;
+  bool writes = false;  // to an input
+};
 
 struct CallOperator {
   c10::OperatorHandle op;
@@ -137,8 +147,9 @@ struct CheckSizes {
   PyObject* first;
 };
 
-using Step = std::variant<Compute, CpuEmpty, LaidOut, View, CpuKernel, CpuBatch, CallOperator,
-                          CallPython, Calculate, Require, ReadNumber, ReadItem, Apart, InRange, Save, KeepRandom,
+using Step = std::variant<Compute, CpuEmpty, Empty, LaidOut, View, CpuKernel, CpuBatch, LaunchCuda,
+                          CallOperator, CallPython, Calculate, Require, ReadNumber, ReadItem, Apart,
+                          InRange, Save, KeepRandom,
                           CheckErrors, CheckSizes, Wrote, Free>;
 
 struct LaunchProgram {
@@ -168,7 +179,8 @@ struct Arguments {
 // Throws what torch knows how to translate, or a pybind11::cast_error for what is of the wrong type.
 std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments);
 
-// A tensor in plain memory of the CPU: no subclass, no bit that says that it is to be negated.
+// A tensor in plain memory of the CPU or a GPU: no subclass, no bit that says that it is to be
+// negated.
 bool is_plain(const at::Tensor& tensor);
 
 // A call that makes Python objects of tensors only if Python gets to see them.

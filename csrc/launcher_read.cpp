@@ -2,6 +2,7 @@
 // found out now, so that nothing has to be asked when they run.
 #include "launcher.h"
 
+#include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -225,6 +226,14 @@ Step allocate(Reader& reader, const py::sequence& items) {
   return CpuEmpty{reader.new_slot(at(items, 1)), dtype(at(items, 2)), std::move(made)};
 }
 
+Step allocate_on(Reader& reader, const py::sequence& items) {
+  Layout made = layout(reader, items);
+  py::handle device = at(items, 5);
+  TORCH_CHECK_TYPE(THPDevice_Check(device.ptr()), "expected a torch.device");
+  return Empty{{reader.new_slot(at(items, 1)), dtype(at(items, 2)), std::move(made)},
+               reinterpret_cast<THPDevice*>(device.ptr())->device};
+}
+
 Step laid_out(Reader& reader, const py::sequence& items) {
   Layout wanted = layout(reader, items);
   int32_t slot = reader.slots.use(at(items, 1));
@@ -266,6 +275,37 @@ Step batch(Reader& reader, const py::sequence& items) {
   for (py::handle one : sequence(at(items, 1))) {
     step.kernels.push_back(std::get<CpuKernel>(kernel(reader, sequence(one))));
   }
+  return step;
+}
+
+// The handle of a kernel that works on tiles; reads what it is launched with.
+py::sequence tile_kernel(Reader& reader, const py::sequence& items, Indices& slots, Indices& values) {
+  for (py::handle buffer : sequence(at(items, 2))) {
+    if (buffer.cast<int64_t>() != -1) slots.push_back(reader.slot(buffer, Need::Plain));
+  }
+  for (size_t i = 4; i + 1 < items.size(); ++i) values.push_back(reader.values.use(at(items, i)));
+  return sequence(at(reader.kernels, at(items, 1).cast<size_t>()));
+}
+
+Step python_kernel(Reader& reader, const py::sequence& items) {
+  Indices slots, values;
+  py::sequence compiled = tile_kernel(reader, items, slots, values);
+  bool writes = at(items, items.size() - 1).cast<bool>();
+  CallPython step{reader.callable(at(compiled, 0)), {}, {Item{Item::Drop}}, writes};
+  for (int32_t slot : slots) step.args.push_back(Item{Item::Slot, slot});
+  for (int32_t value : values) step.args.push_back(Item{Item::Int, value});
+  return step;
+}
+
+Step cuda_kernel(Reader& reader, const py::sequence& items) {
+  LaunchCuda step;
+  py::sequence compiled = tile_kernel(reader, items, step.slots, step.values);
+  step.kernel = std::make_shared<CudaKernel>(reader.callable(at(compiled, 2)),
+                                             at(compiled, 0).cast<bool>(),
+                                             at(compiled, 1).cast<std::vector<bool>>());
+  size_t numbers = CudaKernel::kExtents + step.kernel->arguments();
+  TORCH_CHECK_VALUE(step.values.size() >= numbers && !step.slots.empty(), "too little for a kernel");
+  step.writes = at(items, items.size() - 1).cast<bool>();
   return step;
 }
 
@@ -389,7 +429,8 @@ const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"wrote", wrote},     {"free", free},          {"apart", apart}, {"laid_out", laid_out},
     {"sizes", sizes},     {"random", random},      {"save", save},
     {"in_range", in_range}, {"cpu_batch", batch},  {"item", read_item},
-    {"require", require}, {"calculate", calculate}};
+    {"require", require}, {"calculate", calculate}, {"python_kernel", python_kernel},
+    {"empty", allocate_on}, {"cuda_kernel", cuda_kernel}};
 
 Step read_step(Reader& reader, const py::sequence& items) {
   try {

@@ -1,5 +1,6 @@
 // The extension module `pliant._native`.
 #include "autograd_step.h"
+#include "cuda.h"
 #include "facts.h"
 #include "isolated.h"
 #include "launcher.h"
@@ -64,6 +65,7 @@ PyMODINIT_FUNC PyInit__native() {
   if (!module || !add_types(module.get())) return nullptr;
   if (PyModule_AddFunctions(module.get(), class_methods) < 0) return nullptr;
   if (PyModule_AddFunctions(module.get(), pliant::isolated_methods) < 0) return nullptr;
+  if (PyModule_AddFunctions(module.get(), pliant::cuda_methods) < 0) return nullptr;
   pliant::init_tensors();
   return module.release();
 }

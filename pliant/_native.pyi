@@ -209,6 +209,12 @@ class Dispatcher:
     def tail(self, *args: Any) -> Any:
         """For residual code to return: this function is called once it has returned."""
 
+def cuda_load(code: bytes, name: str, shared: int, device: int, /) -> int:
+    """The address of a function in machine code for a GPU, which uses so much shared memory."""
+
+def cuda_driver(path: str, /) -> None:
+    """The library of the CUDA driver, if it is another one than the system's (for tests)."""
+
 @final
 class Launcher:
     """A compiled graph: steps over an array of tensors (slots) and one of 64-bit numbers (values).
@@ -228,6 +234,13 @@ class Launcher:
                          overwrites of an input was read before
         ("cpu_batch", (cpu_kernel, ...))               kernels none of which reads or writes what
                          another one writes: threads share the work of all
+        ("empty", slot, dtype, sizes, strides, device)
+        ("cuda_kernel", kernel, slots, _, *values, writes)   of the values the first three are outer
+                         iterations, rows and columns; then arguments of the kernel, then bounds of
+                         its indices. The kernel is (whether programs have whole rows; for each
+                         argument whether it has 64 bits; what makes a variant of the code)
+        ("python_kernel", kernel, slots, _, *values, writes)   the kernel is (function,), which is
+                         called with the tensors and the values
         ("call", name, overload, arguments, results)   an operator, below autograd
         ("python", object, arguments, results[, writes])   the object is a function
         ("calculate", operation, object, arguments, results)   on one or two numbers, those that are

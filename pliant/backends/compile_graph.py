@@ -16,6 +16,7 @@ from torch import fx
 
 import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
+from pliant.backends.choose_target import refuse_devices
 from pliant.backends.small_sizes import SmallSizes, Variant
 from pliant.base import events
 from pliant.base.collection import without_collection
@@ -121,6 +122,7 @@ class CodeGenerator:
 
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._check(functional)
+        refuse_devices(functional, self.target.place)
         try:
             return self._generate(functional, env)
         except NotLowered as error:  # a tensor whose dtype loops can't copy
@@ -133,7 +135,8 @@ class CodeGenerator:
         refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
         late: set[int] = set()  # inputs that are written to at the end only
         while True:
-            lowered = lower(functional, env, refused, late)  # values become definitions and calls
+            # Values become definitions and calls.
+            lowered = lower(functional, env, refused, late, self.target.place.type)
             try:
                 return self._assemble(functional, lowered, env)
             except WrittenTooEarly as early:
@@ -148,9 +151,11 @@ class CodeGenerator:
         kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
         self._check(kernels, scheduled)
         handles = compile_kernels(kernels, scheduled, target)  # machine code
-        batches = plan_batches(scheduled, kernels, target.device, env.expect)  # launched together
+        batches = plan_batches(
+            scheduled, kernels, target.launch_step, env.expect
+        )  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
-            functional, lowered, scheduled, kernels, batches, target.device, self.watcher
+            functional, lowered, scheduled, kernels, batches, target, self.watcher
         )
         self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)
@@ -185,6 +190,7 @@ class GraphCompiler:
     gm: fx.GraphModule
     shapes: Shapes | None
     options: Options
+    target: Target = CPU
 
     @without_collection()
     def compile(
@@ -197,7 +203,7 @@ class GraphCompiler:
             functional = functionalize(self.gm, self.shapes, examples, ones)
         simplify(functional)
         name, forward = type(self.gm).__name__, self.gm.forward
-        generator = CodeGenerator(name, self.options, forward, self._watcher)
+        generator = CodeGenerator(name, self.options, forward, self._watcher, self.target)
         return generator.generate(functional.freeze(), FrozenEnv(self.shapes, ones))
 
     def _watcher(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> SmallSizes:

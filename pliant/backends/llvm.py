@@ -1,4 +1,4 @@
-"""The default backend on CPU: fused kernels, compiled by LLVM, launched natively.
+"""The default backend: fused kernels, compiled by LLVM for the CPU and by Triton for GPUs.
 
 The path itself is in `compile_graph`. Here is what happens where it ends early: a graph for which
 there is no code runs as it was captured.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from pliant.backends.choose_target import interpreter_of, target_of
 from pliant.backends.compile_graph import GeneratedCode, GraphCompiler, or_not_generated
 from pliant.backends.own_backend import OwnBackend
 from pliant.base import events
@@ -19,6 +20,7 @@ from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
 from pliant.sym.frozen import Shapes
+from pliant.targets.target import Target
 
 if TYPE_CHECKING:
     from pliant.backends import training
@@ -30,21 +32,45 @@ else:
 def llvm(
     gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes | None, options: Options
 ) -> Callable[..., Any]:
-    """Compile the graph for CPU."""
+    """Compile the graph for the device of its inputs."""
+    return compile_for(target_of, gm, example_inputs, shapes, options)
+
+
+@OwnBackend
+def triton_interpreter(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes | None, options: Options
+) -> Callable[..., Any]:
+    """The kernels of a GPU on CPU tensors, run by Triton's interpreter: slow, for tests."""
+    return compile_for(interpreter_of, gm, example_inputs, shapes, options)
+
+
+def compile_for(
+    choose: Callable[[Sequence[Any]], Target],
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    shapes: Shapes | None,
+    options: Options,
+) -> Callable[..., Any]:
+    """Compile the graph for the target that is chosen for its inputs."""
 
     def generate() -> Callable[..., Any]:
+        target = choose(example_inputs)
         if shapes is not None and _wants_gradients(gm, example_inputs):
-            return _differentiable(gm, example_inputs, shapes, options)
-        return _loaded(gm, example_inputs, shapes, options)
+            return _differentiable(gm, example_inputs, shapes, options, target)
+        return _loaded(gm, example_inputs, shapes, options, target)
 
     return or_not_generated(type(gm).__name__, options, generate) or gm.forward
 
 
 def _loaded(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes | None, options: Options
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    shapes: Shapes | None,
+    options: Options,
+    target: Target,
 ) -> Callable[..., Any]:
     """Code for the graph as it is."""
-    code = GraphCompiler(gm, shapes, options).compile(example_inputs)
+    code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
     launcher = code.load()
     _tell(type(gm).__name__, code)
     return launcher
@@ -59,18 +85,22 @@ def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:
 
 
 def _differentiable(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], shapes: Shapes, options: Options
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    shapes: Shapes,
+    options: Options,
+    target: Target,
 ) -> Callable[..., Any]:
     """Code for both directions, or for the forward alone where nothing needs a gradient, as in the
     step of an optimizer."""
-    compiler = training.TrainingCompiler(gm, shapes, options, _tell)
+    compiler = training.TrainingCompiler(gm, shapes, options, _tell, target)
     if any(node.target is torch.autograd.backward for node in gm.graph.nodes):
         return compiler.compile_step(example_inputs)
     try:
         return compiler.compile(example_inputs)
     except NotFunctionalized as reason:
         try:
-            return _loaded(gm, example_inputs, shapes, options)
+            return _loaded(gm, example_inputs, shapes, options, target)
         except NotFunctionalized:
             raise reason from None
 

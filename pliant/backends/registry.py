@@ -44,6 +44,7 @@ _OWN = {
     for name, target in {
         "eager": "pliant.backends.eager:eager",
         "llvm": "pliant.backends.llvm:llvm",
+        "triton_interpreter": "pliant.backends.llvm:triton_interpreter",
         "inductor": "pliant.backends.inductor:inductor",
     }.items()
 }

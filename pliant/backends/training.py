@@ -36,6 +36,8 @@ from pliant.runtime.whole_step import CompiledStep
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
 from pliant.sym.frozen import InputLayout, Shapes
+from pliant.targets.cpu.target import CPU
+from pliant.targets.target import Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,7 @@ class TrainingCompiler:
     shapes: Shapes
     options: Options
     tell: Callable[[str, GeneratedCode], None]
+    target: Target = CPU
 
     @without_collection()
     def compile(self, examples: Sequence[Any]) -> Callable[..., Any]:
@@ -61,7 +64,7 @@ class TrainingCompiler:
                 function=self.name, report=partial(report_partition, parts, prices, names)
             )
         )
-        generator = CodeGenerator(self.name, self.options, refuse)
+        generator = CodeGenerator(self.name, self.options, refuse, target=self.target)
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, partial(_backward, self, parts, env))
@@ -82,7 +85,8 @@ class TrainingCompiler:
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
         simplify(step.function)
-        code = CodeGenerator(self.name, self.options, refuse).generate(step.function.freeze(), env)
+        generator = CodeGenerator(self.name, self.options, refuse, target=self.target)
+        code = generator.generate(step.function.freeze(), env)
         self.tell(self.name, code)
         return CompiledStep(
             *(code.load(), self.gm.forward, step.outputs, step.gradients, step.fresh),
@@ -153,7 +157,8 @@ def _make_backward(
 
     def generate() -> Backward:
         function, gradients = parts.backward(tangents, wanted)
-        code = CodeGenerator(name, compiler.options, None).generate(function.freeze(), env)
+        generator = CodeGenerator(name, compiler.options, None, target=compiler.target)
+        code = generator.generate(function.freeze(), env)
         compiler.tell(name, code)
         return code.load(), gradients
 

@@ -36,6 +36,7 @@ from pliant.sym.floats import FloatExpr, held_as
 from pliant.sym.frozen import FrozenEnv
 from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
 
+DEVICES: Final = ("cpu", "cuda")
 MOST_DIMS: Final = 64  # some of PyTorch's kernels refuse more
 
 
@@ -109,7 +110,7 @@ class AliasWorld(World):
         """A value with the layout of the fake."""
         if fake.is_conj() or fake.is_neg():
             raise NotFunctionalized("a conjugate or negative view")
-        if fake.device.type != "cpu":
+        if fake.device.type not in DEVICES:
             raise NotFunctionalized(f"a tensor on {fake.device}")
         if fake.dim() > MOST_DIMS:
             raise NotFunctionalized(f"a tensor of more than {MOST_DIMS} dimensions")

@@ -60,12 +60,14 @@ def lower(
     env: FrozenEnv,
     refused: Mapping[Node, str] | None = None,
     late: Collection[int] = (),
+    device: str = "cpu",
 ) -> Lowered:
     """The definitions and calls that compute a function. What is `refused` is called, for the
-    reason that is given. The inputs `late` are written to at the end only."""
+    reason that is given. The inputs `late` are written to at the end only. Definitions are for this
+    type of device; what is on another one is called."""
     wanted: set[Tensor] = set()
     while True:
-        attempt = _Lowerer(function, env, frozenset(wanted), refused or {}, late)
+        attempt = _Lowerer(function, env, frozenset(wanted), refused or {}, late, device)
         done = attempt.run()
         if attempt.missed <= wanted:
             return done
@@ -80,8 +82,10 @@ class _Lowerer(InPlace):
         wanted: frozenset[Tensor],
         refused: Mapping[Node, str],
         late: Collection[int],
+        device: str,
     ) -> None:
         low = Lowering(
+            device=device,
             known=env.known,
             simplify=env.simplify,
             hint=env.expect,
@@ -234,6 +238,11 @@ class _Lowerer(InPlace):
         foreign = next((t.dtype for t in tensors if t.dtype not in BY_DTYPE), None)
         if foreign is not None:
             raise NotLowered(str(foreign))
+        devices = {tensor.device for tensor in tensors}
+        if len(devices) > 1:
+            raise NotLowered("tensors on several devices")
+        if devices and devices.pop().type != self.low.device:
+            raise NotLowered(f"not on {self.low.device}")
         if not all(map(_can_be_given, (*node.args, *node.kwargs.values()))):
             raise NotLowered("a number that kernels don't compute")
         low = self.low

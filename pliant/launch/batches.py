@@ -36,14 +36,17 @@ Batch = tuple[int, ...]
 """Positions in the schedule: of one call, or of groups that are launched together."""
 
 
-def plan_batches(scheduled: Scheduled, kernels: Kernels, device: str, hint: Hint) -> list[Batch]:
+def plan_batches(
+    scheduled: Scheduled, kernels: Kernels, launch_step: str, hint: Hint
+) -> list[Batch]:
     """All items of the schedule, in an order in which they can run."""
     memory = _memory_of(scheduled)
     batches: list[Batch] = []
     run = _Run(memory, hint)
     for at, item in enumerate(scheduled.items):
         made = kernels.groups.get(at)
-        small = device == "cpu" and isinstance(item, ScheduledGroup) and _is_small(made, hint)
+        batched = launch_step == "cpu_kernel"
+        small = batched and isinstance(item, ScheduledGroup) and _is_small(made, hint)
         if isinstance(item, ScheduledGroup) and small:
             run.add(at, item, made)
             continue

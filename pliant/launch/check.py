@@ -168,6 +168,10 @@ class _Checker:
         yield from self._use_slots([slot for slot in slots if slot != -1], who)
         yield from self._use_values([*values, *([] if extent == -1 else [extent])], who)
 
+    def tile_kernel(self, step: Step) -> Iterator[str]:
+        """Of a target whose launch parameters are numbers of values, all of them."""
+        yield from self.kernel((*step[:3], step[4:-1], -1))
+
     def call(self, step: Step) -> Iterator[str]:
         yield from self._items(step[3], step[1])
         yield from self._results(step[4], step[1])
@@ -223,7 +227,10 @@ class _Checker:
 STEPS: Final[dict[str, Callable[[Any, Step], Iterator[str]]]] = {
     "compute": _Checker.compute,
     "cpu_empty": _Checker.empty,
+    "empty": _Checker.empty,
     "cpu_kernel": _Checker.kernel,
+    "cuda_kernel": _Checker.tile_kernel,
+    "python_kernel": _Checker.tile_kernel,
     "view": _Checker.view,
     "laid_out": _Checker.laid_out,
     "call": _Checker.call,

@@ -69,11 +69,11 @@ def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
             kernel = written.kernel
             if not written.memory:  # nobody needs any of it
                 continue
-            if (reason := target.refusal(kernel)) is not None:
+            if (reason := target.refusal(kernel, hint)) is not None:
                 raise KernelRefused(reason)
             launch = target.launch_parameters(kernel, hint)
             if (key := structure(kernel)) not in sources:
-                sources[key] = target.generate(kernel)
+                sources[key] = target.generate(kernel, hint)
             groups[at] = GroupKernel(kernel, written.memory, sources[key], launch)
     return Kernels(groups)
 

@@ -127,12 +127,19 @@ def _result(results: Any) -> str:
 _TEXT: Final[dict[str, Callable[[Step], str]]] = {
     "compute": lambda s: f"v{s[1]} = compute {list(s[2])}",
     "cpu_empty": lambda s: f"t{s[1]} = cpu_empty {s[2]} {_layout(s[3], s[4])}",
+    "empty": lambda s: f"t{s[1]} = empty {s[2]} {_layout(s[3], s[4])} on {s[5]}",
     "view": lambda s: f"t{s[1]} = view t{s[2]} {_layout(s[3], s[4])} offset v{s[5]} {s[6]}",
     "laid_out": lambda s: f"expect t{s[1]}: {s[2]} {_layout(s[3], s[4])}",
     "cpu_kernel": lambda s: (
         f"cpu_kernel {s[1]}({_slots(s[2])}; {_values(s[3])})"
         + ("" if s[4] < 0 else f" over v{s[4]}")
         + (", final" if s[6] else "")
+    ),
+    **dict.fromkeys(
+        ("cuda_kernel", "python_kernel"),
+        lambda s: (
+            f"{s[0]} {s[1]}({_slots(s[2])}; {_values(s[4:-1])})" + (", final" if s[-1] else "")
+        ),
     ),
     "call": lambda s: f"{_result(s[4])}{s[1]}{'.' + s[2] if s[2] else ''}({_items(s[3])})",
     "python": lambda s: f"{_result(s[3])}object {s[1]}({_items(s[2])})",

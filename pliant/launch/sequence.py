@@ -24,6 +24,7 @@ from pliant.launch.steps import StepWriter, as_seen, symbols_of
 from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
+from pliant.targets.target import Target
 
 SymbolSource = tuple[int, str, int]  # where a symbol is read from
 Strides = tuple[Expr, ...]
@@ -48,12 +49,12 @@ def sequence(
     scheduled: Scheduled,
     kernels: Kernels,
     batches: Sequence[Batch],
-    device: str,
+    target: Target,
     watcher: Watcher | None,
 ) -> tuple[Program, tuple[Any, ...], OutputLayout]:
     """The program, the live objects that it refers to by number, and how its results look."""
     sources, numbers = symbols_of(function.inputs)
-    writer = StepWriter(device, numbers=scheduled.numbers)
+    writer = StepWriter(target.launch_step, target.place, numbers=scheduled.numbers)
     _write_inputs(writer, function, lowered, numbers)
     for definition, real in lowered.constants:  # first: any step may read them
         call = constant_call(real, definition in scheduled.kept)

@@ -35,9 +35,11 @@ ABSENT: Final = -1  # a launch parameter that a kernel does not have
 
 @dataclass(slots=True)
 class StepWriter:
-    """A launch sequence in the making, for the target with this device."""
+    """A launch sequence in the making, for a target: the step that launches its kernels, and the
+    device of its tensors."""
 
-    device: str
+    launch_step: str
+    place: torch.device = torch.device("cpu")
     values: dict[Any, int] = field(default_factory=dict)
     slots: dict[Definition, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
@@ -176,13 +178,16 @@ class StepWriter:
         slot = self.slots[definition] = self.new_slot()
         strides = as_seen(definition.sizes, definition.strides)
         layout = (self.all_values(definition.sizes), self.all_values(strides))
-        self.steps.append((f"{self.device}_empty", slot, definition.type.dtype, *layout))
+        if definition.device == "cpu":
+            self.steps.append(("cpu_empty", slot, definition.type.dtype, *layout))
+        else:
+            self.steps.append(("empty", slot, definition.type.dtype, *layout, self.place))
 
     def launch(self, batch: Sequence[tuple[GroupKernel, bool]]) -> None:
         """Run kernels that can run at the same time, each with whether it overwrites what was read
         of an input (`final`)."""
         steps = [self._kernel(made, final) for made, final in batch]
-        self.steps += steps if len(steps) < 2 else [(f"{self.device}_batch", tuple(steps))]
+        self.steps += steps if len(steps) < 2 else [("cpu_batch", tuple(steps))]
         if any(FLAG in made.memory for made, _ in batch):
             self.steps.append(("check",))
 
@@ -191,7 +196,7 @@ class StepWriter:
         slots = tuple([self._slot_of(memory) for memory in made.memory])
         launch = [self._parameter(parameter) for parameter in made.launch]
         sizes = self.all_values(made.kernel.sizes)
-        return (f"{self.device}_kernel", number, slots, sizes, *launch, final)
+        return (self.launch_step, number, slots, sizes, *launch, final)
 
     def _parameter(self, parameter: Expr | float | None) -> int | float:
         if isinstance(parameter, Expr):
@@ -375,12 +380,12 @@ def _in_items(items: Iterable[Any]) -> Iterator[int]:
 
 
 _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
-    "cpu_empty": lambda step: (step[1],),
+    **dict.fromkeys(("cpu_empty", "empty"), lambda step: (step[1],)),
     "laid_out": lambda step: (step[1],),
     "view": lambda step: (step[1], step[2]),
     "read": lambda step: (step[2],),
     "save": lambda step: (step[1],),
-    "cpu_kernel": lambda step: step[2],
+    **dict.fromkeys(("cpu_kernel", "cuda_kernel", "python_kernel"), lambda step: step[2]),
     "cpu_batch": lambda step: [slot for kernel in step[1] for slot in kernel[2]],
     "call": lambda step: _in_items((*step[3], *step[4])),
     "python": lambda step: _in_items((*step[2], *step[3])),

@@ -181,7 +181,7 @@ class KernelBody(Builder):
         owner = self._reuse.get(definition) or definition.into or definition
         if owner not in self.memory:
             access = Access.WRITE if owner is FLAG else self._access[owner]
-            name = f"b{len(self.memory)}"
+            name = FLAG.name if owner is FLAG else f"b{len(self.memory)}"
             self.memory[owner] = self.buffer(name, owner.type, access, device=owner.device)
         return self.memory[owner]
 

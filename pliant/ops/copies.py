@@ -67,10 +67,9 @@ def to(low: Lowering, self: IndexedTensor, *how: Any, **more: Any) -> IndexedTen
 
 
 def check_usual(*how: Any, **more: Any) -> None:
-    """What is said of devices and layouts must be what loops have anyway."""
+    """What is said of layouts must be what loops have anyway. (That all tensors of an operator are
+    on one device is asked for each of them.)"""
     for setting in (*how, *more.values()):
-        if isinstance(setting, torch.device) and setting.type != "cpu":
-            raise NotLowered(f"on {setting}")
         if isinstance(setting, torch.layout) and setting is not torch.strided:
             raise NotLowered(f"as {setting}")
     if more.get("pin_memory"):

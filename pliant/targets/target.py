@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import torch
+
 from pliant.base.values import dataclass
 from pliant.loop.ir import Kernel
 from pliant.sym.expr import Expr
@@ -35,20 +37,27 @@ class Target(Protocol):
     """A kind of machine."""
 
     @property
-    def device(self) -> str:
-        """The type of its PyTorch device, and the prefix of its steps in the launch sequence."""
+    def place(self) -> torch.device:
+        """The PyTorch device that has its tensors."""
 
-    def refusal(self, kernel: Kernel) -> str | None:
-        """Why this machine can't run the kernel (a type or an operation it doesn't have), if so."""
+    @property
+    def launch_step(self) -> str:
+        """The kind of step that launches its kernels."""
+
+    def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
+        """Why this machine can't run the kernel (a type or an operation it doesn't have), or should
+        not, if so; `hint` tells sizes that were seen."""
 
     def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:
         """The kernel with its loops ordered and tiled; `hint` tells sizes that were seen."""
 
-    def generate(self, kernel: Kernel) -> KernelSource:
-        """The kernel in the language of the target's compiler."""
+    def generate(self, kernel: Kernel, hint: Hint) -> KernelSource:
+        """The kernel in the language of the target's compiler; `hint` tells sizes that were
+        seen."""
 
     def compile(self, source: KernelSource) -> Any:
-        """The handle of machine code, for the launcher: a pair of its address and its owner."""
+        """The handle of machine code, for the launcher: what the launch step of this target takes,
+        on a CPU a pair of its address and its owner."""
 
     def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
         """How to launch it: a grid, a number of threads, what it costs."""

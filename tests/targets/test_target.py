@@ -22,7 +22,7 @@ class Other:
 
 
 def without(op):
-    def refusal(kernel):
+    def refusal(kernel, hint):
         lacks = any(value.op is op for value in values(kernel.body))
         return f"there is no {op.text}" if lacks else None
 

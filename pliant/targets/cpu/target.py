@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import torch
+
 from pliant.base.values import dataclass
 from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
 from pliant.sym.expr import product_of
@@ -21,21 +23,25 @@ class CpuTarget:
     """The processor that we run on."""
 
     @property
-    def device(self) -> str:
-        return "cpu"
+    def place(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def launch_step(self) -> str:
+        return "cpu_kernel"
 
     @property
     def compiler(self) -> KernelCompiler:
         return host()
 
-    def refusal(self, kernel: Kernel) -> str | None:
+    def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         """There is code for every type and operation of the loop IR."""
         return None
 
     def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:
         return arrange(kernel, hint)
 
-    def generate(self, kernel: Kernel) -> KernelSource:
+    def generate(self, kernel: Kernel, hint: Hint) -> KernelSource:
         return self.compiler.source(kernel)
 
     def compile(self, source: KernelSource) -> Any:

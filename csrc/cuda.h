@@ -1,0 +1,55 @@
+// Kernels of GPUs, launched through the CUDA driver, which is found when it is first needed: one
+// build works with and without it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "python.h"
+
+namespace pliant {
+
+// Machine code for some arguments, and the tile that one of its programs works on.
+struct CudaVariant {
+  void* function;
+  uint32_t threads, shared;
+  int64_t rows, columns;
+};
+
+// A kernel in all variants that were needed so far. Python makes others: `make(wide, multiples,
+// columns)`, as `pliant.targets.triton.launch` says.
+class CudaKernel {
+ public:
+  CudaKernel(PyObject* make, bool by_rows, std::vector<bool> wide)
+      : make_(make), by_rows_(by_rows), wide_(std::move(wide)) {}
+
+  // The numbers are the extents (outer iterations, rows, columns), the arguments of the kernel, and
+  // bounds of its indices.
+  void launch(c10::ArrayRef<const at::Tensor*> tensors, c10::ArrayRef<int64_t> numbers);
+  size_t arguments() const { return wide_.size(); }
+
+  static constexpr size_t kExtents = 3;
+
+ private:
+  struct Key {
+    uint64_t multiples;
+    uint8_t columns;  // as a power of two
+    bool wide;
+    bool operator==(const Key&) const = default;
+  };
+  CudaVariant variant(const Key& key);
+
+  PyObject* make_;  // held by the program
+  bool by_rows_;
+  std::vector<bool> wide_;  // arguments that have 64 bits in any case
+  std::mutex mutex_;
+  std::vector<std::pair<Key, CudaVariant>> variants_;
+};
+
+extern PyMethodDef cuda_methods[];
+
+}  // namespace pliant

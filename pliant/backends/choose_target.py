@@ -1,0 +1,55 @@
+"""Which target a graph is compiled for: the one that has its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from pliant.graph.functionalize import NotFunctionalized
+from pliant.graph.ir import Functional, Tensor
+from pliant.graph.opaque_calls import draws
+from pliant.targets.cpu.target import CPU
+from pliant.targets.target import Target
+from pliant.targets.triton.target import TritonTarget
+
+
+def target_of(examples: Sequence[Any]) -> Target:
+    """The target for a graph with these inputs."""
+    with torch._C.DisableTorchFunction():
+        devices = {t.device for t in examples if isinstance(t, torch.Tensor)} - {CPU.place}
+    if not devices:
+        return CPU
+    if len(devices) > 1:
+        raise NotFunctionalized("tensors on several devices")
+    (place,) = devices
+    if place.type != "cuda":
+        raise NotFunctionalized(f"a tensor on {place}")
+    check_installed()
+    return TritonTarget(place)
+
+
+def interpreter_of(examples: Sequence[Any]) -> Target:
+    """The target for tests: kernels of a GPU, interpreted on CPU tensors."""
+    check_installed()
+    return TritonTarget(CPU.place)
+
+
+def check_installed() -> None:
+    if find_spec("triton") is None:
+        raise NotFunctionalized(
+            "Triton, which compiles kernels for GPUs, is not installed (pip install triton)"
+        )
+
+
+def refuse_devices(functional: Functional, place: torch.device) -> None:
+    """Code is for the tensors of one device, and for those of the CPU."""
+    tensors = [given for given in functional.inputs if isinstance(given, Tensor)]
+    tensors += [tensor for node in functional.nodes for tensor in node.results]
+    if place.type != "cpu" and any(map(draws, functional.nodes)):
+        raise NotFunctionalized("random numbers on a GPU")
+    for tensor in (*tensors, *functional.constants):
+        if tensor.device not in (CPU.place, place):
+            raise NotFunctionalized(f"a tensor on {tensor.device}")

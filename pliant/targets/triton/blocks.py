@@ -1,0 +1,65 @@
+"""How large a tile is, and how many warps work on it.
+
+The one idea: a tile has about `ELEMENTS` elements, so that each thread loads 16 bytes at a time,
+several times. Its shape depends on how long rows are, by powers of two: kernels are compiled for a
+few shapes, never for one size.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.base.values import dataclass
+from pliant.targets.triton.tiling import Tiling
+
+ELEMENTS: Final = 1024
+WHOLE: Final = 8192  # columns of a row that are in registers all at once
+LONG: Final = 4096  # columns of a block of a row that is longer
+SIDE: Final = 32  # of a tile that is read along both sides
+MOST_ROWS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The shape of a tile, for the function with this ending."""
+
+    suffix: str
+    rows: int
+    columns: int
+    warps: int
+
+
+def power_of_two(number: int) -> int:
+    """The next one."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE) -> Blocks:
+    """The tile for rows of so many columns."""
+    size = power_of_two(columns)
+    if tiling.by_rows:
+        return _for_rows(tiling, size, whole)
+    if tiling.columns is None:
+        return Blocks("", 1, 1, 1)
+    if tiling.rows is None:
+        return Blocks("", 1, ELEMENTS, 4)
+    if tiling.across:
+        return Blocks("", SIDE, SIDE, 4)
+    size = min(size, ELEMENTS)
+    return Blocks("", ELEMENTS // size, size, 4)
+
+
+def _for_rows(tiling: Tiling, size: int, whole: int) -> Blocks:
+    if tiling.across:  # rows are next to each other in memory, columns aren't
+        if size <= min(SIDE, whole):
+            return Blocks("_whole", MOST_ROWS, size, 4)
+        return Blocks("_looped", MOST_ROWS, min(SIDE, size), 8)
+    if size <= whole:
+        rows = min(max(ELEMENTS // size, 1), MOST_ROWS)
+        return Blocks("_whole", rows, size, _warps(rows * size))
+    block = min(size, LONG)
+    return Blocks("_looped", 1, block, _warps(block))
+
+
+def _warps(elements: int) -> int:
+    return min(max(elements // 256, 1), 16)

@@ -1,0 +1,164 @@
+"""The operations of the loop IR on values, as Triton source: one table.
+
+The one idea: an operation is a function from texts to a text. Arithmetic is Triton's own;
+functions of floats are those of libdevice, the ones that eager PyTorch calls on CUDA. Names that
+are neither (`floor_div`, `sign`) are in `library`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from pliant.loop.ir import LoopValue, Op
+from pliant.loop.types import FLOAT, HALF, INTEGER, NUMBER, SIGNED, UNSIGNED, Type
+
+DTYPES: Final[dict[Type, str]] = {
+    Type.BOOL: "tl.int1",
+    Type.F16: "tl.float16",
+    Type.BF16: "tl.bfloat16",
+    Type.F32: "tl.float32",
+    Type.F64: "tl.float64",
+    **{t: f"tl.int{t.bits}" for t in SIGNED},
+    **{t: f"tl.uint{t.bits}" for t in UNSIGNED},
+}
+POINTERS: Final[dict[Type, str]] = {
+    Type.BOOL: "*i1",
+    Type.F16: "*fp16",
+    Type.BF16: "*bf16",
+    Type.F32: "*fp32",
+    Type.F64: "*fp64",
+    **{t: f"*i{t.bits}" for t in SIGNED},
+    **{t: f"*u{t.bits}" for t in UNSIGNED},
+}
+
+Print = Callable[..., str]  # (type of the arguments, *their texts)
+
+
+def literal(number: float | bool) -> str:
+    """A constant, as source."""
+    if isinstance(number, float) and not math.isfinite(number):
+        return f'float("{number}")'
+    return repr(number)
+
+
+def typed(number: float | bool, t: Type) -> str:
+    """A constant that has its type without anything beside it."""
+    if t in HALF:
+        return f"{typed(number, Type.F32)}.to({DTYPES[t]})"
+    return f"tl.full([], {literal(number)}, {DTYPES[t]})"
+
+
+def cast(source: Type, target: Type, x: str) -> str:
+    """What `Tensor.to` does."""
+    if source is target:
+        return x
+    if source in HALF and target is not Type.F32:
+        return cast(Type.F32, target, f"{x}.to(tl.float32)")
+    if target in HALF and source is not Type.F32:
+        return f"{cast(source, Type.F32, x)}.to({DTYPES[target]})"
+    if target is Type.BOOL:
+        return f"({x} != 0)"
+    if source in FLOAT and target in INTEGER and target not in (Type.I32, Type.I64, Type.U64):
+        x = f"{x}.to({'tl.int64' if target is Type.U32 else 'tl.int32'})"
+    return f"{x}.to({DTYPES[target]})"
+
+
+def _infix(sign: str) -> Print:
+    return lambda t, a, b: f"{a} {sign} {b}"
+
+
+def _ordered(sign: str) -> Print:
+    def compare(t: Type, a: str, b: str) -> str:
+        if t is Type.BOOL:  # a bool of one bit is -1, if it is a number with a sign
+            a, b = f"({a}).to(tl.int8)", f"({b}).to(tl.int8)"
+        return f"{a} {sign} {b}"
+
+    return compare
+
+
+def _function(name: str) -> Print:
+    return lambda t, *args: f"{name}({', '.join(args)})"
+
+
+def _by_class(on_floats: str, on_ints: str) -> Print:
+    return lambda t, *args: f"{on_floats if t in FLOAT else on_ints}({', '.join(args)})"
+
+
+def _best(name: str) -> Print:
+    def emit(t: Type, a: str, b: str) -> str:
+        nan = ", propagate_nan=tl.PropagateNan.ALL" if t in FLOAT else ""
+        return f"{name}({a}, {b}{nan})"
+
+    return emit
+
+
+def _divided(t: Type, a: str, b: str) -> str:
+    return f"tl.div_rn({a}, {b})" if t is Type.F32 else f"{a} / {b}"
+
+
+def _shift(name: str) -> Print:
+    return lambda t, a, b: f"{name}({a}, {b}, {t.bits})"
+
+
+def _libdevice(names: str) -> dict[Op, Print]:
+    return {Op[name.upper()]: _function(f"libdevice.{name}") for name in names.split()}
+
+
+OPS: Final[dict[Op, Print]] = {
+    Op.ADD: _infix("+"),
+    Op.SUB: _infix("-"),
+    Op.MUL: _infix("*"),
+    Op.DIV: _divided,
+    Op.FLOOR_DIV: _by_class("floor_div_floats", "floor_div"),
+    Op.TRUNC_DIV: lambda t, a, b: (
+        f"libdevice.trunc({_divided(t, a, b)})" if t in FLOAT else f"{a} // {b}"
+    ),
+    Op.REMAINDER: _by_class("remainder_floats", "floor_mod"),
+    Op.FMOD: lambda t, a, b: f"libdevice.fmod({a}, {b})" if t in FLOAT else f"{a} % {b}",
+    Op.NEG: lambda t, a: f"-{a}",
+    Op.ABS: lambda t, a: a if t in UNSIGNED else f"tl.abs({a})",
+    Op.SIGN: _function("sign"),
+    Op.MINIMUM: _best("tl.minimum"),
+    Op.MAXIMUM: _best("tl.maximum"),
+    Op.FMIN: _by_class("fmin", "tl.minimum"),
+    Op.FMAX: _by_class("fmax", "tl.maximum"),
+    Op.FMA: _function("tl.fma"),
+    Op.AND: _infix("&"),
+    Op.OR: _infix("|"),
+    Op.XOR: _infix("^"),
+    Op.NOT: lambda t, a: f"{a} == 0" if t is Type.BOOL else f"~{a}",
+    Op.SHL: _shift("shift_left"),
+    Op.SHR: lambda t, a, b: _shift(f"shift_right{'_unsigned' * (t in UNSIGNED)}")(t, a, b),
+    Op.EQ: _infix("=="),
+    Op.NE: _infix("!="),
+    Op.LT: _ordered("<"),
+    Op.LE: _ordered("<="),
+    Op.GT: _ordered(">"),
+    Op.GE: _ordered(">="),
+    Op.ISNAN: lambda t, a: f"{a} != {a}",
+    Op.ISINF: lambda t, a: f'tl.abs({a}) == float("inf")',
+    Op.SQRT: lambda t, a: f"tl.sqrt_rn({a})" if t is Type.F32 else f"tl.sqrt({a})",
+    Op.RSQRT: _function("libdevice.rsqrt"),
+    Op.ROUND: _function("libdevice.rint"),
+    Op.SIGMOID: _function("sigmoid"),
+    Op.SILU: _function("silu"),
+    **_libdevice("floor ceil trunc copysign exp exp2 expm1 log log2 log10 log1p sin cos tan tanh"),
+    **_libdevice("erf erfc pow sinh cosh asin acos atan atan2 asinh acosh atanh lgamma"),
+    **_libdevice("hypot nextafter"),
+}
+"""Operations whose result depends on their arguments alone; the rest are in `printer`."""
+
+_WITH_LITERALS: Final = frozenset(
+    (Op.ADD, Op.SUB, Op.MUL, Op.MINIMUM, Op.MAXIMUM, Op.AND, Op.OR, Op.XOR)
+    + (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.SELECT)
+)
+"""Operations in which a number takes the type of the argument beside it."""
+
+
+def takes_literals(value: LoopValue) -> bool:
+    """Whether the constants among the arguments can be plain numbers."""
+    same = value.args[1:] if value.op is Op.SELECT else value.args
+    beside = any(arg.op is not Op.CONSTANT for arg in same)
+    return value.op in _WITH_LITERALS and beside and same[0].type in NUMBER

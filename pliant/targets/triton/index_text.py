@@ -1,0 +1,185 @@
+"""Index expressions as Triton source, and the numbers that a kernel is given for them.
+
+The one idea: what depends on sizes alone (an extent, a stride, a product of sizes) is computed by
+the launcher and is an argument, so that its value can be told to the compiler to be a multiple
+of 16. What depends on the place in a tile is arithmetic on blocks of 32 bits. Where that might not
+be enough, the launcher is told a bound to look at, and takes the kernel with 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pliant.base.values import dataclass
+from pliant.sym.expr import Expr, from_factors, from_terms, substitute
+
+Axes = frozenset[str]
+NONE: Final[Axes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An expression, and the axes of the tile along which it varies."""
+
+    text: str
+    axes: Axes = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A number that the launcher computes. `wide` ones have 64 bits in any case."""
+
+    name: str
+    expr: Expr
+    wide: bool
+
+
+class Arguments:
+    """The numbers that a kernel is given, in the order in which they were needed first."""
+
+    def __init__(self) -> None:
+        self.all: dict[tuple[Expr, bool], Argument] = {}
+        self.bounds: dict[Expr, None] = {}  # have to be within 32 bits, where indices are
+
+    def name(self, expr: Expr, wide: bool = False) -> str:
+        """How the kernel calls it."""
+        known = self.all.get((expr, wide))
+        if known is None:
+            name = _name_of(expr) or f"n{len(self.all)}"
+            name = f"{name}_wide" if wide else name
+            if any(other.name == name for other in self.all.values()):
+                name = f"n{len(self.all)}"
+            known = self.all[expr, wide] = Argument(name, expr, wide)
+        return known.name
+
+
+def _name_of(expr: Any) -> str | None:
+    """The name of a symbol, or of a product of some."""
+    if expr.op == "symbol" and expr.name.isidentifier():
+        return str(expr.name)
+    if expr.op != "mul" or len(expr.factors) > 3:
+        return None
+    names = [_name_of(factor) for factor, times in expr.factors for _ in range(times)]
+    return None if None in names else "_".join(map(str, names))
+
+
+class IndexText:
+    """Writes expressions over the variables of loops (and indices that are data) in `names`.
+    `extents` are those of the loops."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.arguments = arguments
+        self.names: dict[Any, Text] = {}
+        self.extents: dict[Expr, Expr] = {}
+
+    def write(self, node: Any, wide: bool = False) -> Text:
+        """`wide`: with 64 bits, whatever the kernel has."""
+        if node in self.names:
+            name = self.names[node]
+            return Text(f"{name.text}.to(tl.int64)", name.axes) if wide else name
+        if node.op == "int":
+            return Text(str(node.const))
+        if isinstance(node, Expr) and not self._varies(node):
+            return Text(self.arguments.name(node, wide))
+        writer = _WRITE.get(node.op)
+        if writer is None:
+            raise NotImplementedError(f"{node} as an index of a Triton kernel")
+        return writer(self, node, wide)
+
+    def _sum(self, node: Expr, wide: bool) -> Text:
+        own = {part: times for part, times in node.terms if self._varies(part)}
+        given = from_terms({p: t for p, t in node.terms if p not in own}, node.const)
+        parts = [self._term(part, times, wide) for part, times in own.items()]
+        if given.value != 0:
+            parts.append(self.write(given, wide))
+        return _joined(" + ", parts)
+
+    def _term(self, part: Expr, times: int, wide: bool) -> Text:
+        """A product with the numbers in it as one argument."""
+        if part.op != "mul":
+            inner = self.write(part, wide)
+            return inner if times == 1 else Text(f"{inner.text} * {times}", inner.axes)
+        varying = {f: n for f, n in part.factors if self._varies(f)}
+        given = from_factors({f: n for f, n in part.factors if f not in varying}) * times
+        parts = [self.write(f, wide) for f, n in varying.items() for _ in range(n)]
+        if given.value != 1:
+            parts.append(self.write(given, wide))
+        return _joined(" * ", parts)
+
+    def _product(self, node: Expr, wide: bool) -> Text:
+        return self._term(node, 1, wide)
+
+    def _varies(self, node: Any) -> bool:
+        return not node.symbols.isdisjoint(self.names)
+
+    def is_natural(self, node: Any) -> bool:
+        """Surely at least 0: nothing is subtracted, and nothing is in it that may be negative."""
+        if node.op in ("int", "symbol"):
+            known = node in self.extents or node not in self.names
+            return bool(node.const >= 0 if node.op == "int" else known)
+        if node.op == "add":
+            return node.const >= 0 and all(c >= 0 and self.is_natural(p) for p, c in node.terms)
+        if node.op == "mul":
+            return all(self.is_natural(factor) for factor, _ in node.factors)
+        return node.op in ("floordiv", "mod") and all(map(self.is_natural, node.args))
+
+    def _divided(self, node: Expr, wide: bool) -> Text:
+        a, b = node.args
+        natural = self.is_natural(a) and self.is_natural(b)
+        if natural and not wide:  # not larger than at the ends of the loops
+            self.arguments.bounds[substitute(a, self.extents)] = None
+        else:
+            wide = True
+        x, y = self.write(a, wide), self.write(b, wide)
+        axes = x.axes | y.axes
+        if natural:
+            return Text(f"({x.text} {'//' if node.op == 'floordiv' else '%'} {y.text})", axes)
+        name = "floor_div" if node.op == "floordiv" else "floor_mod"
+        return Text(f"{name}({x.text}, {y.text})", axes)
+
+    def _best(self, node: Any, wide: bool) -> Text:
+        name = {"min": "tl.minimum", "max": "tl.maximum"}[node.op]
+        first, *rest = [self.write(arg, wide) for arg in node.args]
+        for other in rest:
+            first = Text(f"{name}({first.text}, {other.text})", first.axes | other.axes)
+        return first
+
+    def _absolute(self, node: Any, wide: bool) -> Text:
+        inner = self.write(node.args[0], wide)
+        return Text(f"tl.abs({inner.text})", inner.axes)
+
+    def _choice(self, node: Any, wide: bool) -> Text:
+        condition, a, b = [self.write(arg, wide) for arg in node.args]
+        text = f"tl.where({condition.text}, {a.text}, {b.text})"
+        return Text(text, condition.axes | a.axes | b.axes)
+
+    def _compared(self, node: Any, wide: bool) -> Text:
+        sign = {"le0": "<=", "eq0": "==", "ne0": "!="}[node.op]
+        inner = self.write(node.args[0], wide)
+        return Text(f"({inner.text} {sign} 0)", inner.axes)
+
+    def _bits(self, node: Any, wide: bool) -> Text:
+        sign = {"and": "&", "or": "|", "bitand": "&", "bitor": "|", "bitxor": "^"}[node.op]
+        return _joined(f" {sign} ", [self.write(arg, wide) for arg in node.args])
+
+
+def _joined(sign: str, parts: list[Text]) -> Text:
+    axes: Axes = NONE.union(*[part.axes for part in parts])
+    text = sign.join([part.text for part in parts])
+    return Text(f"({text})" if len(parts) > 1 else text, axes)
+
+
+_WRITE: Final[dict[str, Callable[[IndexText, Any, bool], Text]]] = {
+    "add": IndexText._sum,
+    "mul": IndexText._product,
+    "floordiv": IndexText._divided,
+    "mod": IndexText._divided,
+    "abs": IndexText._absolute,
+    "if": IndexText._choice,
+    "true": lambda writer, node, wide: Text("True"),
+    "false": lambda writer, node, wide: Text("False"),
+    **dict.fromkeys(("min", "max"), IndexText._best),
+    **dict.fromkeys(("le0", "eq0", "ne0"), IndexText._compared),
+    **dict.fromkeys(("and", "or", "bitand", "bitor", "bitxor"), IndexText._bits),
+}

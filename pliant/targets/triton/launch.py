@@ -1,0 +1,111 @@
+"""Launching: the variant of a kernel for the arguments of a call, and the size of its grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from pliant._native import cuda_load
+from pliant.targets.triton import compile as compiler
+from pliant.targets.triton import interpret
+from pliant.targets.triton.blocks import WHOLE, blocks_for, power_of_two
+from pliant.targets.triton.compile import MULTIPLE, Variant
+from pliant.targets.triton.printer import PrintedKernel
+
+NARROW: Final = 2**31 - 2**20
+"""Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
+EXTENTS: Final = 3  # the first numbers of a launch: outer iterations, rows, columns
+
+
+class InterpretedKernel:
+    """A kernel on CPU tensors, for tests. Called with tensors and the numbers of a launch."""
+
+    def __init__(self, printed: PrintedKernel, key: str, whole: int = WHOLE) -> None:
+        self.printed = printed
+        self.whole = whole
+        self.functions = compiler.functions(printed.source, key, interpreted=True)
+
+    def __call__(self, *args: Any) -> None:
+        tensors, numbers = args[: len(self.printed.buffers)], args[len(self.printed.buffers) :]
+        programs, variant = choose(self.printed, tensors, numbers, self.whole)
+        if programs <= 0:
+            return
+        given = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
+        function = function_for(self.functions, variant)
+        interpret.run(function, programs, (*tensors, *given), compiler.constants(variant))
+
+
+class CudaKernel:
+    """A kernel on a GPU. The launcher asks for variants, and keeps what it is told."""
+
+    def __init__(
+        self, printed: PrintedKernel, key: str, place: torch.device, whole: int = WHOLE
+    ) -> None:
+        self.printed = printed
+        self.place = place
+        self.whole = whole
+        self.functions = compiler.functions(printed.source, key, interpreted=False)
+        self.loaded: dict[Variant, tuple[int, ...]] = {}
+
+    def variant(self, wide: bool, multiples: int, columns: int) -> tuple[int, ...]:
+        """The address of a function, its threads and shared memory in bytes, and its tile: for
+        indices of 64 bits or not, arguments that are multiples of 16 (as bits), and rows of up to
+        so many columns."""
+        count = len(self.printed.buffers) + len(self.printed.arguments)
+        known = tuple([bool(multiples >> at & 1) for at in range(count)])
+        blocks = blocks_for(self.printed.tiling, columns, self.whole)
+        variant = Variant(blocks, wide, known)
+        if variant not in self.loaded:
+            self.loaded[variant] = self._load(variant)
+        return self.loaded[variant]
+
+    def _load(self, variant: Variant) -> tuple[int, ...]:
+        function = function_for(self.functions, variant)
+        major, minor = torch.cuda.get_device_capability(self.place)
+        made = compiler.machine_code(self.printed, function, variant, 10 * major + minor)
+        meta = made.metadata
+        if meta.global_scratch_size or meta.profile_scratch_size:
+            raise NotImplementedError("a kernel that needs memory of its own")
+        index = torch.cuda.current_device() if self.place.index is None else self.place.index
+        address = cuda_load(made.kernel, meta.name, meta.shared, index)
+        blocks = variant.blocks
+        return address, blocks.warps * meta.warp_size, meta.shared, blocks.rows, blocks.columns
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """Have the variant that launches with these numbers need, if tensors are aligned."""
+        given = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
+        multiples = [True] * len(self.printed.buffers)
+        multiples += [number % MULTIPLE == 0 for number in given]
+        bits = sum([1 << at for at, multiple in enumerate(multiples) if multiple])
+        self.variant(False, bits, power_of_two(numbers[2]))
+
+
+def function_for(functions: dict[str, Any], variant: Variant) -> Any:
+    """The function of a source for a variant."""
+    (name,) = [name for name in functions if name.endswith(variant.blocks.suffix)]
+    return functions[name]
+
+
+def choose(
+    printed: PrintedKernel,
+    tensors: Sequence[torch.Tensor],
+    numbers: Sequence[int],
+    whole: int = WHOLE,
+) -> tuple[int, Variant]:
+    """How many programs, and which variant of the kernel."""
+    outer, rows, columns = numbers[:EXTENTS]
+    blocks = blocks_for(printed.tiling, columns, whole)
+    programs = outer * math.ceil(max(rows, 0) / blocks.rows)
+    if not printed.tiling.by_rows:
+        programs *= math.ceil(max(columns, 0) / blocks.columns)
+    given = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
+    narrow = [number for number, a in zip(given, printed.arguments, strict=False) if not a.wide]
+    bounds = numbers[EXTENTS + len(printed.arguments) :]
+    elements = [t.untyped_storage().nbytes() // t.element_size() for t in tensors]
+    limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
+    multiples = [t.data_ptr() % MULTIPLE == 0 for t in tensors]
+    multiples += [number % MULTIPLE == 0 for number in given]
+    return programs, Variant(blocks, limit >= NARROW, tuple(multiples))

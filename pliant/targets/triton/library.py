@@ -1,0 +1,188 @@
+"""What generated kernels call beside Triton's own functions. Imported when a GPU is.
+
+The one idea: these are Triton functions in Triton's language; `interpret` runs the same code on
+NumPy arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+jit: Final[Callable[..., Any]] = triton.jit
+
+# --------------------------------------------------------------------------------------------------
+# Integers. Triton rounds quotients to 0.
+
+
+@jit
+def floor_div(a, b):  # type: ignore[no-untyped-def]
+    quotient = a // b
+    rest = a - quotient * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@jit
+def floor_mod(a, b):  # type: ignore[no-untyped-def]
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@jit
+def shift_left(a, b, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
+    possible = (b >= 0) & (b < BITS)
+    return tl.where(possible, a << tl.where(possible, b, 0), 0)
+
+
+@jit
+def shift_right(a, b, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
+    possible = (b >= 0) & (b < BITS)
+    return a >> tl.where(possible, b, BITS - 1)
+
+
+@jit
+def shift_right_unsigned(a, b, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
+    possible = (b >= 0) & (b < BITS)
+    return tl.where(possible, a >> tl.where(possible, b, 0), 0)
+
+
+@jit
+def sign(x):  # type: ignore[no-untyped-def]
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+# --------------------------------------------------------------------------------------------------
+# Floats
+
+
+@jit
+def sigmoid(x):  # type: ignore[no-untyped-def]
+    return 1.0 / (1.0 + libdevice.exp(-x))
+
+
+@jit
+def silu(x):  # type: ignore[no-untyped-def]
+    return x / (1.0 + libdevice.exp(-x))
+
+
+@jit
+def fmin(a, b):  # type: ignore[no-untyped-def]
+    return tl.where(a != a, b, tl.where(b < a, b, a))
+
+
+@jit
+def fmax(a, b):  # type: ignore[no-untyped-def]
+    return tl.where(a != a, b, tl.where(b > a, b, a))
+
+
+@jit
+def remainder_floats(a, b):  # type: ignore[no-untyped-def]
+    rest = libdevice.fmod(a, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@jit
+def floor_div_floats(a, b):  # type: ignore[no-untyped-def]
+    """From the exact remainder, as PyTorch does: a / b may round up to the next integer."""
+    rest = libdevice.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1.0, quotient)
+    below = libdevice.floor(quotient)
+    result = tl.where(quotient - below > 0.5, below + 1.0, below)
+    plain = a / b
+    result = tl.where(quotient == 0, libdevice.copysign(quotient * 0.0, plain), result)
+    return tl.where(b == 0, plain, result)
+
+
+# --------------------------------------------------------------------------------------------------
+# Reductions of blocks of rows and columns to one number for each row
+
+
+@jit
+def _add(a, b):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+@jit
+def _multiply(a, b):  # type: ignore[no-untyped-def]
+    return a * b
+
+
+@jit
+def _larger(a, b):  # type: ignore[no-untyped-def]
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@jit
+def _smaller(a, b):  # type: ignore[no-untyped-def]
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@jit
+def sum_along(x):  # type: ignore[no-untyped-def]
+    return tl.reduce(x, 1, _add, keep_dims=True)
+
+
+@jit
+def prod_along(x):  # type: ignore[no-untyped-def]
+    return tl.reduce(x, 1, _multiply, keep_dims=True)
+
+
+@jit
+def max_along(x):  # type: ignore[no-untyped-def]
+    return tl.reduce(x, 1, _larger, keep_dims=True)
+
+
+@jit
+def min_along(x):  # type: ignore[no-untyped-def]
+    return tl.reduce(x, 1, _smaller, keep_dims=True)
+
+
+@jit
+def any_along(x):  # type: ignore[no-untyped-def]
+    return tl.reduce(x.to(tl.int32), 1, _larger, keep_dims=True) != 0
+
+
+@jit
+def all_along(x):  # type: ignore[no-untyped-def]
+    return tl.reduce(x.to(tl.int32), 1, _smaller, keep_dims=True) != 0
+
+
+@jit
+def is_larger(x, at, best, best_at):  # type: ignore[no-untyped-def]
+    """Whether a number is better than the best, nan the best of all, the first of equal ones."""
+    equal = (x == best) | ((x != x) & (best != best))
+    return (x > best) | ((x != x) & (best == best)) | (equal & (at < best_at))
+
+
+@jit
+def is_smaller(x, at, best, best_at):  # type: ignore[no-untyped-def]
+    equal = (x == best) | ((x != x) & (best != best))
+    return (x < best) | ((x != x) & (best == best)) | (equal & (at < best_at))
+
+
+@jit
+def position_of(x, at, best, mask):  # type: ignore[no-untyped-def]
+    """The first position of the best (or of a nan, if that is); 0 if there is none."""
+    here = mask & ((x == best) | (x != x))
+    first = min_along(tl.where(here, at, 9223372036854775807))
+    return tl.where(first == 9223372036854775807, 0, first)
+
+
+NAMES: Final = (
+    ("floor_div", "floor_mod", "shift_left", "shift_right", "shift_right_unsigned", "sign")
+    + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "floor_div_floats")
+    + ("sum_along", "prod_along", "max_along", "min_along", "any_along", "all_along")
+    + ("is_larger", "is_smaller", "position_of")
+)
+"""What kernels may call."""
+
+
+def namespace() -> dict[str, Any]:
+    """The globals of a kernel that is compiled."""
+    own = {name: globals()[name] for name in NAMES}
+    return {"triton": triton, "tl": tl, "libdevice": libdevice, **own}

@@ -1,0 +1,405 @@
+"""A kernel of the loop IR as Triton source.
+
+The one idea: the text is what a person would write. A value is a line; what is computed twice is a
+name the second time. What varies along neither axis of the tile stays a scalar, what varies along
+one is a row or a column of blocks, and Triton's broadcasting does the rest:
+
+    @triton.jit
+    def kernel0_whole(b0, b1, s0, s1, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ...):
+        program = tl.program_id(0)
+        i0 = program.to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
+        in_rows = i0 < s0
+        column = tl.arange(0, COLUMNS)[None, :].to(INDEX)
+        in_columns = column < s1
+        load0 = tl.load(b0 + (i0 * s1 + column), mask=in_rows & in_columns)
+        max1 = max_along(tl.where(in_columns, load0, float("-inf")))
+
+A row kernel is two functions, for rows that fit into a tile (`_whole`) and for those that don't
+(`_looped`). All functions of a source have the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Final
+
+from pliant.base.values import dataclass
+from pliant.loop.body import FLAG
+from pliant.loop.ir import REDUCTIONS, Access, Buffer, Kernel, Loop, LoopValue, Op
+from pliant.sym.expr import Expr
+from pliant.targets.triton.expressions import DTYPES, OPS, cast, literal, takes_literals, typed
+from pliant.targets.triton.index_text import (
+    NONE,
+    Argument,
+    Arguments,
+    Axes,
+    IndexText,
+    Text,
+)
+from pliant.targets.triton.reductions import ACCUMULATORS
+from pliant.targets.triton.tiling import Pass, Tiling, tiled
+
+ROWS: Final[Axes] = frozenset({"rows"})
+COLUMNS: Final[Axes] = frozenset({"columns"})
+OUT_OF_RANGE: Final = "an index or a value is out of range"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrintedKernel:
+    """The source of a kernel; the tensors that it takes, and numbers, in order. `bounds` have to be
+    within 32 bits for the kernel with indices of so many."""
+
+    source: str
+    tiling: Tiling
+    buffers: tuple[Buffer, ...]
+    arguments: tuple[Argument, ...]
+    bounds: tuple[Expr, ...]
+    asserts: bool  # it may find that somebody has to raise
+
+
+@lru_cache(16)
+def printed(kernel: Kernel) -> PrintedKernel:
+    """The kernel as Triton source; `NotTiled` if there is none."""
+    tiling, arguments = tiled(kernel), Arguments()
+    printers: list[Printer]
+    if tiling.by_rows:
+        printers = [WholeRows(kernel, tiling, arguments), LoopedRows(kernel, tiling, arguments)]
+    else:
+        printers = [Printer(kernel, tiling, arguments)]
+    for printer in printers:
+        printer.body()
+    numbers = tuple(arguments.all.values())
+    buffers = tuple([buffer for buffer in kernel.buffers if buffer.name != FLAG.name])
+    parameters = [buffer.name for buffer in buffers] + [argument.name for argument in numbers]
+    text = "\n\n\n".join([printer.function(parameters) for printer in printers])
+    asserts = len(buffers) < len(kernel.buffers)
+    return PrintedKernel(text + "\n", tiling, buffers, numbers, tuple(arguments.bounds), asserts)
+
+
+class Printer:
+    """Prints a pointwise kernel: every value once, for one tile."""
+
+    suffix = ""
+
+    def __init__(self, kernel: Kernel, tiling: Tiling, arguments: Arguments) -> None:
+        self.kernel = kernel
+        self.tiling = tiling
+        self.index = IndexText(arguments)
+        self.lines: list[str] = []
+        self.indent = "    "
+        self.names: dict[LoopValue, Text] = {}
+        self.known: dict[str, Text] = {}  # what was computed, by its text
+        self.inside = ""  # a condition that holds where there are columns
+        self._count = 0
+
+    # ---- the function
+
+    def function(self, parameters: Sequence[str]) -> str:
+        constants = [f"{name}: tl.constexpr" for name in ("ROWS", "COLUMNS", "INDEX")]
+        head = f"@triton.jit\ndef {self.kernel.name}{self.suffix}("
+        return "\n".join([f"{head}{', '.join([*parameters, *constants])}):", *self.lines])
+
+    def body(self) -> None:
+        self._place()
+        for item in self.tiling.body:
+            if isinstance(item, Pass):
+                self.columns(item)
+            else:
+                self.value(item)
+
+    def _place(self) -> None:
+        """Where the tile of a program is: programs count the columns fastest."""
+        tiling = self.tiling
+        steps: list[tuple[Callable[[str], None], str]] = []
+        if tiling.column_loop is not None:
+            steps.append((self._columns_at, self._blocks(tiling.column_loop.extent, "COLUMNS")))
+        if tiling.rows is not None:
+            steps.append((self._rows_at, self._blocks(tiling.rows.extent, "ROWS")))
+        for loop in reversed(tiling.outer):
+            steps.append((partial(self._outer_at, loop), self._number(loop.extent)))
+        if steps:
+            self.line("program = tl.program_id(0)")
+        for number, (bind, count) in enumerate(steps):
+            last = number == len(steps) - 1
+            bind("program" if last else f"(program % ({count}))")
+            if not last:
+                self.line(f"program = program // ({count})")
+
+    def _blocks(self, extent: Expr, size: str) -> str:
+        return f"({self._number(extent)} + {size} - 1) // {size}"
+
+    def _number(self, extent: Expr) -> str:
+        return self.index.write(extent).text
+
+    def _columns_at(self, at: str) -> None:
+        loop = self.tiling.column_loop
+        assert loop is not None
+        row = "[None, :]" if self.tiling.rank > 1 else ""
+        text = f"{at}.to(INDEX) * COLUMNS + tl.arange(0, COLUMNS){row}"
+        self._axis(loop, text, COLUMNS, "in_columns")
+
+    def _rows_at(self, at: str) -> None:
+        loop = self.tiling.rows
+        assert loop is not None
+        text = f"{at}.to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]"
+        self._axis(loop, text, ROWS, "in_rows")
+
+    def _axis(self, loop: Loop, text: str, axes: Axes, mask: str) -> None:
+        self.bind(loop, text, axes)
+        self.line(f"{mask} = {loop.var.name} < {self._number(loop.extent)}")
+
+    def _outer_at(self, loop: Loop, at: str) -> None:
+        self.bind(loop, f"{at}.to(INDEX)", NONE)
+
+    def bind(self, loop: Loop, text: str, axes: Axes) -> None:
+        """The variable of a loop."""
+        name = loop.var.name
+        if text != name:
+            self.line(f"{name} = {text}")
+        self.index.names[loop.var] = Text(name, axes)
+        self.index.extents[loop.var] = loop.extent
+
+    def columns(self, item: Pass) -> None:
+        raise NotImplementedError("a pointwise kernel has no passes")
+
+    # ---- values
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def new_name(self, value: LoopValue) -> str:
+        self._count += 1
+        return f"{value.op.text}{self._count - 1}"
+
+    def value(self, value: LoopValue) -> None:
+        if value.op is Op.STORE:
+            self._store(value)
+        elif value.op is not Op.CONSTANT:
+            text = _TEXTS.get(value.op, Printer.operation)(self, value)
+            self.names[value] = self.assign(value, text)
+            if value.op is Op.AS_INDEX:
+                self.index.names[value.index] = self.names[value]
+
+    def assign(self, value: LoopValue, text: Text) -> Text:
+        """A name for what is computed: the first one that it had."""
+        if text.text.isidentifier():
+            return text
+        known = self.known.get(text.text)
+        if known is None:
+            name = self.new_name(value)
+            self.line(f"{name} = {text.text}")
+            known = self.known[text.text] = Text(name, text.axes)
+        return known
+
+    def text(self, value: LoopValue, plain: bool = False) -> Text:
+        """A name or a number. `plain`: a number may be without its type."""
+        if value.op is not Op.CONSTANT:
+            return self.names[value]
+        assert value.constant is not None
+        return Text(literal(value.constant) if plain else typed(value.constant, value.type))
+
+    def operation(self, value: LoopValue) -> Text:
+        plain = takes_literals(value)
+        args = [self.text(arg, plain) for arg in value.args]
+        axes = NONE.union(*[arg.axes for arg in args])
+        return Text(OPS[value.op](value.args[-1].type, *[arg.text for arg in args]), axes)
+
+    def select(self, value: LoopValue) -> Text:
+        condition, *choices = value.args
+        plain = takes_literals(value)
+        args = [self.text(condition), *[self.text(choice, plain) for choice in choices]]
+        axes = NONE.union(*[arg.axes for arg in args])
+        return Text(f"tl.where({', '.join([arg.text for arg in args])})", axes)
+
+    def cast(self, value: LoopValue) -> Text:
+        source = self.text(value.args[0])
+        return Text(cast(value.args[0].type, value.type, source.text), source.axes)
+
+    def bitcast(self, value: LoopValue) -> Text:
+        source = self.text(value.args[0])
+        return Text(f"{source.text}.to({DTYPES[value.type]}, bitcast=True)", source.axes)
+
+    def iota(self, value: LoopValue) -> Text:
+        assert value.index is not None
+        if value.index.value is not None:
+            return Text(typed(value.index.value, value.type))
+        text = self.index.write(value.index, wide=True)
+        return Text(f"{text.text}.to(tl.int64)".replace(".to(tl.int64).to(", ".to("), text.axes)
+
+    def as_index(self, value: LoopValue) -> Text:
+        source = self.text(value.args[0])
+        return Text(f"{source.text}.to(INDEX)", source.axes)
+
+    def second_moment(self, value: LoopValue) -> Text:
+        mean = self.text(value.args[0])
+        return Text(f"{mean.text}_m2", mean.axes)
+
+    # ---- memory
+
+    def load(self, value: LoopValue) -> Text:
+        mask = [self.text(arg) for arg in value.args]
+        place = self._place_of(value, *[text.axes for text in mask])
+        conditions = [text.text for text in mask] + self._masks(place.axes)
+        if self.inside and not place.axes >= COLUMNS:
+            conditions.append(self.inside)
+        other = ", other=0" if mask else ""
+        condition = f", mask={' & '.join(conditions)}{other}" if conditions else ""
+        return Text(f"tl.load({place.text}{condition})", place.axes)
+
+    def _store(self, value: LoopValue) -> None:
+        assert value.buffer is not None
+        stored, *mask = [self.text(arg) for arg in value.args]
+        if value.buffer.name == FLAG.name:
+            self._assert(mask)
+            return
+        place = self._place_of(value, stored.axes, *[text.axes for text in mask])
+        conditions = [text.text for text in mask] + self._masks(place.axes)
+        condition = f", mask={' & '.join(conditions)}" if conditions else ""
+        if value.buffer.access is Access.READ_WRITE and self.tiling.by_rows:
+            self.line("tl.debug_barrier()")  # other threads may have to read it first
+        self.line(f"tl.store({place.text}, {stored.text}{condition})")
+        for text in [
+            text for text in self.known if text.startswith(f"tl.load({value.buffer.name}")
+        ]:
+            del self.known[text]
+
+    def _assert(self, mask: Sequence[Text]) -> None:
+        conditions = [text.text for text in mask]
+        conditions += self._masks(NONE.union(*[text.axes for text in mask]))
+        if self.inside:
+            conditions.append(self.inside)
+        wrong = " & ".join(conditions) or "True"
+        self.line(f'tl.device_assert(({wrong}) == 0, "{OUT_OF_RANGE}")')
+
+    def _place_of(self, value: LoopValue, *others: Axes) -> Text:
+        """A pointer for each element, along these axes too."""
+        assert value.index is not None and value.buffer is not None
+        index = self.index.write(value.index + value.buffer.base)
+        missing = NONE.union(*others) - index.axes
+        parts = [value.buffer.name] + ([] if index.text == "0" else [index.text])
+        if missing:
+            axes = index.axes | missing
+            shape = [name.upper() if name in missing else "1" for name in _AXES if name in axes]
+            if self.tiling.rank == 2:
+                shape = [name.upper() if name in missing else "1" for name in _AXES]
+            parts.append(f"tl.full([{', '.join(shape)}], 0, INDEX)")
+        return Text(" + ".join(parts), index.axes | missing)
+
+    def _masks(self, axes: Axes) -> list[str]:
+        return [f"in_{axis}" for axis in _AXES if axis in axes]
+
+
+class RowPrinter(Printer):
+    """Prints a row kernel."""
+
+    def bind_columns(self, item: Pass) -> None:
+        """The variables of the loops of a pass, from the number of the column."""
+        last = item.loops[-1]
+        if len(item.loops) == 1:
+            self.index.names[last.var] = Text("column", COLUMNS)
+            self.index.extents[last.var] = last.extent
+            return
+        rest = "column"
+        for loop in reversed(item.loops[1:]):
+            extent = self._number(loop.extent)
+            self.bind(loop, f"({rest} % {extent})", COLUMNS)
+            rest = f"({rest} // {extent})"
+        self.bind(item.loops[0], rest, COLUMNS)
+
+    def _arguments(self, value: LoopValue) -> list[Text]:
+        return [self.text(arg) for arg in value.args]
+
+    def _results(self, value: LoopValue, name: str, results: Sequence[tuple[str, str]]) -> None:
+        for suffix, text in results:
+            self.line(f"{name}{suffix} = {text.replace('{}', name)}")
+        self.names[value] = Text(name, ROWS)
+
+
+class WholeRows(RowPrinter):
+    """All columns of a row are in the tile: what one pass has loaded is there for the next."""
+
+    suffix = "_whole"
+
+    def _place(self) -> None:
+        super()._place()
+        assert self.tiling.columns is not None
+        self.line("column = tl.arange(0, COLUMNS)[None, :].to(INDEX)")
+        self.line(f"in_columns = column < {self._number(self.tiling.columns)}")
+
+    def columns(self, item: Pass) -> None:
+        self.bind_columns(item)
+        if not (item.extent.value or 0) > 0:
+            self.inside = f"({self._number(item.extent)} > 0)"
+        for value in item.body:
+            if value.op in REDUCTIONS:
+                self._reduce(value, item)
+            else:
+                self.value(value)
+        self.inside = ""
+
+    def _reduce(self, value: LoopValue, item: Pass) -> None:
+        args = [text.text for text in self._arguments(value)]
+        count = item.extent.value
+        counted = f"tl.maximum({self._number(item.extent)}, 1)"
+        if count is not None:
+            counted = f"tl.full([], {max(count, 1)}, tl.int32)"
+        results = ACCUMULATORS[value.op].whole(value.args[0].type, args, "in_columns", counted)
+        self._results(value, self.new_name(value), results)
+
+
+class LoopedRows(RowPrinter):
+    """Each pass goes through the columns in blocks."""
+
+    suffix = "_looped"
+
+    def columns(self, item: Pass) -> None:
+        states = self._start(item)
+        extent = self._number(item.extent)
+        self.line(f"for first in range(0, {extent}, COLUMNS):")
+        before, self.indent = self.indent, self.indent + "    "
+        known = dict(self.known)
+        self.line("column = (first + tl.arange(0, COLUMNS)[None, :]).to(INDEX)")
+        self.line(f"in_columns = column < {extent}")
+        self.bind_columns(item)
+        for value in item.body:
+            if value in states:
+                self._step(value, states[value])
+            else:
+                self.value(value)
+        self.indent, self.known = before, known
+        for value, state in states.items():
+            results = ACCUMULATORS[value.op].end(value.args[0].type, state)
+            self._results(value, state[0].rpartition("_")[0], results)
+
+    def _start(self, item: Pass) -> dict[LoopValue, list[str]]:
+        states: dict[LoopValue, list[str]] = {}
+        for value in item.body:
+            if value.op not in REDUCTIONS:
+                continue
+            name = self.new_name(value)
+            states[value] = []
+            starts = ACCUMULATORS[value.op].start(value.args[0].type)
+            for at, (number, t) in enumerate(starts):
+                states[value].append(f"{name}_{at}")
+                self.line(f"{name}_{at} = tl.full([ROWS, COLUMNS], {number}, {DTYPES[t]})")
+        return states
+
+    def _step(self, value: LoopValue, state: Sequence[str]) -> None:
+        name = state[0].rpartition("_")[0]
+        args = [text.text for text in self._arguments(value)]
+        steps = ACCUMULATORS[value.op].step(value.args[0].type, state, args, "in_columns")
+        for target, text in steps:
+            self.line(f"{target.replace('{}', name)} = {text.replace('{}', name)}")
+
+
+_AXES: Final = ("rows", "columns")
+_TEXTS: Final[dict[Op, Callable[[Printer, LoopValue], Text]]] = {
+    Op.LOAD: Printer.load,
+    Op.IOTA: Printer.iota,
+    Op.AS_INDEX: Printer.as_index,
+    Op.SELECT: Printer.select,
+    Op.CAST: Printer.cast,
+    Op.BITCAST: Printer.bitcast,
+    Op.WELFORD_M2: Printer.second_moment,
+}

@@ -1,0 +1,117 @@
+"""A GPU as a target: Triton compiles kernels, and programs of a grid work on tiles."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from pliant.base.late import Late
+from pliant.base.values import dataclass
+from pliant.loop.body import FLAG
+from pliant.loop.ir import Kernel, LoopKind, Op, loops, values
+from pliant.loop.types import INTEGER
+from pliant.sym.expr import ONE, Expr, product_of
+from pliant.targets.target import Hint, KernelSource, LaunchParameters
+from pliant.targets.triton.blocks import WHOLE
+from pliant.targets.triton.printer import printed
+from pliant.targets.triton.tiling import NotTiled, Tiling, tiled
+
+if TYPE_CHECKING:
+    from pliant.targets.triton import launch
+else:
+    launch = Late("pliant.targets.triton.launch")  # which imports Triton
+
+FEW_PROGRAMS: Final = 32
+MANY_COLUMNS: Final = 1 << 16
+_DIVISIONS: Final = frozenset({Op.FLOOR_DIV, Op.TRUNC_DIV, Op.REMAINDER, Op.FMOD})
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSource(KernelSource):
+    """The source of a kernel, the kernel that it is of, and the numbers of a launch that are
+    expected (see `launch_parameters`)."""
+
+    kernel: Kernel
+    expected: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TritonTarget:
+    """A GPU, or, for tests, CPU tensors and Triton's interpreter. Rows of up to `whole` columns are
+    in a tile as a whole."""
+
+    place: torch.device
+    whole: int = WHOLE
+
+    @property
+    def device(self) -> str:
+        return self.place.type
+
+    @property
+    def launch_step(self) -> str:
+        return "cuda_kernel" if self.device == "cuda" else "python_kernel"
+
+    def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
+        if any(loop.kind is LoopKind.SERIAL for loop in loops(kernel.body)):
+            return "Triton kernels have no loops that run in order yet"
+        for buffer in kernel.buffers:
+            if buffer.name != FLAG.name and buffer.device != self.device:
+                return f"memory of {buffer.device} in a kernel for {self.device}"
+        raises = any(buffer.name == FLAG.name for buffer in kernel.buffers)
+        if raises and any(v.op in _DIVISIONS and v.type in INTEGER for v in values(kernel.body)):
+            return "an integer divided by 0 is an error on the CPU only"
+        try:
+            tiling = tiled(kernel)
+        except NotTiled as reason:
+            return f"Triton kernels don't have {reason} yet"
+        if _is_thin(tiling, hint):
+            return "few long rows, which Triton kernels don't share among programs yet"
+        return None
+
+    def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:
+        """Loops are as they are: what they are for is decided by `tiling`."""
+        return kernel
+
+    def generate(self, kernel: Kernel, hint: Hint) -> KernelSource:
+        text = printed(kernel).source
+        key = hashlib.sha256(text.encode()).hexdigest()
+        expected = tuple([hint(number) for number in self._numbers(kernel)])
+        return TritonSource(key, text, kernel, expected)
+
+    def compile(self, source: KernelSource) -> Any:
+        """The variant for the sizes that are expected is compiled now, others when needed."""
+        assert isinstance(source, TritonSource)
+        kernel = printed(source.kernel)
+        if self.device == "cpu":
+            return (launch.InterpretedKernel(kernel, source.key, self.whole),)
+        made = launch.CudaKernel(kernel, source.key, self.place, self.whole)
+        made.expect(source.expected)
+        wide = [argument.wide for argument in kernel.arguments]
+        return kernel.tiling.by_rows, wide, made.variant
+
+    def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
+        """Iterations of the outer loops, rows, columns; the arguments of the kernel; bounds."""
+        return self._numbers(kernel)
+
+    def _numbers(self, kernel: Kernel) -> tuple[Expr, ...]:
+        made = printed(kernel)
+        tiling = made.tiling
+        rows = ONE if tiling.rows is None else tiling.rows.extent
+        extents = (
+            product_of([loop.extent for loop in tiling.outer]),
+            rows,
+            ONE if tiling.columns is None else tiling.columns,
+        )
+        return (*extents, *[argument.expr for argument in made.arguments], *made.bounds)
+
+
+def _is_thin(tiling: Tiling, hint: Hint) -> bool:
+    """A reduction for which there is work for a few programs only."""
+    if not tiling.by_rows or tiling.columns is None:
+        return False
+    assert tiling.rows is not None
+    programs = hint(product_of([loop.extent for loop in (*tiling.outer, tiling.rows)]))
+    programs //= 64 if tiling.across else 1
+    return programs < FEW_PROGRAMS and hint(tiling.columns) >= MANY_COLUMNS

@@ -1,0 +1,132 @@
+"""Which loops of a kernel are the axes of a tile, and which are counted by programs.
+
+The one idea: a program of the grid works on one tile, rows times columns. There are two forms:
+
+- Pointwise: the loops hold nothing but values. The last loop is the columns, and one more is the
+  rows: the next one, or, in a transpose, the one along which something is read in order.
+- Row kernels: the loops over rows are the grid, and in them stand loops over the columns
+  (*passes*): reductions, and what uses their results. A tile has whole rows if they fit, else each
+  pass goes through the columns in blocks.
+
+Whatever loops are left over are counted by programs, one iteration each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pliant.base.values import dataclass
+from pliant.loop.collapse import stride
+from pliant.loop.ir import MEMORY, Kernel, Loop, LoopKind, LoopValue, Statement, values
+from pliant.sym.expr import ONE, ZERO, Expr, product_of, symbol
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """Loops directly inside one another over the columns, and all values in them."""
+
+    loops: tuple[Loop, ...]
+    body: tuple[LoopValue, ...]
+
+    @property
+    def extent(self) -> Expr:
+        return product_of([loop.extent for loop in self.loops])
+
+    @property
+    def reduces(self) -> bool:
+        return self.loops[0].kind is LoopKind.REDUCTION
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tiling:
+    """A kernel as tiles. `columns` is the extent of the columns; of a row kernel, that of each of
+    its passes. `body` is what a program computes."""
+
+    outer: tuple[Loop, ...]  # one iteration for each program
+    rows: Loop | None
+    columns: Expr | None
+    column_loop: Loop | None  # of a pointwise kernel
+    body: tuple[LoopValue | Pass, ...]
+    across: bool = False  # memory is read along the rows as well as along the columns
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether it is a row kernel."""
+        return any(isinstance(item, Pass) for item in self.body)
+
+    @property
+    def rank(self) -> int:
+        return (self.rows is not None) + (self.columns is not None)
+
+
+class NotTiled(Exception):
+    """The kernel has loops for which there are no tiles."""
+
+
+ONLY_ROW: Final = symbol("row")
+
+
+def tiled(kernel: Kernel) -> Tiling:
+    """The kernel as tiles; `NotTiled` says why it has none."""
+    grid = kernel.grid
+    body = grid[-1].body if grid else kernel.body
+    if any(isinstance(item, Loop) for item in body):
+        return _row_kernel(grid, body)
+    flat = tuple([item for item in body if isinstance(item, LoopValue)])
+    if not grid:
+        return Tiling((), None, None, None, flat)
+    at, across = _second_axis(grid)
+    rows = None if at is None else grid[at]
+    outer = tuple([loop for loop in grid[:-1] if loop is not rows])
+    return Tiling(outer, rows, grid[-1].extent, grid[-1], flat, across)
+
+
+def _second_axis(grid: tuple[Loop, ...]) -> tuple[int | None, bool]:
+    """The loop that is the rows of a pointwise tile, and whether something is read along it."""
+    inner = grid[-1]
+    for value in values(inner.body):
+        if value.op not in MEMORY or value.index is None:
+            continue
+        if stride(value.index, inner.var) in (None, ZERO, ONE):
+            continue
+        for at, loop in enumerate(grid[:-1]):
+            if stride(value.index, loop.var) is ONE:
+                return at, True
+    return (len(grid) - 2 if len(grid) > 1 else None), False
+
+
+def _row_kernel(grid: tuple[Loop, ...], body: tuple[Statement, ...]) -> Tiling:
+    rows = grid[-1] if grid else Loop(ONLY_ROW, ONE, LoopKind.PARALLEL, ())
+    items = tuple([_pass(item) if isinstance(item, Loop) else item for item in body])
+    extents = {item.extent for item in items if isinstance(item, Pass)}
+    if len(extents) != 1:
+        raise NotTiled("loops over rows of several lengths")
+    across = any(_along_rows(item, rows) for item in items if isinstance(item, Pass))
+    return Tiling(grid[:-1], rows, extents.pop(), None, items, across)
+
+
+def _along_rows(item: Pass, rows: Loop) -> bool:
+    """Whether memory is read along the rows, rather than along the columns."""
+    for value in item.body:
+        if value.op in MEMORY and value.index is not None:
+            if stride(value.index, item.loops[-1].var) in (None, ZERO, ONE):
+                continue
+            if stride(value.index, rows.var) is ONE:
+                return True
+    return False
+
+
+def _pass(loop: Loop) -> Pass:
+    loops, flat, body = [loop], [], loop.body
+    while True:
+        inner = [item for item in body if isinstance(item, Loop)]
+        flat += [item for item in body if isinstance(item, LoopValue)]
+        if not inner:
+            break
+        if len(inner) > 1 or body[-1] is not inner[0]:
+            raise NotTiled("loops beside one another in a loop")
+        loops.append(inner[0])
+        body = inner[0].body
+    if len({item.kind for item in loops}) > 1 or loop.kind is LoopKind.SERIAL:
+        raise NotTiled("a loop that runs in order")
+    return Pass(tuple(loops), tuple(flat))

@@ -1,0 +1,144 @@
+"""Programs through Triton kernels, interpreted on CPU tensors, do what they do in eager PyTorch; the
+kernels are also compiled for GPUs."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import pliant
+from pliant.targets.triton import launch
+
+torch.manual_seed(0)
+X, Y, W = torch.randn(6, 40), torch.randn(6, 40), torch.randn(40)
+ROWS, COLUMNS = torch.randint(0, 6, (9,)), torch.randint(0, 40, (6, 5))
+ODD = torch.tensor([[1.0, float("nan"), 3.0], [float("inf"), 2.0, 2.0], [-1.0, -0.0, 0.0]])
+
+POINTWISE = {
+    "broadcast": (lambda x, w: (x + w).sigmoid() * w, (X, W)),
+    "transpose": (lambda x: x.t().contiguous() + 1, (X,)),
+    "strided": (lambda x: x[:, ::2] * x[:, ::2].exp(), (X,)),
+    "permuted": (lambda x: x.view(2, 3, 40).permute(2, 0, 1) + 1, (X,)),
+    "outer loops": (lambda x: (x.view(6, 2, 4, 5) + x.view(6, 2, 4, 5)[:, :1, :, :1]).exp(), (X,)),
+    "scalar": (lambda x: x.sum() * 2 + 1, (X,)),
+    "bfloat16": (lambda x: (x.bfloat16() + 1).exp(), (X,)),
+    "bfloat16 where": (lambda x: torch.where(x > 0, x, 2.0), (X.bfloat16(),)),
+    "float16": (lambda x: (x * 2).tanh(), (X.half(),)),
+    "float64": (lambda x: x.exp().log1p(), (X.double(),)),
+    "integers": (lambda x: (x * 10).int() * 3 - 7, (X,)),
+    "bytes": (lambda x: x.to(torch.uint8) + 250, (X.abs() * 9,)),
+    "shifts": (lambda i: (i << 2) | (i >> 1), (ROWS,)),
+    "bools": (lambda x, y: (x > 0) & ~(y > 0) | (x < y), (X, Y)),
+    "bool order": (lambda x, y: (x > 0) < (y > 0), (X, Y)),
+    "where": (lambda x, y: torch.where(x > 0, x, y), (X, Y)),
+    "float division": (lambda x, y: (x // y, x % y, torch.fmod(x, y)), (X * 5, Y)),
+    "rounding": (lambda x: (x.round(), x.floor(), x.trunc(), x.sign()), (X * 3,)),
+    "nans": (lambda x: (x.clamp(min=0), torch.fmax(x, x * 0), x.relu()), (ODD,)),
+    "power": (lambda x: x.abs() ** 1.7, (X,)),
+    "number": (lambda x, a: x * a + 1, (X, 2.5)),
+    "positions": (lambda x: x + torch.arange(40), (X,)),
+    "cat": (lambda x, y: torch.cat([x, y], 1) * 2, (X, Y)),
+    "pad": (lambda x: F.pad(x, (1, 2)), (X,)),
+    "flip": (lambda x: x.flip(1), (X,)),
+    "reshaped": (lambda x: x.view(3, 80) + x.t().reshape(3, 80), (X,)),
+    "in place": (lambda x: x.mul_(2).add_(1), (X,)),
+    "embedding": (F.embedding, (ROWS, X)),
+    "gather": (lambda x, i: x.gather(1, i), (X, COLUMNS)),
+    "index": (lambda x, i: x[i - 6] + 1, (X, ROWS)),
+    "nearest": (lambda x: F.interpolate(x.view(1, 1, 6, 40), scale_factor=2.0), (X,)),
+}
+BY_ROWS = {
+    "softmax": (lambda x: torch.softmax(x, -1), (X,)),
+    "softmax of columns": (lambda x: torch.log_softmax(x, 0), (X,)),
+    "softmax of bfloat16": (lambda x: torch.softmax(x, -1), (X.bfloat16(),)),
+    "layer norm": (lambda x, w: F.layer_norm(F.gelu(x), (40,), w, w), (X, W)),
+    "rms norm": (lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, True) + 1e-6) * w, (X, W)),
+    "batch norm": (lambda x: F.batch_norm(x.view(6, 4, 10), None, None, training=True), (X,)),
+    "sum": (lambda x: x.sum(1), (X,)),
+    "sum of rows": (lambda x: x.sum(0), (X,)),
+    "sum of all": (lambda x: x.sum(), (X,)),
+    "sum of two dimensions": (lambda x: x.view(2, 3, 40).sum((0, 2)), (X,)),
+    "sum of integers": (lambda i: i.sum(1), (COLUMNS,)),
+    "variance": (lambda x: (x.var(1), x.std(0)), (X,)),
+    "product": (lambda x: x.prod(1), (X,)),
+    "maximum": (lambda x: (x.max(1), x.amin(0)), (X,)),
+    "maximum of nans": (lambda x: (x.amax(1), x.amin(1)), (ODD,)),
+    "position": (lambda x: (x.argmax(1), x.argmin(0)), (X,)),
+    "position of nans": (lambda x: (x.argmax(1), x.argmin(1)), (ODD,)),
+    "position of equals": (lambda x: (x.argmax(1), x.argmin(1)), (COLUMNS // 20,)),
+    "any": (lambda x: ((x > 2).any(1), (x > -3).all(0)), (X,)),
+    "no columns": (lambda x: (x.sum(1), (x + 1).prod(1)), (X[:, :0],)),
+}
+
+
+def same(function, args, **options):
+    """What a function gives compiled is what it gives eagerly, and so is what it leaves behind."""
+    first, second = ([a.clone() if torch.is_tensor(a) else a for a in args] for _ in range(2))
+    compiled = pliant.compile(function, backend="triton_interpreter", **options)
+    torch.testing.assert_close(compiled(*first), function(*second), equal_nan=True)
+    torch.testing.assert_close(first, second, equal_nan=True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS])
+def test_program(name, dynamic, kernels):
+    same(*(POINTWISE | BY_ROWS)[name], dynamic=dynamic)
+    assert kernels.ran or name == "no columns"
+    kernels.compile_for(90 if dynamic else 80)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_rows_that_are_longer_than_a_tile(name, dynamic, kernels, whole):
+    whole(2)
+    same(*BY_ROWS[name], dynamic=dynamic)
+    assert "_looped" in kernels.suffixes or name == "no columns"
+    kernels.compile_for(80 if dynamic else 90)
+
+
+@pytest.mark.parametrize("name", ["softmax", "embedding", "reshaped", "transpose", "nearest"])
+def test_indices_of_64_bits(name, kernels, monkeypatch):
+    monkeypatch.setattr(launch, "NARROW", 0)
+    same(*(POINTWISE | BY_ROWS)[name], dynamic=True)
+    assert all(variant.wide for _, variant in kernels.ran)
+    kernels.compile_for(90)
+
+
+def test_one_kernel_for_all_sizes(kernels):
+    compiled = pliant.compile(
+        lambda x, w: F.layer_norm(x + w, x.shape[-1:]), backend="triton_interpreter", dynamic=True
+    )
+    for rows, columns in [(3, 5), (4, 70), (1, 3), (5, 0), (0, 4), (2, 300)]:
+        x, w = torch.randn(rows, columns), torch.randn(columns)
+        torch.testing.assert_close(compiled(x, w), F.layer_norm(x + w, (columns,)))
+    assert len({source for source, _ in kernels.ran}) <= 3  # two where a size is 1 or 0
+    assert max(variant.blocks.columns for _, variant in kernels.ran) == 512
+
+
+def test_an_index_that_is_out_of_range(kernels):
+    """The kernel asserts; on a CPU PyTorch then says what is wrong."""
+    compiled = pliant.compile(F.embedding, backend="triton_interpreter")
+    compiled(ROWS, X)
+    with pytest.raises(IndexError, match="out of range"):
+        compiled(ROWS + 1, X)
+    assert "tl.device_assert" in next(iter(kernels.ran))[0]
+    kernels.compile_for(90)
+
+
+def test_operators_without_a_kernel_stay_with_pytorch(kernels):
+    same(lambda x: x.t() @ x.cumsum(1).exp() + 1, (X,))
+    assert len(kernels.ran) == 2  # before and after the product
+    same(lambda x, y: x // y, (ROWS, ROWS + 1))
+    assert len(kernels.ran) == 2  # an integer divided by 0 raises on the CPU only
+
+
+def test_training_step(kernels):
+    def step(x, w):
+        return F.gelu(x @ w).sum()
+
+    grads = []
+    for function in (step, pliant.compile(step, backend="triton_interpreter")):
+        x, w = X.clone().requires_grad_(), Y.t().clone().requires_grad_()
+        function(x, w).backward()
+        grads.append((x.grad, w.grad))
+    torch.testing.assert_close(*grads)
+    assert kernels.ran
