@@ -1,5 +1,5 @@
-"""The native launcher passes a driver what Triton's kernels expect. The driver is one of our own, in a
-process of its own."""
+"""The native launcher passes a driver what Triton's kernels expect. The driver is one of our own,
+in a process of its own."""
 
 import subprocess
 import sys

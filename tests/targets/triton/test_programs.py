@@ -1,5 +1,5 @@
-"""Programs through Triton kernels, interpreted on CPU tensors, do what they do in eager PyTorch; the
-kernels are also compiled for GPUs."""
+"""Programs through Triton kernels, interpreted on CPU tensors, do what they do in eager PyTorch;
+the kernels are also compiled for GPUs."""
 
 import pytest
 import torch
