@@ -137,6 +137,7 @@ SCHEDULERS = {
     "exponential": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
     "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
     "polynomial": lambda o: lr_scheduler.PolynomialLR(o, 10),
+    "milestones": lambda o: lr_scheduler.MultiStepLR(o, [20, 50]),
     "function": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.95**epoch),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pliant.capture.library.python.sequences import is_a, register_repr
 from pliant.capture.library.python.sets import missing_key
@@ -46,11 +46,13 @@ from pliant.capture.values.containers import (
 )
 from pliant.capture.values.dict_views import DictView
 from pliant.capture.values.iterators import MappingIterator
+from pliant.capture.values.number import Number
 from pliant.guards.guard import GuardKind
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
+FEW_KEYS: Final = 32
 FAST_ITERATION = (dict.__iter__, OrderedDict.__iter__)
 
 register_repr(dict)
@@ -90,7 +92,17 @@ def dict_get(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> 
 
 @method(dict, "__contains__")
 def dict_contains(trace: Trace, self: Mapping, key: Value) -> Value:
+    wanted = trace.read(key)
+    if isinstance(wanted, Number) and _has_few_plain_keys(self):
+        # Compared one by one, the number stays a symbol where it is none of them.
+        keys = [Const(known) for known in self.read_all(trace)]
+        return boolean(any(equal(trace, known, wanted) for known in keys))
     return boolean(present(trace, self, key_of(trace, key)) is not None)
+
+
+def _has_few_plain_keys(self: Mapping) -> bool:
+    keys = [*dict.keys(self.backing or {}), *self.items]
+    return len(keys) <= FEW_KEYS and all(type(known) in (bool, int, str) for known in keys)
 
 
 @method(dict, "__len__")

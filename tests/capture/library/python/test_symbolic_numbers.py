@@ -209,3 +209,39 @@ def test_lists_read_from_tensors():
 
     calls = [(torch.tensor(v),) for v in ([1, 2, 3], [4, 5, 6], [0, -1, 0])]
     assert compilations(program, calls, fullgraph=True) == 1
+
+
+MILESTONES = {4: "four", 10: "ten", "name": "other"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        of_size(lambda n: n in MILESTONES),
+        of_size(lambda n: n not in MILESTONES),
+        of_size(lambda n: MILESTONES[n] if n in MILESTONES else n * 2),
+        of_size(lambda n: n in {}),
+        of_size(lambda n: n in {True: 1}),
+    ],
+)
+def test_keys_of_a_dictionary(function) -> None:
+    """A number that is no key stays a symbol."""
+    many = compilations(function, [(torch.randn(n),) for n in (3, 7, 2, 5, 9, 6, 8, 11)])
+    assert many <= 2
+    compilations(function, [(torch.randn(n),) for n in SIZES])
+
+
+def test_a_dictionary_that_changes() -> None:
+    known = {2: "two"}
+
+    def function(x):
+        return x.size(0) in known, x + 1
+
+    compiled = pliant.compile(function, dynamic=True)
+    for size in (3, 4, 2, 5):
+        x = torch.randn(size)
+        assert compiled(x)[0] is function(x)[0]
+        known[size] = "now it is one"
+        assert compiled(x)[0] is True
+        del known[size]
+        assert compiled(x)[0] is False
