@@ -43,6 +43,26 @@ int autocast_nesting() {
   return at::autocast::decrement_nesting();
 }
 
+// The exception that is being handled: `sys.exception()`. Python 3.11 forgets to put it back where a
+// tracer raises as a `with` is left by an exception. Later ones would have that as their context.
+class Handled {
+ public:
+  Handled() : exception_(Ref::owned(PyErr_GetHandledException())) {}
+
+  void restore() const {
+    if (is_current()) return;
+    PyErr_SetHandledException(nullptr);  // it may be that of the caller of a generator
+    if (!is_current()) PyErr_SetHandledException(exception_.get());
+  }
+
+ private:
+  bool is_current() const {
+    return Ref::owned(PyErr_GetHandledException()).get() == exception_.get();
+  }
+
+  Ref exception_;
+};
+
 // The state of this thread.
 class Saved {
  public:
@@ -66,6 +86,7 @@ class Saved {
       PyGC_Disable();
     }
     if (Py_GetRecursionLimit() != recursion_limit_) Py_SetRecursionLimit(recursion_limit_);
+    handled_.restore();
   }
 
  private:
@@ -74,6 +95,7 @@ class Saved {
   bool caching_;
   int collecting_;
   int recursion_limit_;
+  Handled handled_;
 };
 
 // Call `cleanups`, the last one first, and empty the list: those that were added meanwhile too. An

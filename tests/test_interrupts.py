@@ -8,12 +8,17 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
 import pliant
+from pliant._native import isolated
+from pliant.capture.value import Break
+from pliant.graph.functionalize import NotFunctionalized
+from pliant.sym.env import ShapeEnv
 from pliant.sym.node import SymNode
 from tests.support.global_state import changes, global_state
 from tests.support.injection import Injector
@@ -97,13 +102,67 @@ def test_at_some_lines(name, kind):
 @pytest.mark.own_default
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_where_a_with_ends(name):
-    """Python reports its line once more before it calls `__exit__`: a lock would stay taken."""
+    """Python reports its line once more before it calls `__exit__`: a lock would stay taken, and
+    the exception by which it is left would stay the one that is handled."""
     program = PROGRAMS[name]
     found = []
-    for at in program.ends_of_with():
+    ends = program.ends_of_with()
+    before = objects()
+    for at in ends:
         with alarm(60):
             found.append(attempt(program, KeyboardInterrupt, at))
     assert [each for each in found if each] == []
+    assert objects() - before == Counter()
+
+
+def objects():
+    """How many there are of what an exception that stays alive would keep."""
+    for _ in range(3):
+        gc.collect()
+    kinds = (ShapeEnv, KeyboardInterrupt, NotFunctionalized, Break)
+    return Counter(o.__name__ for o in map(type, gc.get_objects()) if o in kinds)
+
+
+class Left(Exception):
+    """By which a `with` is left."""
+
+
+def leaves_with_interrupted():
+    """Ends as if a tracer raised where a `with` is left: another exception stays handled."""
+
+    def leave():
+        with contextlib.nullcontext():
+            raise Left
+
+    injector = Injector(KeyboardInterrupt("injected"))
+    with contextlib.suppress(Left):
+        injector.call(leave)
+    last = max((n, at) for at, n in injector.last.items() if at[0] is leave.__code__)
+    again = Injector(KeyboardInterrupt("injected"), last[0])
+    again.call(leave)
+
+
+def test_the_handled_exception_is_that_of_the_caller():
+    def outcome():
+        try:
+            isolated(None, [], leaves_with_interrupted)
+        except KeyboardInterrupt:
+            pass
+        return sys.exc_info()[1]
+
+    assert outcome() is None
+    try:
+        raise ValueError("of the caller")
+    except ValueError as error:
+        assert outcome() is error
+
+        def generator():
+            yield outcome()
+            yield sys.exc_info()[1]
+
+        steps = generator()
+        assert next(steps) is error
+    assert next(steps) is None
 
 
 @pytest.mark.long

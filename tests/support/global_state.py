@@ -54,6 +54,7 @@ STATE = {
     "dispatch modes": torch._C._len_torch_dispatch_stack,
     "function modes": torch._C._len_torch_function_stack,
     "torch function": lambda: str(torch._C._get_torch_function_state()),
+    "handled exception": lambda: repr(sys.exc_info()[1]),
     "gradients": torch.is_grad_enabled,
     "inference": torch.is_inference_mode_enabled,
     "forward gradients": torch._C._is_fwd_grad_enabled,
