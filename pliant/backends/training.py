@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -51,10 +52,13 @@ class TrainingCompiler:
     target: Target = CPU
 
     @without_collection()
-    def compile(self, examples: Sequence[Any]) -> Callable[..., Any]:
-        """The path of `compile_graph`, with the joint graph cut in two on the way."""
+    def compile(
+        self, examples: Sequence[Any], sizes: Mapping[Any, int] | None = None
+    ) -> Callable[..., Any]:
+        """The path of `compile_graph`, with the joint graph cut in two on the way. `sizes`: those
+        at hand, if they are not those of the capture."""
         with torch._C.DisableTorchFunction():
-            joint, env = trace_joint(self.gm, self.shapes, examples)
+            joint, env = trace_joint(self.gm, self.shapes, examples, sizes)
         simplify(joint.function)
         prices = Prices(env.expect, float(self.options.activation_memory_budget))
         parts = partition(joint, prices)
@@ -68,8 +72,12 @@ class TrainingCompiler:
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, partial(_backward, self, parts, env))
-        step = graph.step(forward.load(), _accepts(joint.preconditions, self.shapes))
-        return self._with_views(step, joint)
+        accepts = _accepts(joint.preconditions, self.shapes)
+        otherwise = None
+        if env.required and sizes is None:
+            supposed = tuple(env.required)
+            otherwise = OtherSizes(self, graph.eager, supposed, _sizes_of(self.shapes))
+        return self._with_views(graph.step(forward.load(), accepts, otherwise), joint)
 
     def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
         views = joint.views
@@ -115,6 +123,42 @@ class TrainingCompiler:
             backwards={},
             report_failure=partial(report_failure, f"{self.name} backward", self.options),
         )
+
+
+@dataclass(slots=True, eq=False)
+class OtherSizes:
+    """Called where the code of a joint graph refuses. If that is because of what gradient formulas
+    suppose of sizes, the graph is compiled once more for those at hand: once for each set of sizes
+    that are 0 or 1, and once for others. PyTorch runs what is left."""
+
+    compiler: TrainingCompiler
+    eager: Callable[..., Any]
+    supposed: tuple[Cond, ...]
+    sizes: Mapping[Any, tuple[int, int]]
+    variants: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+
+    def __call__(self, *inputs: Any) -> Any:
+        sizes = {symbol: inputs[at].size(dim) for symbol, (at, dim) in self.sizes.items()}
+        if not torch.is_grad_enabled() or not self._is_due_to(sizes):
+            return self.eager(*inputs)
+        small = tuple([(symbol, size) for symbol, size in sizes.items() if size < 2])
+        if small not in self.variants and len(self.variants) < MOST_VARIANTS:
+            self.variants[small] = self.eager  # also for what is called meanwhile
+            self.variants[small] = isolated(COMPILATION, [], self._variant, inputs, sizes)
+        return self.variants.get(small, self.eager)(*inputs)
+
+    def _is_due_to(self, sizes: Mapping[Any, int]) -> bool:
+        known = [c for c in self.supposed if c.symbols <= sizes.keys()]
+        return not all(evaluate(condition, sizes) for condition in known)
+
+    def _variant(self, inputs: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
+        """It makes views in its own way, which those who call this leave alone."""
+        compiler = self.compiler
+        generate = partial(compiler.compile, inputs, sizes)
+        return or_not_generated(compiler.name, compiler.options, generate) or self.eager
+
+
+MOST_VARIANTS: Final = 8
 
 
 def _layout(joint: Joint, parts: Partition) -> ForwardLayout:
@@ -182,10 +226,7 @@ def _values_of(
     symbols: Collection[Any], shapes: Shapes
 ) -> Callable[[Sequence[Any]], Mapping[Any, Any]]:
     """Reads the values of these symbols from the inputs."""
-    sizes: dict[Any, tuple[int, int]] = {}
-    for at, layout in enumerate(shapes.inputs):
-        if isinstance(layout, InputLayout):
-            sizes.update({s: (at, dim) for dim, s in enumerate(layout.sizes) if s in symbols})
+    sizes = {s: place for s, place in _sizes_of(shapes).items() if s in symbols}
     if sizes.keys() != set(symbols):
         raise NotFunctionalized("a number that is no size of an input")
 
@@ -193,3 +234,12 @@ def _values_of(
         return {symbol: inputs[at].size(dim) for symbol, (at, dim) in sizes.items()}
 
     return values
+
+
+def _sizes_of(shapes: Shapes) -> dict[Any, tuple[int, int]]:
+    """By symbol: the input and the dimension whose size it is."""
+    sizes: dict[Any, tuple[int, int]] = {}
+    for at, layout in enumerate(shapes.inputs):
+        if isinstance(layout, InputLayout):
+            sizes.update({s: (at, dim) for dim, s in enumerate(layout.sizes) if s.op == "symbol"})
+    return sizes

@@ -7,7 +7,7 @@ the same recording; a gradient formula is a few more operators, to be fused like
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -32,7 +32,7 @@ from pliant.graph.functionalize import (
 )
 from pliant.graph.ir import FunctionalBuilder, Node, OutputView, Tensor, call_by_position
 from pliant.graph.output_views import OutputViews, separate_views
-from pliant.sym.cond import Cond
+from pliant.sym.cond import Cond, eq
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.frozen import FrozenEnv, Shapes
@@ -67,8 +67,12 @@ class JointEnv(FrozenEnv):
     to make guards. What the answers suppose is tested when the forward runs (`required`); if it
     doesn't hold, PyTorch runs the graph."""
 
-    def __init__(self, shapes: Shapes, required: Sequence[Cond] = ()) -> None:
+    def __init__(
+        self, shapes: Shapes, required: Sequence[Cond] = (), sizes: Mapping[Expr, int] | None = None
+    ) -> None:
         super().__init__(shapes)
+        for symbol, size in (sizes or {}).items():
+            self.hints[symbol] = size
         self.required: list[Cond] = list(required)
         for cond in required:
             self.checked(cond)
@@ -125,11 +129,14 @@ class JointFunctionalizer(Functionalizer):
 
 
 def trace_joint(
-    gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]
+    gm: fx.GraphModule,
+    shapes: Shapes,
+    examples: Sequence[Any],
+    sizes: Mapping[Expr, int] | None = None,
 ) -> tuple[Joint, JointEnv]:
-    """The joint graph of a captured one, and what is known of its sizes. Raises `NotFunctionalized`
-    where there is none."""
-    return trace_with_autograd(_JointRun, gm, shapes, examples)
+    """The joint graph of a captured one, and what is known of its sizes. `sizes`: those at hand, if
+    they are not those of the capture. Raises `NotFunctionalized` where there is none."""
+    return trace_with_autograd(_JointRun, gm, shapes, examples, sizes)
 
 
 def trace_with_autograd(
@@ -137,13 +144,15 @@ def trace_with_autograd(
     gm: fx.GraphModule,
     shapes: Shapes,
     examples: Sequence[Any],
+    sizes: Mapping[Expr, int] | None = None,
 ) -> tuple[Traced, JointEnv]:
     """What a run gives, and what is known of sizes afterwards."""
-    known: list[Cond] = []
+    # Formulas treat small sizes apart, and layouts depend on them without anybody asking.
+    known = [eq(symbol, size) for symbol, size in (sizes or {}).items() if size < 2]
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from
     # then on only. So everything is recorded again, by an environment that knows it from the start.
     while True:
-        env = JointEnv(shapes, known)
+        env = JointEnv(shapes, known, sizes)
         equal = dict(env.replacements)
         traced = _trace(run, gm, shapes, examples, env)
         if env.replacements == equal:

@@ -59,14 +59,17 @@ class Differentiable:
     report_failure: Callable[[Exception], None]  # of code where PyTorch's autograd has none
 
     def step(
-        self, forward: Callable[..., Any], accepts: Callable[[Sequence[Any]], bool] | None
+        self,
+        forward: Callable[..., Any],
+        accepts: Callable[[Sequence[Any]], bool] | None,
+        otherwise: Callable[..., Any] | None = None,
     ) -> AutogradStep:
         """To be called with the inputs of the graph. `accepts` says if the compiled code is right
-        for them; None: for any that guards let pass."""
+        for them; None: for any that guards let pass. `otherwise` is called if it isn't."""
         layout = self.layout
         return AutogradStep(
             forward=forward,
-            eager=self.eager,
+            eager=otherwise or self.eager,
             refused=Refused,
             accepts=accepts,
             make_backward=self.backward,
