@@ -163,9 +163,9 @@ def schedule(
 class _Scheduler:
     def __init__(self, numbers: Mapping[Any, Any]) -> None:
         self.numbers = numbers
-        self.plan: list[FusionGroup | ExternCall] = []
+        self.plan: list[FusionGroup | ExternCall | None] = []  # None: it was moved to the end
         self.made_at: dict[Definition, int] = {}
-        self.read_at: dict[Definition, int] = {}  # the last to read its memory
+        self.readers_at: dict[Definition, set[int]] = {}  # who reads its memory
         self.written_at: dict[Definition, int] = {}
         self.found_at: dict[Any, int] = {}  # symbols
         self.last_fault = -1
@@ -181,7 +181,7 @@ class _Scheduler:
                 self.plan.append(step)
             elif step.body is not None:
                 self._place(step)
-        return self.plan
+        return [item for item in self.plan if item is not None]
 
     def _found(self, symbol: Any) -> int:
         """Behind what the value of a symbol is known."""
@@ -196,7 +196,7 @@ class _Scheduler:
             if definition.into is not None:
                 self.written_at[definition.into] = at
         for definition in reads:
-            self.read_at[definition] = max(at, self.read_at.get(definition, -1))
+            self.readers_at.setdefault(definition, set()).add(at)
 
     def _place(self, new: Definition) -> None:
         alone = group_of(new)
@@ -205,7 +205,7 @@ class _Scheduler:
         needed += [self.written_at.get(d, -1) for d in reads.definitions]
         needed += [self._found(s) for s in reads.symbols]
         if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
-            needed += [self.read_at.get(new.into, -1), self.last_fault + 1]
+            needed += [*self.readers_at.get(new.into, ()), self.last_fault + 1]
             needed += [self.made_at.get(new.into, -1), self.written_at.get(new.into, -1)]
         first = max(needed, default=-1)
         # Never before `first`: what it reads has to be there. The last group is tried first, where
@@ -221,6 +221,38 @@ class _Scheduler:
         self._note(at, [new], reads.definitions)
         if reads.faults:
             self.last_fault = max(self.last_fault, at)
+        if not group.writers:
+            self._absorb(at, new)
+
+    def _absorb(self, at: int, new: Definition) -> None:
+        """Take groups before this one into it that make something for its new member. They run
+        later then: nobody in between may need what they make, or overwrite what they read."""
+        group = self.plan[at]
+        assert isinstance(group, FusionGroup)
+        makers = {self.made_at.get(of, at) for of, _ in group.reads[new].places}
+        for before in sorted(makers, reverse=True):
+            maker = self.plan[before] if 0 <= before < at else None
+            if not isinstance(maker, FusionGroup) or not self._can_wait(before, at, maker):
+                continue
+            both = merged(maker, group)
+            if both is None:
+                continue
+            self.plan[before], self.plan[at] = None, both
+            group = both
+            for member in maker.members:
+                for definition in maker.reads[member].definitions:
+                    self.readers_at[definition].discard(before)
+                self._note(at, [member], maker.reads[member].definitions)
+            self._index(at, both, maker.touched)
+
+    def _can_wait(self, before: int, at: int, group: FusionGroup) -> bool:
+        """Whether nothing between the two places has to do with what the group makes or reads."""
+        if group.writers or _may_fail(group):
+            return False
+        if any(self.written_at.get(definition, -1) > before for definition in group.touched):
+            return False
+        readers = [self.readers_at.get(member, ()) for member in group.members]
+        return not any(before < reader < at for some in readers for reader in some)
 
     def _candidates(self, alone: FusionGroup, first: int) -> list[int]:
         """The groups of these sizes that touch what the new one does, the last one first."""
@@ -255,11 +287,27 @@ def _own_split(new: Definition) -> Split:
 
 
 def joins(group: FusionGroup, new: Definition, reads: Reads) -> bool:
-    """Take the definition into the group, if it fits."""
+    """Take the definition into the group, if it fits and they have something in common."""
+    if group.touched.isdisjoint(reads.definitions | {owner(new)}):
+        return False
+    return _takes(group, new, reads)
+
+
+def merged(first: FusionGroup, second: FusionGroup) -> FusionGroup | None:
+    """The members of both, those of the first before those of the second; None if they don't fit
+    into one kernel."""
+    if not {first.space, first.rows}.intersection((second.space, second.rows)):
+        return None
+    both = FusionGroup(first.rows, first.columns)
+    for member in first.members:
+        both.add(member, first.reads[member])
+    fits = all(_takes(both, member, second.reads[member]) for member in second.members)
+    return both if fits else None
+
+
+def _takes(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     split = _split_with(group, new)
     if split is None or not group.has_room(reads) or new.device != group.members[0].device:
-        return False
-    if group.touched.isdisjoint(reads.definitions | {owner(new)}):
         return False
     if len(group.touched | reads.definitions) > MOST_BUFFERS:
         return False

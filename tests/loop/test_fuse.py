@@ -1,9 +1,10 @@
-"""Definitions that share a kernel: the order in which they are stored."""
+"""Definitions that share a kernel: which do, and the order in which they are stored."""
 
 import pytest
 import torch
 
 import pliant
+from pliant.base import events
 from tests.backends.eager_twin import call, difference
 
 pytestmark = pytest.mark.own_default
@@ -56,4 +57,67 @@ def test_what_overwrites_a_reduction_is_stored_behind_it(name, write, shape):
 
     x = torch.arange(1.0, 1.0 + torch.Size(shape).numel()).reshape(shape)
     outcomes = [call(f, [x.clone()]) for f in (pliant.compile(function), function)]
+    assert difference(*outcomes) is None
+
+
+# --------------------------------------------------------------------------------------------------
+# Groups that become one
+
+
+def small_one_in_between(x, y, s):
+    """A group of other sizes comes between the parts of a large one."""
+    a = (x * y + x).sigmoid()
+    b = ((s * 2 + 1).exp() + s).tanh()
+    return a * b[:, None] + a.log() * (b * 3)[:, None]
+
+
+def two_makers(x, y, s):
+    """What reads two groups becomes one with both."""
+    a, b = (x * x + x).exp(), (y * y + y).exp()
+    c = (s + 1).exp()
+    return a * b + a / b + c[:, None] * a + (c * 2)[:, None] * b
+
+
+def reduced_afterwards(x, y, s):
+    a = (x * y + x).sigmoid()
+    b = ((s * 2 + 1).exp() + s).tanh()
+    return (a * b[:, None] + a.log() * (b + 1)[:, None]).sum(1)
+
+
+@pytest.mark.parametrize("function", [small_one_in_between, two_makers, reduced_afterwards])
+def test_a_group_waits_for_those_that_read_it(function, seen):
+    args = [torch.rand(6, 40), torch.rand(6, 40), torch.rand(6)]
+    outcomes = [call(f, args) for f in (pliant.compile(function), function)]
+    assert difference(*outcomes) is None
+    (event,) = seen(events.CodeGenerated)
+    assert len(event.kernels()) == 2  # the rows, and all else
+
+
+def read_in_between(x, y, s):
+    a = (x * y + x).sigmoid()
+    product = a @ y.mT
+    return a.log() * product.sum(1)[:, None] + a
+
+
+def overwritten_in_between(x, y, s):
+    a = (x * y + x).sigmoid()
+    x.zero_()
+    b = (s * 2 + 1).exp() + s
+    return a * b[:, None] + a.log()
+
+
+def overwritten_later(x, y, s):
+    a = (x * y + x).sigmoid()
+    b = (s * 2 + 1).exp() + s
+    c = a * b[:, None] + a.log()
+    x.copy_(c)
+    return c + x
+
+
+@pytest.mark.parametrize("function", [read_in_between, overwritten_in_between, overwritten_later])
+def test_a_group_does_not_wait_if_somebody_needs_it(function):
+    args = [torch.rand(6, 40), torch.rand(6, 40), torch.rand(6)]
+    outcomes = [
+        call(f, [arg.clone() for arg in args]) for f in (pliant.compile(function), function)
+    ]
     assert difference(*outcomes) is None
