@@ -50,8 +50,9 @@ COMPUTE_AGAIN_UP_TO: Final = 16
 SHARED_FROM: Final = 1 << 16
 PARTS: Final = 32
 PART: Final = 256
-"""From so many elements on, threads share the work of reducing all of them to one number: there are
-about so many parts, of so many elements at least, whatever the number of threads."""
+"""From so many elements on, threads share the work of reducing them to one number, or to fewer than
+there are parts: there are about so many parts, of so many elements at least, whatever the number of
+threads."""
 
 NOT_REDUCED: Final = frozenset({Type.U16, Type.U32, Type.U64})  # eager PyTorch has few of them
 
@@ -80,13 +81,14 @@ def reduced(
         raise NotLowered(f"a reduction of {x.type}")
     if not x.sizes:
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
-    if args is None and _is_total(x, dims) and low.hint(count(x, dims)) >= SHARED_FROM:
-        x, parts = _in_parts(low, x)
+    if args is None and low.hint(product_of(x.sizes)) >= SHARED_FROM:
+        split, over, parts = _in_parts(low, x, dims)
         if parts:
-            rest = [d for d in range(len(x.sizes)) if d not in parts]
-            x, kept = low.reduce(op, x, rest), (ONE,) * len(dims)
-            total = low.reduce(op, x, range(len(x.sizes)), False, then, type)
-            return unsqueezed(total, kept) if keepdim else total
+            partial = low.reduce(op, split, [d for d in over if d not in parts])
+            left = [d for d in range(len(split.sizes)) if d not in over or d in parts]
+            total = low.reduce(op, partial, [left.index(d) for d in parts], False, then, type)
+            kept = [ONE if d in dims else size for d, size in enumerate(x.sizes)]
+            return unsqueezed(total, tuple(kept if keepdim else _without(kept, dims)))
     return low.reduce(op, x, dims, keepdim, then, type, args)
 
 
@@ -94,19 +96,32 @@ def _is_total(x: IndexedTensor, dims: Sequence[int]) -> bool:
     return all(d in dims or size is ONE for d, size in enumerate(x.sizes))
 
 
-def _in_parts(low: Lowering, x: IndexedTensor) -> tuple[IndexedTensor, list[int]]:
-    """The tensor, and the dimensions whose elements can be reduced each for itself, by a thread of
-    its own, before what comes out is: none if the others are too small. One long row is several
-    shorter ones if its size is known."""
-    large = [d for d, size in enumerate(x.sizes) if size is not ONE]
-    if len(large) == 1:
-        x, large = _in_rows(x, large[0]), [0, 1]
+def _without(sizes: Sequence[Expr], dims: Sequence[int]) -> list[Expr]:
+    return [size for d, size in enumerate(sizes) if d not in dims]
+
+
+def _in_parts(
+    low: Lowering, x: IndexedTensor, dims: Sequence[int]
+) -> tuple[IndexedTensor, list[int], list[int]]:
+    """The tensor, the dimensions it is reduced over, and those of them whose elements can be
+    reduced each for itself, by a thread of its own, before what comes out is: none if there are
+    enough results to share, or the others are too small. One long row is several shorter ones if
+    its size is known."""
+    large = sorted([d for d in dims if x.sizes[d] is not ONE])
+    others = [d for d, size in enumerate(x.sizes) if size is not ONE and d not in large]
+    rows = low.hint(product_of([x.sizes[d] for d in others]))
+    over = sorted(dims)
+    if rows >= PARTS or not large:
+        return x, over, []
+    if len(large) == 1 and not others:
+        x, over = _in_rows(x, large[0]), [0, 1]
+        large = over
     for last in range(1, len(large)):
         inner = low.hint(product_of([x.sizes[d] for d in large[last:]]))
-        outer = low.hint(product_of([x.sizes[d] for d in large[:last]]))
+        outer = low.hint(product_of([x.sizes[d] for d in large[:last]])) * rows
         if outer >= PARTS or last + 1 == len(large):
-            return x, large[:last] if inner >= PART else []
-    return x, []
+            return x, over, large[:last] if inner >= PART else []
+    return x, over, []
 
 
 def _in_rows(x: IndexedTensor, dim: int) -> IndexedTensor:

@@ -5,6 +5,7 @@ import torch
 
 import pliant
 from pliant.backends.llvm import llvm
+from pliant.base import events
 from pliant.ops.reductions import SHARED_FROM
 from tests.ops.harness import run_op
 
@@ -37,6 +38,48 @@ def test_others(shape):
     half = x.bfloat16()
     wanted = half.double().mean().bfloat16()
     torch.testing.assert_close(run_op(torch.ops.aten.mean.default, half), wanted)
+
+
+FEW = [
+    ((8, 256, 256), (1, 2)),
+    ((300, 4, 300), (0, 2)),
+    ((300, 300, 3), (0, 1)),
+    ((1, 8, 100, 100), (2, 3)),
+    ((1, 70_000), (1,)),
+    ((2, 70_000), (1,)),
+    ((6, 1, 1, 200, 100), (1, 3, 4)),
+    ((20, 20_000, 1), (2,)),
+]
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("shape, dims", FEW)
+def test_to_few_numbers(shape, dims, symbolic):
+    x = torch.randn(shape)
+    for keepdim in (False, True):
+        args = (x, list(dims), keepdim)
+        names = ["sum.dim_IntList", "mean.dim", "var.correction"]
+        for name in names if symbolic else [*names, "amax.default"]:
+            packet, overload = name.split(".")
+            func = getattr(getattr(torch.ops.aten, packet), overload)
+            more = {"keepdim": args[2]} if packet == "var" else {}
+            given = args[:2] if packet == "var" else args
+            found = run_op(func, *given, **more, symbolic=symbolic)
+            torch.testing.assert_close(
+                found, func(*given, **more), rtol=1e-4, atol=1e-3, equal_nan=True
+            )
+
+
+def test_few_sums_share_the_kernel_of_a_total(seen):
+    def program(x, y):
+        p = x.sigmoid()
+        return (p * y).sum((1, 2)), p.sum((1, 2)), (p - y).mean()
+
+    args = (torch.randn(8, 256, 256), torch.randn(8, 256, 256))
+    torch.testing.assert_close(pliant.compile(program, backend=llvm)(*args), program(*args))
+    (event,) = seen(events.CodeGenerated)
+    large = [kernel for kernel in event.kernels() if "sigmoid" in kernel]
+    assert len(large) == 1
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
