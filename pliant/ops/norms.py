@@ -652,16 +652,89 @@ def _empty(meta: Meta) -> IndexedTensor:
 
 register("aten.native_batch_norm.default", shape=_batch_norm_shape)
 register(
+    "aten._batch_norm_with_update.default",
+    "aten._native_batch_norm_legit.default",
+    cpu_meta=_batch_norm_meta,
+)
+
+
+@lowers("aten._native_batch_norm_legit.no_stats", cpu_meta=_batch_norm_meta)
+def batch_norm_without_running_statistics(
+    low: Lowering,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    training: bool,
+    momentum: Number,
+    eps: Number,
+) -> Any:
+    if not training:
+        raise NotLowered("a batch norm without any statistics")
+    out, center, _, inverse = _batch_norm_in_training(low, x, weight, bias, eps)
+    return out, center, inverse
+
+
+@lowers(
     "aten._native_batch_norm_legit_functional.default",
     shape=_batch_norm_shape,
     cpu_meta=_batch_norm_meta,
 )
-register(
-    "aten._batch_norm_with_update.default",
-    "aten._native_batch_norm_legit.default",
-    "aten._native_batch_norm_legit.no_stats",
-    cpu_meta=_batch_norm_meta,
-)
+def batch_norm_with_new_statistics(
+    low: Lowering,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    running_mean: IndexedTensor,
+    running_var: IndexedTensor,
+    training: bool,
+    momentum: Number,
+    eps: Number,
+) -> Any:
+    if not training:
+        raise NotLowered("a batch norm by its running statistics")
+    _require_one_per_channel(low, x, running_mean, running_var)
+    out, center, squares, inverse = _batch_norm_in_training(low, x, weight, bias, eps)
+    many = count(x, _all_but_channels(x))
+
+    def updated(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
+        share = number(b, momentum, Type.F64)
+        rest = b(Op.SUB, b.constant(1.0, Type.F64), share)
+        old = b(Op.MUL, rest, b.cast(old, Type.F64))
+        return b.cast(b(Op.ADD, b(Op.MUL, share, b.cast(new, Type.F64)), old), x.type)
+
+    def updated_variance(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
+        return updated(b, old, b(Op.DIV, new, number(b, many - ONE, Type.F64)))
+
+    mean = low.map(updated, x.type, running_mean, center)
+    return out, center, inverse, mean, low.map(updated_variance, x.type, running_var, squares)
+
+
+def _all_but_channels(x: IndexedTensor) -> list[int]:
+    return [d for d in range(len(x.sizes)) if d != 1]
+
+
+def _batch_norm_in_training(
+    low: Lowering,
+    x: IndexedTensor,
+    weight: IndexedTensor | None,
+    bias: IndexedTensor | None,
+    eps: Number,
+) -> tuple[IndexedTensor, IndexedTensor, IndexedTensor, IndexedTensor]:
+    """The result; for each channel the mean, the sum of squared distances to it (as f64, in which
+    eager PyTorch computes statistics), and the inverse deviation."""
+    dims = _all_but_channels(x)
+    if x.type not in FLOAT or len(x.sizes) < 2 or ZERO in [x.sizes[d] for d in dims]:
+        raise NotLowered(f"a batch norm of {x.type} or of nothing")
+    _require_one_per_channel(low, x, weight, bias)
+    center, squares = moments(low, low.cast(x, Type.F64), dims)
+    deviation = _inverse_deviation(count(x, dims), eps, x.type)
+    inverse = low.realize(low.map(deviation, x.type, squares))
+    center = low.realize(low.cast(center, x.type))
+    rank = len(x.sizes)
+    parts = [_of_channel(part, rank) for part in (center, inverse, weight, bias)]
+    return _scaled(low, x, *parts), center, squares, inverse  # type: ignore[arg-type]
+
+
 register_functions((F.group_norm, torch.group_norm), symbolic=_symbolic_group_norm)
 register_functions((F.batch_norm,), symbolic=_symbolic_batch_norm)
 register(

@@ -123,6 +123,19 @@ def test_by_own_statistics(dtype):
                 same(aten.instance_norm.default, x, weight, bias, *more)
 
 
+@pytest.mark.parametrize("momentum", [0.1, 0.0, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_batch_norm_with_new_statistics(dtype, momentum):
+    for shape in ((5, 3), (2, 6, 5), (3, 4, 2, 3)):
+        for x in layouts(shape, dtype):
+            for weight, bias in optional(shape[1:2], dtype):
+                mean, var = made(shape[1:2], dtype), made(shape[1:2], dtype).abs() + 0.1
+                own = (True, momentum, 1e-5)
+                same(aten._native_batch_norm_legit.no_stats, x, weight, bias, *own)
+                name = aten._native_batch_norm_legit_functional.default
+                same(name, x, weight, bias, mean, var, *own)
+
+
 def test_what_updates_statistics_is_left_to_eager():
     x, one = torch.randn(2, 3, 4), torch.ones(3)
     for func in (aten.batch_norm.default, aten.instance_norm.default):
