@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/grad_mode.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -169,13 +170,13 @@ struct PliantBackward : Node {
       py::gil_scoped_acquire gil;
       kept_.reset();
     } else if (kept_) {
-      new std::shared_ptr<const Kept>(std::move(kept_));
+      new std::shared_ptr<Kept>(std::move(kept_));
     }
   }
-  void keep(std::shared_ptr<const Kept> kept) { kept_ = std::move(kept); }
+  void keep(std::shared_ptr<Kept> kept) { kept_ = std::move(kept); }
 
   // Another thread may release it meanwhile: the interpreter's lock is not held all the time.
-  std::shared_ptr<const Kept> kept() const {
+  std::shared_ptr<Kept> kept() const {
     TORCH_CHECK(kept_ != nullptr, torch::autograd::ERR_BACKWARD_TWICE);
     return kept_;
   }
@@ -185,18 +186,19 @@ struct PliantBackward : Node {
 
  private:
   Backward* find(Plan& plan, const variable_list& tangents) const;
-  variable_list run(const Kept& kept, Plan& plan, Backward& backward,
+  void drop_saved(const std::shared_ptr<Kept>& kept);
+  variable_list run(const std::shared_ptr<Kept>& kept, Plan& plan, Backward& backward,
                     const variable_list& tangents);
   variable_list run_again(const Kept& kept, Plan& plan, const variable_list& tangents,
                           const py::object& error) const;
 
   Ref step_;
-  std::shared_ptr<const Kept> kept_;
+  std::shared_ptr<Kept> kept_;
 };
 
 variable_list PliantBackward::apply(variable_list&& tangents) {
   py::gil_scoped_acquire gil;  // the engine calls without it
-  std::shared_ptr<const Kept> kept = this->kept();
+  std::shared_ptr<Kept> kept = this->kept();
   bool any = false, plain = true;
   for (const at::Tensor& tangent : tangents) {
     any |= tangent.defined();
@@ -208,7 +210,7 @@ variable_list PliantBackward::apply(variable_list&& tangents) {
   // Sparse and batched tangents, for example, are for PyTorch.
   bool compiled = plain && !at::GradMode::is_enabled();
   Backward* backward = compiled ? find(plan, tangents) : nullptr;
-  if (backward != nullptr && backward->code) return run(*kept, plan, *backward, tangents);
+  if (backward != nullptr && backward->code) return run(kept, plan, *backward, tangents);
   kept->check_versions();
   return run_again(*kept, plan, tangents, py::none());
 }
@@ -259,8 +261,17 @@ PyObject* call_backward(const Backward& backward, PyObject** objects, NativeCall
   }
 }
 
-variable_list PliantBackward::run(const Kept& kept, Plan& plan, Backward& backward,
+// If this is the last backward, the code frees what was saved as it goes. Whoever reads it after
+// the node ran, as a hook may, is let to.
+void PliantBackward::drop_saved(const std::shared_ptr<Kept>& kept) {
+  if (torch::autograd::get_current_graph_task_keep_graph() || !post_hooks().empty()) return;
+  if (kept_ == kept) kept_.reset();
+  if (kept.use_count() == 1) kept->tensors.clear();
+}
+
+variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan, Backward& backward,
                                   const variable_list& tangents) {
+  const Kept& kept = *held;
   auto numbers = static_cast<size_t>(PyTuple_GET_SIZE(kept.numbers.get()));
   size_t most = kept.tensors.size() + numbers + tangents.size();
   Values objects(most);
@@ -277,6 +288,7 @@ variable_list PliantBackward::run(const Kept& kept, Plan& plan, Backward& backwa
     if (tangents[i].defined()) call.arguments.push_back(laid_out(tangents[i], kept.strides[i]));
   }
   call.results.resize(backward.gradients.size());
+  drop_saved(held);
   PyObject* returned = call_backward(backward, objects.data(), call);
   if (returned == nullptr) {
     if (must_propagate() || !kept.is_unchanged()) throw_error();
@@ -537,7 +549,7 @@ PyObject* saved_tensors(PyObject* object, void*) {
   HANDLE_TH_ERRORS
   auto* base = reinterpret_cast<torch::autograd::THPCppFunction*>(object)->cdata.get();
   auto& node = static_cast<PliantBackward&>(*base);
-  std::shared_ptr<const Kept> kept = node.kept();
+  std::shared_ptr<Kept> kept = node.kept();
   py::tuple tensors(kept->tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = kept->tensors[i].unpack(node.getptr());
   return tensors.release().ptr();

@@ -200,8 +200,14 @@ class Run {
     const at::Tensor& input = tensor(step.input);
     if (!input.is_inference()) input.unsafeGetTensorImpl()->bump_version();
   }
+  // An argument that is no object is nobody else's, or it is held elsewhere.
   void step(const Free& step) {
-    for (int32_t slot : step.slots) slots_[slot] = Slot();
+    for (int32_t slot : step.slots) {
+      slots_[slot] = Slot();
+      if (native_ != nullptr && slot < std::ssize(native_->arguments)) {
+        native_->arguments[slot].reset();
+      }
+    }
   }
 
   // Python code in a step raised: the graph tells what is wrong, unless the caller has to know.

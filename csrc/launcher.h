@@ -185,7 +185,7 @@ bool is_plain(const at::Tensor& tensor);
 
 // A call that makes Python objects of tensors only if Python gets to see them.
 struct NativeCall {
-  std::vector<at::Tensor> arguments;  // where there is no object
+  std::vector<at::Tensor> arguments;  // where there is no object; gone if the program frees them
   PyObject** objects = nullptr;       // owned by the caller
   // The results from here on are tensors, as many as there is place for; in the tuple they are None.
   Py_ssize_t first = 0;

@@ -257,7 +257,7 @@ class Launcher:
         ("sizes", object, ((value, limit), ...))       if values are at most their limit, do what
                          was settled for these; at first, call `object(launcher, sizes, *arguments)`
         ("wrote", input)                               the version of the tensor is counted up
-        ("free", slots)
+        ("free", slots)                                an argument, too, if the caller lets go of it
 
     Arguments and outputs: ("slot", i), ("value", i), ("float", i), ("bool", i), ("list", [...]),
     ("const", data), ("bound", object), ("none",). Results: a slot, -1 for none, ("slot", i),

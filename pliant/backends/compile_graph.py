@@ -155,7 +155,8 @@ class CodeGenerator:
             scheduled, kernels, target.launch_step, env.expect
         )  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
-            functional, lowered, scheduled, kernels, batches, target, self.watcher
+            *(functional, lowered, scheduled, kernels, batches, target, self.watcher),
+            frees_inputs=self.fallback is None,
         )
         self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)

@@ -51,8 +51,10 @@ def sequence(
     batches: Sequence[Batch],
     target: Target,
     watcher: Watcher | None,
+    frees_inputs: bool = False,
 ) -> tuple[Program, tuple[Any, ...], OutputLayout]:
-    """The program, the live objects that it refers to by number, and how its results look."""
+    """The program, the live objects that it refers to by number, and how its results look.
+    `frees_inputs`: nobody needs the arguments if something fails on the way."""
     sources, numbers = symbols_of(function.inputs)
     writer = StepWriter(target.launch_step, target.place, numbers=scheduled.numbers)
     _write_inputs(writer, function, lowered, numbers)
@@ -65,8 +67,9 @@ def sequence(
         writer.steps += [("wrote", index)] * times
     outputs = tuple([_output(writer, item, lowered) for item in lowered.outputs])
     inputs = len(function.inputs)
-    # Results and arguments outlive the call; every other tensor is freed after its last use.
-    kept = {out[1] for out in outputs if out[0] == "slot"} | set(range(inputs))
+    # Results outlive the call, and arguments may; every other tensor is freed after its last use.
+    kept = {out[1] for out in outputs if out[0] == "slot"}
+    kept.update(function.writes if frees_inputs else range(inputs))
     symbols = {symbol: sources[place] for symbol, place in numbers.items()}
     strides = [_strides(writer, item, out) for item, out in zip(lowered.outputs, outputs)]
     layout = OutputLayout(symbols, strides)
