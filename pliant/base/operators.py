@@ -59,7 +59,8 @@ class Record:
 
     # Facts.
     raises: Rule | None = None  # whether a call may because of data; None: if it isn't pointwise
-    expensive: bool = False  # takes tens of instructions for an element; of all overloads
+    # It takes tens of instructions for an element; of all overloads, or told by the arguments.
+    expensive: bool | Rule = False
     fuses: bool = (
         False  # costs no more than a pointwise one, though not tagged so; of all overloads
     )

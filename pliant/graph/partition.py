@@ -38,12 +38,19 @@ SAVE: Final = 2.0
 AT_HAND: Final = 1.0
 """The same of what is in memory anyway, as an input or an output."""
 
+IN_MEMORY: Final = 1.5
+"""The same of what a call of PyTorch reads or makes: it is written whether it is saved or not, but
+could be freed before the forward ends."""
+
 RECOMPUTE: Final = 0.5
 """What it costs to compute an element again, in the same unit: arithmetic takes less time than
 memory."""
 
-RECOMPUTE_EXPENSIVE: Final = 8.0
+RECOMPUTE_EXPENSIVE: Final = 3.0
 """The same of functions that take tens of instructions."""
+
+RECOMPUTE_STORED: Final = 1.0
+"""What it costs to write a byte of it for a call of PyTorch that reads it at once."""
 
 RECOMPUTE_MATMUL: Final = 0.125
 """The same of a multiplication in a matrix product."""
@@ -68,27 +75,29 @@ class Prices:
     def bytes(self, tensor: Tensor) -> int:
         return self.elements(tensor) * tensor.dtype.itemsize
 
-    def save(self, tensor: Tensor, at_hand: bool) -> float:
-        if tensor.node is not None and tensor.node.view:
-            return UNLIMITED  # what it is a view of is saved
-        price = self.bytes(tensor) * (AT_HAND if at_hand else SAVE)
+    def save(self, tensor: Tensor, of_a_byte: float) -> float:
+        if tensor.node is not None and (tensor.node.view or is_whole_write(tensor.node)):
+            return UNLIMITED  # what it is a view of, or what was written, is saved
+        price = self.bytes(tensor) * of_a_byte
         return price * KEPT if tensor.node is not None and tensor.node.recompute else price
 
-    def recompute(self, node: Node, result: Tensor) -> float:
-        """To compute a result in the backward; unlimited for what can't be."""
-        if node.view:
+    def recompute(self, node: Node, result: Tensor, stored: bool) -> float:
+        """To compute a result in the backward; unlimited for what can't be. `stored`: a call there
+        reads it, so that it is written, too."""
+        if node.view or is_whole_write(node):
             return 0.0
         if not can_be_repeated(node) or node.recompute is False:
             return UNLIMITED
         if node.recompute:
             return 0.0
+        written = RECOMPUTE_STORED * self.bytes(result) if stored else 0.0
         if fuses(node):
-            expensive = record_of(node.name.rpartition(".")[0]).expensive  # of all overloads
-            price = RECOMPUTE_EXPENSIVE if expensive else RECOMPUTE
-            return price * self.elements(result) * self.budget
+            price = RECOMPUTE_EXPENSIVE if is_expensive(node) else RECOMPUTE
+            return (price * self.elements(result) + written) * self.budget
         if self.budget == 1:
             return UNLIMITED  # a call that does not fuse is time lost, whatever memory it saves
-        return self._recompute_call(node, result) * self.budget / (1 - self.budget)
+        price = self._recompute_call(node, result) + written
+        return price * self.budget / (1 - self.budget)
 
     def _recompute_call(self, node: Node, result: Tensor) -> float:
         """A matrix product takes as many multiplications as the root of the sizes' product."""
@@ -101,6 +110,17 @@ def can_be_repeated(node: Node) -> bool:
     """Whether it gives the same again, and changes nothing. (Random numbers don't.)"""
     acts = node.effect or node.defines or node.put is not None
     return not acts and isinstance(node.func, torch._ops.OpOverload)
+
+
+def is_whole_write(node: Node) -> bool:
+    """Whether it is the value of some memory after a write to all of it: what was written."""
+    return node.func is None and len(node.args) == 1
+
+
+def is_expensive(node: Node) -> bool:
+    """Whether an element takes tens of instructions."""
+    rule = record_of(node.name).expensive or record_of(node.name.rpartition(".")[0]).expensive
+    return rule(*node.args, **node.kwargs) if callable(rule) else bool(rule)
 
 
 def fuses(node: Node) -> bool:
@@ -144,10 +164,11 @@ def partition(joint: Joint, prices: Prices) -> Partition:
     early = [node for node in joint.function.nodes if node not in late]
     _note_recomputed(early)
     read = _read_by(joint, late)
-    values = _chosen(joint, early, read, prices)
+    values = _chosen(joint, early, late, read, prices)
     forward, saved = _forward(joint, early, values, _numbers(joint, values))
     kept = set(saved.values)
-    again = tuple([n for n in _needed(early, read, kept) if not n.view])
+    needed = _needed(early, read, kept)
+    again = tuple([n for n in needed if not n.view and not is_whole_write(n)])
     return Partition(joint, forward, saved, again, frozenset(late))
 
 
@@ -194,7 +215,7 @@ def _operands(node: Node) -> list[Tensor]:
     """What it reads. A write into memory also reads what was there, and the steps that replace it
     where it can't be done in place read operands of their own."""
     operands = tensors_in((node.args, node.kwargs))
-    if node.put is not None:
+    if node.put is not None and not is_whole_write(node):
         operands.append(node.put.old)
         for step in node.put.otherwise or ():
             operands += [t for t in tensors_in((step.args, step.kwargs)) if t.node is not step]
@@ -215,21 +236,25 @@ def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
     return read - computed - inner
 
 
-def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Prices) -> list[Tensor]:
+def _chosen(
+    joint: Joint, early: Sequence[Node], late: set[Node], read: set[Tensor], prices: Prices
+) -> list[Tensor]:
     """The values to save: what separates `read` from all that can't be computed again."""
     function = joint.function
     inputs = [t for t in function.inputs[: joint.inputs] if isinstance(t, Tensor)]
     outputs = {
         w.of for w in function.outputs[: joint.outputs] if isinstance(w, OutputView) and w.of
     }
-    at_hand = {*inputs, *outputs}
+    of_a_byte = dict.fromkeys(_in_memory(early), IN_MEMORY)
+    of_a_byte.update(dict.fromkeys((*inputs, *outputs), AT_HAND))
+    stored = _read_by_calls(late)
     written = {function.inputs[at] for at in function.writes}
     network = FlowNetwork()
     known: set[Tensor] = set()
     for tensor in (*inputs, *[t for node in early for t in node.results]):
         # Not unlimited: where nothing else is left the cut takes it, and `_forward` says why not.
         factor = KEPT if tensor in written else 1.0
-        network.add(tensor, prices.save(tensor, tensor in at_hand) * factor)
+        network.add(tensor, prices.save(tensor, of_a_byte.get(tensor, SAVE)) * factor)
         known.add(tensor)
     for tensor in inputs:
         network.edge(SOURCE, tensor)  # an input can only be saved
@@ -239,7 +264,7 @@ def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Pric
         for result in node.results:
             # Cutting this edge is computing the result again; then its operands have to be there,
             # which the edges from them see to.
-            network.edge(SOURCE, result, prices.recompute(node, result))
+            network.edge(SOURCE, result, prices.recompute(node, result, result in stored))
             for tensor in operands:
                 if tensor in known:
                     network.edge(tensor, result)
@@ -249,6 +274,27 @@ def _chosen(joint: Joint, early: Sequence[Node], read: set[Tensor], prices: Pric
     chosen = set(network.cut())
     # In the order of the graph: that of a set would change the code from process to process.
     return [t for t in (*inputs, *[t for n in early for t in n.results]) if t in chosen]
+
+
+def _in_memory(nodes: Collection[Node]) -> set[Tensor]:
+    """What calls of PyTorch among these read or make."""
+    return _read_by_calls(nodes).union(*[node.results for node in nodes if _is_call(node)])
+
+
+def _read_by_calls(nodes: Iterable[Node]) -> set[Tensor]:
+    """What calls of PyTorch among these read, in memory."""
+    read: set[Tensor] = set()
+    for node in nodes:
+        for tensor in _operands(node) if _is_call(node) else ():
+            while tensor.node is not None and (tensor.node.view or is_whole_write(tensor.node)):
+                tensor = tensor.node.args[0]
+            read.add(tensor)
+    return read
+
+
+def _is_call(node: Node) -> bool:
+    """Whether PyTorch runs it, as far as can be told before it is lowered."""
+    return node.func is not None and not node.view and record_of(node.name).lowering is None
 
 
 def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tensor]) -> list[Node]:
@@ -444,7 +490,7 @@ class _Backward:
         results = tuple([self._unused(t) if t in saved else self._made(t) for t in node.results])
         new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
         new.defines = node.defines
-        new.put = None if node.put is None else self._put(node.put)
+        new.put = None if node.put is None or is_whole_write(node) else self._put(node.put)
         for result in results:
             result.node = new
         self.function.nodes.append(new)

@@ -83,6 +83,14 @@ def pow_scalar(low: Lowering, self: IndexedTensor, exponent: Number) -> IndexedT
     return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
 
 
+def _is_expensive(x: Any, exponent: Any) -> bool:
+    value = known(exponent)
+    return value is None or float(value) not in SPECIAL
+
+
+register("aten.pow.Tensor_Scalar", expensive=_is_expensive)
+
+
 def _integer_power(
     low: Lowering, x: IndexedTensor, exponent: Number, value: int | float | None
 ) -> IndexedTensor:
