@@ -203,7 +203,10 @@ PyObject* dispatch_by_index(Dispatcher* self, PyObject* const* locals, const Cal
   for (const Ref& held : tried) {
     auto* entry = reinterpret_cast<Entry*>(held.get());
     Values frame(entry->tree->tree->frame_size());
-    if (!matches(entry, locals, frame)) continue;
+    if (!matches(entry, locals, frame)) {
+      if (PyErr_Occurred() != nullptr) return nullptr;  // a check was interrupted
+      continue;
+    }
     Ref kept = Ref::borrowed(held.get());
     tried.clear();
     if (self->index != nullptr) self->index->touch(entry);  // guards may have run Python code
@@ -456,6 +459,7 @@ PyObject* find_entry(PyObject* object, PyObject* values) {
     auto* entry = reinterpret_cast<Entry*>(held.get());
     Values frame(entry->tree->tree->frame_size());
     if (matches(entry, locals, frame)) return held.release();
+    if (PyErr_Occurred() != nullptr) return nullptr;
   }
   Py_RETURN_NONE;
 }

@@ -15,6 +15,7 @@ from pliant._native import Dispatcher, Entry, GuardTree
 from pliant.base import events
 from pliant.guards import index
 from pliant.guards.guard import ExpectedTensor, Guard, GuardKind
+from pliant.guards.kinds import EQUAL
 from pliant.guards.source import Local
 from tests.support.work import calls
 
@@ -218,3 +219,27 @@ def test_a_question_that_makes_no_sense_is_refused(question):
     assert dispatcher.questions == ()
     with pytest.raises(ValueError, match="no index"):
         dispatcher.file(None, ())
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_an_interrupted_check_ends_the_call(indexed):
+    """Ctrl-C while a guard runs Python code is not a guard that fails."""
+
+    def interrupt(value):
+        raise KeyboardInterrupt
+
+    missed = []
+    dispatcher = Dispatcher(lambda a, b: a, lambda *args: missed.append(args))
+    tree = GuardTree(2)
+    tree.check_predicate(tree.local(0), interrupt, None)
+    tree.slot(tree.local(0))
+    tree.finish()
+    entry = Entry(tree, lambda a: a)
+    dispatcher.install(entry)
+    if indexed:
+        dispatcher.index([(0, (), EQUAL, 0)])
+    with pytest.raises(KeyboardInterrupt):
+        dispatcher(1, 2)
+    with pytest.raises(KeyboardInterrupt):
+        dispatcher.find((1, 2))
+    assert missed == []
