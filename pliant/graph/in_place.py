@@ -127,9 +127,10 @@ class InPlace:
         indexed, target = self.indexed_tensors[old], self._input(put)
         memory = owner(indexed.memory.of) if laid_out_so(indexed, old) and indexed.memory else None
         if target is not None:
-            if memory is not target:
+            if memory is not target:  # a part is written: the rest has to be right in there, too
                 self._settle_in(target, old)
             return target
+        # Made by a kernel, or by an operator that promises new memory: nothing else is in it.
         own = memory is not None and (memory.body is not None or memory in self.fresh)
         if own and memory not in self.shared:
             return memory
