@@ -8,7 +8,9 @@ sizes are 1.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Final
 
 import torch
@@ -19,6 +21,7 @@ from pliant.base.forks import COMPILATION
 from pliant.base.values import dataclass
 from pliant.graph.aliases import NotFunctionalized
 from pliant.launch.sequence import OutputLayout, SymbolSource
+from pliant.runtime.differentiable import refuse
 from pliant.sym.expr import Expr, evaluate
 
 MOST_PATTERNS: Final = 64
@@ -42,17 +45,17 @@ class SmallSizes:
 
     def __call__(self, launcher: Any, pattern: str, *args: Any) -> Any:
         """The first call with such sizes, and what those after it do."""
+        values = _values(self.layout, args)  # before the graph writes to them
         result = self.forward(*args)
         if self.patterns < MOST_PATTERNS:
             self.patterns += 1
-            launcher.settle(pattern, self._settled(pattern, args, result))
+            as_usual = are_laid_out(self.layout, values, result)
+            launcher.settle(pattern, None if as_usual else self._settled(pattern, args, result))
         return result
 
     def _settled(
         self, pattern: str, args: Sequence[Any], result: Sequence[Any]
-    ) -> Callable[..., Any] | None:
-        if are_laid_out(self.layout, args, result):
-            return None
+    ) -> Callable[..., Any]:
         small = [item.split("=") for item in pattern.split()]
         ones = frozenset(self.sizes[int(value)] for value, number in small if number == "1")
         if len(ones) < len(small) or self.variants >= MOST_VARIANTS:
@@ -67,7 +70,7 @@ class SmallSizes:
                 raise
             events.emit(events.FellBack(function=self.function, reason=repr(error), error=error))
             return self.forward
-        good = are_laid_out(variant.layout, args, result)
+        good = are_laid_out(variant.layout, _values(variant.layout, args), result)
         return variant.launcher if good else self.forward
 
 
@@ -79,10 +82,44 @@ class Variant:
     layout: OutputLayout
 
 
-def are_laid_out(layout: OutputLayout, args: Sequence[Any], result: Sequence[Any]) -> bool:
-    """Whether the results have the strides that are foreseen for these arguments."""
-    values = {symbol: _read(args, source) for symbol, source in layout.symbols.items()}
-    for strides, tensor in zip(layout.strides, result, strict=True):
+@dataclass(slots=True)
+class SmallSizesInTraining:
+    """The same for a graph that autograd goes through: PyTorch runs it in the first call with such
+    sizes, and in those after it if the strides aren't those that are foreseen. Called in place of
+    `eager`, the graph as it was captured."""
+
+    eager: Callable[..., Any]
+    layout: OutputLayout | None = None
+    patterns: int = 0
+    refused: dict[int, tuple[Any, str, Mapping[Any, Any]]] = field(default_factory=dict)
+    """By thread: the launcher, the pattern and the sizes of a call that is left to PyTorch."""
+
+    def watch(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> Callable[..., Any]:
+        self.layout = layout
+        return self._refuse_first
+
+    def _refuse_first(self, launcher: Any, pattern: str, *args: Any) -> Any:
+        if self.layout is not None and self.patterns < MOST_PATTERNS:
+            values = _values(self.layout, args)
+            self.refused[threading.get_ident()] = (launcher, pattern, values)
+        return refuse()
+
+    def __call__(self, *args: Any) -> Any:
+        launcher, pattern, values = self.refused.pop(threading.get_ident(), (None, "", {}))
+        # It may have been another call, after which something else ran than this.
+        if launcher is None or self.layout is None or values != _values(self.layout, args):
+            return self.eager(*args)
+        result = self.eager(*args)
+        self.patterns += 1
+        as_usual = are_laid_out(self.layout, values, result)
+        launcher.settle(pattern, None if as_usual else refuse)
+        return result
+
+
+def are_laid_out(layout: OutputLayout, values: Mapping[Any, Any], result: Sequence[Any]) -> bool:
+    """Whether the results have the strides that are foreseen for these values of symbols. (Behind
+    them, a compiled graph may have more.)"""
+    for strides, tensor in zip(layout.strides, result):
         if strides is None or not isinstance(tensor, torch.Tensor):
             continue
         for expr, actual in zip(strides, tensor.stride(), strict=True):
@@ -90,6 +127,10 @@ def are_laid_out(layout: OutputLayout, args: Sequence[Any], result: Sequence[Any
             if known and evaluate(expr, values) != actual:
                 return False
     return True
+
+
+def _values(layout: OutputLayout, args: Sequence[Any]) -> dict[Any, Any]:
+    return {symbol: _read(args, source) for symbol, source in layout.symbols.items()}
 
 
 def _read(args: Sequence[Any], source: SymbolSource) -> Any:

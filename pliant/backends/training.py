@@ -20,6 +20,7 @@ from pliant.backends.compile_graph import (
     simplify,
 )
 from pliant.backends.output_views import WithBases, WithViews
+from pliant.backends.small_sizes import SmallSizesInTraining
 from pliant.base import events
 from pliant.base.collection import without_collection
 from pliant.base.forks import COMPILATION
@@ -68,10 +69,16 @@ class TrainingCompiler:
                 function=self.name, report=partial(report_partition, parts, prices, names)
             )
         )
-        generator = CodeGenerator(self.name, self.options, refuse, target=self.target)
+        bases = joint.views.bases
+        eager = SmallSizesInTraining(
+            WithBases(self.gm.forward, bases) if bases else self.gm.forward
+        )
+        generator = CodeGenerator(
+            self.name, self.options, refuse, watcher=eager.watch, target=self.target
+        )
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
-        graph = self._differentiable(joint, parts, partial(_backward, self, parts, env))
+        graph = self._differentiable(joint, parts, eager, partial(_backward, self, parts, env))
         accepts = _accepts(joint.preconditions, self.shapes)
         otherwise = None
         if env.required and sizes is None:
@@ -93,11 +100,14 @@ class TrainingCompiler:
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
         simplify(step.function)
-        generator = CodeGenerator(self.name, self.options, refuse, target=self.target)
+        eager = SmallSizesInTraining(self.gm.forward)
+        generator = CodeGenerator(
+            self.name, self.options, refuse, watcher=eager.watch, target=self.target
+        )
         code = generator.generate(step.function.freeze(), env)
         self.tell(self.name, code)
         return CompiledStep(
-            *(code.load(), self.gm.forward, step.outputs, step.gradients, step.fresh),
+            *(code.load(), eager, step.outputs, step.gradients, step.fresh),
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
         )
 
@@ -109,12 +119,11 @@ class TrainingCompiler:
         self,
         joint: Joint,
         parts: Partition,
+        eager: Callable[..., Any],
         make_backward: Callable[[tuple[bool, ...], AbstractSet[int]], Backward | None],
     ) -> Differentiable:
         return Differentiable(
-            eager=WithBases(self.gm.forward, joint.views.bases)
-            if joint.views.bases
-            else self.gm.forward,
+            eager=eager,
             layout=_layout(joint, parts),
             written=frozenset(joint.function.writes),
             copied=tuple(joint.function.writes) if depends_on_written(joint, parts.late) else (),

@@ -29,7 +29,8 @@ from pliant.guards.source import (
     SeqItem,
     Source,
 )
-from pliant.sym.expr import Expr, as_expr, maximum, mul
+from pliant.sym.cond import ge
+from pliant.sym.expr import ONE, Expr, as_expr, maximum, mul
 from pliant.sym.node import to_torch
 from pliant.sym.ranges import INF, Range
 
@@ -194,6 +195,8 @@ class Inputs:
                 add = self.trace.sizes.env.add_input
                 strides[dim] = exact[dim] = add(load, strides[dim], size_like=False, why=why)
             fixed[dim] = strides[dim] if isinstance(strides[dim], int) else None
+        if not _are_packed(sizes, strides):
+            self._tell_small(source, sizes)
         env = self.trace.sizes.env
         return Layout(
             sizes=tuple(to_torch(size, env) for size in sizes),
@@ -201,6 +204,31 @@ class Inputs:
             fixed_sizes=tuple(size if isinstance(size, int) else None for size in sizes),
             fixed_strides=tuple(fixed),
         )
+
+    def _tell_small(self, source: Source, sizes: list[Expr | int]) -> None:
+        """Where a size is 0 or 1, how results lie depends on strides that may be anything. So such
+        a size is a constant."""
+        env, asker = self.trace.sizes.env, f"the layout of {source}"
+        for size in sizes:
+            if isinstance(size, int) or env.hint(size) is None or env.symbols[size].strict:
+                continue
+            if not env.evaluate(ge(size, 2), asker):
+                env.specialise(size, asker)
+
+
+def _are_packed(sizes: list[Expr | int], strides: list[Any]) -> bool:
+    """Whether each stride is 0, or the product of the sizes of dimensions inside. Then it follows
+    from which sizes are 0 and 1 how they compare."""
+    left = [dim for dim, stride in enumerate(strides) if stride != 0]
+    step: Expr = ONE
+    while left:
+        inside = [dim for dim in left if as_expr(strides[dim]) is step]
+        if not inside:
+            return False
+        dim = min(inside, key=lambda dim: sizes[dim] != 1)
+        left.remove(dim)
+        step = mul_of(step, sizes[dim])
+    return True
 
 
 def _are_ints(*numbers: Expr | int) -> bool:

@@ -51,6 +51,7 @@ from pliant.fake.unbacked import Listed
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
+from pliant.sym.cond import ge
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 C_MODULES = frozenset(
@@ -156,8 +157,8 @@ def record(
     pairs = [convert(trace, value, name) for value in kwargs.values()]
     node_kwargs = dict(zip(kwargs, (pair[0] for pair in pairs), strict=True))
     fake_kwargs = dict(zip(kwargs, (pair[1] for pair in pairs), strict=True))
-    if args and fake_kwargs.get("memory_format") in CHANNELS_LAST:  # of an empty tensor too
-        _assume_not_empty(trace, trace.read(args[0]))
+    if args:
+        _assume_layout(trace, function, trace.read(args[0]), fake_args, fake_kwargs)
     env = trace.sizes.env
     symbols_before, assumed, asserted = map(
         len, (env.symbols, env.assumptions, env.runtime_asserts)
@@ -178,7 +179,7 @@ def record(
         if args and name in GUARDED_METHODS:
             assume_method(trace, trace.read(args[0]), name)
         if args and name == "stride":
-            _assume_not_empty(trace, trace.read(args[0]))
+            _assume_strides(trace, trace.read(args[0]))
         trace.sizes.emit_checks()
         return plain_result(trace, result.value, name)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
@@ -542,6 +543,42 @@ def _assume_not_empty(trace: Trace, tensor: Value) -> None:
     asked = [size for size in sizes if size.symbols & made_of]
     if known_empty or not all(trace.sizes.truth(size) for size in asked):
         raise Break("unsupported", "the strides of an empty tensor")
+
+
+def _assume_layout(
+    trace: Trace, function: Any, tensor: Value, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    """What the function asks of the layout of its first argument."""
+    if kwargs.get("memory_format") in CHANNELS_LAST:  # of an empty tensor too
+        _assume_not_empty(trace, tensor)
+    if function in RECAST and _changes_itemsize(args, kwargs):
+        _assume_strides(trace, tensor)  # which have to be divisible
+
+
+RECAST = (torch.Tensor.view, torch.view_as_complex)
+"""Functions that may give the elements of memory another size."""
+
+
+def _changes_itemsize(args: list[Any], kwargs: dict[str, Any]) -> bool:
+    named = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
+    numbers = any(isinstance(size, int | torch.SymInt | list | tuple) for size in args[1:])
+    return not numbers and all(dtype.itemsize != args[0].dtype.itemsize for dtype in named)
+
+
+def _assume_strides(trace: Trace, tensor: Value) -> None:
+    """Those of results are told for sizes of which none is 0 or 1 (unless it is so now), without a
+    guard; the program asks for them."""
+    _assume_not_empty(trace, tensor)
+    if not isinstance(tensor, TensorValue) or not tensor.fake._has_symbolic_sizes_strides:
+        return
+    if tensor.source is not None and id(tensor.fake) not in trace.world.reshaped:
+        return  # an input, whose strides are guarded
+    env = trace.sizes.env
+    for size in [env.simplify(from_torch(n)) for n in tensor.fake.size()]:
+        if env.guard_or(ge(size, 2), True, trace.asker()):
+            continue
+        if env.hint(size) is None or not trace.sizes.truth(size):
+            raise Break("unsupported", "strides that depend on sizes of 0 or 1")
 
 
 def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value | None:

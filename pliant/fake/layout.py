@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pliant.fake import numbers
+from pliant.fake import numbers, supposed
 from pliant.fake.order import (
     broadcast_order,
     hint,
@@ -20,7 +20,6 @@ from pliant.fake.order import (
     is_one,
     need,
     nesting,
-    order_with_ones,
     sure,
 )
 from pliant.sym import node_layout
@@ -187,10 +186,7 @@ def pointwise_strides(
     """
     if any(t._has_symbolic_sizes_strides for t in tensors):
         strides = _symbolic_strides(tensors, sizes, uniform)
-        if strides is not None and not _is_seen(strides, tensors, sizes, uniform):
-            ask_for_ones(tensors)
-            strides = _symbolic_strides(tensors, sizes, uniform)
-        if strides is not None and _is_seen(strides, tensors, sizes, uniform):
+        if strides is not None:
             return strides
     if uniform and all(t.size() == sizes for t in tensors):
         if all(t.is_contiguous() for t in tensors):
@@ -207,86 +203,70 @@ def pointwise_strides(
 def _symbolic_strides(
     tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
 ) -> tuple[int, ...] | None:
-    """For sizes of which none is 0 or 1, unless that is known. None if it can't be told."""
+    """None if it can't be told because numbers are in the data."""
+
+    def pointwise(layouts: Sequence[numbers.Layout], wide: tuple[int, ...]) -> tuple[int, ...]:
+        return numbers.pointwise(layouts, wide, uniform)
+
     order = broadcast_order(tensors, sizes)
-    if order is not None:
-        return ordered_strides(sizes, order[::-1])
-    order = order_with_ones(tensors, sizes)
-    return None if order is None else _strides_with_ones(tensors, sizes, order, uniform)
+    # Operands that lie alike keep their strides of dimensions of size 1, whatever these are.
+    kept = uniform and order != list(reversed(range(len(sizes)))) and has_ones(sizes)
+    usual = None if order is None or kept else ordered_strides(sizes, order[::-1])
+    return eager_strides(pointwise, list(map(layout_of, tensors)), sizes, usual)
 
 
-def _strides_with_ones(
-    tensors: Sequence[Tensor], sizes: tuple[int, ...], order: list[int], uniform: bool
-) -> tuple[int, ...]:
-    """In that order, unless all operands are contiguous or lie alike: then those of dimensions of
-    size 1 are not sorted by."""
-    strides = ordered_strides(sizes, order[::-1])
-    if uniform and all(t.dim() == len(sizes) for t in tensors):
-        if all(is_contiguous(t) for t in tensors):
-            return contiguous_strides(sizes)
-        first = tensors[0].stride()
-        alike = all(sure(a == b) for t in tensors for a, b in zip(t.stride(), first))
-        if alike and _are_but_for_ones(first, strides, sizes):
-            return tuple(first)
-    return strides
+def has_ones(sizes: Iterable[Any]) -> bool:
+    return any(sure(size == 1) for size in sizes)
 
 
-def _are_but_for_ones(strides: Sequence[Any], others: Sequence[Any], sizes: Sequence[Any]) -> bool:
-    return all(sure(size == 1) or sure(a == b) for size, a, b in zip(sizes, strides, others))
+def eager_strides(
+    algorithm: supposed.Algorithm,
+    layouts: Sequence[Any],
+    sizes: tuple[Any, ...],
+    usual: tuple[Any, ...] | None = None,
+) -> tuple[Any, ...] | None:
+    """The strides that this algorithm gives a result, for every size that isn't 0 or 1, and as the
+    sizes are now. `usual`: strides that it is known to give sizes that aren't. None: numbers that
+    are in the data leave it open, or there are no such strides."""
+    try:
+        strides = usual or supposed.for_larger_sizes(algorithm, layouts, sizes)
+        if 0 in map(hint, sizes):
+            return strides
+        now = supposed.as_now(algorithm, layouts, sizes)
+        if _are_now(strides, now):
+            return strides
+        ask_for_ones([n for layout in layouts for n in layout[0]] + list(sizes))
+        strides = supposed.for_larger_sizes(algorithm, layouts, sizes)
+        return strides if _are_now(strides, now) else algorithm(layouts, sizes)
+    except supposed.Undecidable:
+        return usual
 
 
-def _is_seen(
-    told: tuple[int, ...], tensors: Sequence[Tensor], sizes: tuple[int, ...], uniform: bool
-) -> bool:
-    """Whether these are eager PyTorch's strides, as the sizes are now."""
-    layouts, wide = [layout_now(t) for t in tensors], tuple(map(hint, sizes))
-    strides = tuple(map(hint, told))
-    if 0 in wide or None in wide or None in strides or any(None in n for t in layouts for n in t):
-        return True
-    return numbers.pointwise(layouts, wide, uniform) == strides
+def _are_now(strides: tuple[Any, ...] | None, now: tuple[int, ...] | None) -> bool:
+    return strides is now if strides is None else tuple(map(hint, strides)) == now
 
 
-def layout_now(t: Tensor) -> numbers.Layout:
-    """Sizes and strides as they are now; None for those that are in the data."""
-    return tuple(map(hint, t.size())), tuple(map(hint, t.stride()))
+def layout_of(t: Tensor) -> Any:
+    return tuple(t.size()), tuple(t.stride())
 
 
-def ask_for_ones(tensors: Sequence[Tensor]) -> None:
-    """Those of the sizes that are 1 now are so from here on."""
-    for t in tensors:
-        for size in t.size():
-            if hint(size) == 1:
-                bool(size == 1)
+def ask_for_ones(sizes: Iterable[Any]) -> bool:
+    """Those of the sizes that are 1 now are so from here on. Whether that is news of some."""
+    news = [size for size in sizes if hint(size) == 1 and not sure(size == 1)]
+    for size in news:
+        bool(size == 1)
+    return bool(news)
 
 
 def like_strides(t: Tensor) -> tuple[int, ...] | None:
     """The strides of a copy with the dimensions in the same order; None if that needs more
     questions."""
+    layout = layout_of(t)
     if not t._has_symbolic_sizes_strides:
-        return numbers.like((tuple(t.size()), t.stride()))
-    strides = _symbolic_like(t)
-    now = layout_now(t)
-    usual = strides is None or 0 in now[0] or None in now[0] or None in now[1]
-    if usual or numbers.like(now) == tuple(map(hint, strides or ())):
-        return strides
-    ask_for_ones([t])
-    strides = _symbolic_like(t)
-    if strides is None or numbers.like(now) == tuple(map(hint, strides)):
-        return strides
-    several = [d for d, size in enumerate(t.size()) if not sure(size == 1)]
-    is_dense_now = numbers.is_dense(now) and all(t.stride(d) == strides[d] for d in several)
-    return tuple(t.stride()) if is_dense_now else None
-
-
-def _symbolic_like(t: Tensor) -> tuple[int, ...] | None:
-    order = nesting(t.size(), t.stride())
-    if order is None:
-        return None
-    strides = ordered_strides(t.size(), order[::-1])
-    if _are_but_for_ones(t.stride(), strides, t.size()):  # nothing is sorted then
-        return tuple(t.stride())
-    order = order_with_ones([t], t.size())
-    return strides if order is None else ordered_strides(t.size(), order[::-1])
+        return numbers.like(layout)
+    order = None if has_ones(layout[0]) else nesting(*layout)
+    usual = None if order is None else ordered_strides(layout[0], order[::-1])
+    return eager_strides(lambda given, sizes: numbers.like(given[0]), [layout], layout[0], usual)
 
 
 def is_plain(t: Tensor) -> bool:
@@ -320,38 +300,30 @@ def permuted_strides(operands: list[list[int]], sizes: tuple[int, ...]) -> tuple
 
 
 def index_strides(
-    told: tuple[int, ...],
     source: Sequence[int],
     indices: Sequence[Tensor],
-    picked: tuple[int, ...],
     sizes: tuple[int, ...],
     around: tuple[int, int],
-) -> tuple[int, ...]:
-    """The layout of what is taken by indices, of this shape, which have so many dimensions around
-    them. If it is not `told`, then since the indices are given a size of 1 for each of these, with
-    a stride that counts where the result has size 1 there as well; then every number is asked
-    for."""
+    usual: tuple[int, ...] | None,
+) -> tuple[int, ...] | None:
+    """The layout of what is taken by indices, which have so many dimensions around them. The
+    indices are given a size of 1 for each of these, with a stride that counts where the result has
+    size 1 there as well."""
     before, after = around
 
-    def exact(at: Any) -> tuple[int, ...]:
-        wide, own = tuple(map(at, picked)), [tuple(map(at, source))]
-        shape = (1,) * before + wide + (1,) * after
-        for index in indices:
-            layout = (tuple(map(at, index.size())), tuple(map(at, index.stride())))
-            shown = numbers.viewed((wide, numbers.spread(layout, wide)), shape)
-            own.append(numbers.row_major(shape) if shown is None else shown)
-        result = tuple(map(at, sizes))
-        shown_sizes = [n if 0 <= d - before < len(wide) else 1 for d, n in enumerate(result)]
-        operands = [own[0], *(numbers.spread((tuple(shown_sizes), o), result) for o in own[1:])]
-        return numbers.permuted(operands, result)
+    def taken(layouts: Sequence[numbers.Layout], wide: tuple[int, ...]) -> tuple[int, ...]:
+        (_, own), *given = layouts
+        common = wide[before : len(wide) - after]
+        shape = (1,) * before + common + (1,) * after
+        operands = [own]
+        for index in given:
+            strides = numbers.viewed((common, numbers.spread(index, common)), shape)
+            shown = (shape, numbers.row_major(shape) if strides is None else strides)
+            operands.append(numbers.spread(shown, wide))
+        return numbers.permuted(operands, wide)
 
-    now = [
-        *map(hint, (*sizes, *source, *picked)),
-        *(n for i in indices for m in layout_now(i) for n in m),
-    ]
-    if None in now or 0 in now[: len(sizes)] or exact(hint) == tuple(map(hint, told)):
-        return told
-    return exact(int)
+    layouts = [(sizes, tuple(source)), *map(layout_of, indices)]
+    return eager_strides(taken, layouts, sizes, usual)
 
 
 _CATEGORIES = {bool: torch.bool, int: torch.int64}

@@ -7,8 +7,9 @@ the metadata of its arguments, if these are small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -16,9 +17,11 @@ from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
 from pliant.fake.calls import Arguments
 from pliant.fake.errors import Unsupported
+from pliant.fake.layout import ask_for_ones
+from pliant.fake.order import hint, is_contiguous
 from pliant.fake.overload import CPU, META, Overload, without_out
 from pliant.fake.tensor import Fake, resize
-from pliant.fake.trial import MOST_BYTES, NotTried, Reals, memory_of
+from pliant.fake.trial import MOST_BYTES, NotTried, Reals, memory_of, specialise
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +39,16 @@ class Measured:
 def measure(
     op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake]
 ) -> Measured | None:
-    """The call on real tensors; None if that isn't possible. Its error is the caller's."""
+    """The call on real tensors, with symbolic numbers as they are now; None if that isn't possible.
+    Its error is the caller's."""
     if op.func.namespace != "aten" or op.draws is not None:
         return None
-    if any(t.device != CPU or t._has_symbolic_sizes_strides for t in fakes):
-        return None
-    if sum(map(memory_of, fakes)) > MOST_BYTES:
+    if any(t.device != CPU for t in fakes):
         return None
     reals = Reals(CPU)
     try:
+        if sum(map(memory_of, fakes)) > MOST_BYTES:
+            return None
         given, named = reals.swap(args), reals.swap(kwargs)
     except NotTried:
         return None
@@ -63,17 +67,47 @@ def with_ones(
     results = list(_tensors_in(told))
     if any(t._has_symbolic_sizes_strides for t in results):  # from numbers, without any tensor
         return told
-    if op.written or not any(1 in t.shape for t in (*fakes, *results)):
+    if not any(0 in t.shape or 1 in t.shape for t in (*fakes, *results)):
         return told
-    if any(t.numel() > MOST_BYTES for t in results):
+    real = _measured_result(op, args, kwargs, fakes, told)
+    return told if real is None else _laid_out_as(told, real)
+
+
+AGAIN: Final = object()
+
+
+def with_symbols(
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
+) -> Any:
+    """The same of symbolic sizes, as they are now; if that differs, they are constants from here
+    on. AGAIN if some are known to be 1 from here on, and the meta kernel has to be asked again."""
+    sizes = [size for t in (*fakes, *_tensors_in(told)) for size in t.size()]
+    empty = any(hint(size) == 0 and type(size) is not int for size in sizes)
+    if empty or (1 not in map(hint, sizes) and all(map(is_contiguous, fakes))):
         return told
+    real = _measured_result(op, args, kwargs, fakes, told)
+    if real is None or _is_laid_out_as(told, real):
+        return told
+    if ask_for_ones(sizes):
+        return AGAIN
+    specialise((args, kwargs))
+    return _laid_out_as(told, real)
+
+
+def _measured_result(
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
+) -> Any:
+    """What the kernel returns; None if it can't be run, or that is too large."""
+    shapes = [tuple(map(hint, t.shape)) for t in _tensors_in(told)]
+    if op.written or any(None in shape or math.prod(shape) > MOST_BYTES for shape in shapes):
+        return None
     try:
         measured = measure(op, args, kwargs, fakes)
     except FATAL:
         raise
     except Exception:  # when it runs it will be known why
-        return told
-    return told if measured is None else _laid_out_as(told, measured.result)
+        return None
+    return None if measured is None else measured.result
 
 
 def resize_written(
@@ -118,6 +152,15 @@ def _laid_out_as(told: Any, real: Any) -> Any:
     if not alike or told.device != META or told.shape != real.shape or told.dtype != real.dtype:
         return told
     return told if told.stride() == real.stride() else _as_meta(real)
+
+
+def _is_laid_out_as(told: Any, real: Any) -> bool:
+    if isinstance(told, list | tuple) and isinstance(real, list | tuple):
+        return len(told) != len(real) or all(map(_is_laid_out_as, told, real))
+    if not isinstance(told, torch.Tensor) or not isinstance(real, torch.Tensor):
+        return True
+    sizes, strides = (tuple(map(hint, numbers)) for numbers in (told.size(), told.stride()))
+    return sizes != real.shape or strides == real.stride()
 
 
 def _as_meta(real: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from pliant.fake.numbers import insertion_sorted
 from pliant.sym import node_layout
 from pliant.sym.cond import TRUE
 from pliant.sym.expr import as_expr
@@ -143,52 +142,6 @@ def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int
 def _is_spread(size: Any, stride: Any, wide: Any) -> bool:
     """Whether one element serves for all."""
     return sure(stride == 0) or (sure(size == 1) and not sure(wide == 1))
-
-
-def order_with_ones(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int] | None:
-    """The same where strides of dimensions of size 1 lie among those of the others: as PyTorch
-    sorts, if the first operand has all dimensions. None where it can't be told."""
-    first = tensors[0]
-    if first.dim() != len(sizes) or any(map(_is_spread, first.size(), first.stride(), sizes)):
-        return None
-    inner = nesting(first.size(), first.stride())
-    if inner is None:
-        return None
-    ones = {d for d in inner if sure(sizes[d] == 1)}
-    place = {d: at for at, d in enumerate(inner)}
-
-    def goes_outside(a: int, b: int) -> int | None:
-        if a not in ones and b not in ones:
-            return 1 if place[a] > place[b] else -1
-        for t in tensors:
-            left, right = (_stride_within(t, d, sizes) for d in (a, b))
-            if left is None or right is None:
-                return None
-            if sure(left == 0) or sure(right == 0):
-                continue
-            if sure(left != right):
-                return 1 if sure(left > right) else -1 if sure(left < right) else None
-            if not sure(left == right):
-                return None
-            if sure(sizes[a] > sizes[b]):
-                return 1
-            if not sure(sizes[a] <= sizes[b]):
-                return None
-        return 0
-
-    return insertion_sorted(len(sizes), goes_outside)
-
-
-def _stride_within(t: Tensor, dim: int, sizes: Sequence[Any]) -> Any:
-    """The stride of a tensor that is broadcast: 0 where one element serves for all. None: that
-    depends on sizes."""
-    own = dim - (len(sizes) - t.dim())
-    if own < 0:
-        return 0
-    size, stride = t.size(own), t.stride(own)
-    if size is sizes[dim] or sure(size == sizes[dim]):
-        return stride
-    return 0 if sure(size == 1) and sure(sizes[dim] != 1) else None
 
 
 def _agrees(t: Tensor, order: list[int]) -> bool:

@@ -73,6 +73,9 @@ class Notes:
 class World(TorchDispatchMode):
     """The fakes of one compilation. Dropping it frees them all."""
 
+    measures_symbols = True
+    """Whether sizes become constants if meta kernels and kernels differ about the layout."""
+
     def __init__(self, env: ShapeEnv | None = None, reads_numbers: bool = True) -> None:
         super().__init__()
         self.reads_numbers = reads_numbers  # item() gives a symbol; else it can't be answered
@@ -357,8 +360,12 @@ class World(TorchDispatchMode):
             raise NoMetaKernel(op.name) from error
         if op.record.finish is not None:
             result = op.record.finish(args, kwargs, result)
-        if not symbolic and rule is None:
+        if not symbolic:
             result = measured.with_ones(op, args, kwargs, read.fakes, result)
+        elif self.measures_symbols:
+            result = measured.with_symbols(op, args, kwargs, read.fakes, result)
+            if result is measured.AGAIN:
+                return self._ask_meta_kernel(op, args, kwargs, device, read)
         resized = [(t, twin) for t, twin in twins.pairs() if op.written and not _alike(t, twin)]
         if resized:
             self.reshaped.update(id(t) for t, _ in resized)

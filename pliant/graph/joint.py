@@ -105,6 +105,8 @@ class InGradMode:
 class JointFunctionalizer(Functionalizer):
     """Records operators of both directions."""
 
+    measures_symbols = False  # nobody sees the strides of gradients on the way
+
     env: JointEnv
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

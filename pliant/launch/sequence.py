@@ -20,7 +20,7 @@ from pliant.launch.batches import Batch
 from pliant.launch.kernels import GroupKernel, Kernels
 from pliant.launch.operators import TensorView, constant_call, operator_call
 from pliant.launch.program import Program, Step
-from pliant.launch.steps import StepWriter, as_seen, symbols_of
+from pliant.launch.steps import StepWriter, symbols_of
 from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
@@ -56,7 +56,10 @@ def sequence(
     """The program, the live objects that it refers to by number, and how its results look.
     `frees_inputs`: nobody needs the arguments if something fails on the way."""
     sources, numbers = symbols_of(function.inputs)
-    writer = StepWriter(target.launch_step, target.place, numbers=scheduled.numbers)
+    strides_read = {symbol for symbol, at in numbers.items() if sources[at][1] == "stride"}
+    writer = StepWriter(
+        target.launch_step, target.place, numbers=scheduled.numbers, strides=strides_read
+    )
     _write_inputs(writer, function, lowered, numbers)
     for definition, real in lowered.constants:  # first: any step may read them
         call = constant_call(real, definition in scheduled.kept)
@@ -154,7 +157,7 @@ def _strides(writer: StepWriter, item: Any, out: Step) -> Strides | None:
     # The very tensor that an operator of PyTorch's returned has the strides that it chose.
     if item is not view and item[1].of in writer.foreign and out[1] == writer.slots[item[1].of]:
         return None
-    return tuple(as_seen(view.sizes, view.strides))
+    return tuple(writer.as_seen(view.sizes, view.strides))
 
 
 def _watch_sizes(

@@ -7,7 +7,7 @@ computed before anything runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import partial
 from typing import Any, Final
@@ -51,6 +51,7 @@ class StepWriter:
     late: set[Any] = field(default_factory=set)  # symbols that are not known from the start
     foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
     first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
+    strides: set[Any] = field(default_factory=set)  # symbols that are no sizes
     _views: dict[Any, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -116,6 +117,20 @@ class StepWriter:
     def all_values(self, exprs: Iterable[Expr]) -> tuple[int, ...]:
         return tuple([self.value(expr) for expr in exprs])
 
+    def as_seen(self, sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
+        """Strides (or an offset) as PyTorch has them. When it computes those of an empty tensor, it
+        counts a size of 0 as 1; expressions don't, and it makes no difference to anything else."""
+        count = product_of(sizes)
+        if count.value or not any(step.symbols for step in steps):
+            return list(steps)
+        if tuple(steps) == contiguous(sizes):  # the same where no size is 0
+            return list(contiguous([maximum(size, 1) for size in sizes]))
+        empty = [_with_ones(step, self.strides) for step in steps]
+        return [
+            step if step is other else if_else(eq(count, 0), other, step)
+            for step, other in zip(steps, empty, strict=True)
+        ]
+
     def slot(self, view: TensorView, returned: object = None, inner: bool = False) -> int:
         """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
         as another one. `inner`: for an operator that returns new tensors."""
@@ -132,8 +147,8 @@ class StepWriter:
         slot = self._views.get(key)
         if slot is None:
             slot = self._views[key] = self.new_slot()
-            strides = as_seen(view.sizes, view.strides)
-            (start,) = as_seen(view.sizes, [view.offset])
+            strides = self.as_seen(view.sizes, view.strides)
+            (start,) = self.as_seen(view.sizes, [view.offset])
             layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
             self.steps.append(("view", slot, base, *layout, view.dtype, inner))
         return slot
@@ -176,7 +191,7 @@ class StepWriter:
 
     def _allocate(self, definition: Definition) -> None:
         slot = self.slots[definition] = self.new_slot()
-        strides = as_seen(definition.sizes, definition.strides)
+        strides = self.as_seen(definition.sizes, definition.strides)
         layout = (self.all_values(definition.sizes), self.all_values(strides))
         if definition.device == "cpu":
             self.steps.append(("cpu_empty", slot, definition.type.dtype, *layout))
@@ -311,28 +326,13 @@ class StepWriter:
         return tuple(steps)
 
 
-def as_seen(sizes: Sequence[Expr], steps: Sequence[Expr]) -> list[Expr]:
-    """Strides (or an offset) as PyTorch has them. When it computes those of an empty tensor, it
-    counts a size of 0 as 1; expressions don't, and it makes no difference to anything else."""
-    count = product_of(sizes)
-    if count.value or not any(step.symbols for step in steps):
-        return list(steps)
-    if tuple(steps) == contiguous(sizes):  # the same where no size is 0
-        return list(contiguous([maximum(size, 1) for size in sizes]))
-    empty = [_with_ones(step) for step in steps]
-    return [
-        step if step is other else if_else(eq(count, 0), other, step)
-        for step, other in zip(steps, empty, strict=True)
-    ]
-
-
-def _with_ones(step: Expr) -> Expr:
-    """With sizes of 0 counted as 1. (What is not a size itself, as the start of a slice, is as it
-    is.)"""
+def _with_ones(step: Expr, strides: Set[Any]) -> Expr:
+    """With sizes of 0 counted as 1. (What is not a size itself, as the start of a slice or the
+    stride of an input, is as it is.)"""
     total = integer(step.const)
     for product, times in step.terms:
         factors = [
-            maximum(atom, 1) if atom.op == "symbol" else atom
+            maximum(atom, 1) if atom.op == "symbol" and atom not in strides else atom
             for atom, exponent in product.factors
             for _ in range(exponent)
         ]

@@ -18,7 +18,9 @@ from pliant.fake import meta, selection, shapes
 from pliant.fake.layout import (
     broadcast,
     contiguous_strides,
+    has_ones,
     index_strides,
+    is_symbolic,
     like_strides,
     permuted_strides,
     spread,
@@ -243,12 +245,13 @@ def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) 
     own = [t.stride(d) for d in rest]
     source = [*own[:first], *[0] * len(picked), *own[first:]]
     around = (first, len(rest) - first)
-    if adjacent and is_contiguous(t) and all(map(is_contiguous, given)):
-        strides = contiguous_strides(sizes)
-    else:
+    plain = adjacent and all(map(is_contiguous, (t, *given))) and not has_ones(sizes)
+    usual = contiguous_strides(sizes) if plain and is_symbolic(sizes) else None
+    strides = index_strides(source, given, sizes, around, usual)
+    if strides is None:
         shown = ([*[0] * first, *spread(i, picked), *[0] * around[1]] for i in given)
         strides = permuted_strides([source, *shown], sizes)
-    return new(sizes, index_strides(strides, source, given, picked, sizes, around), t.dtype, device)
+    return new(sizes, strides, t.dtype, device)
 
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor", mixed_devices=True)

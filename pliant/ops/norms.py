@@ -230,7 +230,7 @@ def _saved_statistics(t: torch.Tensor, params: Sequence[Any], sizes: Sequence[in
 def _layer_norm_meta(func: Any, t: torch.Tensor, sizes: Any, *args: Any, **kwargs: Any) -> Any:
     result, mean, _ = func(t, sizes, *args, **kwargs)
     stats = _saved_statistics(t, args, mean.size())
-    return result, stats, torch.empty_like(stats)
+    return result.new_empty(result.size()), stats, torch.empty_like(stats)
 
 
 @lowers("aten.native_layer_norm.default", shape=_layer_norm_shape, cpu_meta=_layer_norm_meta)

@@ -17,8 +17,15 @@ import torch
 
 from pliant.base.operators import register, register_functions
 from pliant.fake import numbers
-from pliant.fake.layout import ask_for_ones, contiguous_strides, layout_now
+from pliant.fake.layout import (
+    ask_for_ones,
+    contiguous_strides,
+    eager_strides,
+    has_ones,
+    layout_of,
+)
 from pliant.fake.order import hint, is_contiguous, need, sure
+from pliant.fake.supposed import Undecidable, as_now
 from pliant.fake.views import ViewLayout
 from pliant.loop.define import Index
 from pliant.ops.indexed_tensor import IndexedTensor
@@ -40,7 +47,8 @@ def reshape(input: torch.Tensor, *shape: Any) -> Any:
     if groups is None:
         return NotImplemented
     if all(_merges(input, dims) for dims, _ in groups):
-        strides = [stride for dims, parts in groups for stride in _split(input, dims, parts)]
+        split = [stride for dims, parts in groups for stride in _split(input, dims, parts)]
+        strides = _strides_with_ones(input, sizes) or split
         if not is_view_now(input, sizes, strides):
             return NotImplemented
         return input.as_strided(sizes, strides, input.storage_offset())
@@ -146,18 +154,33 @@ def _split(t: torch.Tensor, dims: list[int], parts: list[Any]) -> list[Any]:
 
 def _view_layout(t: torch.Tensor, sizes: Sequence[Any]) -> ViewLayout | None:
     shape = filled_in(t, sizes)
+    exact = _strides_with_ones(t, shape)
+    if exact is not None:
+        return ViewLayout(shape, exact, t.storage_offset())
     for strides in _ways_to_view(t, shape):
         if is_view_now(t, shape, strides):
             return ViewLayout(shape, strides, t.storage_offset())
     return None
 
 
+def _strides_with_ones(t: torch.Tensor, shape: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The strides of a view in which there are dimensions of size 1, whose strides depend on those
+    around them. None if there are none, or no such view."""
+    ones = has_ones((*t.size(), *shape))
+    return eager_strides(_viewed, [layout_of(t)], shape) if ones else None
+
+
+def _viewed(layouts: Sequence[numbers.Layout], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    return numbers.viewed(layouts[0], shape)
+
+
 def is_view_now(t: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any]) -> bool:
     """Whether eager PyTorch gives a view of this shape these strides, as the sizes are now."""
-    layout, wanted = layout_now(t), tuple(map(hint, shape))
-    if None in (*layout[0], *layout[1], *wanted) or 0 in wanted:
+    now = tuple(map(hint, strides))
+    try:
+        return 0 in map(hint, shape) or as_now(_viewed, [layout_of(t)], shape) == now
+    except Undecidable:
         return True
-    return numbers.viewed(layout, wanted) == tuple(map(hint, strides))
 
 
 def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
@@ -168,7 +191,7 @@ def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any
     strides = _split_strides(t, shape)
     if strides is not None:
         yield strides
-        ask_for_ones([t])
+        ask_for_ones(t.size())
         strides = _split_strides(t, shape)
         if strides is not None:
             yield strides

@@ -1,6 +1,7 @@
 """Results have eager's strides, those of dimensions of size 0 and 1 included."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -99,6 +100,63 @@ def test_dynamic(name: str, first: str, second: str) -> None:
     for _ in range(2):  # the second time nothing is new
         for sizes in SIZES:
             agree(function, compiled, LAYOUTS[first](*sizes), LAYOUTS[second](*sizes))
+
+
+@pytest.mark.parametrize("first, second", [("contiguous", "transposed"), ("odd ones", "sliced")])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if "rrelu" not in name])
+def test_dynamic_in_training(name: str, first: str, second: str) -> None:
+    function = FUNCTIONS[name]
+    compiled = pliant.compile(function, backend="llvm", dynamic=True)
+    for _ in range(2):
+        for sizes in SIZES:
+            x, y = LAYOUTS[first](*sizes).requires_grad_(), LAYOUTS[second](*sizes)
+            if x.numel() == 0 and name == "prelu":  # PyTorch's meta kernel divides by the strides
+                continue
+            agree(function, compiled, x, y)
+
+
+def test_gradients_where_sizes_are_small() -> None:
+    """The first call with such sizes is PyTorch's, others are compiled: gradients are the same."""
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return torch.neg(x.transpose(0, 1)).sin() * 2
+
+    compiled = pliant.compile(scaled, backend="llvm", dynamic=True)
+    for sizes in [(3, 4), (1, 4), (1, 4), (4, 1), (4, 1), (0, 3), (0, 3), (5, 6)]:
+        x = torch.randn(sizes, requires_grad=True)
+        (expected,) = torch.autograd.grad(scaled(x).sum(), x)
+        result = compiled(x)
+        assert result.stride() == scaled(x).stride(), sizes
+        (actual,) = torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(actual, expected)
+
+
+def test_threads_meet_a_size_of_one() -> None:
+    def negated(x: torch.Tensor) -> torch.Tensor:
+        return torch.neg(x.transpose(0, 1).sin())
+
+    compiled = pliant.compile(negated, backend="llvm", dynamic=True)
+    compiled(torch.ones(3, 4, requires_grad=True))
+    sizes = [(1, 4), (4, 1), (1, 1), (2, 3)] * 8
+    inputs = [torch.ones(n, m, requires_grad=True) for n, m in sizes]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(compiled, inputs))
+    for x, result in zip(inputs, results, strict=True):
+        assert result.stride() == negated(x).stride()
+
+
+@pytest.mark.parametrize("places", [[(0, 1), (1, 1)], [(3, 1), (0, 1)]])
+def test_no_elements_of_an_input_with_other_strides(places: list[tuple[int, int]]) -> None:
+    """A stride is no size: one of 0 doesn't count as 1."""
+
+    def rest(x: torch.Tensor) -> torch.Tensor:
+        return x[..., 1::1]
+
+    compiled = pliant.compile(rest, backend="llvm")
+    for n in (0, 2, 3):
+        for strides in places:
+            x = torch.ones(20).as_strided((n, 1), strides)
+            assert compiled(x).stride() == rest(x).stride(), (n, strides)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

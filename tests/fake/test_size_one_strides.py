@@ -86,6 +86,9 @@ KERNELS = {
     "kthvalue": lambda x: torch.kthvalue(x, 1, 0),
     "nan_to_num": lambda x: torch.nan_to_num(x),
     "take_along_dim": lambda x: torch.take_along_dim(x, torch.zeros(1, 1).long(), 0),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "layer_norm of float64": lambda x: F.layer_norm(x.double(), x.shape[-1:]),
+    "layer_norm of bfloat16": lambda x: F.layer_norm(x.bfloat16(), x.shape),
 }
 
 
@@ -103,6 +106,29 @@ def test_kernels_of_which_the_meta_kernels_differ(name, strides):
     with torch.no_grad():
         for shown in (x, x.t()):
             check(f, shown, dynamic=False)
+
+
+INDICES = {
+    "none": torch.tensor([], dtype=torch.int64),
+    "none, as a column": torch.zeros(0, 1, dtype=torch.int64),
+    "one": torch.tensor([0]),
+    "a column": torch.zeros(1, 2, dtype=torch.int64).T,
+}
+
+
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+@pytest.mark.parametrize("sizes", [(1, 1, 0), (1, 1, 1), (2, 0, 1), (1, 3, 0), (2, 1, 3)], ids=str)
+def test_indices(sizes, index):
+    def f(x, index):
+        return x[None, index, ..., ::1], x[:, None, :1][..., index * 0] if x.size(-1) else x
+
+    for grad in (False, True):
+        for dynamic in (False, True):
+            x = torch.ones(sizes, requires_grad=grad)
+            compiled = pliant.compile(f, backend="llvm", dynamic=dynamic)
+            for actual, expected in zip(compiled(x, index), f(x, index), strict=True):
+                assert actual.shape == expected.shape
+                assert actual.stride() == expected.stride()
 
 
 @pytest.mark.parametrize("width", [2, 3])
