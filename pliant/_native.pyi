@@ -27,8 +27,9 @@ def isolated(
 ) -> Any:
     """Call `function(*args)` with the lock. Afterwards, however it ended, the state of this thread
     is what it was: PyTorch's modes, gradients, autocast, dispatch keys, hooks and `torch.func`
-    levels, the recursion limit, and whether garbage is collected. Before that each of `cleanups` is
-    called, the last one first, those included that were appended meanwhile.
+    levels, the recursion limit, the handled exception, and whether garbage is collected. Before
+    that each of `cleanups` is called, the last one first, those included that were appended
+    meanwhile.
 
     Unlike a `finally` of Python's this can't be interrupted, if the cleanups are C functions.
     """
