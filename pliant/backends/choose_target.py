@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.late import Late
 from pliant.graph.functionalize import NotFunctionalized
 from pliant.graph.ir import Functional, Tensor
 from pliant.graph.opaque_calls import draws
 from pliant.targets.cpu.target import CPU
 from pliant.targets.target import Target
-from pliant.targets.triton.target import TritonTarget
+
+if TYPE_CHECKING:
+    from pliant.targets.triton import target as triton_target
+else:
+    triton_target = Late("pliant.targets.triton.target")  # which programs on the CPU do without
 
 
 def target_of(examples: Sequence[Any]) -> Target:
@@ -28,13 +33,13 @@ def target_of(examples: Sequence[Any]) -> Target:
     if place.type != "cuda":
         raise NotFunctionalized(f"a tensor on {place}")
     check_installed()
-    return TritonTarget(place)
+    return triton_target.TritonTarget(place)
 
 
 def interpreter_of(examples: Sequence[Any]) -> Target:
     """The target for tests: kernels of a GPU, interpreted on CPU tensors."""
     check_installed()
-    return TritonTarget(CPU.place)
+    return triton_target.TritonTarget(CPU.place)
 
 
 def check_installed() -> None:

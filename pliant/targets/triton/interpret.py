@@ -93,7 +93,14 @@ def _narrowed(source: Any, target: Any) -> Any:
     return TensorHandle(rounded.view(torch.uint16).numpy(), tl.bfloat16)
 
 
+def _spread(target: Any, source: Any) -> Any:
+    """A scalar as a block; the interpreter takes a comparison for what it compared."""
+    data = np.full(target.shape, source.data)
+    return TensorHandle(data, tl.int1 if data.dtype == np.bool_ else source.dtype.scalar)
+
+
 interpreter_builder.create_fp_trunc = _narrowed
+interpreter_builder.create_splat = _spread
 # With assertions, and without those that integers don't overflow.
 interpreter_builder.options = InterpreterOptions(debug=True, sanitize_overflow=False)
 

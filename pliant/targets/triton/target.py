@@ -14,7 +14,7 @@ from pliant.loop.ir import Kernel, LoopKind, Op, loops, values
 from pliant.loop.types import INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
-from pliant.targets.triton.blocks import WHOLE
+from pliant.targets.triton.blocks import MOST_ROWS, WHOLE
 from pliant.targets.triton.printer import printed
 from pliant.targets.triton.tiling import NotTiled, Tiling, tiled
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 else:
     launch = Late("pliant.targets.triton.launch")  # which imports Triton
 
-FEW_PROGRAMS: Final = 32
-MANY_COLUMNS: Final = 1 << 16
+FEW_PROGRAMS: Final = 128  # a GPU has about as many processors
+MANY_COLUMNS: Final = 1 << 15
+MANY_FAR_COLUMNS: Final = 1 << 10  # that are not next to each other in memory
 _DIVISIONS: Final = frozenset({Op.FLOOR_DIV, Op.TRUNC_DIV, Op.REMAINDER, Op.FMOD})
 
 
@@ -113,5 +114,6 @@ def _is_thin(tiling: Tiling, hint: Hint) -> bool:
         return False
     assert tiling.rows is not None
     programs = hint(product_of([loop.extent for loop in (*tiling.outer, tiling.rows)]))
-    programs //= 64 if tiling.across else 1
-    return programs < FEW_PROGRAMS and hint(tiling.columns) >= MANY_COLUMNS
+    programs //= MOST_ROWS if tiling.across else 1
+    many = MANY_FAR_COLUMNS if tiling.across else MANY_COLUMNS
+    return programs < FEW_PROGRAMS and hint(tiling.columns) >= many

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pliant.backends import choose_target
 from pliant.targets.triton import compile as compiler
-from pliant.targets.triton import launch
+from pliant.targets.triton import launch, target
 from pliant.targets.triton.target import TritonTarget
 
 
@@ -54,9 +53,7 @@ def whole(monkeypatch):
     """Set how many columns a tile has at most."""
 
     def change(columns):
-        monkeypatch.setattr(
-            choose_target, "TritonTarget", lambda place: TritonTarget(place, columns)
-        )
+        monkeypatch.setattr(target, "TritonTarget", lambda place: TritonTarget(place, columns))
 
     return change
 

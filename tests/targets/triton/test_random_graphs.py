@@ -2,7 +2,7 @@
 
 import pytest
 
-from pliant.backends import llvm, registry
+from pliant.backends import llvm
 from tests.backends import test_random_graphs as random_graphs
 from tests.operators import database, test_database
 
@@ -10,7 +10,7 @@ from tests.operators import database, test_database
 @pytest.fixture(autouse=True)
 def interpreter(monkeypatch):
     monkeypatch.setattr(random_graphs, "llvm", llvm.triton_interpreter)
-    monkeypatch.setattr(registry, "DEFAULT", "triton_interpreter")
+    monkeypatch.setattr(database, "llvm", llvm.triton_interpreter)
 
 
 @pytest.mark.parametrize("start", [100, 110, 120])
