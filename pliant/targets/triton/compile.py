@@ -24,7 +24,7 @@ MULTIPLE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class KernelVariant:
     """What machine code is for. `multiples`: for each tensor and number whether its address or
     value is known to be a multiple of 16."""
 
@@ -44,12 +44,14 @@ def functions(source: str, key: str, interpreted: bool) -> dict[str, Any]:
     return {name: names[name] for name in names.keys() - before if hasattr(names[name], "fn")}
 
 
-def constants(variant: Variant) -> dict[str, Any]:
+def constants(variant: KernelVariant) -> dict[str, Any]:
     index = tl.int64 if variant.wide else tl.int32
     return {"ROWS": variant.blocks.rows, "COLUMNS": variant.blocks.columns, "INDEX": index}
 
 
-def machine_code(printed: PrintedKernel, function: Any, variant: Variant, capability: int) -> Any:
+def machine_code(
+    printed: PrintedKernel, function: Any, variant: KernelVariant, capability: int
+) -> Any:
     """The variant as Triton compiles it for a GPU of this compute capability, 90 for instance."""
     signature = {buffer.name: POINTERS[buffer.type] for buffer in printed.buffers}
     for argument in printed.arguments:

@@ -27,7 +27,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class KernelArgument:
     """A number that the launcher computes. `wide` ones have 64 bits in any case."""
 
     name: str
@@ -35,11 +35,11 @@ class Argument:
     wide: bool
 
 
-class Arguments:
+class KernelArguments:
     """The numbers that a kernel is given, in the order in which they were needed first."""
 
     def __init__(self) -> None:
-        self.all: dict[tuple[Expr, bool], Argument] = {}
+        self.all: dict[tuple[Expr, bool], KernelArgument] = {}
         self.bounds: dict[Expr, None] = {}  # have to be within 32 bits, where indices are
 
     def name(self, expr: Expr, wide: bool = False) -> str:
@@ -50,7 +50,7 @@ class Arguments:
             name = f"{name}_wide" if wide else name
             if any(other.name == name for other in self.all.values()):
                 name = f"n{len(self.all)}"
-            known = self.all[expr, wide] = Argument(name, expr, wide)
+            known = self.all[expr, wide] = KernelArgument(name, expr, wide)
         return known.name
 
 
@@ -68,7 +68,7 @@ class IndexText:
     """Writes expressions over the variables of loops (and indices that are data) in `names`.
     `extents` are those of the loops."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: KernelArguments) -> None:
         self.arguments = arguments
         self.names: dict[Any, Text] = {}
         self.extents: dict[Expr, Expr] = {}

@@ -12,7 +12,7 @@ from pliant._native import cuda_load
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import interpret
 from pliant.targets.triton.blocks import WHOLE, blocks_for, power_of_two
-from pliant.targets.triton.compile import MULTIPLE, Variant
+from pliant.targets.triton.compile import MULTIPLE, KernelVariant
 from pliant.targets.triton.printer import PrintedKernel
 
 NARROW: Final = 2**31 - 2**20
@@ -48,7 +48,7 @@ class CudaKernel:
         self.place = place
         self.whole = whole
         self.functions = compiler.functions(printed.source, key, interpreted=False)
-        self.loaded: dict[Variant, tuple[int, ...]] = {}
+        self.loaded: dict[KernelVariant, tuple[int, ...]] = {}
 
     def variant(self, wide: bool, multiples: int, columns: int) -> tuple[int, ...]:
         """The address of a function, its threads and shared memory in bytes, and its tile: for
@@ -57,12 +57,12 @@ class CudaKernel:
         count = len(self.printed.buffers) + len(self.printed.arguments)
         known = tuple([bool(multiples >> at & 1) for at in range(count)])
         blocks = blocks_for(self.printed.tiling, columns, self.whole)
-        variant = Variant(blocks, wide, known)
+        variant = KernelVariant(blocks, wide, known)
         if variant not in self.loaded:
             self.loaded[variant] = self._load(variant)
         return self.loaded[variant]
 
-    def _load(self, variant: Variant) -> tuple[int, ...]:
+    def _load(self, variant: KernelVariant) -> tuple[int, ...]:
         function = function_for(self.functions, variant)
         major, minor = torch.cuda.get_device_capability(self.place)
         made = compiler.machine_code(self.printed, function, variant, 10 * major + minor)
@@ -83,7 +83,7 @@ class CudaKernel:
         self.variant(False, bits, power_of_two(numbers[2]))
 
 
-def function_for(functions: dict[str, Any], variant: Variant) -> Any:
+def function_for(functions: dict[str, Any], variant: KernelVariant) -> Any:
     """The function of a source for a variant."""
     (name,) = [name for name in functions if name.endswith(variant.blocks.suffix)]
     return functions[name]
@@ -94,7 +94,7 @@ def choose(
     tensors: Sequence[torch.Tensor],
     numbers: Sequence[int],
     whole: int = WHOLE,
-) -> tuple[int, Variant]:
+) -> tuple[int, KernelVariant]:
     """How many programs, and which variant of the kernel."""
     outer, rows, columns = numbers[:EXTENTS]
     blocks = blocks_for(printed.tiling, columns, whole)
@@ -108,4 +108,4 @@ def choose(
     limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
     multiples = [t.data_ptr() % MULTIPLE == 0 for t in tensors]
     multiples += [number % MULTIPLE == 0 for number in given]
-    return programs, Variant(blocks, limit >= NARROW, tuple(multiples))
+    return programs, KernelVariant(blocks, limit >= NARROW, tuple(multiples))

@@ -31,10 +31,10 @@ from pliant.sym.expr import Expr
 from pliant.targets.triton.expressions import DTYPES, OPS, cast, literal, takes_literals, typed
 from pliant.targets.triton.index_text import (
     NONE,
-    Argument,
-    Arguments,
     Axes,
     IndexText,
+    KernelArgument,
+    KernelArguments,
     Text,
 )
 from pliant.targets.triton.reductions import ACCUMULATORS
@@ -53,7 +53,7 @@ class PrintedKernel:
     source: str
     tiling: Tiling
     buffers: tuple[Buffer, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[KernelArgument, ...]
     bounds: tuple[Expr, ...]
     asserts: bool  # it may find that somebody has to raise
 
@@ -61,12 +61,12 @@ class PrintedKernel:
 @lru_cache(16)
 def printed(kernel: Kernel) -> PrintedKernel:
     """The kernel as Triton source; `NotTiled` if there is none."""
-    tiling, arguments = tiled(kernel), Arguments()
-    printers: list[Printer]
+    tiling, arguments = tiled(kernel), KernelArguments()
+    printers: list[KernelPrinter]
     if tiling.by_rows:
         printers = [WholeRows(kernel, tiling, arguments), LoopedRows(kernel, tiling, arguments)]
     else:
-        printers = [Printer(kernel, tiling, arguments)]
+        printers = [KernelPrinter(kernel, tiling, arguments)]
     for printer in printers:
         printer.body()
     numbers = tuple(arguments.all.values())
@@ -77,12 +77,12 @@ def printed(kernel: Kernel) -> PrintedKernel:
     return PrintedKernel(text + "\n", tiling, buffers, numbers, tuple(arguments.bounds), asserts)
 
 
-class Printer:
+class KernelPrinter:
     """Prints a pointwise kernel: every value once, for one tile."""
 
     suffix = ""
 
-    def __init__(self, kernel: Kernel, tiling: Tiling, arguments: Arguments) -> None:
+    def __init__(self, kernel: Kernel, tiling: Tiling, arguments: KernelArguments) -> None:
         self.kernel = kernel
         self.tiling = tiling
         self.index = IndexText(arguments)
@@ -176,7 +176,7 @@ class Printer:
         if value.op is Op.STORE:
             self._store(value)
         elif value.op is not Op.CONSTANT:
-            text = _TEXTS.get(value.op, Printer.operation)(self, value)
+            text = _TEXTS.get(value.op, KernelPrinter.operation)(self, value)
             self.names[value] = self.assign(value, text)
             if value.op is Op.AS_INDEX:
                 self.index.names[value.index] = self.names[value]
@@ -290,7 +290,7 @@ class Printer:
         return [f"in_{axis}" for axis in _AXES if axis in axes]
 
 
-class RowPrinter(Printer):
+class RowPrinter(KernelPrinter):
     """Prints a row kernel."""
 
     def bind_columns(self, item: Pass) -> None:
@@ -394,12 +394,12 @@ class LoopedRows(RowPrinter):
 
 
 _AXES: Final = ("rows", "columns")
-_TEXTS: Final[dict[Op, Callable[[Printer, LoopValue], Text]]] = {
-    Op.LOAD: Printer.load,
-    Op.IOTA: Printer.iota,
-    Op.AS_INDEX: Printer.as_index,
-    Op.SELECT: Printer.select,
-    Op.CAST: Printer.cast,
-    Op.BITCAST: Printer.bitcast,
-    Op.WELFORD_M2: Printer.second_moment,
+_TEXTS: Final[dict[Op, Callable[[KernelPrinter, LoopValue], Text]]] = {
+    Op.LOAD: KernelPrinter.load,
+    Op.IOTA: KernelPrinter.iota,
+    Op.AS_INDEX: KernelPrinter.as_index,
+    Op.SELECT: KernelPrinter.select,
+    Op.CAST: KernelPrinter.cast,
+    Op.BITCAST: KernelPrinter.bitcast,
+    Op.WELFORD_M2: KernelPrinter.second_moment,
 }

@@ -18,7 +18,7 @@ NOWHERE: Final = largest(Type.I64)  # the position of nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulator:
+class BlockAccumulator:
     """How one reduction is computed, for arguments of type `t`.
 
     `start`: numbers and types. `step(t, state, args, mask)`: the next state, as assignments.
@@ -41,9 +41,9 @@ def highest(t: Type) -> str:
 
 def _simple(
     identity: Callable[[Type], str], along: str, join: Callable[[Type, str, str], str]
-) -> Accumulator:
+) -> BlockAccumulator:
     """One number of one type, joined in any order."""
-    return Accumulator(
+    return BlockAccumulator(
         start=lambda t: [(identity(t), t)],
         step=lambda t, state, args, mask: [
             (state[0], f"tl.where({mask}, {join(t, state[0], args[0])}, {state[0]})")
@@ -72,9 +72,9 @@ def _smaller(t: Type, a: str, b: str) -> str:
     return _larger(t, a, b).replace("tl.maximum", "tl.minimum")
 
 
-def _position(identity: Callable[[Type], str], along: str, better: str) -> Accumulator:
+def _position(identity: Callable[[Type], str], along: str, better: str) -> BlockAccumulator:
     """The best number and its position; `library` compares them."""
-    return Accumulator(
+    return BlockAccumulator(
         start=lambda t: [(identity(t), t), (str(NOWHERE), Type.I64)],
         step=lambda t, state, args, mask: [
             ("{}_better", f"{mask} & {better}({args[0]}, {args[1]}, {state[0]}, {state[1]})"),
@@ -92,7 +92,7 @@ def _position(identity: Callable[[Type], str], along: str, better: str) -> Accum
     )
 
 
-_WELFORD: Final = Accumulator(
+_WELFORD: Final = BlockAccumulator(
     start=lambda t: [("0.0", t), ("0.0", t), ("0.0", t)],
     step=lambda t, state, args, mask: [
         (state[2], f"tl.where({mask}, {state[2]} + 1.0, {state[2]})"),
@@ -116,7 +116,7 @@ _WELFORD: Final = Accumulator(
     ],
 )
 
-ACCUMULATORS: Final[dict[Op, Accumulator]] = {
+ACCUMULATORS: Final[dict[Op, BlockAccumulator]] = {
     Op.SUM: _simple(_zero, "sum_along", lambda t, a, b: f"{a} + {b}"),
     Op.PROD: _simple(_one, "prod_along", lambda t, a, b: f"{a} * {b}"),
     Op.MAX: _simple(lowest, "max_along", _larger),
