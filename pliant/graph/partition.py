@@ -49,8 +49,8 @@ memory."""
 RECOMPUTE_EXPENSIVE: Final = 3.0
 """The same of functions that take tens of instructions."""
 
-RECOMPUTE_STORED: Final = 1.0
-"""What it costs to write a byte of it for a call of PyTorch that reads it at once."""
+RECOMPUTE_STORED: Final = 2.0
+"""What it costs to write a byte of it for a call of PyTorch, which reads it."""
 
 RECOMPUTE_MATMUL: Final = 0.125
 """The same of a multiplication in a matrix product."""
