@@ -169,23 +169,15 @@ class World(TorchDispatchMode):
         if func is torch.autograd.grad or getattr(func, GOES_BACK, False):
             raise Unsupported("with symbolic sizes, for derivatives")
         # Other tensors, which have a history of their own.
-        plain = self._specialised((args, kwargs))
+        stand_ins: dict[Fake, Fake] = {}
+        plain = _specialised(self, (args, kwargs), stand_ins)
+        layouts = {t: (t.size(), t.stride()) for t in stand_ins}
         with self:
-            return func(*plain[0], **plain[1])
-
-    def _specialised(self, value: Any) -> Any:
-        """With every size as the number that it is now, which it has to be from here on."""
-        if type(value) is Fake and value._has_symbolic_sizes_strides:
-            sizes, strides = ([int(n) for n in ns] for ns in (value.size(), value.stride()))
-            with self:
-                return torch.as_strided(value, sizes, strides, int(value.storage_offset()))
-        if isinstance(value, torch.SymInt):
-            return int(value)
-        if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-            return type(value)([self._specialised(v) for v in value])
-        if isinstance(value, dict):
-            return {key: self._specialised(v) for key, v in value.items()}
-        return value
+            value = func(*plain[0], **plain[1])
+        for stand_in, t in stand_ins.items():
+            if layouts[stand_in] != (stand_in.size(), stand_in.stride()):
+                resize(t, stand_in)
+        return stand_ins.get(value, value) if type(value) is Fake else value
 
     def running(self) -> str:
         """The name of the function being run."""
@@ -521,6 +513,23 @@ def _direct(world: World, value: Fake, args: tuple[Any, ...]) -> Fake:
         return value
     with world:
         return shorten(value, [arg for arg in args if type(arg) is Fake])
+
+
+def _specialised(world: World, value: Any, stand_ins: dict[Fake, Fake]) -> Any:
+    """With every size as the number that it is now, which it has to be from here on."""
+    if type(value) is Fake and value._has_symbolic_sizes_strides:
+        sizes, strides = ([int(n) for n in ns] for ns in (value.size(), value.stride()))
+        with world:
+            plain = torch.as_strided(value, sizes, strides, int(value.storage_offset()))
+        stand_ins[plain] = value  # type: ignore[index]
+        return plain
+    if isinstance(value, torch.SymInt):
+        return int(value)
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)([_specialised(world, v, stand_ins) for v in value])
+    if isinstance(value, dict):
+        return {key: _specialised(world, v, stand_ins) for key, v in value.items()}
+    return value
 
 
 def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -163,13 +163,22 @@ class InPlace:
         made = written(self.low, target, self.indexed_tensors[old], *layout)
         self._set(old, in_memory(made))
         self._append_definitions(old.node)
-        self._see_again(views)
+        self._see_again(views, old)
 
-    def _see_again(self, views: Iterable[Tensor]) -> None:
-        """Views of a value that is in memory now."""
+    def _see_again(self, views: Iterable[Tensor], old: Tensor) -> None:
+        """Views of a value that is in memory now, and what they are views of on the way: nobody
+        else needs those, but they still tell how the value was computed."""
+        seen = {old}
         for tensor in views:
-            assert tensor.node is not None
-            self._view(tensor.node)
+            chain = [tensor]
+            while chain[-1] not in seen:
+                node = chain[-1].node
+                assert node is not None
+                chain.append(node.args[0])
+            for view in reversed(chain[:-1]):
+                assert view.node is not None
+                self._view(view.node)
+            seen.update(chain)
 
     def _target(self, node: Node) -> MemoryLayout | None:
         """Where the operator's first argument is in memory, if its result is written there and

@@ -157,7 +157,8 @@ def trace_with_autograd(
         env = JointEnv(shapes, known, sizes)
         equal = dict(env.replacements)
         traced = _trace(run, gm, shapes, examples, env)
-        if env.replacements == equal:
+        # (What the graph itself checks of sizes in the data is learnt on the way each time.)
+        if env.replacements == equal or len(env.required) == len(known):
             return traced, env
         known = env.required
 

@@ -216,6 +216,8 @@ class _Chosen:
         ignored: Number,
     ) -> None:
         self.type = computed_in(x.type)
+        if target.type not in (Type.I64, Type.U8):  # PyTorch refuses them
+            raise NotLowered(f"targets of type {target.type}")
         classes = x.sizes[1]
         if self.type not in FLOAT or low.known(ne0(classes)) is not True:
             raise NotLowered("a loss of an unusual form")

@@ -85,3 +85,18 @@ def test_a_row_without_a_target_is_refused(dynamic):
             args = torch.ones(size), torch.zeros(targets, dtype=torch.int64)
             compiled = pliant.compile(F.nll_loss, dynamic=dynamic)
             same_outcome(*[run(function, args) for function in (compiled, F.nll_loss)])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.int16])
+@pytest.mark.parametrize("used", [True, False])
+def test_targets_of_a_dtype_that_pytorch_refuses(dtype, used) -> None:
+    def function(scores, target):
+        loss = F.nll_loss(scores, target)
+        return loss if used else None
+
+    given = torch.ones(2, 3), torch.ones(2, dtype=dtype)
+    with pytest.raises(RuntimeError) as eager:
+        function(*given)
+    with pytest.raises(RuntimeError) as ours:
+        pliant.compile(function, backend="llvm")(*given)
+    assert str(ours.value) == str(eager.value)

@@ -205,3 +205,11 @@ def test_softmax_gradients_are_laid_out_plainly(name: str, dynamic: bool) -> Non
     given = [torch.randn(5, 4, 3).permute(2, 0, 1) for _ in range(2)]
     ours = pliant.compile(function, backend="llvm", dynamic=dynamic)(*given)
     compare([ours], [function(*given)])
+
+
+def test_sizes_in_the_data_that_are_found_equal() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        pairs = torch.combinations(y)  # of as many firsts as seconds
+        return (x * 2).sum() + pairs.sum()
+
+    check(function, T(3), torch.arange(4.0))

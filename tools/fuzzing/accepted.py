@@ -45,6 +45,7 @@ TINY_DIVISOR = re.compile(r"(fmod|remainder|%).*\de-(3[89]|[4-9]\d|\d\d\d)\b")
 REMAINDER = re.compile(r"fmod|remainder|%")
 CANCELS = re.compile(r"_norm|mean|var|std|sum|softmax")
 SIGN_OF_NAN = re.compile(r"signbit|copysign")
+MAKES_NAN = re.compile(r"fmod|remainder|%|floor_divide|//")
 
 
 def _odd_by_place(program: Program, finding: dict[str, Any]) -> bool:
@@ -72,7 +73,7 @@ def _infinite_by_sign_of_zero(program: Program, finding: dict[str, Any]) -> bool
 
 def _sign_of_nan(program: Program, finding: dict[str, Any]) -> bool:
     source = program.function_source()
-    made = REMAINDER.search(source) and SIGN_OF_NAN.search(source)
+    made = MAKES_NAN.search(source) and SIGN_OF_NAN.search(source)
     return finding["kind"] in ("values", "shape") and bool(made)
 
 
@@ -105,13 +106,16 @@ RULES: dict[str, Rule] = {
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
     "effects before an error in a graph that has written to inputs": _effects_before_error,
     "the sign of nan, seen through integers": _bits_of_nan,
-    "the sign of a nan that a remainder makes": _sign_of_nan,
+    "the sign of a nan that a division or its remainder makes": _sign_of_nan,
     "one over softshrink's zero, whose sign is by the place of the element": (
         _infinite_by_sign_of_zero
     ),
     "a divisor that is 0 but for rounding": _zero_divisor_by_rounding,
     "an offset in memory of its own": lambda program, finding: (
         finding["kind"] == "storage_offset" and bool(SCATTERED.search(program.source()))
+    ),
+    "a number in the data beyond 64 bits, in a graph that has written": lambda program, finding: (
+        "beyond 64 bits" in finding["text"] and bool(WRITES.search(program.function_source()))
     ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"
