@@ -35,8 +35,8 @@ def use(monkeypatch):
 
     def change(target):
         class Generator(compile_graph.CodeGenerator):
-            def __init__(self, *args):
-                super().__init__(*args, target=target)
+            def __init__(self, *args, **others):
+                super().__init__(*args[:4], target=target)
 
         monkeypatch.setattr(compile_graph, "CodeGenerator", Generator)
 
