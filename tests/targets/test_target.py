@@ -84,9 +84,9 @@ def test_the_target_arranges_loops(use):
     torch.testing.assert_close(code.load()(X), program(X))
 
 
-def test_steps_are_named_after_the_target(use):
-    use(Other(device="other"))
-    with pytest.raises(pliant.errors.BackendError, match="there is no step other_empty"):
+def test_a_target_says_which_step_launches_its_kernels(use):
+    use(Other(launch_step="other_kernel"))
+    with pytest.raises(pliant.errors.BackendError, match="there is no step other_kernel"):
         codes(program, X)
 
 
