@@ -29,7 +29,7 @@ LIMITS = {
     "methods": 30,
     "ladder": 4,
     "import": 0,  # imports inside functions
-    "native": 6500,  # all of csrc/ together: decisions 0010, 0014 and 0055
+    "native": 6500,  # all of csrc/ together: decisions 0010, 0014 and 0051
 }
 UNITS = {
     "file": "lines in the file",
