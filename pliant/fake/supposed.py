@@ -74,7 +74,7 @@ class Supposition:
         return self._supposed
 
 
-class Number:
+class SupposedNumber:
     """A symbolic number whose comparisons are answered under a supposition."""
 
     __slots__ = ("_supposition", "value")
@@ -103,11 +103,11 @@ class Number:
 
 
 def _plain(value: Any) -> Any:
-    return value.value if type(value) is Number else value
+    return value.value if type(value) is SupposedNumber else value
 
 
 def _wrapped(value: Any, supposition: Supposition) -> Any:
-    return value if type(value) is int else Number(value, supposition)
+    return value if type(value) is int else SupposedNumber(value, supposition)
 
 
 Algorithm = Callable[[Sequence[Layout], tuple[int, ...]], tuple[int, ...] | None]

@@ -17,7 +17,9 @@ def agree(function, *calls, dynamic=None, generated=True):
     for args in calls:
         expected = run(function, tuple(t.clone() for t in args))
         actual = run(compiled, tuple(t.clone() for t in args))
-        for ours, theirs in zip(leaves(actual.result), leaves(expected.result), strict=True):
+        mine, other = (leaves(outcome.result) for outcome in (actual, expected))
+        pairs = zip((*mine, *actual.args), (*other, *expected.args), strict=True)
+        for ours, theirs in pairs:
             torch.testing.assert_close(ours, theirs)
             ours.copy_(theirs)
         same_outcome(actual, expected)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -233,7 +233,7 @@ class Campaign:
         with ThreadPoolExecutor(jobs) as pool:
             workers = [pool.submit(self._work, pending) for _ in range(jobs)]
             try:
-                for worker in workers:
+                for worker in as_completed(workers):  # a mistake in any of them ends it
                     worker.result()
             except KeyboardInterrupt:
                 self.tell("interrupted")
