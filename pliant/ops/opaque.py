@@ -43,6 +43,12 @@ def _eig_meta(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 register("aten.geqrf.default", meta=_geqrf_meta)
+# LAPACK takes pivots as they are: those that are all 0 make it write outside of its memory.
+register(
+    *("aten.linalg_ldl_solve.default", "aten.linalg_lu_solve.default", "aten.lu_unpack.default"),
+    *("aten._unsafe_index.Tensor", "aten._unsafe_index_put.default"),
+    trusts_indices=True,
+)
 register("aten._linalg_svd.default", cpu_meta=_svd_meta)
 register("aten.linalg_eig.default", cpu_meta=_eig_meta)
 

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant.fake import measured
 from tests.support.against_eager import check
 
 
@@ -167,3 +168,17 @@ def test_out_that_is_resized(name, size):
     for x in (torch.ones(size, size + 1), torch.ones(size, size + 1).T, torch.ones(size, 1).T):
         check(f, x, torch.empty(0))
         check(f, x, torch.empty(0), dynamic=True)
+
+
+def test_kernels_that_trust_indices_are_not_run_on_made_up_ones(monkeypatch) -> None:
+    factored, pivots, _ = torch.linalg.ldl_factor_ex(torch.eye(4)[:1, :1] + 1)
+    ran = []
+    run = measured.without_warnings
+    monkeypatch.setattr(measured, "without_warnings", lambda *a: ran.append(a) or run(*a))
+
+    def function(factored, pivots, b):
+        return torch.linalg.ldl_solve(factored, pivots, b)
+
+    given = (factored, pivots, torch.ones(1, 2))
+    ours = pliant.compile(function, backend="eager", dynamic=True)(*given)
+    assert ours.stride() == function(*given).stride() and not ran
