@@ -55,6 +55,8 @@ def refuse_devices(functional: Functional, place: torch.device) -> None:
     tensors += [tensor for node in functional.nodes for tensor in node.results]
     if place.type != "cpu" and any(map(draws, functional.nodes)):
         raise NotFunctionalized("random numbers on a GPU")
-    for tensor in (*tensors, *functional.constants):
-        if tensor.device not in (CPU.place, place):
-            raise NotFunctionalized(f"a tensor on {tensor.device}")
+    with torch._C.DisableTorchFunction():
+        devices = {tensor.device for tensor in (*tensors, *functional.constants)}
+    foreign = devices - {CPU.place, place}
+    if foreign:
+        raise NotFunctionalized(f"a tensor on {foreign.pop()}")

@@ -15,6 +15,7 @@ from pliant.fake.layout import (
     contiguous_strides,
 )
 from pliant.fake.order import need
+from pliant.fake.overload import CPU
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe, Several
 from pliant.fake.rule import Args, Kwargs
@@ -138,7 +139,7 @@ def pad(
     fixed = type(length) is not int or length > 0
     steps = length if fixed else batch_sizes.size(0)
     padded = depending_on(_dense(rows, (steps, count, *rows.shape[1:])), (rows,))
-    lengths = make(rows._world, (count,), (1,), 0, torch.int64, torch.device("cpu"))
+    lengths = make(rows._world, (count,), (1,), 0, torch.int64, CPU)
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
@@ -147,7 +148,7 @@ def _pack_shape(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs)
     t, _, batch_first = args
     rows = unbacked.new_size(env, "the sum of the lengths", least=1)
     steps = unbacked.new_size(env, "the longest length", t.size(1 if batch_first else 0), least=1)
-    counts = unbacked.dense((steps,), torch.int64, torch.device("cpu"))
+    counts = unbacked.dense((steps,), torch.int64, CPU)
     return Several(tuple, (unbacked.dense((rows, *t.shape[2:]), t.dtype, device), counts))
 
 

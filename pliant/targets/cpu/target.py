@@ -16,6 +16,7 @@ from pliant.targets.target import Hint, KernelSource, LaunchParameters
 WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
 ACCESS_NS: Final = 0.08
 LEAST_NS: Final = 0.05
+PLACE: Final = torch.device("cpu")  # made once: modes of the program would see each call
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class CpuTarget:
 
     @property
     def place(self) -> torch.device:
-        return torch.device("cpu")
+        return PLACE
 
     @property
     def launch_step(self) -> str:
