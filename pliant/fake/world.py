@@ -177,6 +177,7 @@ class World(TorchDispatchMode):
         for stand_in, t in stand_ins.items():
             if layouts[stand_in] != (stand_in.size(), stand_in.stride()):
                 resize(t, stand_in)
+                self.reshaped.add(id(t))
         return stand_ins.get(value, value) if type(value) is Fake else value
 
     def running(self) -> str:
