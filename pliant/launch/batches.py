@@ -40,14 +40,14 @@ def plan_batches(
     scheduled: Scheduled, kernels: Kernels, launch_step: str, hint: Hint
 ) -> list[Batch]:
     """All items of the schedule, in an order in which they can run."""
+    if launch_step != "cpu_kernel":  # a GPU runs what is launched at the same time by itself
+        return [(at,) for at in range(len(scheduled.items))]
     memory = _memory_of(scheduled)
     batches: list[Batch] = []
     run = _Run(memory, hint)
     for at, item in enumerate(scheduled.items):
         made = kernels.groups.get(at)
-        batched = launch_step == "cpu_kernel"
-        small = batched and isinstance(item, ScheduledGroup) and _is_small(made, hint)
-        if isinstance(item, ScheduledGroup) and small:
+        if isinstance(item, ScheduledGroup) and _is_small(made, hint):
             run.add(at, item, made)
             continue
         batches += [*run.batches(), (at,)]

@@ -678,6 +678,7 @@ def batch_norm_without_running_statistics(
     "aten._native_batch_norm_legit_functional.default",
     shape=_batch_norm_shape,
     cpu_meta=_batch_norm_meta,
+    statistics_free=3,
 )
 def batch_norm_with_new_statistics(
     low: Lowering,
@@ -764,4 +765,3 @@ _softmax _log_softmax _safe_softmax special_softmax special_log_softmax renorm
 """
 register(*aten_names(_SAFE), raises=never)
 register("aten.renorm.default", cpu_meta=meta.contiguous)
-register("aten._native_batch_norm_legit_functional.default", statistics_free=3)
