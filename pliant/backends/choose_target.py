@@ -51,7 +51,7 @@ def check_installed() -> None:
 
 def refuse_devices(functional: Functional, place: torch.device) -> None:
     """Code is for the tensors of one device, and for those of the CPU."""
-    tensors = [given for given in functional.inputs if isinstance(given, Tensor)]
+    tensors = [value for value in functional.inputs if isinstance(value, Tensor)]
     tensors += [tensor for node in functional.nodes for tensor in node.results]
     if place.type != "cpu" and any(map(draws, functional.nodes)):
         raise NotFunctionalized("random numbers on a GPU")

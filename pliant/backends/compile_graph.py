@@ -102,7 +102,7 @@ class GeneratedCode:
     @property
     def kernels(self) -> tuple[Any, ...]:
         """The kernels as loops."""
-        return tuple([made.kernel for made in self.written.groups.values()])
+        return tuple([group.kernel for group in self.written.groups.values()])
 
     def load(self) -> Launcher:
         return load(self.program, self.bindings)
@@ -134,6 +134,7 @@ class CodeGenerator:
         """Until every kernel can be compiled, and no input is written to too early."""
         refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
         late: set[int] = set()  # inputs that are written to at the end only
+        # Each round puts off a write or hands an operator to PyTorch, so the rounds end.
         while True:
             # Values become definitions and calls.
             lowered = lower(functional, env, refused, late, self.target.place.type)
@@ -156,6 +157,8 @@ class CodeGenerator:
         )  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
             *(functional, lowered, scheduled, kernels, batches, target, self.watcher),
+            # A fallback needs the inputs as they were. A backward has none, so what the forward
+            # saved for it is freed as soon as its last reader has run.
             frees_inputs=self.fallback is None,
         )
         self._check(program)
@@ -172,6 +175,7 @@ class CodeGenerator:
     ) -> dict[Node, str]:
         """The operators that PyTorch runs from now on, and why."""
         error, nodes = failure.error, lowered.computed_by(failure.group.members)
+        # The target says that it can't do this, which is no failure.
         if nodes and isinstance(error, KernelRefused):
             return dict.fromkeys(nodes, str(error))
         if self.options.raise_on_fallback or not nodes or already > MOST_REFUSED:
@@ -225,6 +229,7 @@ def _variant(compiler: GraphCompiler, args: Sequence[Any], ones: frozenset[Expr]
 
 def _schedule(lowered: Lowered) -> Scheduled:
     returned = [item for item in lowered.outputs if isinstance(item, tuple)]
+    # The caller owns what is returned: its memory is not reused.
     kept = {memory.of for _, memory in returned}
     numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
     constants = [definition for definition, _ in lowered.constants]

@@ -102,6 +102,7 @@ def _differentiable(
         try:
             return _loaded(gm, example_inputs, shapes, options, target)
         except NotFunctionalized:
+            # Why there is no joint graph tells more than why the forward alone failed as well.
             raise reason from None
 
 

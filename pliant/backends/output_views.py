@@ -31,14 +31,16 @@ class WithViews:
             for view in self.views.views:
                 if isinstance(outputs[view.output], torch.Tensor):
                     continue  # PyTorch ran the graph, and made the views too
+                # One tensor returned twice must be one object for the caller too.
                 if view.same_as not in tensors:
                     source = inputs[view.source] if view.of_input else results[view.source]
-                    tensors[view.same_as] = _made(source, view, values)
+                    tensors[view.same_as] = _replay_view(source, view, values)
                 outputs[view.output] = tensors[view.same_as]
         return tuple(outputs)
 
 
-def _made(source: torch.Tensor, view: ViewOutput, values: Mapping[Any, Any]) -> torch.Tensor:
+def _replay_view(source: torch.Tensor, view: ViewOutput, values: Mapping[Any, Any]) -> torch.Tensor:
+    # As when the program made the view: under `no_grad` its views don't have a history.
     with torch.set_grad_enabled(view.grad):
         for step in view.steps:
             args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)

@@ -195,8 +195,8 @@ def with_options(
     backend: Backend, mode: str | None = None, options: Mapping[str, Any] | None = None
 ) -> Backend:
     """`backend` with the `mode` and the `options` of a compile(), as far as it takes them."""
-    given = {"mode": mode if mode != "default" else None, "options": options}
-    passed = {name: value for name, value in given.items() if value and accepts(backend, name)}
+    asked_for = {"mode": mode if mode != "default" else None, "options": options}
+    passed = {name: value for name, value in asked_for.items() if value and accepts(backend, name)}
     return functools.partial(backend, **passed) if passed else backend
 
 

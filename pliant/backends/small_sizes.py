@@ -50,6 +50,7 @@ class SmallSizes:
         if self.patterns < MOST_PATTERNS:
             self.patterns += 1
             as_usual = are_laid_out(self.layout, values, result)
+            # None: the compiled code itself runs for this pattern from now on.
             launcher.settle(pattern, None if as_usual else self._settled(pattern, args, result))
         return result
 

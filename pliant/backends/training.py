@@ -73,6 +73,8 @@ class TrainingCompiler:
         eager = SmallSizesInTraining(
             WithBases(self.gm.forward, bases) if bases else self.gm.forward
         )
+        # `refuse` in place of the captured graph, which autograd must record: `AutogradStep` runs
+        # the forward without recording, and calls `eager` outside of that if it is refused.
         generator = CodeGenerator(
             self.name, self.options, refuse, watcher=eager.watch, target=self.target
         )
@@ -81,6 +83,8 @@ class TrainingCompiler:
         graph = self._differentiable(joint, parts, eager, partial(_backward, self, parts, env))
         accepts = _accepts(joint.preconditions, self.shapes)
         otherwise = None
+        # Formulas of gradients asked about sizes (`x.size(0) == 1`), and the answers need not hold
+        # for later calls. A variant is for the sizes at hand, so there are no variants of variants.
         if env.required and sizes is None:
             supposed = tuple(env.required)
             otherwise = OtherSizes(self, graph.eager, supposed, _sizes_of(self.shapes))
@@ -209,6 +213,8 @@ def _make_backward(
     name = f"{compiler.name} backward"
 
     def generate() -> Backward:
+        # Compiled when first needed: outputs without a tangent, and inputs that need no gradient,
+        # leave out much of the backward.
         function, gradients = parts.backward(tangents, wanted)
         generator = CodeGenerator(name, compiler.options, None, target=compiler.target)
         code = generator.generate(function.freeze(), env)

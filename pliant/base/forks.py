@@ -13,11 +13,12 @@ from contextlib import AbstractContextManager
 
 def lock() -> AbstractContextManager[bool]:
     """A lock for one thread at a time, several times over. Nobody holds it when a process forks."""
-    made = threading.RLock()
+    # Reentrant, because compiling may call compiled code, which may compile.
+    rlock = threading.RLock()
     os.register_at_fork(
-        before=made.acquire, after_in_parent=made.release, after_in_child=made.release
+        before=rlock.acquire, after_in_parent=rlock.release, after_in_child=rlock.release
     )
-    return made
+    return rlock
 
 
 COMPILATION = lock()

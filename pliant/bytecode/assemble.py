@@ -109,6 +109,7 @@ def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
         for number, item in enumerate(items)
         if item.target is not None
     ]
+    # Prefixes are only added, so this ends; one too many does no harm.
     while True:
         starts = [0]
         for prefix, length in zip(prefixes, lengths, strict=True):
@@ -161,6 +162,7 @@ def _exception_table(
     table: list[bytecode.concrete.ExceptionTableEntry] = []
     current: ExceptionEntry | None = None
     for number, item in enumerate(items):
+        # The library counts in units, and its ranges include their last one.
         last_unit = linked.starts[number + 1] - 1
         entry = item.handler
         if entry is None:

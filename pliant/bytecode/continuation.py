@@ -72,6 +72,7 @@ def _with_cells(
         names["FunctionType"]: types.FunctionType,
         names["code"]: code,
         names["namespace"]: namespace,
+        # By which `Frame.internal` knows the wrapper: it is not shown on the user's stack.
         "__name__": "pliant.resume",
     }
     exec(compile(source, f"<pliant {code.co_name}>", "exec"), scope)

@@ -122,6 +122,7 @@ class Decoded:
         if not self._live:
             self._live.extend(flow.live_masks(self, bit))
         live = self._live[index]
+        # Masks become sets of names only where somebody asks, which is at a few graph breaks.
         if isinstance(live, int):
             mask = live
             live = frozenset(name for name, one in bit.items() if mask & one)
@@ -256,6 +257,8 @@ def _decode(code: types.CodeType) -> Decoded:
     exceptions = _exception_entries(code.co_exceptiontable, index_of_unit)
     handlers: list[ExceptionEntry | None] = [None] * len(instructions)
     for entry in exceptions:
+        # The compiler writes entries that don't overlap, the innermost handler for each
+        # instruction.
         handlers[entry.start : entry.end] = [entry] * (entry.end - entry.start)
     reference = weakref.ref(code)
     return Decoded(reference, tuple(instructions), exceptions, variables, handlers)
@@ -291,6 +294,8 @@ def _exception_entries(table: bytes, index_of_unit: list[int]) -> tuple[Exceptio
     numbers: list[int] = []
     number = 0
     for byte in table:
+        # 0x40 says that more groups follow; 0x80, which marks the first byte of an entry, is not
+        # needed to read the table from its start.
         number = number << 6 | byte & 0x3F
         if not byte & 0x40:
             numbers.append(number)

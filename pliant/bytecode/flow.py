@@ -69,6 +69,7 @@ def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
     changed = True
     while changed:
         changed = False
+        # Backwards, as liveness flows: without loops one round is enough.
         for index in range(count - 1, -1, -1):
             after = 0
             for successor in following[index]:
@@ -96,8 +97,11 @@ def _uses_and_kept(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int], li
             uses[index] = bit[instruction.value]
         if op in _WRITES:
             kept[index] = everything & ~bit[instruction.value]
+        # By name, so that an alias of `locals` is not noticed.
         elif op in _LOADS_GLOBAL and instruction.value[0] in _FRAME_READERS:
             uses[index] = everything
+    # `super()` reads the first parameter and this cell from the frame, without an instruction for
+    # it.
     for index in decoded.super_calls:
         uses[index] = bit["__class__"] | bit[decoded.variables[0]]
     return uses, kept
@@ -109,6 +113,7 @@ def stack_depths(decoded: Decoded) -> list[int | None]:
     pending: list[tuple[int, int]] = [(0, 0)]
     while pending:
         index, depth = pending.pop()
+        # The compiler sees to it that all ways to a place have the same depth there.
         if depths[index] is not None:
             continue
         depths[index] = depth

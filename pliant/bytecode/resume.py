@@ -99,6 +99,7 @@ class ResumePoint:
         inner = []
         if self.inner is not None:
             inner = ["inner_function", *(f"inner_{number}" for number in range(self.inner))]
+        # A program may have a variable called `stack_0` itself.
         taken = {*self.code.co_varnames, *self.code.co_cellvars, *self.code.co_freevars}
         closure = closure_names(self.code)
         return (
@@ -353,6 +354,7 @@ class _Builder:
         code, point = self.point.code, self.point
         flags = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
         flags |= inspect.CO_NESTED if self.freevars else 0
+        # `compile` and `exec` inherit the future flags of the code that calls them.
         flags |= code.co_flags & -_FIRST_FUTURE_FLAG
         flags |= code.co_flags & _SUSPENDING_FLAGS
         # `super()` gets two arguments here; putting the stack back needs room for the inner call.
@@ -380,8 +382,10 @@ class _Builder:
 
     def _prologue_items(self) -> Iterator[AssemblyItem]:
         if self.freevars:
+            # The order in which CPython itself starts functions: cells, generator, RESUME.
             yield AssemblyItem("COPY_FREE_VARS", len(self.freevars))
         if self.form is not _Form.FUNCTION:
+            # The POP_TOP takes what the first `next()` sends, which is always None.
             yield AssemblyItem("RETURN_GENERATOR")
             yield AssemblyItem("POP_TOP")
         yield AssemblyItem("RESUME", 0)
@@ -407,6 +411,7 @@ class _Builder:
             # What was sent, or, when primed, what is yielded. No point has it on its stack.
             yield AssemblyItem("LOAD_CONST", _position_of_none(self.consts))
             source = None
+        # Forward always does: the whole body stands behind the prologue.
         yield AssemblyItem("JUMP_FORWARD", source=source, target=self.index)
 
     def _take(self, parameter: str) -> Iterator[AssemblyItem]:

@@ -84,6 +84,7 @@ def capture(
         except Restart as restart:
             break_at[restart.step] = restart.cause
         except StartOver:
+            # The object is another one now, so instructions are counted differently.
             break_at.clear()
         except RecursionError as error:
             raise NotCaptured(Break("too-deep", function.__qualname__)) from error
@@ -150,6 +151,7 @@ class Attempt:
         code = self.function.__code__
         names = getattr(self.function, "argument_names", None)
         stars = code.co_argcount + code.co_kwonlyargcount  # *args and **kwargs come last
+        # Unread until the program looks at them: no guards on parameters that it ignores.
         variables: dict[str, Unread] = {
             name: Unread(value, Local(index, name, names if index >= stars else None))
             for index, (name, value) in enumerate(
@@ -175,6 +177,8 @@ class Attempt:
         """End the graph at the present instruction, or at the call that led to it."""
         frames = list(trace.frames)
         if (self.fullgraph or trace.error_on_break) and cause.code not in HARMLESS:
+            # The error that a question about data makes says more than a general one: it has the
+            # remedy.
             raise cause.error or refused(cause, frames, self.fullgraph)
         # Residual code can resume a frame only if a call instruction led to it: not the body of a
         # generator, nor a function that C code called. The break moves out to the call of that.
@@ -188,6 +192,8 @@ class Attempt:
                 inline = step in trace.inlinable
                 raise Restart(step, INLINE if inline else cause.at(trace.stack()))
         if frame.step in trace.break_at and cause.code == "operation-raises":
+            # PyTorch refuses these sizes, and may accept others: this entry must be for these
+            # alone.
             specialise([tensor.fake for tensor in trace.tensors.values() if tensor.source])
         if trace.changes != frame.changes:
             # The instruction is half done: an iterator has moved, or something is written. A break

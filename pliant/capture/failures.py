@@ -90,6 +90,7 @@ def note_operation(trace: Trace, node: fx.Node, result: Any, effect: bool) -> No
         graph_effects.memory |= written
         graph_effects.random |= result.random
         if not written.isdisjoint(graph_effects.outside):
+            # With several tensors it may have written to the first when it fails at the second.
             node.meta[WRITES] = PARTLY if result.raises or len(written) > 1 else WHOLLY
     elif effect and node.target not in WRITERS:
         graph_effects.other = True
@@ -164,6 +165,7 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
     does for itself on the way."""
     entry = frame.decoded.handler(index)
     while entry is not None:
+        # Without PUSH_EXC_INFO it is the cleanup that the compiler adds around an `except` block.
         if frame.instructions[entry.target].op in _ENTERS_HANDLER:
             yield entry
         outer = frame.decoded.handler(entry.target)

@@ -80,6 +80,7 @@ class Finisher:
     def broke(self, frames: list[Frame], cause: Break) -> Result:
         """Break at the present instruction of the innermost of `frames`."""
         # A frame of a Python equivalent that would only return the result needs no resume function.
+        # The user must not see lines of pliant in a report, nor pay for a call that does nothing.
         outer = [f for f in frames[:-1] if not (f.internal and _only_returns(f))]
         frames = [*outer, frames[-1]]  # the operation is in the last one, internal or not
         stack = tuple(frame.position() for frame in frames if not frame.internal)
@@ -196,6 +197,8 @@ class Finisher:
         self, outer: list[Frame], frame: Frame, index: int, stack: list[Value | str]
     ) -> str:
         """`return resume(...)`: continue `frame` at `index`, then its callers."""
+        # Only the outermost resume function is entered through pliant. It calls the inner ones
+        # itself, so they are followed as part of it, and may become one graph with it.
         name, arguments = self._target(frame, index, stack, None, (), compiled=not outer)
         inside: tuple[str, ...] = ()
         for number, caller in reversed(list(enumerate(outer))):
@@ -205,6 +208,8 @@ class Finisher:
             name, arguments = self._target(
                 caller, caller.index + 1, below, inner, inside, compiled=number == 0
             )
+        # Not a call but a request to make it, so that a loop that breaks in each round needs no
+        # deeper stack.
         return f"return {name}.tail({', '.join(arguments)})"
 
     def _target(
@@ -227,6 +232,7 @@ class Finisher:
 
     def _begin(self, roots: list[Value]) -> None:
         """Replay the effects. The graph's call is put before them at the end."""
+        # `plan` counts how often each value is needed: what is used twice gets a variable.
         changed = [value for value, _ in self.trace.effects.values()]
         self.emit.plan([*roots, *[child for value in changed for child in value.children()]])
         for value, before in list(self.trace.effects.values()):
@@ -252,6 +258,7 @@ class Finisher:
             for source, name in emit.slots.items()
             if not (isinstance(source, Local) and source.name == name)
         ]
+        # Lines are counted from 1, and the signature is the first.
         offset = len(comments) + len(head) + 2
         shapes = None if graph is None else input_shapes(trace)
         if graph is not None:

@@ -52,6 +52,7 @@ def opcode(*names: str, lazy: bool = False) -> Callable[[Any], Any]:
 
 def run_frame(trace: Trace, frame: Frame) -> Value:
     """Follow `frame` until it returns (or, of a generator, yields)."""
+    # The frame of a generator comes here again after each yield.
     frame.returned = None
     trace.frames.append(frame)
     try:
@@ -103,6 +104,7 @@ def _step(trace: Trace, frame: Frame) -> None:
             operands = [trace.read(v) if isinstance(v, Lazy) else v for v in operands]
         result = handler.run(trace, frame, instruction, *operands)
         del stack[-count:]  # only now: a break in the handler finds the stack as it was
+        # The stack has given them up. `dropped` looks whether a variable or an object has them.
         if trace.suspended and result is None:
             for operand in operands:
                 operand.dropped(trace)
@@ -145,6 +147,7 @@ def enter_handler(trace: Trace, frame: Frame, exception: Value) -> bool:
     del frame.stack[entry.depth :]
     for value in given_up:
         value.dropped(trace)
+    # RERAISE takes it, to give the exception the line on which it was first raised.
     if entry.lasti:
         frame.stack.append(Const(frame.instruction.offset))
     frame.stack.append(exception)

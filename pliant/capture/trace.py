@@ -153,6 +153,8 @@ class Trace:
             and value.source != source
             and not (self._is_certain(real, source) and self._is_certain(real, value.source))
         ):
+            # Without it a call in which the two paths lead to different objects would use one of
+            # them twice.
             self.guard(GuardKind.SAME, source, (value.source,))
         return value
 
@@ -164,6 +166,7 @@ class Trace:
         return assumed in self._guarded
 
     def remember(self, real: Any, value: Value) -> None:
+        # With the object itself, so that its id isn't used again during the capture.
         self._known[id(real)] = (real, value)
 
     def outside_values(self) -> list[Value]:
@@ -207,6 +210,7 @@ class Trace:
     def forget(self) -> None:
         """Let go of the user's objects: some are to be freed as soon as the program drops them."""
         for _, value in self._known.values():
+            # Values of objects that refer to one another are cycles, and the collector is off.
             if hasattr(value, "attributes"):
                 value.attributes = None
         self.placeholders.clear()
@@ -280,6 +284,8 @@ class Trace:
         if written is not None and written[1] is not None:
             return written[1]
         source = ClassAttr(Fixed(cls, cls.__qualname__), name)
+        # `lookup` has assumed its type only. Reading the number assumes its value, or makes it a
+        # symbol.
         if type(real) in NUMBERS and not cls.__flags__ & IMMUTABLE_TYPE:
             return Unread(real, source)
         return self.pinned(real, source)
@@ -326,6 +332,7 @@ class Trace:
         self.changes += 1
         if self.watch is not None:
             self.watch(value)
+        # What the program itself made has no source: residual code makes it in its final state.
         if value.source is not None and id(value) not in self.effects:
             self.effects[id(value)] = (value, value.snapshot())
 
@@ -376,6 +383,7 @@ def _make_annotations(cls: type) -> None:
 def _identity(expected: Any) -> Any:
     """Something hashable that tells expectations apart."""
     if type(expected) in PLAIN:
+        # With the type: 1, 1.0 and True are equal, and different assumptions.
         return (type(expected), expected)
     if type(expected) is tuple:
         return tuple(_identity(item) for item in expected)

@@ -26,6 +26,8 @@ def _route(compiler: Compiler, function: Any) -> Any:
     between calls (it has a closure or defaults) or can't be captured."""
     if type(function) is not types.FunctionType or inspect.isgeneratorfunction(function):
         return function
+    # Stand-ins are shared by code (`FunctionCache.callback`), and these differ between functions of
+    # the same code.
     if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
         return function
     return compiler.functions.callback(function)

@@ -38,6 +38,8 @@ class FunctionCache:
 
     def callback(self, function: types.FunctionType) -> Dispatcher:
         """The compiled stand-in for a function that C code calls; one for equal functions."""
+        # The function that is kept keeps its globals, so their address can't be used again
+        # meanwhile.
         key = (function.__code__, id(function.__globals__))
         return self.resume(self.callbacks.setdefault(key, function), ())
 

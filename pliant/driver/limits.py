@@ -64,6 +64,8 @@ class Limits:
                 self._tell(dispatcher, why_none_fits(dispatcher, values, most=MOST_REASONS))
             return True
         failures = why_none_fits(dispatcher, values)
+        # One failed guard of each entry is enough to tell the user. Whether symbols would help
+        # depends on all of them: a dtype may differ besides the size.
         every = why_none_fits(dispatcher, values, every=True)
         if dispatcher not in self.extended and can_be_general(self.policy, every):
             self.extended.add(dispatcher)
@@ -119,6 +121,7 @@ class Limits:
         """Whether the function may be compiled for a case that was found in the data."""
         if self.reached(dispatcher) is not None:
             return False
+        # `recovery` lists the answers up to the one that was wrong, so that one is the last.
         question, answer = list(answers.items())[-1]
         reason = events.FailedGuard(entry=0, guard=f"{question} in the data, got {answer}")
         about = described(dispatcher.fn)
@@ -166,6 +169,8 @@ def _other_sizes(policy: DynamicPolicy, guard: Guard, got: Any) -> bool:
     """Whether a tensor is as expected but for its sizes and strides."""
     if not isinstance(got, torch.Tensor) or got.dim() != len(guard.expected.sizes):
         return False
+    # `.size()`, `.stride()` and `.storage_offset()`: no other property of a tensor begins with an
+    # s.
     return plan.difference(guard, got).subject.startswith(f"{guard.source}.s")
 
 

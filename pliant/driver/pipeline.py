@@ -89,6 +89,7 @@ class Compiler:
         entry = dispatcher.find(values)  # another thread may have compiled it meanwhile
         if entry is not None:
             return entry
+        # Asked again under the lock: the thread that had it before may have given the function up.
         if dispatcher.mode or not capturable(State.current()):
             return None
         if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
@@ -118,7 +119,9 @@ class Compiler:
             return self._compile(dispatcher, values, answers)
         except InternalError as error:  # of our own backend
             raise_hidden(error.__cause__ or error)
+            # The backend's error names the graph; the one made of it names the function's line.
             self._fall_back(dispatcher, error.__cause__ or error)
+        # Meant for the user, or for `_on_miss`: not a failure of ours.
         except (PliantError, NotCaptured, *FATAL):
             raise
         except (ForeignTracer, OutOfMemory):
@@ -147,6 +150,7 @@ class Compiler:
         dispatcher.install(entry)
         index.update(dispatcher, entry)
         self.limits.total += 1
+        # Expressions are interned for the whole process, those of dropped programs too.
         drop_unused_nodes()
         times.append(time.perf_counter())
         reporting.finished(compiled, bindings.shape_log, about, times)
@@ -162,6 +166,8 @@ class Compiler:
                 dispatcher.fn, values, self.options, self.fullgraph, dynamic
             )
         except MemoryError as error:
+            # Following a program can take more memory than running it, so Python may still succeed.
+            # Everywhere else a `MemoryError` is the caller's (`FATAL`).
             raise OutOfMemory from error
         if self.options.check_ir:
             checker.check(captured, bindings)
@@ -180,6 +186,8 @@ class Compiler:
             forced = stance.current().backend
             backend = self.backend if forced is None else lookup(forced)
             with reporting.backend(captured.name, backend_name(backend)):
+                # `fullgraph=True` promises compiled code, so that a backend that gives up is an
+                # error too.
                 options = replace(self.options, raise_on_fallback=self.strict)
                 graph = call_backend(
                     backend, bindings.graph, list(bindings.examples), bindings.shapes, options

@@ -39,6 +39,8 @@ def handle(
     compiled: Compiled = entry.info
     captured, bindings = compiled.captured, compiled.bindings
     graph, code = bindings.graph, entry.residual.__code__
+    # Residual code also runs operations of the program. What those raise is the program's own
+    # error.
     if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
         rerun.restore(bindings.undo, graph, error)
         failed = _wrong_answer(captured, error)

@@ -78,6 +78,8 @@ def _report_capture(
     graph = bindings.graph
     if graph is not None:
         nodes = sum(node.op.startswith("call_") for node in graph.graph.nodes)
+        # Texts are made when somebody reads them: printing a graph takes longer than much else
+        # here.
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
         events.emit(events.GraphCaptured(graph=text, nodes=nodes, **about))
     shape_log.emit(**about)

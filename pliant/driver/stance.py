@@ -101,6 +101,7 @@ class set_stance:
         if force_backend is not None and stance != "default":
             raise InvalidOptionError("force_backend goes with the stance 'default' only")
         self._stance = Stance(stance, force_backend)
+        # At once, because a plain call `set_stance(...)` must do something.
         self._before = _take(self._stance)
 
     def __enter__(self) -> None:
@@ -115,6 +116,7 @@ class set_stance:
         _take(self._before)
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        # As a decorator it holds during calls only: take back what the constructor did.
         _take(self._before)
 
         @functools.wraps(fn)

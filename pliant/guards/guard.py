@@ -37,6 +37,7 @@ class Guard:
     def routine(self) -> bool:
         """Whether it only says that code and the machinery of classes and modules are as they were,
         which a reader of a log takes for granted."""
+        # The tables of hooks that every call of a module looks at, most of them empty.
         if self.kind.record.routine or "_hooks" in str(self.source):
             return True
         if self.kind is GuardKind.IS:

@@ -51,6 +51,7 @@ def _choose(dispatcher: Dispatcher) -> None:
 
 def _file(dispatcher: Dispatcher, entry: Entry, table: dict[IndexQuestion, Any]) -> None:
     questions = dispatcher.questions
+    # One that is not filed is tried on every call, whatever the call answers.
     if all(question in table for question in questions):
         dispatcher.file(entry, tuple([table[question] for question in questions]))
 
@@ -64,6 +65,7 @@ def demands(guards: Sequence[Guard]) -> dict[IndexQuestion, Any]:
             way = _way(guard.source)
             if way is not None:
                 for mode, dim, expected in answers(guard.expected):
+                    # Two guards on one thing demand the same, or no call fits at all.
                     table.setdefault((*way, mode, dim), expected)
     return table
 
@@ -102,6 +104,8 @@ def chosen(tables: Sequence[dict[IndexQuestion, Any]]) -> list[IndexQuestion]:
     answered = Counter(question for table in tables for question in table)
     marks: dict[IndexQuestion, list[Any]] = {}
     for question, count in answered.items():
+        # Entries without an answer are tried on every call, so a question that few answer gains
+        # nothing.
         if count * 2 > len(tables):
             column = [_mark(question[2], t[question]) if question in t else _NONE for t in tables]
             if len({mark for mark in column if mark is not _NONE}) > 1:
@@ -112,6 +116,7 @@ def chosen(tables: Sequence[dict[IndexQuestion, Any]]) -> list[IndexQuestion]:
     while marks and len(questions) < MOST_QUESTIONS:
         after = {question: _joined(keys, column) for question, column in marks.items()}
         best = min(after, key=lambda question: _tried(after[question]))
+        # Each question costs every call something, also the calls that the first entry fits.
         if _tried(after[best]) > 0.75 * tried:
             break
         questions.append(best)

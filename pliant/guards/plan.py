@@ -60,6 +60,7 @@ def build(guards: Sequence[Guard], slots: Sequence[Source], nlocals: int) -> Gua
 def _rank(guard: Guard) -> int:
     """The order of checking; guards of one rank stay as they were made."""
     about = guard.kind.record.about
+    # PyTorch's modes cost one comparison and rule out an entry as a whole.
     if about == "process":
         return 0
     return 1 if isinstance(guard.source, Local) and about == "value" else 2

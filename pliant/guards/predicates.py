@@ -27,6 +27,7 @@ class Elements:
         if len(value) != len(self.expected):
             return False
         pairs = zip(value, self.expected, strict=True)
+        # The same object first: nan is an element, and isn't equal to itself.
         return all(a is b or (type(a) is type(b) and a == b) for a, b in pairs)
 
     def __repr__(self) -> str:
@@ -97,8 +98,8 @@ class GivesSame:
         return result is self.expected or bool(plain and result == self.expected)
 
     def __repr__(self) -> str:
-        given = [*map(repr, self.args), *(f"{name}={arg!r}" for name, arg in self.kwargs.items())]
-        return f"(lambda f: f({', '.join(given)}) is {self.expected!r})"
+        texts = [*map(repr, self.args), *(f"{name}={arg!r}" for name, arg in self.kwargs.items())]
+        return f"(lambda f: f({', '.join(texts)}) is {self.expected!r})"
 
 
 class Remembers:

@@ -125,6 +125,7 @@ class DictItem(Source):
     __slots__ = ()
 
     def __init__(self, parent: Source, key: Any) -> None:
+        # 1, 1.0 and True are equal keys that find the same item, and print differently.
         super().__init__(parent, key, type(key))
 
     def arguments(self) -> tuple[Any, ...]:

@@ -104,6 +104,7 @@ class Differentiable:
         code, or where it failed with this error: the graph is run once more, by PyTorch, with the
         same random numbers, and its writes going nowhere."""
         twice = torch.is_grad_enabled()
+        # The first run has written to them already: the second one must not do so again.
         inputs = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
         with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=random is not None):
             if random is not None:

@@ -19,6 +19,8 @@ def restore(undo: Sequence[Callable[[], Any]], graph: fx.GraphModule, error: Bas
     """Put back the modes that `graph` may have changed before it failed with `error`."""
     for put_back in reversed(undo):
         put_back()
+    # The nesting is a counter, which no `undo` can set to a value, so it is counted how often the
+    # graph changed it.
     ran = [node.target for node in graphs.ran_before(graph, error)]
     entered = ran.count(torch.autocast_increment_nesting)
     for _ in range(entered - ran.count(torch.autocast_decrement_nesting)):
@@ -54,4 +56,5 @@ def call(
         kwargs.update(rest.pop(0))
     if compiled is not None:
         return compiled(*args, **kwargs)
+    # The functions that it calls may be compiled ones; those run as they are, too.
     return call_bypassed(function, *args, **kwargs)
