@@ -59,9 +59,10 @@ def allows(dispatcher: Dispatcher) -> bool:
             why="The stance is 'fail_on_recompile', and no compiled code fits this call.",
             remedy="Call it with arguments that fit, or leave the stance first.",
         )
-    if _now.name == "eager_then_compile" and dispatcher in _seen:
-        return True
-    _seen.add(dispatcher)
+    if _now.name == "eager_then_compile":
+        if dispatcher in _seen:
+            return True
+        _seen.add(dispatcher)
     return False
 
 

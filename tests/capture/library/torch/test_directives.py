@@ -200,6 +200,13 @@ def test_eager_then_compile(probe):
         assert [probe(X)[1] for _ in range(3)] == [False, True, True]
 
 
+def test_eager_then_compile_counts_its_own_calls(probe):
+    with pliant.set_stance("eager_on_recompile"):
+        probe(X)
+    with pliant.set_stance("eager_then_compile"):
+        assert [probe(X)[1] for _ in range(2)] == [False, True]
+
+
 def test_forced_backend():
     used = []
 
