@@ -16,6 +16,7 @@ import torch
 from pliant._native import Dispatcher
 from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
+from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import NotCallableError
 from pliant.base.options import resolve
 from pliant.driver import stance
@@ -224,7 +225,7 @@ def reset() -> None:
     """
     for dispatcher in list(_compiled):
         dispatcher.clear()
-        dispatcher.mode = 0
+        dispatcher.mode = DispatchMode.COMPILE
         compiler: Any = getattr(dispatcher.on_miss, "__self__", None)
         if isinstance(compiler, Compiler):
             compiler.limits.forget()

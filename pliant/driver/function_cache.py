@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from pliant._native import Dispatcher
+from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.values import dataclass
 from pliant.bytecode.continuation import ResumeFunctions
 from pliant.dynamic.history import InputHistory
@@ -58,7 +59,7 @@ class FunctionCache:
         self.histories.clear()
         for dispatcher in self.resumes.values():  # code that is running may call them once more
             dispatcher.clear()
-            dispatcher.mode = 0
+            dispatcher.mode = DispatchMode.COMPILE
         self.resumes.clear()
         self.resume_functions.clear()
         self.callbacks.clear()

@@ -17,6 +17,7 @@ import torch
 
 from pliant._native import UNREACHABLE, Dispatcher
 from pliant.base import events
+from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import RecompileLimitError
 from pliant.base.options import Options
 from pliant.base.values import dataclass
@@ -96,7 +97,7 @@ class Limits:
                 remedy=remedy,
                 position=position,
             )
-        dispatcher.mode = 1
+        dispatcher.mode = DispatchMode.EAGER_ON_MISS
         events.emit(
             events.LimitReached(
                 function=name,

@@ -20,6 +20,7 @@ import torch
 from pliant._native import Dispatcher, Entry, State, isolated
 from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
+from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import InternalError, PliantError
 from pliant.base.external import Binder
 from pliant.base.forks import COMPILATION
@@ -90,7 +91,7 @@ class Compiler:
         if entry is not None:
             return entry
         # Asked again under the lock: the thread that had it before may have given the function up.
-        if dispatcher.mode or not capturable(State.current()):
+        if dispatcher.mode != DispatchMode.COMPILE or not capturable(State.current()):
             return None
         if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
             return None
@@ -99,7 +100,7 @@ class Compiler:
         except NotCaptured as error:
             if self.fullgraph:
                 raise refused(error.cause, []) from error
-            dispatcher.mode = 2
+            dispatcher.mode = DispatchMode.EAGER
             reporting.not_captured(dispatcher.fn, error.cause.code, error.cause.what)
         return None
 
@@ -214,7 +215,7 @@ class Compiler:
                 "function runs eagerly instead.",
                 position=reporting.described(dispatcher.fn)["position"],
             ) from error
-        dispatcher.mode = 2
+        dispatcher.mode = DispatchMode.EAGER
         reporting.fell_back(dispatcher.fn, error)
 
     def on_error(

@@ -12,6 +12,7 @@ from torch import fx
 
 from pliant._native import Dispatcher, call_bypassed
 from pliant.base import tracebacks
+from pliant.base.dispatch_mode import DispatchMode
 from pliant.runtime import graphs
 
 
@@ -35,7 +36,7 @@ def raising(error: BaseException) -> Any:
         raise error
     error.__traceback__ = outermost.tb_next
     dispatcher = Dispatcher(tracebacks.raiser(outermost))
-    dispatcher.mode = 2  # runs the function as it is
+    dispatcher.mode = DispatchMode.EAGER
     return dispatcher.tail(error, error.__context__)
 
 
