@@ -181,51 +181,82 @@ class error_on_graph_break:
         return inside
 
 
-# Packages that are about something else than tensors: files, processes, threads, other compilers.
-# Following them would only find out late that they can't be captured. To each, its modules that are
-# followed all the same.
-NOT_FOLLOWED: dict[str, tuple[str, ...]] = {
-    "torch.autograd": (
-        "anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "profiler",
-    ),
-    "torch.jit": ("_state",),
-    "torch._functorch": (
-        "apis", "batch_norm_replacement", "eager_transforms", "functional_call", "vmap",
-    ),
-    "torch._higher_order_ops": ("associative_scan",),
+# Packages whose Python code ends in what no graph can hold, and why. Following them would only find
+# out late that they can't be captured; everything else is followed as far as it goes. To each, its
+# modules that are followed all the same.
+_FILES = "reads and writes files"
+_PROCESSES = "starts processes and threads, or talks to them"
+_IMPORTS = "runs modules, which is the interpreter's state"
+_COMPILER = "is a compiler or a tracer of its own, in the middle of its work"
+_REGISTRY = "changes PyTorch's dispatcher"
+_NATIVE = "is a driver of native code that has no meaning without the tensors' data"
+NOT_FOLLOWED: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(
         (
-            "torch.serialization", "torch.hub", "torch._inductor", "torch.onnx", "torch.utils.data",
-            "torch.multiprocessing", "torch.package", "torch._library", "torch.library",
-            "torch.profiler", "torch._logging",
-            "threading", "multiprocessing", "subprocess", "pickle", "logging", "importlib",
-            "traceback", "linecache", "asyncio", "concurrent", "tempfile", "shutil", "socket",
-            "unittest", "pytest", "_pytest",
+            "torch.serialization", "torch.hub", "torch.package", "tempfile", "shutil", "pickle",
+            "linecache", "traceback",
         ),
-        (),
+        (_FILES, ()),
     ),
+    **dict.fromkeys(
+        (
+            "threading", "multiprocessing", "subprocess", "asyncio", "concurrent", "socket",
+            "torch.multiprocessing", "torch.utils.data",
+        ),
+        (_PROCESSES, ()),
+    ),
+    "importlib": (_IMPORTS, ()),
+    "logging": ("writes to wherever the program's handlers say", ()),
+    **dict.fromkeys(("torch._inductor", "torch.onnx", "torch._logging"), (_COMPILER, ())),
+    **dict.fromkeys(("torch._library", "torch.library"), (_REGISTRY, ())),
+    "torch.profiler": (_NATIVE, ()),
+    "torch.autograd": (
+        _NATIVE,
+        ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "profiler"),
+    ),
+    "torch.jit": (_COMPILER, ("_state",)),
+    "torch._functorch": (
+        _COMPILER,
+        ("apis", "batch_norm_replacement", "eager_transforms", "functional_call", "vmap"),
+    ),
+    "torch._higher_order_ops": (_COMPILER, ("associative_scan",)),
+    # Its tests and what they are written with are programs like others.
+    "torch._dynamo": (_COMPILER, ("polyfills", "test_case", "testing")),
 }  # fmt: skip
 
 
-# PyTorch's own directives that are made of Python code.
+# In those packages: what reads no source files, what is made of locks, and PyTorch's own directives
+# made of Python code.
 FOLLOWED_FUNCTIONS = (
+    ("traceback", "clear_frames"),
+    ("traceback", "walk_stack"),
+    ("traceback", "walk_tb"),
+    ("threading", "Condition"),
+    ("threading", "Event"),
     ("torch._dynamo.decorators", "ErrorOnGraphBreakDecoratorContextManager"),
     ("torch._dynamo.decorators", "error_on_graph_break"),
     ("torch._dynamo.external_utils", "wrap_dunder_call_ctx_manager"),
 )
 
 
+# Mocks keep a record of their calls, so that no two calls find the same.
+UNFOLLOWED_CLASSES = tuple(
+    ("unittest.mock", name) for name in ("Base", "CallableMixin", "MagicMixin", "NonCallableMock")
+)
+
+
 def is_followed(fn: Any) -> bool:
     """Whether a Python function of this module is followed at all."""
     module = fn.__module__ or ""
-    if module.startswith("torch._dynamo"):
-        return (module, fn.__qualname__.partition(".")[0]) in FOLLOWED_FUNCTIONS
-    if module == "threading":
-        return str(fn.__qualname__).startswith(("Condition.", "Event."))  # made of locks
+    name = (module, fn.__qualname__.partition(".")[0])
+    if name in FOLLOWED_FUNCTIONS:
+        return True
+    if name in UNFOLLOWED_CLASSES:
+        return False
     package = module
     while package:
         if package in NOT_FOLLOWED:
-            return module.removeprefix(f"{package}.") in NOT_FOLLOWED[package]
+            return module.removeprefix(f"{package}.").partition(".")[0] in NOT_FOLLOWED[package][1]
         package = package.rpartition(".")[0]
     return True
 

@@ -69,7 +69,8 @@ class Finisher:
         trail: tuple[Position, ...] = ()
         chained = False
         if isinstance(exception, ExceptionValue):
-            trail, exception.trail = exception.trail, ()
+            if exception.trail is not None:
+                trail, exception.trail = exception.trail.places(), None
             chained = "__context__" in exception.chain
         self._begin([exception])
         name = self.emit.expression(exception)

@@ -14,8 +14,9 @@ from pliant.base.values import dataclass
 from pliant.bytecode.tables import OPCODES, VERSIONS
 from pliant.capture.frame import Frame
 from pliant.capture.trace import NO_BREAKS, Trace
-from pliant.capture.value import Break, Const, Lazy, NotConstant, Raised, Value
+from pliant.capture.value import NONE, Break, Const, Lazy, NotConstant, Raised, Value
 from pliant.capture.values.objects import ExceptionValue
+from pliant.capture.values.tracebacks import Traceback
 
 Result = Value | tuple[Value, ...] | None
 
@@ -126,7 +127,9 @@ def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:
         if not raised.has_context:
             exception.set_context(trace, current_exception(trace))
         if not raised.again and not frame.internal:
-            exception.trail = (frame.position(), *exception.trail)
+            outer = [each for each in trace.frames[:-1] if not each.internal]
+            exception.trail = Traceback(frame, outer, exception.trail or NONE)
+            trace.tracebacks.append(exception.trail)
     raised.has_context, raised.again = True, False
 
 

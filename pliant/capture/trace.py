@@ -105,6 +105,7 @@ class Trace:
         self.fetched: list[Unread] = []  # found in a dictionary, slot or cell that may change
         self.keys: list[Value] = []  # objects told apart by identity, as keys
         self.handles_outside = sys.exception() is not None  # a caller, while it calls the function
+        self.tracebacks: list[Any] = []  # their entries, which know frames
         self.graph_effects = GraphEffects()
         self.suspended: list[Value] = []  # generators with something to do when they are closed
         # Not part of the guarded state while autocast is off, but asked for when it is turned on.
@@ -213,11 +214,13 @@ class Trace:
             # Values of objects that refer to one another are cycles, and the collector is off.
             if hasattr(value, "attributes"):
                 value.attributes = None
+        for entry in self.tracebacks:
+            entry.forget()
         self.placeholders.clear()
         tables = (self.temporaries, self.class_writes, self.applied, self.signatures)
         for table in (self._known, self.effects, self.tensors, self._lookups, *tables):
             table.clear()
-        self.frames, self.suspended, self.undo = [], [], []
+        self.frames, self.suspended, self.undo, self.tracebacks = [], [], [], []
         self.sizes.forget()
         del self._on_break  # a bound method of the owner: a reference cycle
 

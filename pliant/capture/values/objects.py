@@ -10,9 +10,9 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from pliant.base.position import Position
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
+from pliant.capture.values.tracebacks import Traceback
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.predicates import LacksAttribute
 from pliant.guards.source import Attr, CellContents, Source, attribute
@@ -116,8 +116,7 @@ class ExceptionValue(Instance):
     """An exception object.
 
     `args` are its constructor arguments, `chain` the exceptions behind it as far as they were read
-    or written, `trail` the places of its traceback that were passed during capture, outermost
-    first.
+    or written, `trail` its traceback as far as it was made during capture.
     """
 
     __slots__ = ("args", "chain", "trail")
@@ -128,7 +127,7 @@ class ExceptionValue(Instance):
         super().__init__(cls, real, source)
         self.args = args
         self.chain: dict[str, Value] = {}  # __cause__, __context__, __suppress_context__
-        self.trail: tuple[Position, ...] = ()
+        self.trail: Traceback | None = None
 
     def link(self, trace: Trace, name: str) -> Value:
         """`__cause__`, `__context__` or `__suppress_context__`."""
@@ -167,7 +166,8 @@ class ExceptionValue(Instance):
         self.set_link(trace, "__context__", handled)
 
     def children(self) -> list[Value]:
-        return [*super().children(), *self.args, *self.chain.values()]
+        trail = [] if self.trail is None else [self.trail]
+        return [*super().children(), *self.args, *self.chain.values(), *trail]
 
     def rebuild(self, emit: Emitter) -> str:
         if self.real is not None:
@@ -186,7 +186,7 @@ class ExceptionValue(Instance):
         for key, value in self.chain.items():
             emit.line(f"{name}.{key} = {emit.expression(value)}")
         if self.trail:
-            emit.line(f"{name}.__traceback__ = {emit.traceback(self.trail)}")
+            emit.line(f"{name}.__traceback__ = {emit.expression(self.trail)}")
 
     def replay(self, emit: Emitter, before: None) -> None:
         name = emit.expression(self)

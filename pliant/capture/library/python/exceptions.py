@@ -21,10 +21,10 @@ from pliant.capture.value import NONE, Break, Const, NotConstant, Raised, Unread
 from pliant.capture.values.containers import Sequence, instance_dict, plain_list, plain_tuple
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.objects import ExceptionValue
+from pliant.capture.values.tracebacks import Traceback
 from pliant.guards.source import Attr
 
 if TYPE_CHECKING:
-    from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
 
 CLASSES = [
@@ -50,25 +50,6 @@ POSITIONAL: dict[type, dict[str, tuple[int, int]]] = {
     UnicodeEncodeError: dict(zip(_UNICODE, _FIVE, strict=True)),
     UnicodeTranslateError: dict(zip(_UNICODE[1:], _FOUR, strict=True)),
 }
-
-
-class Traceback(Value):
-    """The `__traceback__` of an exception: only passed along, its contents are not known."""
-
-    __slots__ = ("exception",)
-
-    def __init__(self, exception: Value) -> None:
-        super().__init__()
-        self.exception = exception
-
-    def python_type(self) -> type:
-        return types.TracebackType
-
-    def children(self) -> list[Value]:
-        return [self.exception]
-
-    def rebuild(self, emit: Emitter) -> str:
-        return f"{emit.expression(self.exception)}.__traceback__"
 
 
 # ---- construction
@@ -158,8 +139,8 @@ for _name in ("__cause__", "__context__", "__suppress_context__"):
 
 @method(BaseException, "__traceback__")
 def exception_traceback(trace: Trace, obj: ExceptionValue) -> Value:
-    if obj.trail:
-        return Traceback(obj)
+    if obj.trail is not None:
+        return obj.trail
     if obj.real is None or obj.source is None:
         return NONE
     return Unread(obj.real.__traceback__, Attr(obj.source, "__traceback__"))
@@ -284,11 +265,11 @@ def _set_suppress(trace: Trace, obj: ExceptionValue, value: Value) -> None:
 
 
 def _set_traceback(trace: Trace, obj: ExceptionValue, value: Value) -> None:
-    """Only what was passed during capture is known of a traceback."""
-    if isinstance(value, Traceback) and isinstance(value.exception, ExceptionValue):
-        obj.trail = value.exception.trail
+    """Only of a traceback that was made during capture it is known what it holds."""
+    if isinstance(value, Traceback):
+        obj.trail = value
     elif isinstance(value, Const) and value.value is None and obj.real is None:
-        obj.trail = ()
+        obj.trail = None
     else:
         raise Break("attribute-write", "a traceback from outside")
 
@@ -339,7 +320,9 @@ def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
     """Classes with a text of their own: ask a real exception, where its arguments are known."""
     arguments = [trace.read(arg) for arg in obj.args]
     base = next(cls for cls in obj.cls.__mro__ if cls in CLASSES)
-    slots = {name: trace.read(v) for name, v in obj.slots.items() if v is not None}
+    names = obj.slots.keys() if obj.real is None else _members(base)
+    values = {name: obj.slot(trace, name) for name in names}
+    slots = {name: trace.read(value) for name, value in values.items() if value is not None}
     try:
         real_args = [known_object(value, trace) for value in arguments]
         kept = {name: known_object(value, trace) for name, value in slots.items()}
@@ -352,6 +335,11 @@ def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
     for name, value in kept.items():
         setattr(example, name, value)
     return Const(str(example))
+
+
+def _members(cls: type) -> list[str]:
+    """What a C class of exceptions keeps besides the arguments."""
+    return [name for name, value in vars(cls).items() if type(value) is types.MemberDescriptorType]
 
 
 def _group_str(trace: Trace, obj: ExceptionValue) -> Value:

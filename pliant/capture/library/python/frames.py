@@ -1,18 +1,20 @@
-"""`sys._getframe` and what frames tell, as far as they are being followed: the code, the line, the
-variables and the globals."""
+"""Frames and tracebacks, as far as they are followed: the code, the line, the variables and the
+globals."""
 
 from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pliant.capture.attributes import namespace
 from pliant.capture.frame import Frame
 from pliant.capture.model import GET
-from pliant.capture.native import FUNCTIONS
+from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping
+from pliant.capture.values.tracebacks import Traceback
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -63,6 +65,21 @@ def _caller(trace: Trace, obj: FrameValue) -> Value:
     return FrameValue(obj.outer[-1], obj.outer[:-1])
 
 
+def clear_frame(trace: Trace, obj: FrameValue) -> Value:
+    """`frame.clear()`: what has ended gives up its variables."""
+    frame = obj.frame
+    if any(frame is running for running in trace.frames):
+        trace.throw(RuntimeError("cannot clear an executing frame"))
+    if frame.generator and not frame.finished:
+        raise Break("unsupported-method", "frame.clear of a suspended generator")
+    variables = [*frame.locals.values(), *(cell.contents for cell in frame.cells.values())]
+    frame.locals, frame.cells, frame.stack = {}, {}, []
+    for value in variables if trace.suspended else ():
+        if value is not None:
+            value.dropped(trace)
+    return NONE
+
+
 ATTRIBUTES = {
     "f_code": lambda trace, obj: Const(obj.frame.code),
     "f_lineno": lambda trace, obj: Const(obj.frame.position().line),
@@ -79,7 +96,20 @@ def get_frame_attribute(trace: Trace, obj: FrameValue, name: str) -> Value | Non
     return None if getter is None else getter(trace, obj)
 
 
+def get_traceback_attribute(trace: Trace, obj: Traceback, name: str) -> Value | None:
+    if name == "tb_frame" and obj.frame is not None:
+        return FrameValue(obj.frame, obj.outer)
+    getter = TRACEBACK_ATTRIBUTES.get(name)
+    return None if getter is None else getter(obj)
+
+
+TRACEBACK_ATTRIBUTES: dict[str, Callable[[Traceback], Value]] = {
+    "tb_next": lambda entry: entry.following,
+    "tb_lineno": lambda entry: Const(entry.position.line),
+}
 GET[FrameValue] = get_frame_attribute
+GET[Traceback] = get_traceback_attribute
+METHODS[types.FrameType, "clear"] = clear_frame
 FUNCTIONS[sys._getframe] = get_frame
 if hasattr(sys, "_getframemodulename"):  # since Python 3.12
     FUNCTIONS[sys._getframemodulename] = get_module_name

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
+import traceback
+import weakref
 
 import pytest
 import torch
@@ -129,3 +132,117 @@ def refers_to_itself(x, log):
 )
 def test_with_breaks(function, args):
     check(function, *args, breaks=None)
+
+
+# ---- tracebacks
+
+
+def raises_inside(x, depth):
+    if depth:
+        raises_inside(x, depth - 1)
+    raise ValueError("inside")
+
+
+def lines_of_a_traceback(x):
+    lines = []
+    try:
+        raises_inside(x, 2)
+    except ValueError as error:
+        entry = error.__traceback__
+        assert entry is error.__traceback__
+        while entry is not None:
+            lines.append((entry.tb_lineno, entry.tb_frame.f_code.co_name))
+            entry = entry.tb_next
+    return x + 1, lines
+
+
+def variables_of_a_failed_call(x):
+    try:
+        raises_inside(x, 1)
+    except ValueError as error:
+        last = error.__traceback__.tb_next.tb_next
+        return x + 1, last.tb_frame.f_locals, last.tb_frame.f_back.f_locals["depth"]
+
+
+def cleared_frames(x):
+    try:
+        raises_inside(x, 1)
+    except ValueError as error:
+        traceback.clear_frames(error.__traceback__)
+        last = error.__traceback__.tb_next
+        running = error.__traceback__.tb_frame
+        try:
+            running.clear()
+        except RuntimeError as refused:
+            return x + 1, last.tb_frame.f_locals, str(refused)
+
+
+def walked(x):
+    try:
+        raises_inside(x, 1)
+    except ValueError as error:
+        return x + 1, [line for _, line in traceback.walk_tb(error.__traceback__)]
+
+
+def raised_again_with_a_traceback(x):
+    try:
+        raises_inside(x, 0)
+    except ValueError as error:
+        kept = error.__traceback__
+    try:
+        raise KeyError("other").with_traceback(kept.tb_next)
+    except KeyError as error:
+        return x + 1, error.__traceback__.tb_next is kept.tb_next, error.__traceback__.tb_lineno
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lines_of_a_traceback,
+        variables_of_a_failed_call,
+        cleared_frames,
+        walked,
+        raised_again_with_a_traceback,
+    ],
+)
+def test_tracebacks_are_followed(function):
+    check(function, torch.ones(2))
+
+
+def keeps_a_traceback(x):
+    try:
+        raises_inside(x, 1)
+    except ValueError as error:
+        return x + 1, error, error.__traceback__
+
+
+def test_a_traceback_that_is_kept_is_the_exceptions_own():
+    _, error, kept = pliant.compile(keeps_a_traceback, fullgraph=True)(torch.ones(2))
+    assert error.__traceback__ is kept
+    names = [entry.name for entry in traceback.extract_tb(kept)]
+    assert names == ["keeps_a_traceback", "raises_inside", "raises_inside"]
+
+
+def test_variables_of_frames_are_not_kept():
+    class Thing:
+        pass
+
+    def holds(x, thing):
+        raise ValueError
+
+    def function(x, thing):
+        try:
+            holds(x, thing)
+        except ValueError as error:
+            kept = error
+        return x + 1, kept.args
+
+    thing = Thing()
+    gone = weakref.ref(thing)
+    gc.disable()
+    try:
+        pliant.compile(function, fullgraph=True)(torch.ones(2), thing)
+        del thing
+        assert gone() is None
+    finally:
+        gc.enable()
