@@ -190,9 +190,9 @@ class AliasWorld(World):
             return value
         fake = self._reals.fake(value)
         if id(fake) not in self._aliases:
-            made = self.tensor(fake)
-            self.function.constants[made] = value
-            self._name(fake, TensorAlias(Base(made), made, 0))
+            constant = self.tensor(fake)
+            self.function.constants[constant] = value
+            self._name(fake, TensorAlias(Base(constant), constant, 0))
         return fake
 
     def mark(self) -> tuple[int, int, int]:
@@ -226,7 +226,7 @@ class AliasWorld(World):
         finally:
             self._quiet -= 1
 
-    def given(self, value: Any) -> Any:
+    def recorded(self, value: Any) -> Any:
         """An argument as it is written down."""
         if type(value) is Fake:
             return self.value(self.alias(value))
@@ -236,7 +236,7 @@ class AliasWorld(World):
             expr = self.number(value)
             return expr if expr.value is None else expr.value
         if isinstance(value, (list, tuple)):
-            return type(value)(map(self.given, value))
+            return type(value)(map(self.recorded, value))
         return value
 
     def record_call(
@@ -245,8 +245,8 @@ class AliasWorld(World):
         """A functional call; the fakes in its result become its values."""
         acts = not op.func._schema.returns  # it is there to raise an error
         acts = acts or (op.draws is not None and op.draws(args, kwargs))
-        taken = tuple(map(self.given, args))
-        named = {name: self.given(value) for name, value in kwargs.items()}
+        taken = tuple(map(self.recorded, args))
+        named = {name: self.recorded(value) for name, value in kwargs.items()}
         func = op.func
         if isinstance(result, tuple) and any(item is None for item in result):
             func = Defined(func, tuple(named))
@@ -265,13 +265,13 @@ class AliasWorld(World):
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
         """A call that makes what these fakes stand for."""
-        made: list[Tensor] = []
+        results: list[Tensor] = []
         for fake in fakes:
             value = self.tensor(fake, node)
-            made.append(value)
+            results.append(value)
             self._name(fake, TensorAlias(Base(value), value, 0))
-        node.results = tuple(made)
-        node.defines = tuple(self._new_symbols(made))
+        node.results = tuple(results)
+        node.defines = tuple(self._new_symbols(results))
         node.effect |= bool(node.defines)  # it stays, even if only the sizes of its result are used
         self.function.nodes.append(node)
         return node

@@ -31,12 +31,12 @@ class _Checker:
 
     def problems(self) -> Iterator[str]:
         functional = self.functional
-        for index, given in enumerate(functional.inputs):
-            if isinstance(given, Tensor):
-                yield from self._tensor(given, f"input {index}")
-                self._know((*given.sizes, *given.strides))
+        for index, value in enumerate(functional.inputs):
+            if isinstance(value, Tensor):
+                yield from self._tensor(value, f"input {index}")
+                self._know((*value.sizes, *value.strides))
             else:
-                self._know((given,))
+                self._know((value,))
         for tensor in functional.constants:
             yield from self._tensor(tensor, "a constant")
         yield from self._nodes(functional.nodes)

@@ -46,7 +46,7 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
 
 def _replace_in_put(put: MemoryWrite, instead: dict[Tensor, Tensor]) -> None:
     put.old = instead.get(put.old, put.old)
-    put.made = None if put.made is None else instead.get(put.made, put.made)
+    put.updated = None if put.updated is None else instead.get(put.updated, put.updated)
     for node in put.otherwise or ():
         node.args = replaced(node.args, instead)
 

@@ -24,8 +24,8 @@ class TensorArgument:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternOperator:
-    """What a `Call` calls: the operator with places for tensors and expressions for numbers. If
-    the operator takes `out`, that is memory of what the call makes."""
+    """What an `ExternCall` calls: the operator with places for tensors and expressions for numbers.
+    If the operator takes `out`, that is memory of what the call makes."""
 
     node: Node
     args: tuple[Any, ...]

@@ -34,6 +34,7 @@ from pliant.graph import autocast
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
 from pliant.graph.bodies import run_checkpoint
 from pliant.graph.foreach import of_each
+from pliant.graph.functional_forms import functional_of
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
@@ -132,15 +133,15 @@ class Functionalizer(AliasWorld):
         parent = self.alias(args[0])
         if op.name == "aten.as_strided.default":  # sees all of the memory, not the view it is of
             parent = memory_of(self, parent, result)
-        given = (None, *map(self.given, args[1:]))
-        named = {name: self.given(value) for name, value in kwargs.items()}
+        view_args = (None, *map(self.recorded, args[1:]))
+        named = {name: self.recorded(value) for name, value in kwargs.items()}
         source = self.value(parent)
         for position, fake in enumerate(results_in(result)):
             if fake is args[0]:
                 continue  # the very tensor, which has its alias
             value = self.tensor(fake)
             alias = TensorAlias(
-                *(parent.base, value, parent.base.version, parent, op, given, named, position)
+                *(parent.base, value, parent.base.version, parent, op, view_args, named, position)
             )
             self._view_node(alias, source, value)
             self._name(fake, alias)
@@ -196,12 +197,12 @@ class Functionalizer(AliasWorld):
         self, func: Any, parent: Fake, args: tuple[Any, ...], more: dict[str, Any]
     ) -> Fake:
         """`parent` with some elements replaced: laid out as it is."""
-        made = make(
+        new = make(
             *(self._self, parent.size(), parent.stride(), parent.storage_offset()),
             *(parent.dtype, parent.device),
         )
-        self.record_call(describe(func), (parent, *args), more, made)
-        return made
+        self.record_call(describe(func), (parent, *args), more, new)
+        return new
 
     def _shares(self, result: Any, args: tuple[Any, ...]) -> bool:
         memory = {t.untyped_storage()._cdata for t in results_in(args)}
@@ -275,12 +276,12 @@ class Functionalizer(AliasWorld):
         if target is not args[0]:
             raise NotFunctionalized(f"{op.name} writes to a tensor that is not its first argument")
         layout = (target.size(), target.stride(), 0, target.dtype, target.device)
-        made = make(self._self, *layout)
-        taken = tuple(map(self.given, args))
-        named = {name: self.given(value) for name, value in kwargs.items()}
+        memory = make(self._self, *layout)
+        taken = tuple(map(self.recorded, args))
+        named = {name: self.recorded(value) for name, value in kwargs.items()}
         whole = OpaqueFunction(partial(on_new_memory, op.func), tuple(named))
-        self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [made])
-        return made
+        self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [memory])
+        return memory
 
     def _copied(self, target: Fake, source: Any) -> Fake:
         if type(source) is not Fake:
@@ -318,7 +319,7 @@ class Functionalizer(AliasWorld):
             # the steps that compute all of the memory anew wait in the write, outside of the graph.
             mark = len(self.function.nodes)
             if can_be_put_back(alias):
-                put.made = self._put_back(alias, new)
+                put.updated = self._put_back(alias, new)
                 put.otherwise = self.function.nodes[mark:]
                 del self.function.nodes[mark:]
         else:
@@ -358,11 +359,11 @@ class Functionalizer(AliasWorld):
             old = super().dispatch(torch.ops.aten.alias.default, (target,), {})
             super().dispatch(op.func, args, kwargs)
         self._name(old, before)
-        given = (None, *map(self.given, args[1:]))
-        named = {name: self.given(value) for name, value in kwargs.items()}
+        view_args = (None, *map(self.recorded, args[1:]))
+        named = {name: self.recorded(value) for name, value in kwargs.items()}
         value = self.tensor(target)
         base = before.base
-        after = TensorAlias(base, value, base.version, before, describe(view), given, named)
+        after = TensorAlias(base, value, base.version, before, describe(view), view_args, named)
         self._view_node(after, self.value(before), value)
         self._name(target, after)
         return target
@@ -389,7 +390,7 @@ class Functionalizer(AliasWorld):
             expr, kind = expr.args[0], "bool"
         self.known.add(expr)
         func = torch.ops.aten._local_scalar_dense.default
-        node = Node("aten._local_scalar_dense.default", func, (self.given(args[0]),), {})
+        node = Node("aten._local_scalar_dense.default", func, (self.recorded(args[0]),), {})
         node.effect, node.defines = True, (UnbackedSymbol(expr, kind),)
         self.function.nodes.append(node)
         return number
@@ -419,36 +420,6 @@ CHANGES_OF_METADATA: Final = frozenset(
 )
 _STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms
-
-
-def functional_of(op: Overload) -> Any:
-    """The operator that computes what this one writes."""
-    if op.record.functional is not None:
-        return op.record.functional
-    name = op.func._schema.name.split("::")[1]
-    overload = op.func._overloadname
-    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
-    wanted = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
-    if not op.func._schema.name.startswith("aten::") or packet is None:
-        raise NotFunctionalized(f"{op.name} has no functional form")
-    for candidate in wanted if not name.endswith("_") else [overload]:
-        form = getattr(packet, candidate, None) if candidate in packet.overloads() else None
-        if form is None or describe(form).kind not in (
-            OverloadKind.FUNCTIONAL,
-            OverloadKind.COMPOSITE,
-        ):
-            continue
-        if _types(form) == _types(op.func):
-            return form
-    raise NotFunctionalized(f"{op.name} has no functional form")
-
-
-def _types(func: Any) -> list[str]:
-    """Of what it is called with, where to write the result aside."""
-    return [str(a.type) for a in func._schema.arguments if not a.is_out]
 
 
 def _plainly_laid_out(t: Tensor) -> bool:
@@ -694,9 +665,9 @@ class CapturedRun:
     def _check_truth(self, node: fx.Node) -> None:
         """The same of what a tensor holds."""
         tensor, wanted, text = self._args(node.args)
-        given = (self.functionalizer.given(tensor), wanted, text)
-        made = Node("pliant.check_truth", checks.check_truth, given, {}, effect=True)
-        self.functionalizer.function.nodes.append(made)
+        arguments = (self.functionalizer.recorded(tensor), wanted, text)
+        checked = Node("pliant.check_truth", checks.check_truth, arguments, {}, effect=True)
+        self.functionalizer.function.nodes.append(checked)
 
     def _returned(self, value: Any) -> Any:
         functionalizer = self.functionalizer

@@ -111,8 +111,8 @@ class InPlace:
         """All of the memory once a part of it got a value; `where` has the layout of the part."""
         self._store_lookers(memory)
         layout = (where.sizes, where.strides, where.offset)
-        made = written(self.low, memory, indexed, *layout)
-        return in_memory(made, memory.sizes, memory.strides)
+        definition = written(self.low, memory, indexed, *layout)
+        return in_memory(definition, memory.sizes, memory.strides)
 
     def _store_lookers(self, memory: Definition, after: int = 1) -> None:
         """Before the memory is written to: what is needed of it by later nodes is stored."""
@@ -142,14 +142,14 @@ class InPlace:
             return None
         if blank:
             place = self._blank(old)
-            made = in_memory(place.memory.of)
+            in_its_memory = in_memory(place.memory.of)
             self.fresh.add(place.memory.of)
         else:
-            made = self.low.realize(indexed, old.strides)
+            in_its_memory = self.low.realize(indexed, old.strides)
             self._append_definitions(old.node)
-        self._set(old, made)
-        assert made.memory is not None
-        return owner(made.memory.of)
+        self._set(old, in_its_memory)
+        assert in_its_memory.memory is not None
+        return owner(in_its_memory.memory.of)
 
     def _settle_in(self, target: Definition, old: Tensor) -> None:
         """Write the value of an input, which is computed otherwise so far, to its memory."""
@@ -160,8 +160,8 @@ class InPlace:
                 self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
                 self._append_definitions(tensor.node)
         layout = (target.sizes, target.strides)
-        made = written(self.low, target, self.indexed_tensors[old], *layout)
-        self._set(old, in_memory(made))
+        definition = written(self.low, target, self.indexed_tensors[old], *layout)
+        self._set(old, in_memory(definition))
         self._append_definitions(old.node)
         self._see_again(views, old)
 
@@ -260,10 +260,14 @@ class InPlace:
         func = torch.ops.aten.empty_strided.default
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
         layout = (tensor.sizes, tensor.strides)
-        made = Definition(f"e{len(self.steps)}", *layout, type, device=tensor.device.type)
+        definition = Definition(f"e{len(self.steps)}", *layout, type, device=tensor.device.type)
         node = Node("aten.empty_strided.default", func, args, kwargs, (tensor,))
-        self.steps.append(ExternCall((), (made,), ExternOperator(node, args, kwargs), (), False))
-        return TensorArgument(MemoryLayout(made, tensor.strides, ZERO), tensor.sizes, tensor.dtype)
+        self.steps.append(
+            ExternCall((), (definition,), ExternOperator(node, args, kwargs), (), False)
+        )
+        return TensorArgument(
+            MemoryLayout(definition, tensor.strides, ZERO), tensor.sizes, tensor.dtype
+        )
 
 
 def laid_out_so(indexed: IndexedTensor, tensor: Tensor) -> bool:

@@ -71,15 +71,15 @@ class Strided:
 class MemoryWrite:
     """A write to memory of the program: which one (`memory`, the input with this number if it is
     one), its value before, and where: `window` counts from the first element. `otherwise` computes
-    `made`, the value of all of the memory, from the value before, without writing to it; None: that
-    can't be said."""
+    `updated`, the value of all of the memory, from the value before, without writing to it; None:
+    that can't be said."""
 
     memory: object
     input: int | None
     old: Tensor
     window: Strided
     otherwise: list[Node] | None = None
-    made: Tensor | None = None
+    updated: Tensor | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +120,7 @@ class OutputView:
     offset: Expr
     dtype: torch.dtype
     whole: bool  # the very input
-    tensor: object  # which tensor of the program it is: two are two, even if they look the same
+    tensor: object  # which tensor of the program it is: tensors with one layout are not one tensor
 
 
 Returned = OutputView | Expr | FloatExpr | Cond

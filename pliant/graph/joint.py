@@ -123,8 +123,8 @@ class JointFunctionalizer(Functionalizer):
         size = to_torch(self.env.new_unbacked(op.name), self.env)
         old = results[which]
         results[which] = make(self._self, (size,), (1,), 0, old.dtype, old.device)
-        taken = tuple(map(self.given, args))
-        named = {name: self.given(value) for name, value in kwargs.items()}
+        taken = tuple(map(self.recorded, args))
+        named = {name: self.recorded(value) for name, value in kwargs.items()}
         name = f"{op.name} in grad mode"
         self.add(Node(name, InGradMode(op.func, tuple(named)), taken, named), results)
         return tuple(results)
@@ -315,9 +315,9 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
 class _JointRun(DifferentiatedRun[Joint]):
     def trace(self, required: Sequence[Cond]) -> Joint:
         results, leaves = self._run_with_autograd()
-        given = [self.env[node] for node in self.inputs]
+        inputs = [self.env[node] for node in self.inputs]
         with self.functionalizer:
-            outputs, views = separate_views(self.functionalizer, results, given)
+            outputs, views = separate_views(self.functionalizer, results, inputs)
             self._check_views([results[view.output] for view in views.views])
             differentiable = tuple(
                 [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]

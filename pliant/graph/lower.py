@@ -105,18 +105,18 @@ class _Lowerer(InPlace):
             if node.view and self.readers[node.results[0]] > 1:
                 self.readers[node.args[0]] += self.readers[node.results[0]] - 1
         self.depths: dict[Tensor, int] = {}  # the layers of what is not in memory
-        self.given: frozenset[Definition | None] = frozenset()  # of inputs
+        self.input_memory: frozenset[Definition | None] = frozenset()  # of inputs
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
         tools = (self._needed, self._append_definitions)
         self.matmuls = MatmulLowering(self.low, self.indexed_tensors, self.kept, *tools)
 
     def run(self) -> Lowered:
         done = self.done
-        for index, given in enumerate(self.function.inputs):
-            done.inputs.append(self._given(given, f"in{index}") if _is(given) else None)
-        self.given = frozenset(done.inputs)
+        for index, value in enumerate(self.function.inputs):
+            done.inputs.append(self._from_outside(value, f"in{index}") if _is(value) else None)
+        self.input_memory = frozenset(done.inputs)
         for tensor, real in self.function.constants.items():
-            done.constants.append((self._given(tensor, f"c{len(done.constants)}"), real))
+            done.constants.append((self._from_outside(tensor, f"c{len(done.constants)}"), real))
         for position, node in enumerate(self.nodes):
             self.pending_reads.position = position
             self._node(node)
@@ -125,17 +125,17 @@ class _Lowerer(InPlace):
         done.steps = self.steps
         return done
 
-    def _given(self, tensor: Tensor, name: str) -> Definition:
+    def _from_outside(self, tensor: Tensor, name: str) -> Definition:
         """A definition for what comes from outside."""
         type = BY_DTYPE.get(tensor.dtype, Type.U8)
         device = tensor.device.type
-        made = Definition(name, tensor.sizes, tensor.strides, type, device=device)
-        self._set(tensor, self._held(made, tensor))
-        self.returned[made] = tensor
-        return made
+        definition = Definition(name, tensor.sizes, tensor.strides, type, device=device)
+        self._set(tensor, self._held(definition, tensor))
+        self.returned[definition] = tensor
+        return definition
 
-    def _held(self, made: Definition, tensor: Tensor) -> IndexedTensor:
-        whole = in_memory(made, tensor.sizes, tensor.strides)
+    def _held(self, definition: Definition, tensor: Tensor) -> IndexedTensor:
+        whole = in_memory(definition, tensor.sizes, tensor.strides)
         if tensor.dtype in BY_DTYPE:
             return whole
         return IndexedTensor(whole.sizes, whole.type, _unreadable, 0, 1, whole.memory)
@@ -157,7 +157,7 @@ class _Lowerer(InPlace):
                 raise NotLowered("it has an effect")
             if node in self.refused:
                 raise NotLowered(self.refused[node])
-            made = self._by_rule(node)
+            results = self._by_rule(node)
         except NotLowered as reason:
             # What the rule defined before it gave up is not needed.
             del self.low.definitions[max(mark, self._taken) :]
@@ -165,7 +165,7 @@ class _Lowerer(InPlace):
                 self._call(node, str(reason))
             return
         depth = self._depth(node) + max(self.low.layers - layers, 1)
-        for tensor, indexed in zip(node.results, made, strict=True):
+        for tensor, indexed in zip(node.results, results, strict=True):
             self.depths[tensor] = depth
             self._set(
                 tensor,
@@ -209,14 +209,14 @@ class _Lowerer(InPlace):
         old, new = node.args
         memory = self._overwritable(put)
         if memory is None:
-            assert put.otherwise is not None and put.made is not None
+            assert put.otherwise is not None and put.updated is not None
             for step in put.otherwise:
                 self._ensure(tensors_in((step.args, step.kwargs)))
                 self._node(step)
-            self._ensure([put.made])
-            self.depths[node.results[0]] = self.depths.get(put.made, 0)
+            self._ensure([put.updated])
+            self.depths[node.results[0]] = self.depths.get(put.updated, 0)
             return self._realized_if_needed(
-                node.results[0], self._plain(self.indexed_tensors[put.made], old)
+                node.results[0], self._plain(self.indexed_tensors[put.updated], old)
             )
         source = self.indexed_tensors[new].memory
         if source is not None and source.of.into is memory and source.of is self.scattered.get(new):
@@ -250,8 +250,8 @@ class _Lowerer(InPlace):
         low.target = self._target(node)
         mark = len(low.definitions)
         kwargs = {name: self._indexed(value) for name, value in node.kwargs.items()}
-        made = rule(low, *map(self._indexed, node.args), **kwargs)
-        tensors_out = list(made) if isinstance(made, (list, tuple)) else [made]
+        result = rule(low, *map(self._indexed, node.args), **kwargs)
+        tensors_out = list(result) if isinstance(result, (list, tuple)) else [result]
         for indexed, meta in zip(tensors_out, low.results, strict=True):
             if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
                 raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
@@ -303,7 +303,7 @@ class _Lowerer(InPlace):
         )
         places = probe(whole).places
         read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
-        return len(read) > 1 and any(owner(of) not in self.given for of in read)
+        return len(read) > 1 and any(owner(of) not in self.input_memory for of in read)
 
     def _compute_faults(self, node: Node, tensor: Tensor) -> None:
         """What may find that it has to raise is computed in full, by who reads it or here."""
@@ -339,10 +339,10 @@ class _Lowerer(InPlace):
             same = source.dtype is result.dtype
             if same:
                 offset = memory.offset + result.offset - source.offset
-                made = in_memory(memory.of, result.sizes, result.strides, offset)
+                view = in_memory(memory.of, result.sizes, result.strides, offset)
                 if result.dtype not in BY_DTYPE:
-                    made = IndexedTensor(made.sizes, made.type, _unreadable, 0, 1, made.memory)
-                self._set(result, made)
+                    view = IndexedTensor(view.sizes, view.type, _unreadable, 0, 1, view.memory)
+                self._set(result, view)
                 return
         self.depths[result] = self._depth(node) + 1
         if self.depths[result] > LAYERS:
@@ -353,8 +353,8 @@ class _Lowerer(InPlace):
             if result.dtype is not source.dtype:
                 raise NotLowered("a view as another dtype")
             args = tuple(node.args[1:])
-            made = view_of(node.name, indexed, result.sizes, *args, **node.kwargs)
-            self._set(result, made, (source,))
+            view = view_of(node.name, indexed, result.sizes, *args, **node.kwargs)
+            self._set(result, view, (source,))
             if source in self.raising and result in self.read_whole:
                 self.raising.add(result)
         except NotLowered:
@@ -383,7 +383,7 @@ class _Lowerer(InPlace):
             func = replace(node.func, in_place=frozenset(in_place))
         prefix, copies = f"r{len(self.steps)}", len(node.results) - len(getattr(func, "places", ()))
         makes = tuple(
-            in_place.get(i - copies) or self._given(t, f"{prefix}_{i}")
+            in_place.get(i - copies) or self._from_outside(t, f"{prefix}_{i}")
             for i, t in enumerate(node.results)
         )
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
@@ -395,10 +395,12 @@ class _Lowerer(InPlace):
         fresh = not node.view and record_of(node.name).fresh
         what = ExternOperator(node, args, kwargs, func)
         self.steps.append(ExternCall(reads, makes, what, finds, raises, fresh, node.view))
-        for number, made in in_place.items():
+        for number, definition in in_place.items():
             copy = node.results[copies + number]
-            self._set(copy, in_memory(made, made.sizes, made.strides, made.offset))
-            self.scattered[copy] = made
+            self._set(
+                copy, in_memory(definition, definition.sizes, definition.strides, definition.offset)
+            )
+            self.scattered[copy] = definition
         if node.view:  # one memory under two names
             self.fresh.difference_update(map(owner, reads))
             self.shared.update(map(owner, (*reads, *makes)))
@@ -417,8 +419,8 @@ class _Lowerer(InPlace):
         result = self._realized_if_needed(tensor, result) if result.memory is None else result
         self._set(tensor, result, tensors_in((node.args, node.kwargs)))
         self._append_definitions(node)
-        self.returned[matmul.made] = tensor
-        self.fresh.add(matmul.made)
+        self.returned[matmul.memory] = tensor
+        self.fresh.add(matmul.memory)
         self.done.called[f"{node.name}: no rule"] += 1
         return True
 
@@ -488,8 +490,8 @@ def _marked(
     return args
 
 
-def _is(given: Any) -> bool:
-    return isinstance(given, Tensor)
+def _is(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
 def _unreadable(b: LoopBody, index: Index) -> LoopValue:

@@ -21,27 +21,27 @@ PLACE: Final = 3
 
 def materialize_masks(function: FunctionalBuilder) -> None:
     """Attention with masks of floats instead of bools."""
-    made: dict[Tensor, Tensor] = {}
+    masks: dict[Tensor, Tensor] = {}
     nodes: list[Node] = []
     for node in function.nodes:
         if node.name == ATTENTION:
-            _replace(node, made, nodes)
+            _replace(node, masks, nodes)
         nodes.append(node)
     function.nodes[:] = nodes
 
 
-def _replace(node: Node, made: dict[Tensor, Tensor], nodes: list[Node]) -> None:
-    given = node.args[PLACE] if len(node.args) > PLACE else node.kwargs.get("attn_mask")
+def _replace(node: Node, masks: dict[Tensor, Tensor], nodes: list[Node]) -> None:
+    bools = node.args[PLACE] if len(node.args) > PLACE else node.kwargs.get("attn_mask")
     dtype = node.args[0].dtype
-    if not isinstance(given, Tensor) or given.dtype is not torch.bool:
+    if not isinstance(bools, Tensor) or bools.dtype is not torch.bool:
         return
     if dtype is not torch.get_default_dtype():  # which is what the numbers would be
         return
-    if given not in made:
+    if bools not in masks:
         choose = torch.ops.aten.where.Scalar
-        mask = Tensor(given.sizes, contiguous(given.sizes), ZERO, dtype, device=given.device)
-        mask.node = Node(str(choose), choose, (given, 0.0, float("-inf")), {}, (mask,))
+        mask = Tensor(bools.sizes, contiguous(bools.sizes), ZERO, dtype, device=bools.device)
+        mask.node = Node(str(choose), choose, (bools, 0.0, float("-inf")), {}, (mask,))
         nodes.append(mask.node)
-        made[given] = mask
-    node.args = replaced(node.args, made)
-    node.kwargs = {name: replaced(value, made) for name, value in node.kwargs.items()}
+        masks[bools] = mask
+    node.args = replaced(node.args, masks)
+    node.kwargs = {name: replaced(value, masks) for name, value in node.kwargs.items()}

@@ -40,7 +40,7 @@ class Matmul:
     """The call, and the tensor that comes out."""
 
     call: ExternCall
-    made: Definition
+    memory: Definition
     result: IndexedTensor
 
 
@@ -103,7 +103,9 @@ class MatmulLowering:
         if added is None or not apart:
             return product
         return Matmul(
-            product.call, product.made, _sum(self.low, product.result, self.indexed_tensors[added])
+            product.call,
+            product.memory,
+            _sum(self.low, product.result, self.indexed_tensors[added]),
         )
 
     def _adds_later(self, added: Tensor) -> bool:
@@ -128,13 +130,13 @@ class MatmulLowering:
         own = result.sizes if result in self.returned else sizes
         type = BY_DTYPE[result.dtype]
         name, device = f"p{len(self.indexed_tensors)}", result.device.type
-        made = Definition(name, own, contiguous(own), type, device=device)
-        out = TensorArgument(MemoryLayout(made, contiguous(sizes), ZERO), sizes, result.dtype)
+        memory = Definition(name, own, contiguous(own), type, device=device)
+        out = TensorArgument(MemoryLayout(memory, contiguous(sizes), ZERO), sizes, result.dtype)
         called = Node(str(func), func, (), {}, (result,))
         reads = tuple([place.memory.of for place in args])
         operator = ExternOperator(called, args, {"out": out})
-        call = ExternCall(reads, (made,), operator, raises=False, fresh=True)
-        return Matmul(call, made, in_memory(made, result.sizes, result.strides))
+        call = ExternCall(reads, (memory,), operator, raises=False, fresh=True)
+        return Matmul(call, memory, in_memory(memory, result.sizes, result.strides))
 
     # ---- operands
 
@@ -219,7 +221,3 @@ def _sum(low: Lowering, product: IndexedTensor, added: IndexedTensor) -> Indexed
 
     cost, reads = product.cost + added.cost + 1, product.reads + added.reads
     return IndexedTensor(product.sizes, product.type, at, cost, reads)
-
-
-# --------------------------------------------------------------------------------------------------
-# What the operators multiply

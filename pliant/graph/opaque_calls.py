@@ -42,9 +42,9 @@ def draws(node: Node) -> bool:
 
 def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """What an operator that writes to a tensor would write to this one."""
-    made = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
-    write(made, *args, **kwargs)
-    return made
+    memory = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
+    write(memory, *args, **kwargs)
+    return memory
 
 
 def record_opaque_call(
@@ -54,8 +54,8 @@ def record_opaque_call(
     arguments, and to write to arguments."""
     if autocast.enabled():  # when the code runs, it may not be
         return NotImplemented
-    given = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
-    layouts = [(t, t.size(), t.stride()) for t in given]
+    fakes = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
+    layouts = [(t, t.size(), t.stride()) for t in fakes]
     # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
     with functionalizer.quietly(), torch._C._ForceDispatchKeyGuard(*functionalizer.above):
         told = functionalizer.run(function, args, kwargs)
@@ -68,13 +68,13 @@ def record_opaque_call(
     tensors = (*new, *written)
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):  # what it holds itself
         return NotImplemented
-    sources = {t.untyped_storage()._cdata: t for t in given}
+    sources = {t.untyped_storage()._cdata: t for t in fakes}
     views = [t for t in new if t.untyped_storage()._cdata in sources]
     new = [t for t in new if t.untyped_storage()._cdata not in sources]
     memory = [t.untyped_storage()._cdata for t in new]
-    if len(set(memory)) < len(memory) or not _can_be_copied(written, [*given, *views]):
+    if len(set(memory)) < len(memory) or not _can_be_copied(written, [*fakes, *views]):
         return NotImplemented
-    itself = {id(t) for t in given}
+    itself = {id(t) for t in fakes}
     seen = {id(t): t if id(t) in itself else _as_view(functionalizer, sources, t) for t in views}
     if None in seen.values():
         return NotImplemented
@@ -111,8 +111,8 @@ def _record_call(
 ) -> None:
     """The call, with what it makes and what it writes to."""
     name = getattr(function, "__name__", type(function).__name__)
-    taken = tuple(map(functionalizer.given, args))
-    named = {key: functionalizer.given(value) for key, value in kwargs.items()}
+    taken = tuple(map(functionalizer.recorded, args))
+    named = {key: functionalizer.recorded(value) for key, value in kwargs.items()}
     places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
     whole = CopyingFunction(OpaqueFunction(function, tuple(named)), tuple(places))
     copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]
@@ -122,11 +122,11 @@ def _record_call(
         functionalizer.store(target, copy)
 
 
-def _can_be_copied(written: list[Fake], given: list[Fake]) -> bool:
+def _can_be_copied(written: list[Fake], fakes: list[Fake]) -> bool:
     """Whether each is in memory of its own, so that it may be written elsewhere and put back."""
     for t in written:
         memory = t.untyped_storage()._cdata
-        others = [u for u in given if u is not t and u.untyped_storage()._cdata == memory]
+        others = [u for u in fakes if u is not t and u.untyped_storage()._cdata == memory]
         # Strides of 0, or that cross: several elements in one place.
         if others or not is_plain(t):
             return False
@@ -172,8 +172,8 @@ class CopyingFunction:
             for place in places:
                 args = with_item(args, place, copy)
         tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
-        given = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
-        return (*[t for t in tensors if t.untyped_storage()._cdata not in given], *copies)
+        taken = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
+        return (*[t for t in tensors if t.untyped_storage()._cdata not in taken], *copies)
 
 
 def item_at(value: Any, path: Path) -> Any:

@@ -311,8 +311,8 @@ def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tens
 def delayed(nodes: Sequence[Node]) -> list[Node]:
     """With what a checkpoint computes again right before it is needed: no earlier than it would be
     in eager PyTorch, so that no two checkpoints are in memory at once."""
-    made = {t: node for node in nodes if node.recompute for t in node.results}
-    if not made:
+    makers = {t: node for node in nodes if node.recompute for t in node.results}
+    if not makers:
         return list(nodes)
     order: dict[Node, None] = {}
     for node in nodes:
@@ -320,7 +320,7 @@ def delayed(nodes: Sequence[Node]) -> list[Node]:
         waiting = [] if node.recompute else [node]
         while waiting:
             first = waiting[-1]
-            before = [made[t] for t in _operands(first) if t in made and made[t] not in order]
+            before = [makers[t] for t in _operands(first) if t in makers and makers[t] not in order]
             if before:
                 waiting += before
             else:
@@ -365,9 +365,9 @@ def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
     """Where values are that needn't be returned apart: first of all among the inputs."""
     function = joint.function
     places: dict[Tensor, tuple[str, int]] = {}
-    for at, given in enumerate(function.inputs[: joint.inputs]):
-        if isinstance(given, Tensor):
-            places.setdefault(given, ("input", at))
+    for at, value in enumerate(function.inputs[: joint.inputs]):
+        if isinstance(value, Tensor):
+            places.setdefault(value, ("input", at))
     for at, out in enumerate(function.outputs[: joint.outputs]):
         if not isinstance(out, OutputView) or out.of is None or out.offset is not ZERO:
             continue
@@ -385,8 +385,8 @@ def _numbers(joint: Joint, values: Sequence[Tensor]) -> list[Any]:
             for number in (*tensor.sizes, *tensor.strides, tensor.offset):
                 symbols.update(dict.fromkeys(number.symbols))
         symbols.update(dict.fromkeys(symbols_in((node.args, node.kwargs))))
-    for given in values:  # a tangent isn't there in each backward
-        for number in (*given.sizes, *given.strides):
+    for value in values:  # a tangent isn't there in each backward
+        for number in (*value.sizes, *value.strides):
             if number.op == "symbol":
                 symbols.pop(number, None)
     return sorted(symbols, key=str)
@@ -407,8 +407,8 @@ class _Backward:
         for value in saved.values:
             self.now[value] = self._input(value)
         self.function.inputs += saved.numbers
-        for tangent, given in zip(joint.tangents, tangents, strict=True):
-            if given:
+        for tangent, is_there in zip(joint.tangents, tangents, strict=True):
+            if is_there:
                 self.now[tangent] = self._input(tangent)
             else:
                 self.zero.add(tangent)
@@ -446,13 +446,13 @@ class _Backward:
 
     def _late(self, node: Node) -> None:
         """A node that needs tangents. All are linear in them: of zeros comes zero."""
-        given: Sequence[Tensor] = [t for t in _operands(node) if t in self.dependent]
+        arriving: Sequence[Tensor] = [t for t in _operands(node) if t in self.dependent]
         if node.gradient is not None:  # a function of the program is called as a whole, or not
-            given = [t for t in node.gradient.arriving if t in self.dependent]
-            if 0 < sum([t in self.zero for t in given]) < len(given):
+            arriving = [t for t in node.gradient.arriving if t in self.dependent]
+            if 0 < sum([t in self.zero for t in arriving]) < len(arriving):
                 raise NotFunctionalized("a function of the program that some gradients don't reach")
-        zeros = [t for t in given if t in self.zero]
-        if len(zeros) == len(given):
+        zeros = [t for t in arriving if t in self.zero]
+        if len(zeros) == len(arriving):
             self.zero.update(node.results)
             return
         # A sum of gradients is the one that arrives, but a tensor of its own as in eager PyTorch.
@@ -468,12 +468,12 @@ class _Backward:
         self._copy(node)
 
     def _fill(self, tensor: Tensor) -> None:
-        made = Tensor(tensor.sizes, contiguous(tensor.sizes), ZERO, tensor.dtype)
+        zeros = Tensor(tensor.sizes, contiguous(tensor.sizes), ZERO, tensor.dtype)
         sizes = [size if size.value is None else size.value for size in tensor.sizes]
         options = {"dtype": tensor.dtype}
-        made.node = Node("aten.full.default", aten.full.default, (sizes, 0), options, (made,))
-        self.function.nodes.append(made.node)
-        self.now[tensor] = made
+        zeros.node = Node("aten.full.default", aten.full.default, (sizes, 0), options, (zeros,))
+        self.function.nodes.append(zeros.node)
+        self.now[tensor] = zeros
         self.zero.discard(tensor)
 
     def _is_zero(self, window: OutputView) -> bool:
@@ -485,9 +485,9 @@ class _Backward:
     # ---- copies
 
     def _copy(self, node: Node) -> Node:
-        args, kwargs = self._given(node.args), self._given(node.kwargs)
+        args, kwargs = self._now(node.args), self._now(node.kwargs)
         saved = self.saved.values
-        results = tuple([self._unused(t) if t in saved else self._made(t) for t in node.results])
+        results = tuple([self._unused(t) if t in saved else self._result(t) for t in node.results])
         new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
         new.defines = node.defines
         new.put = None if node.put is None or is_whole_write(node) else self._put(node.put)
@@ -504,10 +504,10 @@ class _Backward:
         if put.otherwise is not None:
             steps = [self._copy(step) for step in put.otherwise]
             del self.function.nodes[mark:]  # they belong to the write, not to the graph
-        made = None if put.made is None else self.now[put.made]
-        return MemoryWrite(put.memory, None, self.now[put.old], put.window, steps, made)
+        updated = None if put.updated is None else self.now[put.updated]
+        return MemoryWrite(put.memory, None, self.now[put.old], put.window, steps, updated)
 
-    def _made(self, tensor: Tensor) -> Tensor:
+    def _result(self, tensor: Tensor) -> Tensor:
         if tensor not in self.now:
             layout = (tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
             self.now[tensor] = Tensor(*layout)
@@ -517,13 +517,13 @@ class _Backward:
         """A result beside the one that is wanted, which is at hand already."""
         return Tensor(tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
 
-    def _given(self, value: Any) -> Any:
+    def _now(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self.now[value]
         if isinstance(value, (list, tuple)):
-            return type(value)([self._given(item) for item in value])
+            return type(value)([self._now(item) for item in value])
         if isinstance(value, dict):
-            return {name: self._given(item) for name, item in value.items()}
+            return {name: self._now(item) for name, item in value.items()}
         return value
 
     def _window(self, window: OutputView) -> OutputView:

@@ -103,9 +103,9 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     at = rec.dispatch(aten.view.default, (at, [-1]), {})
     new = rec.dispatch(aten.clone.default, (new,), {"memory_format": torch.contiguous_format})
     new = rec.dispatch(aten.view.default, (new, [-1]), {})
-    made = rec.dispatch(aten.scatter.src, (line, 0, at, new), {})
+    updated = rec.dispatch(aten.scatter.src, (line, 0, at, new), {})
     layout = (list(parent.size()), list(parent.stride()), 0)
-    return rec.dispatch(aten.as_strided.default, (made, *layout), {})
+    return rec.dispatch(aten.as_strided.default, (updated, *layout), {})
 
 
 _INDEX: Final = {"dtype": torch.int64, "device": torch.device("cpu")}

@@ -20,7 +20,7 @@ class _Text:
 
     def lines(self) -> Iterator[str]:
         functional = self.functional
-        inputs = [self._declare(given, f"in{i}") for i, given in enumerate(functional.inputs)]
+        inputs = [self._declare(value, f"in{i}") for i, value in enumerate(functional.inputs)]
         yield f"functional({', '.join(inputs)})"
         for tensor in functional.constants:
             yield f"  {self._declare(tensor, f'c{len(self.names)}')} = constant"
@@ -30,20 +30,20 @@ class _Text:
             yield f"  write in{index} = {self._text(tensor)}"
         yield f"  return {', '.join(map(self._text, functional.outputs))}"
 
-    def _declare(self, given: Any, name: str) -> str:
-        if not isinstance(given, Tensor):
-            return f"{name}: {given}"
-        self.names[given] = name
-        dtype = str(given.dtype).removeprefix("torch.")
-        return f"{name}: {dtype}[{', '.join(map(str, given.sizes))}]"
+    def _declare(self, value: Any, name: str) -> str:
+        if not isinstance(value, Tensor):
+            return f"{name}: {value}"
+        self.names[value] = name
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{name}: {dtype}[{', '.join(map(str, value.sizes))}]"
 
     def _node(self, node: Node) -> str:
         args = [self._text(arg) for arg in node.args]
         args += [f"{name}={self._text(value)}" for name, value in node.kwargs.items()]
         results = [self._declare(tensor, f"t{len(self.names)}") for tensor in node.results]
         results += [f"{unbacked.symbol}: {unbacked.what}" for unbacked in node.defines]
-        made = f"{', '.join(results)} = " if results else ""
-        return f"{made}{node.name}({', '.join(args)}){'  # view' if node.view else ''}"
+        assigned = f"{', '.join(results)} = " if results else ""
+        return f"{assigned}{node.name}({', '.join(args)}){'  # view' if node.view else ''}"
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Tensor):

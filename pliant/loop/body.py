@@ -90,9 +90,9 @@ class KernelBody(Builder):
 
     def carried(self, start: LoopValue) -> LoopValue:
         """What the innermost loop carries: new each time, and always in that loop."""
-        made = super().add(LoopValue(Op.CARRIED, start.type, (start,)))
-        self._depths[made] = len(self._open) - 1
-        return made
+        carried = super().add(LoopValue(Op.CARRIED, start.type, (start,)))
+        self._depths[carried] = len(self._open) - 1
+        return carried
 
     def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
         """What `make` gives, made once for a key and an index."""
@@ -104,12 +104,12 @@ class KernelBody(Builder):
         for known in self._known:
             if key in known:
                 return known[key]
-        made = make()
-        depth = self._depths.get(made, len(self._known) - 1)
-        if isinstance(made, LoopValue) and made.op in REDUCTIONS:
+        result = make()
+        depth = self._depths.get(result, len(self._known) - 1)
+        if isinstance(result, LoopValue) and result.op in REDUCTIONS:
             depth = len(self._known) - 1
-        self._known[min(depth, len(self._known) - 1)][key] = made
-        return made
+        self._known[min(depth, len(self._known) - 1)][key] = result
+        return result
 
     @contextmanager
     def loop(self, extent: Expr | int, kind: LoopKind = LoopKind.PARALLEL) -> Iterator[Expr]:
@@ -133,9 +133,9 @@ class KernelBody(Builder):
 
     def _index_value(self, value: LoopValue, var: Expr) -> LoopValue:
         self._variables += 1
-        made = self._make(LoopValue(Op.AS_INDEX, Type.I64, (value,), var))
-        self._depths[var] = self._depths[made]
-        return made
+        index_value = self._make(LoopValue(Op.AS_INDEX, Type.I64, (value,), var))
+        self._depths[var] = self._depths[index_value]
+        return index_value
 
     # ---- memory
 
@@ -187,8 +187,8 @@ class KernelBody(Builder):
 
     def kernel(self) -> Kernel:
         """With all symbols that are in it as sizes."""
-        made = super().kernel()
-        return Kernel(made.name, free_symbols(made), made.buffers, made.body)
+        kernel = super().kernel()
+        return Kernel(kernel.name, free_symbols(kernel), kernel.buffers, kernel.body)
 
 
 def _is_masked(mask: LoopValue, a: LoopValue, b: LoopValue) -> bool:

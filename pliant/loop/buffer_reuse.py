@@ -25,8 +25,10 @@ class Lifetimes:
         self._readers = users(plan)
         members = [m for item in plan if isinstance(item, FusionGroup) for m in item.members]
         # What is written to several times is not followed.
-        made = [made for item in plan if isinstance(item, ExternCall) for made in item.makes]
-        self._overwritten = {member.into for member in (*members, *made)}
+        results = [
+            results for item in plan if isinstance(item, ExternCall) for results in item.makes
+        ]
+        self._overwritten = {member.into for member in (*members, *results)}
         lasting = self._overwritten | set(kept)
         self._ending: dict[int, set[Definition]] = {}
         for definition, readers in self._readers.items():

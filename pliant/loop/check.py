@@ -153,12 +153,12 @@ class _Checker:
             yield f"has type {value.type}, not {result}"
 
     def _fields(self, value: LoopValue) -> Iterator[str]:
-        for name, given, needed in (
+        for name, actual, needed in (
             ("index", value.index, value.op in INDEXED),
             ("buffer", value.buffer, value.op in MEMORY),
             ("constant", value.constant, value.op is Op.CONSTANT),
         ):
-            if (given is not None) != needed:
+            if (actual is not None) != needed:
                 yield f"needs a {name}" if needed else f"has no use for a {name}"
         if value.op is Op.CONSTANT and value.constant is not None:
             yield from self._constant(value.type, value.constant)

@@ -24,8 +24,8 @@ def check_scheduled(scheduled: Scheduled) -> Scheduled:
 class _Checker:
     def __init__(self, scheduled: Scheduled) -> None:
         self.scheduled = scheduled
-        given = (*scheduled.inputs, *scheduled.constants)
-        self.stored = {definition for definition in given if definition is not None}
+        there_from_the_start = (*scheduled.inputs, *scheduled.constants)
+        self.stored = {definition for definition in there_from_the_start if definition is not None}
         self.gone: dict[Definition, Definition] = {}  # with what took its memory
 
     def problems(self) -> Iterator[str]:

@@ -19,8 +19,8 @@ def collapse(kernel: Kernel) -> Kernel:
             plan.visit(item)
     if not plan.gone:
         return kernel
-    made = Kernel(kernel.name, kernel.sizes, kernel.buffers, plan.block(kernel.body, {}))
-    return Kernel(made.name, free_symbols(made), made.buffers, made.body)
+    collapsed = Kernel(kernel.name, kernel.sizes, kernel.buffers, plan.block(kernel.body, {}))
+    return Kernel(collapsed.name, free_symbols(collapsed), collapsed.buffers, collapsed.body)
 
 
 class _Plan:
@@ -71,30 +71,30 @@ class _Plan:
         return True
 
     def block(
-        self, items: tuple[Statement, ...], made: dict[LoopValue, LoopValue]
+        self, items: tuple[Statement, ...], new_values: dict[LoopValue, LoopValue]
     ) -> tuple[Statement, ...]:
         """The statements without the loops that are gone."""
         dropped = {loop.var: ZERO for loop in self.gone}
         kept: list[Statement] = []
         for item in items:
             if isinstance(item, Loop) and item in self.gone:
-                kept += self.block(item.body, made)
+                kept += self.block(item.body, new_values)
             elif isinstance(item, Loop):
-                body = self.block(item.body, made)
+                body = self.block(item.body, new_values)
                 kept.append(Loop(item.var, self.extent(item), item.kind, body))
             else:
-                kept.append(_with_index(item, dropped, made))
+                kept.append(_with_index(item, dropped, new_values))
         return tuple(kept)
 
 
 def _with_index(
-    old: LoopValue, dropped: dict[Expr, Expr], made: dict[LoopValue, LoopValue]
+    old: LoopValue, dropped: dict[Expr, Expr], new_values: dict[LoopValue, LoopValue]
 ) -> LoopValue:
-    args = tuple([made[arg] for arg in old.args])
+    args = tuple([new_values[arg] for arg in old.args])
     index = old.index
     if index is not None and old.op is not Op.AS_INDEX:
         index = substitute(index, dropped)
-    new = made[old] = LoopValue(old.op, old.type, args, index, old.buffer, old.constant)
+    new = new_values[old] = LoopValue(old.op, old.type, args, index, old.buffer, old.constant)
     return new
 
 

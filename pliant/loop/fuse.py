@@ -538,7 +538,7 @@ def written_after_reading(
     for at, item in enumerate(plan):
         if isinstance(item, ExternCall):
             read |= {owner(of) for of in item.reads}
-            written = {owner(made) for made in item.makes} & inputs
+            written = {owner(result) for result in item.makes} & inputs
             once.too_early.update(written if last > at else ())
             once.final.update({at} if written else ())
             continue

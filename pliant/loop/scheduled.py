@@ -78,8 +78,8 @@ def plan_schedule(
 ) -> Scheduled:
     """Fuse the definitions, order groups and calls, and plan their memory."""
     plan = schedule(steps, numbers)
-    writes = written_after_reading(plan, {given for given in inputs if given is not None})
-    early = {at for at, given in enumerate(inputs) if given in writes.too_early}
+    writes = written_after_reading(plan, {memory for memory in inputs if memory is not None})
+    early = {at for at, memory in enumerate(inputs) if memory in writes.too_early}
     if early:
         raise WrittenTooEarly(early)
     lifetimes = Lifetimes(plan, kept)
@@ -108,8 +108,8 @@ def plan_schedule(
 
 
 def _lines(scheduled: Scheduled) -> list[str]:
-    given = [_declared(d) for d in (*scheduled.inputs, *scheduled.constants) if d is not None]
-    lines = [f"scheduled({', '.join(given)})"]
+    declared = [_declared(d) for d in (*scheduled.inputs, *scheduled.constants) if d is not None]
+    lines = [f"scheduled({', '.join(declared)})"]
     for item in scheduled.items:
         final = "  # final" if item.final else ""
         if isinstance(item, ScheduledCall):

@@ -17,13 +17,13 @@ Names = dict[LoopValue, str]
 
 def show(kernel: Kernel) -> str:
     """The kernel, one statement a line."""
-    given = [str(size) for size in kernel.sizes]
+    sizes = [str(size) for size in kernel.sizes]
     memory = []
     for buffer in kernel.buffers:
         offset = "" if buffer.base.value == 0 else f" from {buffer.base}"
         memory.append(f"{buffer.name}: {buffer.type} {buffer.access.value}{offset}")
     memory += [f"{buffer.name}: {buffer.type} own[{buffer.size}]" for buffer in kernel.own]
-    head = f"kernel {kernel.name}({', '.join(given)}; {', '.join(memory)})"
+    head = f"kernel {kernel.name}({', '.join(sizes)}; {', '.join(memory)})"
     names: Names = {}
     return "\n".join([head, *_lines(kernel.body, names, "  ")])
 

@@ -56,7 +56,7 @@ def write_kernel(
     arrange: Arrange = as_written,
 ) -> WrittenKernel:
     """The kernel that computes the members of a group and stores some of them; `reuse` says which
-    in the memory of another definition, as `loop.memory` chooses."""
+    in the memory of another definition, as `loop.buffer_reuse` chooses."""
     return _Writer(group, stored, name, hint, reuse).written(arrange)
 
 
@@ -215,15 +215,15 @@ class _Writer:
     def _scanned(self, of: Definition, by: Scanned, index: Index) -> LoopValue:
         body = self.body
 
-        def state() -> tuple[LoopValue, ...]:
+        def advance() -> tuple[LoopValue, ...]:
             old = tuple([body.carried(one) for one in by.scan.start(body)])
             new = by.scan.step(body, old, index)
             for before, after in zip(old, new, strict=True):
                 body(Op.CARRY, before, after)
             return new
 
-        made: Any = body.once(by.scan, index, state)  # type: ignore[arg-type]
-        return body.once(of, index, lambda: by.then(body, made, index))
+        state: Any = body.once(by.scan, index, advance)  # type: ignore[arg-type]
+        return body.once(of, index, lambda: by.then(body, state, index))
 
     def _prepare(self, wanted: Collection[Definition]) -> None:
         """Compute what these need of other members, in order: so an element finds its operands, and

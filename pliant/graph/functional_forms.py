@@ -1,0 +1,43 @@
+"""The functional form of an operator that writes: what computes the same, into new memory.
+
+The one idea: PyTorch names them alike. `add_.Tensor` and `add.out` write what `add.Tensor` gives,
+so the form is found by its name, and taken only if its schema has the same types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from pliant.fake.overload import Overload, OverloadKind, describe
+from pliant.graph.aliases import NotFunctionalized
+
+OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms that are named otherwise
+
+
+def functional_of(op: Overload) -> Any:
+    """The operator that computes what this one writes."""
+    if op.record.functional is not None:
+        return op.record.functional
+    name = op.func._schema.name.split("::")[1]
+    overload = op.func._overloadname
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+    wanted = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
+    if not op.func._schema.name.startswith("aten::") or packet is None:
+        raise NotFunctionalized(f"{op.name} has no functional form")
+    for candidate in wanted if not name.endswith("_") else [overload]:
+        form = getattr(packet, candidate, None) if candidate in packet.overloads() else None
+        if form is None or describe(form).kind not in (
+            OverloadKind.FUNCTIONAL,
+            OverloadKind.COMPOSITE,
+        ):
+            continue
+        if _types(form) == _types(op.func):
+            return form
+    raise NotFunctionalized(f"{op.name} has no functional form")
+
+
+def _types(func: Any) -> list[str]:
+    """Of what it is called with, where to write the result aside."""
+    return [str(a.type) for a in func._schema.arguments if not a.is_out]
