@@ -21,6 +21,7 @@ class BodyCall(Enum):
 
     CHECKPOINT = "checkpoint"
     HOOK = "hook"
+    INLINED = "inlined"  # it calls its body once, with the arguments behind it
 
 
 BODY_CALLS: Final[dict[Callable[..., Any] | str, BodyCall]] = {}

@@ -221,13 +221,18 @@ class GraphBuilder:
         self.inputs = [entry for entry in self.inputs if not entry.node._erased]
         if not any(node.op.startswith("call_") for node in self.graph.nodes):
             return None
-        for node in self.graph.nodes:
-            stack = node.meta.get("stack")
-            if stack:
-                node.meta["stack_trace"] = _stack_trace(stack)
+        write_stack_traces(self.graph)
         if check:
             self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name=name)
+
+
+def write_stack_traces(graph: fx.Graph) -> None:
+    """The user's stacks as text, which PyTorch's printers show."""
+    for node in graph.nodes:
+        stack = node.meta.get("stack")
+        if stack:
+            node.meta["stack_trace"] = _stack_trace(stack)
 
 
 def _has_sign(number: Any) -> bool:

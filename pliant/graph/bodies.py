@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
 
+from pliant.base.bodies import BodyCall
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, results_in
 from pliant.graph.ir import Node, UserGradient
@@ -31,6 +32,13 @@ def run_body(run: Any, body: fx.GraphModule, args: Sequence[Any], named: Mapping
         return run._args(run._output_nodes())
     finally:
         run.gm = outer
+
+
+def run_inlined(run: Any, node: fx.Node) -> Any:
+    """An operator that calls its body once, as if its operations stood here."""
+    operands: list[fx.Node] = []
+    fx.map_arg((node.args[1:], node.kwargs), operands.append)
+    return run_body(run, run._args(node.args[0]), run._args(operands), {})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -67,6 +75,10 @@ def _note_checkpoint(world: AliasWorld, inner: Sequence[Node], results: Sequence
         last = world.alias(fake).base.value.node
         if last is not None and last.recompute:
             last.recompute = False
+
+
+BODY_RUNS: Final = {BodyCall.CHECKPOINT: run_checkpoint, BodyCall.INLINED: run_inlined}
+"""How calls are taken apart, by what they do with their body."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from torch import fx
 from torch.autograd import forward_ad
 
 from pliant.base import checks
-from pliant.base.bodies import BODY_CALLS, FOLLOWED, BodyCall
+from pliant.base.bodies import BODY_CALLS, FOLLOWED
 from pliant.base.isolation import FATAL
 from pliant.base.operators import function_record
 from pliant.base.writes import RAISES
@@ -32,7 +32,7 @@ from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
-from pliant.graph.bodies import run_checkpoint
+from pliant.graph.bodies import BODY_RUNS
 from pliant.graph.foreach import of_each
 from pliant.graph.functional_forms import functional_of
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
@@ -547,9 +547,9 @@ class CapturedRun:
         """A function of the program, which is taken apart where it only computes."""
         if FOLLOWED in node.meta:
             return self._call(node.target, node)
-        is_body = isinstance(self._args(node.args[0]), fx.GraphModule)
-        if BODY_CALLS[node.target] is BodyCall.CHECKPOINT and is_body:
-            result = run_checkpoint(self, node)
+        taken_apart = BODY_RUNS.get(BODY_CALLS[node.target])
+        if taken_apart is not None and isinstance(self._args(node.args[0]), fx.GraphModule):
+            result = taken_apart(self, node)
             if result is not NotImplemented:
                 return result
         return self._opaque(node.target, node)

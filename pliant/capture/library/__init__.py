@@ -68,6 +68,7 @@ MODULES = (
     "torch.tensor_hooks",
     "torch.tensor_subclasses",
     "torch.torch_function",
+    "torch.subgraph_operators",
     "torch.transforms",
     "numpy.arrays",
     "numpy.generators",

@@ -18,6 +18,7 @@ from torch import fx
 from pliant.base.values import dataclass
 from pliant.capture.failures import note_operation
 from pliant.capture.frame import Frame
+from pliant.capture.graph import write_stack_traces
 from pliant.capture.model import call
 from pliant.capture.torch_calls import about_to_write, convert, from_result, run_on_fakes
 from pliant.capture.trace import Trace
@@ -39,6 +40,8 @@ class Body:
     lifted_fakes: list[Any]
     result: Value
     effect: bool  # it writes to a tensor or draws random numbers
+    output: Any = None  # of a flat body: the result, with nodes in the place of values
+    returned: tuple[fx.Node, ...] = ()  # of a flat body: those of them that it computes
 
 
 def follow_body(
@@ -48,12 +51,15 @@ def follow_body(
     args: list[Value],
     kwargs: dict[str, Value] | None = None,
     changes: list[Change | None] | None = None,
+    attribute: str = "body",
+    flat: bool = False,
 ) -> Body:
     """Follow `function` as something that PyTorch will call, once or often.
 
     With `changes`, one for each argument, its tensors are placeholders, so that they are inputs of
     the body; without, it uses the tensors around it. It may not change Python objects that outlive
-    it: when, and how often, is not known.
+    it: when, and how often, is not known. `attribute`: how the graph's module calls the body.
+    `flat`: the body returns a tuple of what it computes, without structure.
     """
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
     symbols_before = len(trace.sizes.env.symbols)
@@ -78,7 +84,8 @@ def follow_body(
     finally:
         watch.stop()
     names = [None] * len(args) + list(kwargs or ())
-    return _cut(trace, mark, list(zip(places, names, strict=False)), output, result, len(args))
+    inputs = list(zip(places, names, strict=False))
+    return _cut(trace, mark, inputs, output, result, len(args), attribute, flat)
 
 
 def follow_aside(
@@ -141,6 +148,38 @@ def record_body_call(
     value = from_result(trace, result.value, node, name)
     trace.sizes.emit_checks()
     return value
+
+
+def named_body(trace: Trace, body: Body, attribute: str) -> fx.Node:
+    """The body under another name: that of its place in the operation."""
+    delattr(trace.graph.root, str(body.node.target))
+    trace.graph.drop([body.node])
+    return trace.graph.attribute(attribute, body.module)
+
+
+def result_of(trace: Trace, body: Body, results: Sequence) -> Value:
+    """What a function returned whose flat body gave `results`, with the structure that it has."""
+    return _with_results(
+        trace, body.result, body.output, dict(zip(body.returned, results.items, strict=True))
+    )
+
+
+def _with_results(trace: Trace, value: Value, output: Any, results: dict[fx.Node, Value]) -> Value:
+    """`value` with what the operation gave in the place of what was followed."""
+    if isinstance(output, fx.Node):
+        return results.get(output, value)
+    if results.keys().isdisjoint(_nodes_in(output)):
+        return value
+    value = trace.read(value)
+    if isinstance(value, Sequence):
+        pairs = zip(value.items, output, strict=True)
+        return Sequence(value.cls, [_with_results(trace, v, o, results) for v, o in pairs])
+    if isinstance(value, Mapping):
+        items = value.read_all(trace).items()
+        return Mapping(
+            value.cls, {k: _with_results(trace, v, output[k], results) for k, v in items}
+        )
+    raise Break("operation-result", "a function that returns tensors in other things")
 
 
 def fakes_of(trace: Trace, nodes: list[fx.Node]) -> list[Any]:
@@ -310,10 +349,16 @@ def _cut(
     output: Any,
     result: Value,
     count: int,
+    attribute: str,
+    flat: bool,
 ) -> Body:
     """Move the nodes behind the mark to a module of their own."""
     nodes, effect = trace.graph.end_body(mark)
     inside = set(nodes)
+    structure = output
+    returned: tuple[fx.Node, ...] = ()
+    if flat:
+        output = returned = tuple(dict.fromkeys(n for n in _nodes_in(output) if n in inside))
     used = [n for node in nodes for n in node.all_input_nodes] + _nodes_in(output)
     lifted = list(dict.fromkeys(n for n in used if n not in inside))
     fakes = fakes_of(trace, lifted)
@@ -329,11 +374,12 @@ def _cut(
         if node not in copies:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(fx.map_arg(output, lambda n: copies[n]))
+    write_stack_traces(graph)
     module = fx.GraphModule(trace.graph.root, graph, class_name="body")
     trace.sizes.nodes.drop(inside)
     trace.graph.drop([mark, *nodes])
-    node = trace.graph.attribute("body", module)
-    return Body(node, module, lifted, fakes, result, effect)
+    node = trace.graph.attribute(attribute, module)
+    return Body(node, module, lifted, fakes, result, effect, structure, returned)
 
 
 def _nodes_in(output: Any) -> list[fx.Node]:

@@ -11,11 +11,17 @@ from typing import Any
 import torch
 from torch._higher_order_ops import map as map_over
 from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.cond import CondOp
 
 from pliant.capture.library.torch import targets
-from pliant.capture.library.torch.bodies import Body, follow_body, record_body_call
+from pliant.capture.library.torch.bodies import (
+    Body,
+    follow_body,
+    named_body,
+    record_body_call,
+)
 from pliant.capture.model import call, truth
-from pliant.capture.native import function
+from pliant.capture.native import SHORTCUTS, function
 from pliant.capture.torch_calls import convert
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, Break, Const, Value
@@ -37,18 +43,33 @@ def cond(
     args = list(operand_values.items)
     if not isinstance(test, TensorValue):
         return call(trace, true_fn if truth(trace, test) else false_fn, args)
-    if test.fake.dtype is not torch.bool or test.fake.numel() != 1:
+    if test.fake.numel() != 1:
         raise Break("operation-raises", "torch.cond")
     true = follow_body(trace, "torch.cond", true_fn, args)
     false = follow_body(trace, "torch.cond", false_fn, args)
+    ways = named_body(trace, true, "cond_true"), named_body(trace, false, "cond_false")
     return record_body_call(
         trace,
         targets.cond,
-        (test.node, true.node, false.node, tuple(true.lifted), tuple(false.lifted)),
+        (test.node, *ways, tuple(true.lifted), tuple(false.lifted)),
         (test.fake, true.module, false.module, true.lifted_fakes, false.lifted_fakes),
         effect=true.effect or false.effect,
         on_fakes=targets.cond_on_fakes,
     )
+
+
+def call_cond_operator(
+    trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """The operator itself, which `torch.cond` calls when PyTorch compiles it."""
+    given = dict(zip(COND_ARGUMENTS, args[1:], strict=False))
+    if given.keys() & kwargs.keys() or not {*given, *kwargs}.issubset(COND_ARGUMENTS):
+        return None
+    return cond(trace, **given, **kwargs)
+
+
+COND_ARGUMENTS = ("pred", "true_fn", "false_fn", "operands")
+SHORTCUTS[CondOp.__call__] = call_cond_operator
 
 
 @function(while_loop)

@@ -136,6 +136,17 @@ def _with_lifted(body: Body, lifted: Any, *args: Any, **kwargs: Any) -> Any:
     return body(*args, *lifted, **kwargs)
 
 
+# ---- subgraphs
+
+
+def invoke_subgraph(body: Body, identifier: str, *operands: Any) -> Any:
+    """A region that the program marked as one to be compiled once."""
+    return body(*operands)
+
+
+BODY_CALLS[invoke_subgraph] = BodyCall.INLINED
+
+
 # ---- control flow
 
 

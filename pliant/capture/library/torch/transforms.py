@@ -196,13 +196,16 @@ def _element(t: torch.Tensor, dim: int) -> torch.Tensor:
 # ---- Jacobians: their wrappers are known by their code
 
 
-def _inner(outer: Any, name: str) -> types.CodeType:
-    """The code of a function defined in another one."""
-    codes = (const for const in outer.__code__.co_consts if isinstance(const, types.CodeType))
-    return next(code for code in codes if code.co_name == name)
+def code_inside(outer: Any, *names: str) -> types.CodeType:
+    """The code of a function defined in another one, or in one that is defined there."""
+    code: types.CodeType = outer.__code__
+    for name in names:
+        inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
+        code = next(const for const in inner if const.co_name == name)
+    return code
 
 
-def _closure(trace: Trace, target: FunctionValue) -> dict[str, Value]:
+def closure_of(trace: Trace, target: FunctionValue) -> dict[str, Value]:
     names = target.code.co_freevars
     cells = zip(names, target.closure(trace), strict=True)
     return {name: trace.read(cell.contents) for name, cell in cells if cell.contents is not None}
@@ -216,7 +219,7 @@ def _jacobian(target: Callable[..., Any], names: tuple[str, ...]) -> Callable[..
         kwargs: dict[str, Value],
         direct: bool,
     ) -> Value:
-        around = _closure(trace, wrapper)
+        around = closure_of(trace, wrapper)
         options = {name: around[name] for name in names if name in around}
         return _derivative(
             trace, target, around["func"], around["argnums"], args, kwargs, **options
@@ -225,10 +228,10 @@ def _jacobian(target: Callable[..., Any], names: tuple[str, ...]) -> Callable[..
     return jacobian
 
 
-BY_CODE[_inner(eager_transforms.jacrev, "wrapper_fn")] = _jacobian(
+BY_CODE[code_inside(eager_transforms.jacrev, "wrapper_fn")] = _jacobian(
     targets.jacrev, ("has_aux", "chunk_size", "_preallocate_and_copy")
 )
-BY_CODE[_inner(eager_transforms.jacfwd, "wrapper_fn")] = _jacobian(
+BY_CODE[code_inside(eager_transforms.jacfwd, "wrapper_fn")] = _jacobian(
     targets.jacfwd, ("has_aux", "randomness")
 )
 
