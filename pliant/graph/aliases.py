@@ -109,6 +109,8 @@ class AliasWorld(World):
     def tensor(self, fake: Fake, node: Node | None = None, base: Fake | None = None) -> Tensor:
         """A value with the layout of the fake."""
         if fake.is_conj() or fake.is_neg():
+            # Their elements are not what is in memory: a bit says that they are to be negated when
+            # read.
             raise NotFunctionalized("a conjugate or negative view")
         if fake.device.type not in DEVICES:
             raise NotFunctionalized(f"a tensor on {fake.device}")
@@ -116,6 +118,7 @@ class AliasWorld(World):
             raise NotFunctionalized(f"a tensor of more than {MOST_DIMS} dimensions")
         sizes, strides = self.numbers(fake.size()), self.numbers(fake.stride())
         offset = self.number(fake.storage_offset())
+        # Kernels compute sizes with integers.
         if any(isinstance(s, FloatExpr) for n in (*sizes, *strides, offset) for s in n.symbols):
             raise NotFunctionalized("a size that is computed from floats")
         return Tensor(sizes, strides, offset, fake.dtype, node, fake.device)
@@ -205,11 +208,13 @@ class AliasWorld(World):
         gone = set(self.function.nodes[mark[0] :])
         if any(node.func is check for node in gone):
             return False
+        # The dictionary keeps the order in which fakes were named, so these were there at the mark.
         known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
         if any(alias.base.value.node in gone for alias in known):
             return False  # its former value is not kept anywhere
         for alias in known:
             if alias.value.node in gone:
+                # No version of a base: the view is made again when it is next read.
                 alias.version = -1  # looked at meanwhile
         for node in gone:
             self.known.difference_update(unbacked.symbol for unbacked in node.defines)
@@ -281,6 +286,8 @@ class AliasWorld(World):
         for at, tensor in enumerate(results):
             for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
                 for dim, number in enumerate(numbers):
+                    # A size of a result of its own, as that of `nonzero`: the launcher reads it off
+                    # the tensor.
                     if number.op == "symbol" and number not in self.known:
                         self.known.add(number)
                         yield UnbackedSymbol(number, what, at, dim)

@@ -59,6 +59,7 @@ def run_checkpoint(run: Any, node: fx.Node) -> Any:
         return result
     if options["use_reentrant"] and len(results) < len(results_in(result)):
         raise NotFunctionalized("a checkpoint with results that are not computed from its inputs")
+    # The backward would write a second time.
     if function.times != writes:
         raise NotFunctionalized("a checkpoint of a function that writes, as it does once more")
     inner = function.nodes[first:]
@@ -74,6 +75,7 @@ def _note_checkpoint(world: AliasWorld, inner: Sequence[Node], results: Sequence
     for fake in results:
         last = world.alias(fake).base.value.node
         if last is not None and last.recompute:
+            # It leaves the checkpoint: whether it is saved is for those who use it.
             last.recompute = False
 
 
@@ -107,6 +109,8 @@ def watch_backward(world: AliasWorld, result: Any) -> tuple[list[Fake], list[Any
     for function in {t.grad_fn: None for t in graded}:
         if function is not None:
             running: list[Any] = []
+            # A prehook and a hook of the node of autograd are called right before and after its
+            # backward.
             handles.append(function.register_prehook(_entering(world, running)))
             handles.append(function.register_hook(_leaving(running)))
     return graded, handles

@@ -23,6 +23,7 @@ from pliant.graph.ir import (
 def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
     """Drop the calls whose results others have computed before."""
     apart = {out.of for out in function.outputs if isinstance(out, OutputView)}
+    # These end up in the caller's memory.
     apart |= set(function.writes.values())
     first: dict[Any, Node] = {}
     instead: dict[Tensor, Tensor] = {}
@@ -32,6 +33,8 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
         node.kwargs = {name: replaced(value, instead) for name, value in node.kwargs.items()}
         if node.put is not None:
             _replace_in_put(node.put, instead)
+        # The tensors that arrive at the program's own backward are named there, not in its
+        # arguments.
         if node.gradient is not None:
             node.gradient.arriving = replaced(node.gradient.arriving, instead)
         shared = node.func is not None and not node.effect and not node.defines

@@ -45,6 +45,7 @@ def of_each(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     function = _FUNCTIONS.get(name) or getattr(torch.Tensor, f"{name}_" if writes else name)
     results = []
     for i in range(count):
+        # A list of scalars goes along with the tensors, a single scalar is for all.
         each = [arg[i] if isinstance(arg, (list, tuple)) else arg for arg in args]
         named = {key: each[at] for at, key in enumerate(names[: len(each)]) if key}
         positional = [value for at, value in enumerate(each) if not names[at]]

@@ -26,6 +26,8 @@ def functional_of(op: Overload) -> Any:
     wanted = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
     if not op.func._schema.name.startswith("aten::") or packet is None:
         raise NotFunctionalized(f"{op.name} has no functional form")
+    # `add_.Tensor` belongs to `add.Tensor`; overloads of `out` have names of their own (`add.out`,
+    # `sum.IntList_out`).
     for candidate in wanted if not name.endswith("_") else [overload]:
         form = getattr(packet, candidate, None) if candidate in packet.overloads() else None
         if form is None or describe(form).kind not in (
@@ -33,6 +35,7 @@ def functional_of(op: Overload) -> Any:
             OverloadKind.COMPOSITE,
         ):
             continue
+        # `normal_` and `normal` share a name, and take different arguments.
         if _types(form) == _types(op.func):
             return form
     raise NotFunctionalized(f"{op.name} has no functional form")

@@ -92,6 +92,8 @@ class Functionalizer(AliasWorld):
         if func.namespace != "aten" and autocast.enabled():
             raise NotFunctionalized(f"{op.name} under autocast")
         if op.name.startswith("aten._foreach_"):  # a call per tensor can be fused, a list can't
+            # PyTorch leaves the mode while it calls `dispatch`; inside `self` the parts arrive here
+            # again.
             with torch._C._AutoDispatchBelowAutograd(), self:
                 result = of_each(op, args, kwargs)
             if result is not NotImplemented:
@@ -107,6 +109,7 @@ class Functionalizer(AliasWorld):
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        # It writes to its running statistics, which its schema does not say.
         if op.training is not None and op.statistics and op.training.of(args, kwargs):
             raise NotFunctionalized(f"{op.name} in training")
         result = self._answer(op, args, kwargs)
@@ -151,6 +154,8 @@ class Functionalizer(AliasWorld):
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
+        # Of a norm with running statistics: `args[5]` is `training`, `args[3]` and `args[4]` are
+        # those.
         if op.statistics and args[5] and args[3] is not None:
             return self._with_statistics(op, args)
         record = op.record
@@ -307,6 +312,7 @@ class Functionalizer(AliasWorld):
         alias = self.alias(target)
         keep_injective(self, name, alias, self.tensor(target))
         base, old = alias.base, alias.base.value
+        # Two inputs in one memory are two values here; a write to one would not reach the other.
         if base.shared:
             raise NotFunctionalized("a write to memory that two inputs share")
         window = window_of(self.tensor(target), old)
@@ -324,6 +330,7 @@ class Functionalizer(AliasWorld):
                 del self.function.nodes[mark:]
         else:
             args = (self._put_back(alias, new),)
+        # A new value for all of the memory: every view of it, older or newer, sees the write.
         base.value = Tensor(old.sizes, old.strides, old.offset, old.dtype, device=old.device)
         node = Node("pliant.stored", None, args, {}, (base.value,), put=put)
         base.value.node = node
@@ -388,6 +395,7 @@ class Functionalizer(AliasWorld):
             expr, kind = float_bits(expr), "float"
         elif isinstance(expr, Cond):
             expr, kind = expr.args[0], "bool"
+        # Sizes that are computed from it can be used from this node on.
         self.known.add(expr)
         func = torch.ops.aten._local_scalar_dense.default
         node = Node("aten._local_scalar_dense.default", func, (self.recorded(args[0]),), {})
@@ -458,6 +466,8 @@ class CapturedRun:
 
     def run(self) -> FunctionalBuilder:
         self._make_inputs()
+        # Opaque functions are run as they were captured: with autograd on top
+        # (`record_opaque_call`).
         above = torch._C._dispatch_tls_local_exclude_set()
         # Below the bookkeeping of views, too: it copies the chain of views for each view of a view.
         with torch._C._AutoDispatchBelowADInplaceOrView(), self.functionalizer:
@@ -495,6 +505,7 @@ class CapturedRun:
                 self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
                 first = len(self.functionalizer.function.nodes)
                 self.env[node] = _STEPS[node.op](self, node)
+                # A call whose result nobody uses is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
                     keep_one(self.functionalizer.function.nodes[first:])
 
@@ -548,6 +559,7 @@ class CapturedRun:
         if FOLLOWED in node.meta:
             return self._call(node.target, node)
         taken_apart = BODY_RUNS.get(BODY_CALLS[node.target])
+        # Only a body that was captured is a graph; otherwise it is a function that may do anything.
         if taken_apart is not None and isinstance(self._args(node.args[0]), fx.GraphModule):
             result = taken_apart(self, node)
             if result is not NotImplemented:
@@ -568,6 +580,7 @@ class CapturedRun:
 
     def _call_method(self, node: fx.Node) -> Any:
         name = str(node.target)
+        # A run that differentiates does it to the fakes; without one nothing here has a history.
         if forgets_history(node) and not self.graded:
             return self._forget_history(node)
         if name in REFUSED_METHODS:
@@ -582,6 +595,7 @@ class CapturedRun:
     def _call(self, target: Any, node: fx.Node) -> Any:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         history = self._has_history((args, tuple(kwargs.values())))
+        # This run records no history, so what is computed from such an input would lack its own.
         if history and node.target not in ("size", "stride", "dim"):
             raise NotFunctionalized("autograd")
         # Where an operator inside of a function can't be recorded, the function as a whole may be:
@@ -616,6 +630,7 @@ class CapturedRun:
         return record.override(*args, **kwargs)
 
     def _opaque_call(self, target: Any, args: Any, kwargs: Any) -> Any:
+        # A call is recorded by what it returns and writes; a new shape of an argument is neither.
         if getattr(target, "__name__", "") in CHANGES_OF_METADATA:  # which are no writes
             return NotImplemented
         if self.differentiates and torch.is_grad_enabled() and _needs_grad((args, kwargs)):
@@ -660,6 +675,7 @@ class CapturedRun:
         expr = self.functionalizer.number(condition)
         if expr.value is not True:
             self.functionalizer.check(expr, text, name, node.target)
+            # Once it is tested, sizes may be simplified by it.
             self.functionalizer.env.checked(expr)
 
     def _check_truth(self, node: fx.Node) -> None:
@@ -676,6 +692,8 @@ class CapturedRun:
         alias = functionalizer.alias(value)
         base = alias.base
         layout = functionalizer.tensor(value)
+        # Replays a view that is older than the last write, so that the result is of the memory as
+        # it is now.
         of = functionalizer.value(alias) if base.input is None else None
         start = base.value
         if base.input is not None and self.graded and self.switched:
@@ -760,6 +778,7 @@ def _is_operation(target: Any) -> bool:
         return False
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", None)
+    # Methods of C types have no module: the class they belong to says what they are.
     if module is None and type(target).__name__ in _NATIVE:
         return isinstance(getattr(target, "__objclass__", None), type)
     return module in _MODULES and not name.startswith(_CHANGES)

@@ -20,7 +20,13 @@ from pliant.base.values import dataclass
 from pliant.graph.extern import ExternOperator, TensorArgument
 from pliant.graph.ir import Functional, MemoryWrite, Node, Tensor, is_uninitialised, tensors_in
 from pliant.graph.opaque_calls import CopyingFunction, item_at
-from pliant.graph.pending_reads import PendingReads, is_overwritten, is_view_of, written
+from pliant.graph.pending_reads import (
+    PendingReads,
+    is_overwritten,
+    is_view_of,
+    write_last,
+    written,
+)
 from pliant.loop.define import Definition
 from pliant.loop.fuse import ExternCall, Step, owner
 from pliant.loop.types import BY_DTYPE, Type
@@ -60,6 +66,7 @@ class Lowered:
             for tensor in tensors_in((node.args, node.kwargs)):
                 if self.indexed_tensors[tensor].memory is None:
                     waiting.append(tensor.node)
+        # PyTorch runs those in any case.
         called = {step.what.node for step in self.steps if isinstance(step, ExternCall)}
         return {node for node in computing - called if not node.view and node.func is not None}
 
@@ -127,6 +134,7 @@ class InPlace:
         indexed, target = self.indexed_tensors[old], self._input(put)
         memory = owner(indexed.memory.of) if laid_out_so(indexed, old) and indexed.memory else None
         if target is not None:
+            # A write to the whole input may have been lazy so far: its value is an expression.
             if memory is not target:  # a part is written: the rest has to be right in there, too
                 self._settle_in(target, old)
             return target
@@ -187,6 +195,7 @@ class InPlace:
         if (
             not record_of(node.name).writes_target
             or after == len(self.nodes)
+            # Somebody else would find the updated memory in the place of the result.
             or self.uses[node.results[0]] != 1
         ):
             return None
@@ -268,6 +277,24 @@ class InPlace:
         return TensorArgument(
             MemoryLayout(definition, tensor.strides, ZERO), tensor.sizes, tensor.dtype
         )
+
+    def _plain(self, indexed: IndexedTensor, tensor: Tensor) -> IndexedTensor:
+        """Not in memory unless it is as the tensor is."""
+        if indexed.memory is None or indexed.memory.strides == tensor.strides:
+            return indexed
+        return IndexedTensor(indexed.sizes, indexed.type, indexed.at, indexed.cost, indexed.reads)
+
+    def _write_all(self) -> None:
+        """The memory of inputs gets its last value, if it doesn't have it."""
+        values: dict[Definition, IndexedTensor] = {}
+        nodes: dict[Definition, Node | None] = {}  # that made them
+        for index, value in self.function.writes.items():
+            target, indexed = self.done.inputs[index], self.indexed_tensors[value]
+            assert target is not None
+            memory = indexed.memory
+            if memory is None or owner(memory.of) is not target or not laid_out_so(indexed, value):
+                values[target], nodes[target] = indexed, value.node
+        write_last(self.low, values, lambda target: self._append_definitions(nodes[target]))
 
 
 def laid_out_so(indexed: IndexedTensor, tensor: Tensor) -> bool:

@@ -125,6 +125,7 @@ class JointFunctionalizer(Functionalizer):
         results[which] = make(self._self, (size,), (1,), 0, old.dtype, old.device)
         taken = tuple(map(self.recorded, args))
         named = {name: self.recorded(value) for name, value in kwargs.items()}
+        # Under another name no rule lowers it.
         name = f"{op.name} in grad mode"
         self.add(Node(name, InGradMode(op.func, tuple(named)), taken, named), results)
         return tuple(results)
@@ -156,6 +157,7 @@ def trace_with_autograd(
     while True:
         env = JointEnv(shapes, known, sizes)
         equal = dict(env.replacements)
+        # Each round knows more equalities than the last, and there are finitely many symbols.
         traced = _trace(run, gm, shapes, examples, env)
         # (What the graph itself checks of sizes in the data is learnt on the way each time.)
         if env.replacements == equal or len(env.required) == len(known):
@@ -244,6 +246,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
     def _inner_gradients(self, node: fx.Node) -> Any:
         """Gradients that the program asks for itself."""
         kwargs = self._args(node.kwargs)
+        # The history of what was computed outside is not in this graph.
         if not node.meta.get(LEAVES) or kwargs.get("is_grads_batched"):
             raise NotFunctionalized("torch.autograd.grad through what was computed outside")
         return torch.autograd.grad(*self._args(node.args), **kwargs)
@@ -327,6 +330,7 @@ class _JointRun(DifferentiatedRun[Joint]):
         function = self.functionalizer.function
         preconditions = self._check_required(required)
         if any(self.env[self.inputs[at]].requires_grad for at in function.writes):
+            # Autograd would have to see the caller's tensor change its history.
             raise NotFunctionalized("a write to an input that requires grad")
         function.outputs = [self._returned(out) for out in outputs]
         wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
@@ -359,6 +363,8 @@ class _JointRun(DifferentiatedRun[Joint]):
         if not leaves:
             raise NotFunctionalized("outputs that require grad, and depend on no leaf")
         tangents = [self._tangent(out) for out in outputs]
+        # All leaves, also those whose gradients nobody will want: `_Backward` drops what isn't
+        # wanted.
         gradients = torch.autograd.grad(outputs, list(leaves.values()), tangents, allow_unused=True)
         if all(grad is None for grad in gradients):  # of views that were made without grad
             raise NotFunctionalized("outputs that require grad, and depend on no leaf")

@@ -29,7 +29,6 @@ from pliant.graph.ir import (
 )
 from pliant.graph.matmul import MatmulLowering
 from pliant.graph.opaque_calls import WRITES_IN_PLACE, CopyingFunction, item_at, with_item
-from pliant.graph.pending_reads import write_last
 from pliant.graph.raising import alive, may_raise, read_whole
 from pliant.loop.define import Computed, Definition, Index, LoopBody, contiguous
 from pliant.loop.fuse import ExternCall, owner, probe, sized, variables
@@ -67,6 +66,8 @@ def lower(
     type of device; what is on another one is called."""
     wanted: set[Tensor] = set()
     while True:
+        # From the start: an earlier value that is now stored changes what everything after it
+        # reads.
         attempt = _Lowerer(function, env, frozenset(wanted), refused or {}, late, device)
         done = attempt.run()
         if attempt.missed <= wanted:
@@ -100,8 +101,11 @@ class _Lowerer(InPlace):
         kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of]
         self.uses.update(kept)
         self.kept = frozenset(kept)
+        # Backwards, so that views of views are counted when their base is reached.
         self.readers = Counter(self.uses)  # those that read it through views of it, too
         for node in reversed(self.nodes):
+            # A view is an expression, so each reader of it reads what it is a view of; it was
+            # counted once.
             if node.view and self.readers[node.results[0]] > 1:
                 self.readers[node.args[0]] += self.readers[node.results[0]] - 1
         self.depths: dict[Tensor, int] = {}  # the layers of what is not in memory
@@ -160,10 +164,13 @@ class _Lowerer(InPlace):
             results = self._by_rule(node)
         except NotLowered as reason:
             # What the rule defined before it gave up is not needed.
+            # Except what `_append_definitions` has made steps: realized operands, which stay
+            # useful.
             del self.low.definitions[max(mark, self._taken) :]
             if not self._matmul(node):
                 self._call(node, str(reason))
             return
+        # A rule may nest several functions of an index itself, as a composite of others does.
         depth = self._depth(node) + max(self.low.layers - layers, 1)
         for tensor, indexed in zip(node.results, results, strict=True):
             self.depths[tensor] = depth
@@ -191,18 +198,14 @@ class _Lowerer(InPlace):
         put, result = node.put, node.results[0]
         if put is not None and len(node.args) == 2:
             return self._put(node, put)
+        # The new value may be the expression of another tensor; as memory it counts only if it is
+        # laid out as this one.
         source = self._plain(self.indexed_tensors[node.args[0]], result)
         self.depths[result] = self._depth(node)
         target = None if put is None else self._input(put)
         if target is not None and self._must_realize(result, source):
             return self._written(target, source, target)
         return self._realized_if_needed(result, source)
-
-    def _plain(self, indexed: IndexedTensor, tensor: Tensor) -> IndexedTensor:
-        """Not in memory unless it is as the tensor is."""
-        if indexed.memory is None or indexed.memory.strides == tensor.strides:
-            return indexed
-        return IndexedTensor(indexed.sizes, indexed.type, indexed.at, indexed.cost, indexed.reads)
 
     def _put(self, node: Node, put: MemoryWrite) -> IndexedTensor:
         """A write to a part."""
@@ -219,6 +222,8 @@ class _Lowerer(InPlace):
                 node.results[0], self._plain(self.indexed_tensors[put.updated], old)
             )
         source = self.indexed_tensors[new].memory
+        # The operator wrote its result into the memory itself (`_target`): there is nothing left to
+        # write.
         if source is not None and source.of.into is memory and source.of is self.scattered.get(new):
             return in_memory(source.of, memory.sizes, memory.strides)
         return self._written(memory, self.indexed_tensors[new], put.window)
@@ -247,6 +252,7 @@ class _Lowerer(InPlace):
             raise NotLowered("a number that kernels don't compute")
         low = self.low
         low.results = tuple([Meta(t.sizes, t.strides, t.dtype) for t in node.results])
+        # Lets a scatter work where its first argument is, instead of in a copy of that.
         low.target = self._target(node)
         mark = len(low.definitions)
         kwargs = {name: self._indexed(value) for name, value in node.kwargs.items()}
@@ -254,6 +260,8 @@ class _Lowerer(InPlace):
         tensors_out = list(result) if isinstance(result, (list, tuple)) else [result]
         for indexed, meta in zip(tensors_out, low.results, strict=True):
             if indexed.type is not meta.type or len(indexed.sizes) != len(meta.sizes):
+                # Dtypes come from PyTorch's own meta kernels; a rule that computes another one is
+                # wrong.
                 raise AssertionError(f"the rule for {node.name} gives {indexed}, not {meta}")
         memory = tensors_out[0].memory
         if low.target is not None and memory is not None and memory.of in low.definitions[mark:]:
@@ -336,6 +344,7 @@ class _Lowerer(InPlace):
         indexed = self.indexed_tensors[source]
         memory = indexed.memory
         if memory is not None and memory.strides == source.strides:
+            # In memory, any view is other strides and another offset, whatever operator made it.
             same = source.dtype is result.dtype
             if same:
                 offset = memory.offset + result.offset - source.offset
@@ -346,6 +355,7 @@ class _Lowerer(InPlace):
                 return
         self.depths[result] = self._depth(node) + 1
         if self.depths[result] > LAYERS:
+            # Bounds the recursion where an index goes through a long chain of views.
             indexed = self.low.realize(indexed, contiguous(indexed.sizes))
             self._set(source, indexed)
             self._append_definitions(source.node)
@@ -375,6 +385,7 @@ class _Lowerer(InPlace):
         fills = record_of(node.name).fills_first
         args = tuple(map(self._place, node.args[1:] if fills else node.args))
         if fills:
+            # The operator writes its first argument without reading it, as `normal_` does.
             args = (self._blank(node.args[0]), *args)
         kwargs = {name: self._place(value) for name, value in node.kwargs.items()}
         func = None
@@ -437,6 +448,8 @@ class _Lowerer(InPlace):
         """The tensor in memory, as an operator of PyTorch expects it."""
         indexed = self.indexed_tensors[tensor]
         if indexed.memory is None or indexed.memory.strides != tensor.strides:
+            # Realized right here it costs a copy. In the next attempt its definition has this
+            # layout from the start, and so has what it is a view of.
             self.missed.update(_roots(tensor))
             indexed = self.low.realize(indexed, tensor.strides)
             self._set(tensor, indexed)
@@ -452,6 +465,7 @@ class _Lowerer(InPlace):
             return out
         indexed = self._in_memory(out.of, self.indexed_tensors[out.of])
         assert indexed.memory is not None
+        # Two outputs that are equal values are two tensors for the caller.
         if self.returned.setdefault(owner(indexed.memory.of), out.of) is not out.of:
             # Memory of the caller's, or of another output: here is a tensor of its own.
             indexed = self.low.realize(indexed, out.of.strides)
@@ -460,18 +474,6 @@ class _Lowerer(InPlace):
         self._set(out.of, indexed)
         self._append_definitions(out.of.node)
         return (out, indexed.memory)
-
-    def _write_all(self) -> None:
-        """The memory of inputs gets its last value, if it doesn't have it."""
-        values: dict[Definition, IndexedTensor] = {}
-        nodes: dict[Definition, Node | None] = {}  # that made them
-        for index, value in self.function.writes.items():
-            target, indexed = self.done.inputs[index], self.indexed_tensors[value]
-            assert target is not None
-            memory = indexed.memory
-            if memory is None or owner(memory.of) is not target or not laid_out_so(indexed, value):
-                values[target], nodes[target] = indexed, value.node
-        write_last(self.low, values, lambda target: self._append_definitions(nodes[target]))
 
 
 def _can_be_given(x: Any) -> bool:

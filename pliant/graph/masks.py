@@ -43,5 +43,6 @@ def _replace(node: Node, masks: dict[Tensor, Tensor], nodes: list[Node]) -> None
         mask.node = Node(str(choose), choose, (bools, 0.0, float("-inf")), {}, (mask,))
         nodes.append(mask.node)
         masks[bools] = mask
+    # All arguments at once is safe: no other one can be a tensor of bools.
     node.args = replaced(node.args, masks)
     node.kwargs = {name: replaced(value, masks) for name, value in node.kwargs.items()}

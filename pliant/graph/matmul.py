@@ -68,6 +68,7 @@ class MatmulLowering:
         rule = record_of(node.name).factors
         factors = None if rule is None else rule(node)
         (result, *more) = node.results or (None,)
+        # Others return more than the product.
         if factors is None or result is None or more or node.defines or node.effect:
             return None
         operands = [t for t in (factors.first, factors.second, factors.added) if t is not None]
@@ -90,6 +91,7 @@ class MatmulLowering:
         # All rows are one dimension here, over which `addmm` can't spread what has several.
         if added is not None and not apart and len(result.sizes) > 2 and len(added.sizes) > 1:
             return None
+        # `linear` takes (..., k): all leading dimensions are rows of one matrix if strides allow.
         rows = self._matrix(factors.first, node)
         matrix = self._matrix(factors.second, node)
         if factors.turned:
@@ -151,6 +153,7 @@ class MatmulLowering:
         assert rows is not None
         (count, step), width = rows, tensor.sizes[-1]
         # The stride of a single row says nothing: it gets that of a matrix without gaps.
+        # BLAS refuses a leading dimension that is smaller than the width.
         strides = (step if count is not ONE else width, place.memory.strides[-1])
         return _seen(place, (count, width), strides)
 

@@ -27,10 +27,12 @@ class FlowNetwork:
         """A node; to remove it costs so much."""
         self._index[key] = self._new()
         self._keys.append(key)
+        # A node is two, in and out, with an edge between them that costs what the node does.
         self._connect(self._index[key], self._new(), cost)
 
     def edge(self, start: Hashable, end: Hashable, cost: float = UNLIMITED) -> None:
         """A finite `cost` is paid if the cut leaves only the end on the side of the sink."""
+        # The number after that of a node is its out side.
         first = self._source if start is SOURCE else self._index[start] + 1
         self._connect(first, self._sink if end is SINK else self._index[end], cost)
 
@@ -98,6 +100,7 @@ class FlowNetwork:
                 path.append(edge)
                 node = self._to[edge]
             elif path:  # a dead end
+                # No path from here reaches the sink in this round, so it isn't entered again.
                 tried[node] = len(self._edges[node])
                 node = self._to[path.pop() ^ 1]
                 tried[node] += 1

@@ -67,4 +67,5 @@ def _in_range(number: Expr | FloatExpr, dtype: torch.dtype) -> InRange | None:
         info = torch.iinfo(dtype)
         return InRange(number, info.min, min(info.max, INTEGER_LIMIT - 1))
     most = torch.finfo(dtype).max
+    # Float16 and what is smaller. All others hold any 64-bit integer, rounded.
     return InRange(number, -int(most), int(most)) if most < INTEGER_LIMIT else None

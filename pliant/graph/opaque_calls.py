@@ -60,9 +60,11 @@ def record_opaque_call(
     with functionalizer.quietly(), torch._C._ForceDispatchKeyGuard(*functionalizer.above):
         told = functionalizer.run(function, args, kwargs)
     result, written = told.value, list({id(t): t for t in told.mutated}.values())
+    # It resized an argument.
     if any((t.size(), t.stride()) != (sizes, strides) for t, sizes, strides in layouts):
         return NotImplemented
     new = [t for t in _leaves(result) if not any(t is known for known in (*written, None))]
+    # A number that it returns would come from data, and have no symbol.
     if not (new or written) or not all(type(leaf) is Fake for leaf in new):
         return NotImplemented
     tensors = (*new, *written)
@@ -72,6 +74,7 @@ def record_opaque_call(
     views = [t for t in new if t.untyped_storage()._cdata in sources]
     new = [t for t in new if t.untyped_storage()._cdata not in sources]
     memory = [t.untyped_storage()._cdata for t in new]
+    # Two results in one memory would be two values.
     if len(set(memory)) < len(memory) or not _can_be_copied(written, [*fakes, *views]):
         return NotImplemented
     itself = {id(t) for t in fakes}
@@ -169,8 +172,11 @@ class CopyingFunction:
             t = item_at(args, places[0])
             copy = torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=t.device)
             copies.append(copy.copy_(t))
+            # The same tensor may be passed twice: both see the copy.
             for place in places:
                 args = with_item(args, place, copy)
+        # What it returns of its arguments was recorded as views of them; only new memory is a
+        # result.
         tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
         taken = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
         return (*[t for t in tensors if t.untyped_storage()._cdata not in taken], *copies)

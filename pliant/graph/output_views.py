@@ -77,6 +77,7 @@ def separate_views(
     bases: list[Fake] = []
     carriers: list[int | None] = []
     for members in groups.values():
+        # One tensor, maybe returned twice, aliases nobody else: the step returns it itself.
         if all(outputs[at] is outputs[members[0]] for at in members):
             continue
         root = world.root(outputs[members[0]])
@@ -85,8 +86,11 @@ def separate_views(
             out = outputs[at]
             views.append(_view(world, out, root, (at, source, False), first[id(out)]))
         bases.append(root)
+        # For eager runs of the graph, where the base is reached from one of its views
+        # (`WithBases`).
         carriers.append(next((at for at in members if outputs[at].requires_grad), None))
     behind = {view.output for view in views}
+    # A number in the place of a tensor, so that the places of the others stay as they are.
     kept = [0 if at in behind else out for at, out in enumerate(outputs)]
     return kept + bases, OutputViews(tuple(views), tuple(carriers))
 

@@ -28,6 +28,7 @@ def keep_apart(
     a, b = strided(one), strided(other)
     if one.dtype.itemsize != other.dtype.itemsize:
         a, b, elementwise = _in_bytes(a, one.dtype), _in_bytes(b, other.dtype), False
+    # If the sizes of this very call overlap, the condition would fail at once.
     seen, also_seen = _hinted(values, a), _hinted(values, b)
     if seen is not None and also_seen is not None and overlap(seen, also_seen, elementwise):
         raise NotFunctionalized(f"{name} reads what it writes")
@@ -101,6 +102,7 @@ def overlaps_itself(sizes: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     span = 0
     for stride, size in sorted(pairs):
+        # Sorted by stride, each dimension has to step over all that the smaller ones span.
         if stride <= span:
             return True
         span += (size - 1) * stride
@@ -120,6 +122,8 @@ def overlap(one: Hinted, other: Hinted, elementwise: bool) -> bool:
     if dims[0] == dims[1] and one[1:] == other[1:]:
         return not elementwise
     steps: dict[int, list[int]] = {}
+    # Dimensions with one stride in both are counted together: only the difference of indices
+    # matters.
     for way, pairs in enumerate(dims):
         for stride, size in pairs:
             steps.setdefault(stride, [0, 0])[way] += size - 1
@@ -138,6 +142,8 @@ def _meets(distance: int, rest: list[tuple[int, int, int]], left: list[int]) -> 
         return distance == 0
     (stride, most, back), *inner = rest
     ahead, behind = (sum(step[0] * step[way] for step in inner) for way in (1, 2))
+    # Only steps after which the smaller strides can still make up the rest, which keeps the search
+    # short.
     least = max(-back, -((ahead - distance) // stride))
     last = min(most, (distance + behind) // stride)
     return any(_meets(distance - stride * n, inner, left) for n in range(least, last + 1))

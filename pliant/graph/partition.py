@@ -94,6 +94,8 @@ class Prices:
         if fuses(node):
             price = RECOMPUTE_EXPENSIVE if is_expensive(node) else RECOMPUTE
             return (price * self.elements(result) + written) * self.budget
+        # Short of that the price of a call falls with the budget, so that memory is bought with
+        # time.
         if self.budget == 1:
             return UNLIMITED  # a call that does not fuse is time lost, whatever memory it saves
         price = self._recompute_call(node, result) + written
@@ -101,6 +103,7 @@ class Prices:
 
     def _recompute_call(self, node: Node, result: Tensor) -> float:
         """A matrix product takes as many multiplications as the root of the sizes' product."""
+        # (m, k) times (k, n) has mk, kn and mn elements; the root of their product is mkn.
         counts = sorted([self.elements(t) for t in (result, *_operands(node))])
         product = math.sqrt(math.prod(counts[-3:])) if len(counts) > 2 else 0.0
         return max(RECOMPUTE * sum(counts), RECOMPUTE_MATMUL * product)
@@ -167,6 +170,7 @@ def partition(joint: Joint, prices: Prices) -> Partition:
     values = _chosen(joint, early, late, read, prices)
     forward, saved = _forward(joint, early, values, _numbers(joint, values))
     kept = set(saved.values)
+    # For the report; each backward works out anew what it needs for its tangents.
     needed = _needed(early, read, kept)
     again = tuple([n for n in needed if not n.view and not is_whole_write(n)])
     return Partition(joint, forward, saved, again, frozenset(late))
@@ -176,6 +180,7 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
     """Whether an output that gets a gradient, or the gradient of an input, is computed from what
     was in an input that the forward writes to."""
     function = joint.function
+    # The values from before the write: where an input is read afterwards, its new value is meant.
     seen: set[Tensor] = {function.inputs[at] for at in function.writes}
     for node in function.nodes:
         if not seen.isdisjoint(_operands(node)):
@@ -254,6 +259,7 @@ def _chosen(
     for tensor in (*inputs, *[t for node in early for t in node.results]):
         # Not unlimited: where nothing else is left the cut takes it, and `_forward` says why not.
         factor = KEPT if tensor in written else 1.0
+        # To save a value is to cut its node in two.
         network.add(tensor, prices.save(tensor, of_a_byte.get(tensor, SAVE)) * factor)
         known.add(tensor)
     for tensor in inputs:
@@ -286,6 +292,7 @@ def _read_by_calls(nodes: Iterable[Node]) -> set[Tensor]:
     read: set[Tensor] = set()
     for node in nodes:
         for tensor in _operands(node) if _is_call(node) else ():
+            # A view costs nothing: what is in memory is what it is of.
             while tensor.node is not None and (tensor.node.view or is_whole_write(tensor.node)):
                 tensor = tensor.node.args[0]
             read.add(tensor)
@@ -341,11 +348,14 @@ def _forward(
     places: list[tuple[str, int]] = []
     for value in values:
         place = at_hand.get(value)
+        # Neither an input nor an output: one more result.
         if place is None:
             place = ("more", len(outputs))
             layout = (value.sizes, value.strides, ZERO, value.dtype)
             outputs.append(OutputView(value, None, *layout, False, object()))
         elif place[0] == "input" and place[1] in whole.writes:
+            # Eager PyTorch refuses that too, in the backward, if it is the input itself that
+            # autograd saved.
             raise NotFunctionalized("the backward needs an input as it was before a write")
         places.append(place)
     outputs += numbers
@@ -405,6 +415,7 @@ class _Backward:
         self.now: dict[Tensor, Tensor] = {}  # values of the joint graph in this one
         self.zero: set[Tensor] = set()
         for value in saved.values:
+            # Saved values come first, then numbers, then tangents: as `AutogradStep` passes them.
             self.now[value] = self._input(value)
         self.function.inputs += saved.numbers
         for tangent, is_there in zip(joint.tangents, tangents, strict=True):
@@ -487,6 +498,7 @@ class _Backward:
     def _copy(self, node: Node) -> Node:
         args, kwargs = self._now(node.args), self._now(node.kwargs)
         saved = self.saved.values
+        # A node that is computed again for one of its results makes the saved ones once more.
         results = tuple([self._unused(t) if t in saved else self._result(t) for t in node.results])
         new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
         new.defines = node.defines

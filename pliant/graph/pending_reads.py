@@ -34,7 +34,9 @@ class PendingReads:
             if node.put is not None:
                 self.stores[node.args[-1]] = node
         kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None]
+        # The end of the graph reads what is returned or written.
         self._last.update(dict.fromkeys([*kept, *function.writes.values()], math.inf))
+        # Most graphs write nothing, and can do without the sets.
         self._followed = bool(self.stores)
         self._looks_at: dict[Tensor, frozenset[Definition]] = {}
         self._lookers: dict[Definition, dict[Tensor, None]] = {}
@@ -57,6 +59,8 @@ class PendingReads:
     def needed(self, memory: Definition, after: int) -> list[Tensor]:
         """Values that look at the memory and are needed so many nodes after this one, or later."""
         first = self.position + after
+        # Those that are no longer needed are dropped for good, so that each is looked at a few
+        # times only.
         lookers = self._lookers.pop(memory, {})
         left = [
             t for t in lookers if memory in self._looks_at[t] and self._last.get(t, -1) >= first
@@ -79,6 +83,8 @@ def written(
     reads = probe(new)
     own = own_place(new)
     moved = any(owner(of) is memory and place is not own for of, place in reads.places)
+    # Iterations run in any order, so one may have overwritten what another has yet to read. And a
+    # fault must be known before anything is overwritten.
     if moved or reads.faults:
         indexed = low.realize(indexed, contiguous(indexed.sizes))
     return low.define(sizes, memory.type, Computed(indexed.at), strides, memory, offset)

@@ -58,6 +58,7 @@ def read_whole(function: Functional, nodes: Sequence[Node]) -> set[Tensor]:
             read.add(node.args[0])
         elif _is_pointwise(node):
             sizes = node.results[0].sizes
+            # Others are broadcast, and an empty result reads nothing of them.
             read.update(t for t in tensors_in((node.args, node.kwargs)) if t.sizes == sizes)
     return read
 

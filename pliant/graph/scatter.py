@@ -89,6 +89,7 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     base = rec.tensor(parent)
     keep_injective(rec, alias.op.name, alias, view)  # what is in one place has one value
     count = product_of(base.sizes)
+    # No gaps: then the memory is a vector of all elements, and places in it are indices.
     if view.dtype is not base.dtype or env.known(eq(count - 1, _reach(base))) is not True:
         raise Undecided(f"a write through {alias.op.name}")
     offset, total = to_torch(base.offset, env), to_torch(count, env)

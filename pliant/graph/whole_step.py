@@ -99,12 +99,15 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         tensors, grads, retain, create, old, inputs = (*self._args(node.args), *[None] * 6)[:6]
         if retain or create or old is not None or node.kwargs:
             raise NotFunctionalized("backward with options")
+        # On fakes, which accumulate into the `grad` of fakes: the operators are recorded.
         torch.autograd.backward(tensors, grads, inputs=inputs)
         for node_, example in zip(self.inputs, self.examples, strict=True):
             leaf = self.env[node_]
             if type(leaf) is Fake and leaf.grad is not None:
                 if not example.is_leaf:
                     raise NotFunctionalized("the gradient of what is no leaf")
+                # Set by `backward` without a reset before: right only if the leaf has no gradient
+                # when it is called.
                 self.written.setdefault(self.leaves[id(leaf)], False)
 
     def _is_spent(self, out: Any, leaves: dict[int, Fake]) -> bool:
@@ -114,6 +117,8 @@ class _StepRun(DifferentiatedRun[WholeStep]):
         with self.functionalizer.quietly():
             try:
                 tangent = torch.empty_like(out)
+                # The only way to ask: PyTorch frees buffers on the way back and raises when they
+                # are used again.
                 torch.autograd.grad(out, list(leaves.values()), tangent, allow_unused=True)
             except RuntimeError:
                 return True

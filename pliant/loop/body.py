@@ -68,6 +68,7 @@ class KernelBody(Builder):
         number = value.constant
         key = (
             *(value.op, value.type, value.args, value.index, value.buffer),
+            # As text: 0.0 and -0.0 are equal, and nan isn't equal to itself.
             None if number is None else repr(number),
         )
         return self._shared(key, lambda: self._make(value))
@@ -81,7 +82,9 @@ class KernelBody(Builder):
             used = value.index.symbols if value.index is not None else ()
             needs = [self._depths.get(part, 0) for part in (*value.args, *used)]
             depth = min(max(needs, default=0), here)
+            # The outer loops are the grid that threads share: nothing stands before them.
             depth = max(depth, min(self.floor, here))
+            # A load that is moved out of a loop runs even if the loop has no iterations.
             if value.op is Op.LOAD:  # of a tensor that may have no elements
                 depth = max(depth, self._unsure[-1])
             self._depths[value] = depth
@@ -161,6 +164,7 @@ class KernelBody(Builder):
         memory = self.buffer_of(to)
         if combine is not None:
             args = () if when is None else (when,)
+            # Not shared: an update before this one may have gone to the same place.
             old = super().add(LoopValue(Op.LOAD, memory.type, args, place, memory))
             self._depths[old] = len(self._open) - 1
             new = combine(self, old, new)

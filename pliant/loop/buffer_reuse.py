@@ -59,6 +59,7 @@ def reused_buffers(
     if not free or not all(isinstance(m.body, (Computed, Reduced)) for m in group.members):
         return {}
     read = dict.fromkeys([of for m in group.members for of, _ in group.reads[m].places])
+    # Without gaps on either side, equal counts of elements mean equal sizes in bytes.
     left = [d for d in read if d in free and d not in group.reads and is_dense(d)]
     buffers: dict[Definition, Definition] = {}
     for member in group.members:

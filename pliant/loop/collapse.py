@@ -58,6 +58,7 @@ class _Plan:
             return False
         dropped = {loop.var: ZERO for loop in self.gone}
         for value in values(inner.body):
+            # It begins anew in each iteration of the outer loop.
             if value.op is Op.CARRIED and inner.kind is LoopKind.SERIAL:
                 return False
             if value.op not in INDEXED or value.op is Op.AS_INDEX or value.index is None:
@@ -66,6 +67,7 @@ class _Plan:
             by_outer, by_inner = stride(index, outer.var), stride(index, inner.var)
             if by_outer is None or by_inner is None:
                 return False
+            # Expressions are interned: they are equal for all sizes, or not at all.
             if by_outer is not by_inner * self.extent(inner):
                 return False
         return True

@@ -109,6 +109,7 @@ class FusionGroup:
         self.touched |= reads.definitions
         self.touched.add(owner(new))
         self.cost += reads.cost
+        # What reads a reduction needs the loop after it, and may itself be reduced there (softmax).
         phase = max([self._ready[of] for of, _ in reads.places if of in self._ready], default=0)
         self._ready[new] = phase + (self.level(new) == "reduction")
         self.rounds = max(self.rounds, phase + 1)
@@ -149,6 +150,7 @@ def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
     the last loop."""
     if isinstance(of.body, Scanned):
         at = len(sized(of.sizes[: of.body.dim]))
+        # The loops of a scan are its other dimensions, then the one it goes along.
         vars = [*vars[:at], vars[-1], *vars[at:-1]]
     return placed(of.sizes, vars)
 
@@ -199,6 +201,8 @@ class _Scheduler:
             self.readers_at.setdefault(definition, set()).add(at)
 
     def _place(self, new: Definition) -> None:
+        # Its own group tells what it reads and which loops it has; it is used if no other group
+        # takes it.
         alone = group_of(new)
         reads = alone.reads[new]
         needed = [self.made_at.get(d, -1) for d in {of for of, _ in reads.places}]
@@ -221,6 +225,7 @@ class _Scheduler:
         self._note(at, [new], reads.definitions)
         if reads.faults:
             self.last_fault = max(self.last_fault, at)
+        # Groups that write to memory of others stay where they are in the order.
         if not group.writers:
             self._absorb(at, new)
 
@@ -247,6 +252,7 @@ class _Scheduler:
 
     def _can_wait(self, before: int, at: int, group: FusionGroup) -> bool:
         """Whether nothing between the two places has to do with what the group makes or reads."""
+        # The order of writes and of errors is that of eager PyTorch.
         if group.writers or _may_fail(group):
             return False
         if any(self.written_at.get(definition, -1) > before for definition in group.touched):
@@ -264,6 +270,8 @@ class _Scheduler:
     def _index(self, at: int, group: FusionGroup, touched: set[Definition]) -> None:
         for sizes in {group.space, group.rows}:
             for definition in touched:
+                # Bounded, or a tensor that thousands of operators read would make scheduling
+                # quadratic.
                 groups = self.touching.setdefault((definition, sizes), deque(maxlen=MOST_TRIED))
                 if at not in groups:
                     groups.append(at)
@@ -349,6 +357,7 @@ def _aligned(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     """Whether the new one reads of the members only what belongs to the same iteration."""
     for of, place in reads.places:
         if of in group.reads:
+            # Expressions are interned: `is` means that the two places are equal for all sizes.
             if place is not own_place(of):
                 return False
             if group.level(of) == "column" and group.level(new) == "row":
@@ -361,6 +370,7 @@ def _in_order(group: FusionGroup, new: Definition, reads: Reads) -> bool:
     iteration or before."""
     if not (group.scans or group.writers or new.into or isinstance(new.body, Scanned)):
         return True
+    # Phases depend on all members, so they are worked out for the group as it would be.
     wider = FusionGroup(group.rows, group.columns)
     for member in group.members:
         wider.add(member, group.reads[member])
@@ -421,6 +431,8 @@ def last_uses(group: FusionGroup) -> dict[Definition, int]:
     last = phases_of(group)
     for member in reversed(group.members):
         for of, _ in group.reads[member].places:
+            # Rows and reductions are kept in registers; an element of a column lives in one
+            # iteration.
             if of in last and group.level(of) == "column":
                 last[of] = max(last[of], last[member])
     return last
@@ -490,6 +502,7 @@ def probe(of: Definition) -> Reads:
         of.body.at(body, index)
     elif isinstance(of.body, Reduced):
         columns = variables(len(sized(of.body.over)), len(rows))
+        # The bodies of definitions are run without a kernel, only to see what they read.
         args = of.body.at(body, index, placed(of.body.over, columns))
         of.body.then(body, LoopValue(of.body.op, reduced_type(of.body.op, args), args), index)
     elif isinstance(of.body, Scanned):
@@ -549,6 +562,8 @@ def written_after_reading(
             if into is None or into not in inputs or into not in read:
                 continue
             part = isinstance(member.body, Computed) and member.sizes != into.sizes
+            # A part is small, most of the time, and can be copied before it is overwritten. For all
+            # of an input it is cheaper to write at the end.
             if part and last >= at:
                 once.saved.setdefault(at, []).append(member)
             elif last >= at:

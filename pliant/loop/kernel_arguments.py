@@ -21,6 +21,7 @@ _COMPUTED: Final = frozenset(
 
 def kernel_arguments(expr: Expr) -> frozenset[Any]:
     """The numbers in it that come from outside."""
+    # Nearly all are plain, and know their symbols.
     return expr.symbols if expr.plain and _fits(expr) else _kernel_arguments(expr)
 
 

@@ -79,6 +79,7 @@ def plan_schedule(
     """Fuse the definitions, order groups and calls, and plan their memory."""
     plan = schedule(steps, numbers)
     writes = written_after_reading(plan, {memory for memory in inputs if memory is not None})
+    # `CodeGenerator` lowers once more, with these written at the end only.
     early = {at for at, memory in enumerate(inputs) if memory in writes.too_early}
     if early:
         raise WrittenTooEarly(early)

@@ -90,6 +90,8 @@ class _Writer:
             scatter(self.body, first, first.body)
             return WrittenKernel(collapse(self.body.kernel()), tuple(self.body.memory))
         with ExitStack() as stack:
+            # What only depends on rows may be moved out of loops over columns, not out of these:
+            # they become the grid that threads share.
             self.rows = self._open(stack, group.rows, 0, LoopKind.PARALLEL)
             self.body.floor = len(self.rows)
             if group.columns is None:
@@ -160,6 +162,7 @@ class _Writer:
         """Loops, the one that goes through memory in the largest steps outside."""
         places = variables(len(sizes), first)
         steps = [self._steps(var) for var in places]
+        # The innermost loop gets the smallest step: it runs over lanes, which want neighbours.
         order = sorted(range(len(sizes)), key=lambda i: steps[i], reverse=True)
         if len(order) > 2:
             order[:-1] = self._as_read(order[:-1], places)
@@ -186,6 +189,7 @@ class _Writer:
     def _steps(self, var: Expr) -> tuple[int, ...]:
         """How far apart in memory neighbours are: in what is stored, else in what is read."""
         places = [own_place(member) for member in self.stored]
+        # A loop that is reduced is in nothing that is stored.
         if not any(var in place.symbols for place in places):
             places = [p for reads in self.group.reads.values() for _, p in reads.places]
         steps = [stride(place, var) for place in places if var in place.symbols]
@@ -209,6 +213,7 @@ class _Writer:
         if isinstance(of.body, Scanned):
             return self._scanned(of, of.body, index)
         assert isinstance(of.body, Computed)
+        # Once per iteration, however many members read it.
         at = of.body.at
         return self.body.once(of, index, lambda: at(self.body, index))
 
@@ -292,6 +297,7 @@ def scatter(body: KernelBody, of: Definition, by: Scattered) -> None:
     with ExitStack() as stack:
         rows = [stack.enter_context(body.loop(size)) for size in outer]
         first: Expr = ZERO
+        # Otherwise there would be one row, and one thread.
         if inner and not outer:  # in pieces
             size, *others = inner
             first = stack.enter_context(body.loop(ceildiv(size, CHUNK))) * CHUNK
