@@ -35,6 +35,7 @@ def arithmetic_parts(node: Any, known: Container[Any]) -> list[Any]:
         if ready or isinstance(part, Expr):
             parts[part] = None
         elif part not in parts and part not in known:
+            # One part in Python is a call into Python, which may as well compute all of it.
             if not _is_native(part):
                 return []
             waiting.append((part, True))

@@ -50,6 +50,7 @@ def plan_batches(
         if isinstance(item, ScheduledGroup) and _is_small(made, hint):
             run.add(at, item, made)
             continue
+        # Nothing moves across a call, or a kernel that runs alone.
         batches += [*run.batches(), (at,)]
         run = _Run(memory, hint)
     return [*batches, *run.batches()]
@@ -82,6 +83,7 @@ class _Run:
 
     def add(self, at: int, item: ScheduledGroup, made: GroupKernel | None) -> None:
         read, written = self._touched(made)
+        # Behind every batch that writes what this one touches, or reads what it writes.
         waits = [self.written_in.get(memory, -1) for memory in read | written]
         waits += [self.read_in.get(memory, -1) for memory in written]
         new = [m for m in item.stored if m.into is None and m not in item.reuse]
@@ -93,6 +95,7 @@ class _Run:
 
     def _with_room(self, first: int, size: int) -> int:
         """The number of a batch from `first` on that can allocate so much more."""
+        # The earliest one that is possible, or else the last, where there is room if anywhere.
         for number in (first, len(self.members) - 1):
             if first <= number < len(self.members) and self.bytes[number] + size <= MOST_BYTES:
                 self.bytes[number] += size

@@ -72,6 +72,7 @@ def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
             if (reason := target.refusal(kernel, hint)) is not None:
                 raise KernelRefused(reason)
             launch = target.launch_parameters(kernel, hint)
+            # By structure, names aside: writing the text takes longer than comparing.
             if (key := structure(kernel)) not in sources:
                 sources[key] = target.generate(kernel, hint)
             groups[at] = GroupKernel(kernel, written.memory, sources[key], launch)

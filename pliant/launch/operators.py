@@ -42,12 +42,14 @@ class OperatorCall:
 def constant_call(real: torch.Tensor, returned: bool) -> OperatorCall:
     """A tensor of the program's; who gets it as a result may write to it."""
     if returned:
+        # A copy for each call: the caller may write to what he gets.
         return OperatorCall("aten::clone", "", (real, None))
     return OperatorCall("constant", "", (), lambda: real)
 
 
 def operator_call(extern: ExternOperator) -> OperatorCall:
     """The call with its arguments in the order of the schema."""
+    # Such functions take all by position (`call_by_position`).
     if not isinstance(extern.node.func, torch._ops.OpOverload):
         args = tuple(map(_argument, (*extern.args, *extern.kwargs.values())))
         return OperatorCall(extern.node.name, "", args, extern.func or extern.node.func)

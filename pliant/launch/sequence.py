@@ -56,6 +56,7 @@ def sequence(
     """The program, the live objects that it refers to by number, and how its results look.
     `frees_inputs`: nobody needs the arguments if something fails on the way."""
     sources, numbers = symbols_of(function.inputs)
+    # `as_seen` counts sizes of 0 as 1, and must leave strides alone.
     strides_read = {symbol for symbol, at in numbers.items() if sources[at][1] == "stride"}
     writer = StepWriter(
         target.launch_step, target.place, numbers=scheduled.numbers, strides=strides_read
@@ -101,6 +102,7 @@ def _write_inputs(
         slot = writer.new_slot()
         if definition is not None:
             writer.slots[definition] = slot
+    # First of all steps: where one fails nothing has been written yet.
     for condition in function.conditions:
         if isinstance(condition, NoOverlap):
             writer.keep_apart(condition)
@@ -189,6 +191,7 @@ def _output(writer: StepWriter, item: Any, lowered: Lowered) -> Step:
         if item.whole:
             return ("slot", item.input)
         view = TensorView(definition, item.sizes, item.strides, item.offset, item.dtype)
+        # The slot is taken by the caller's tensor, so that a view of all of it is another tensor.
         writer.returned.setdefault(item.input, definition)
         return ("slot", writer.slot(view, item.tensor))
     if isinstance(item, Expr):

@@ -72,6 +72,8 @@ class StepWriter:
         key = held_as(expr)
         number = self.values.get(key)
         if number is None and key in self.numbers:
+            # The symbol stands for an expression that kernels don't compute: it is computed here,
+            # once.
             number = self.values[key] = self.value(self.numbers[key])
         if number is None:
             read = {held_as(s): s for s in expr.symbols}
@@ -177,6 +179,7 @@ class StepWriter:
             assert part.into is not None
             self.slots[part] = self.slots[part.into]
             self.first[part] = self.first.get(part.into, part.into)
+            # Copied before the kernel runs; the launcher puts it back if a later step raises.
             self.steps.append(("save", self.slot(view, inner=True)))
 
     def allocate(self, item: ScheduledGroup) -> None:
@@ -204,6 +207,7 @@ class StepWriter:
         steps = [self._kernel(made, final) for made, final in batch]
         self.steps += steps if len(steps) < 2 else [("cpu_batch", tuple(steps))]
         if any(FLAG in made.memory for made, _ in batch):
+            # Reads the flag, and lets PyTorch run the graph from the start, which then raises.
             self.steps.append(("check",))
 
     def _kernel(self, made: GroupKernel, final: bool) -> Step:
@@ -244,6 +248,7 @@ class StepWriter:
             else:
                 self.slots[made] = self.new_slot()
         new = [made for made in makes if made.into is None]
+        # Its results are laid out as PyTorch likes: `laid_out` tests that it is as was foreseen.
         self.foreign.update(makes)
         results: list[tuple[Any, ...]] = [("slot", self.slots[made]) for made in new]
         sizes = [unbacked for unbacked in defines if unbacked.what in ("size", "stride")]
@@ -251,12 +256,14 @@ class StepWriter:
             place = self.define_unbacked(unbacked.symbol)
             if unbacked not in sizes:
                 results.append(("value" if unbacked.what == "int" else unbacked.what, place))
+        # A step of its own, which needs no Python.
         if operator.name == "aten::_local_scalar_dense":
             self.steps.append(("item", args[0][1], tuple(results)))
         elif operator.python in CHECKS and isinstance(operator.args[0], Cond):
             check = (self.live(operator.python), args, (("drop",),), final)
             self.steps.append(("require", args[0][1], *check))
         elif operator.python is not None:
+            # Python's None is dropped like any other result.
             results = results or ([("drop",)] if not makes else [])
             function = self.live(operator.python)
             self.steps.append(("python", function, args, tuple(results), final))
@@ -264,6 +271,7 @@ class StepWriter:
             self.steps.append(("call", operator.name, operator.overload, args, tuple(results)))
         for unbacked in sizes:
             slot = self.slots[makes[unbacked.result]]
+            # Before `laid_out`, which compares with expressions of these sizes.
             read = ("read", self.values[unbacked.symbol], slot, unbacked.what, unbacked.dim)
             self.steps.append(read)
         for made, dtype in zip(makes, dtypes, strict=True):
@@ -315,6 +323,7 @@ class StepWriter:
             if step[0] != "laid_out" or step[1] in kept or last[step[1]] > at
         ]
         gone: dict[int, list[int]] = {}
+        # A "view" step counts as a use of its base, but a tensor keeps its storage alive by itself.
         for slot, at in _last_uses(needed).items():
             if slot not in kept:
                 gone.setdefault(at, []).append(slot)

@@ -32,6 +32,7 @@ def load(
     # Warnings would be about what the user wrote: `x is 1`.
     code = without_warnings(SyntaxWarning, compile, source, file, "exec")
     exec(code, scope)
+    # By its file: names in the source are made unique, and the namespace may have functions too.
     function = next(
         value
         for value in scope.values()

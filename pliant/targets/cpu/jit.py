@@ -70,6 +70,7 @@ class KernelCompiler:
             self._machine, llvm.create_pipeline_tuning_options()
         )
         self._loaded: WeakValueDictionary[str, CompiledKernel] = WeakValueDictionary()
+        # A program that is compiled again, as after `reset`, finds its kernels.
         self._recent: deque[CompiledKernel] = deque(maxlen=RECENT)  # kept even if nobody has them
         self._count = 0
         self._triple: str = self._machine.triple
@@ -95,6 +96,7 @@ class KernelCompiler:
         with _LOCK:
             compiled = self._loaded.get(key)
             if compiled is None:
+                # Under the lock: two threads that want the same kernel compile it once.
                 compiled = self._from_disk(key) or self._make(key, source.text)
                 self._loaded[key] = compiled
                 self._recent.append(compiled)

@@ -1,4 +1,4 @@
-"""Target code on disk, so that a second process compiles nothing.
+"""Machine code on disk, so that a second process compiles nothing.
 
 The one idea: a file is named after the hash of all that its contents depend on, and says so itself;
 whatever isn't exactly that (damaged, cut short, someone else's, unreadable) is as good as absent.
@@ -9,7 +9,7 @@ written beside its place and moved there, so that no process sees half of one. T
 parts, by the first digit of the hash, each with its share of the limit: looking through one part is
 quick. Reading a file makes it new, and the oldest go first when a part is full.
 
-Target code is run as it is. So only regular files are read that this user (or root) owns, in
+Machine code is run as it is. So only regular files are read that this user (or root) owns, in
 directories that nobody else can write to; links inside the cache are not followed. Whatever else
 lies at a path, such as a pipe that nobody writes to, can't make us wait.
 """
@@ -206,7 +206,7 @@ def _digest(content: bytes) -> str:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Target code is run as it is, so it has to be from this user, or from one who may do anything
+    """Machine code is run as it is, so it has to be from this user, or from one who may do anything
     to this user."""
     return status.st_uid in _trusted_owners(status) and not status.st_mode & 0o022
 

@@ -95,6 +95,8 @@ class Writer:
         head = f"define void @{SYMBOL}(ptr noalias nocapture readonly %buffers, "
         head += "ptr noalias nocapture readonly %sizes, i64 %start, i64 %stop) #0 {\nentry:"
         bits = 8 * self.target.vector_bytes
+        # Without these LLVM splits vectors of 64 bytes on processors that it takes for slower with
+        # them.
         width = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"'
         parts = [head, *code.lines, "  ret void", "}", code.text()]
         return "\n".join(
@@ -120,6 +122,7 @@ class Writer:
         safe = self.code.select(width.compare("eq", 0), 1, width)
         first, end = self.code.binary("udiv", start, safe), (stop + safe) - 1
         last = self.code.binary("udiv", end, safe)
+        # Rounded up, no elements at all would still be a row.
         last = self.code.select(start.compare("lt", stop), last, first)
 
         outer = grid[:-1]
@@ -211,6 +214,7 @@ class Writer:
         """The outermost loop of a reduction: states begin before it and end after it."""
         around = self.states
         here = _accumulators(loop, self.lanes, self.plan)
+        # Inner loops of the same reduction add to these states; only other reductions begin anew.
         self.states = {v: reduce.initial(self.code, v, lanes) for v, lanes in here.items()}
         self.outermost = loop
         self.loop(loop, self.code.number(0, "i64"), self.extent(loop))
@@ -237,12 +241,14 @@ class Writer:
         lanes = self.plan.get(loop, 1)
         sums = []
         chunk = _levels(loop, lanes)[0]
+        # A row that fits into one chunk is one chain in any case.
         if loop.kind is LoopKind.REDUCTION and (loop.extent.value or math.inf) > chunk * lanes:
             here = [v for v in loop.body if isinstance(v, LoopValue)]
             sums = [v for v in here if v.op is Op.SUM and v.type in FLOAT]
         if lanes == 1:
             self._sums(loop, low, high, 1, sums)
             return
+        # Lanes are a power of two.
         in_lanes = (high - low) & -lanes
         middle = low + self.code.intrinsic("smax", in_lanes, 0)
         self.in_pairs = pairs.in_pairs(loop)
@@ -307,6 +313,7 @@ class Writer:
         here = _accumulators(loop, 1, {}) if loop.kind is LoopKind.REDUCTION else {}
         wide = {value: self.states[value] for value in here}
         for value, state in wide.items():
+            # The other lanes are joined with it when the whole loop has ended.
             self.states[value] = tuple([self.code.lane(reg, 0) for reg in state])
         self.count(low, high, 1, lambda at: self.iteration(loop, at))
         for value, state in wide.items():
@@ -386,6 +393,7 @@ class Writer:
 
     def cast(self, value: LoopValue) -> None:
         (arg,) = value.args
+        # Rounding is most of what bfloat16 costs: `Halves` knows where less will do.
         if value.type is Type.BF16 and arg.type is Type.F32:
             self.regs[value] = self.halves.rounded(self.code, arg, self.regs[arg])
             return
@@ -425,6 +433,7 @@ def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[
         after = at + one
         wraps = after.compare("eq", extent)
         regs.append(code.select(wraps, 0, after))
+        # A carry, as in addition by hand.
         one = code.convert("zext", wraps, "i64")
     return [place[0] + one, *reversed(regs)]
 

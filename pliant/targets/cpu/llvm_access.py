@@ -48,6 +48,8 @@ def start(writer: Writer, loop: Loop) -> None:
         if step is None:
             continue
         first = substitute(index, {loop.var: ZERO})
+        # Accesses that differ by a constant share a pointer: the constant becomes part of the
+        # instruction.
         rest = first - first.const
         pointer = writer.memory.pointers[buffer]
         if rest is not ZERO:
@@ -71,6 +73,7 @@ def place(writer: Writer, value: LoopValue) -> ElementPlace:
         return ElementPlace(buffer, pointer, _first(writer, index, origin), 1)
     step = stride(index, writer.lane_var)
     computed = [s for s in index.symbols if writer.symbols[s].lanes > 1]  # type: ignore[index]
+    # Places that were read from memory, as in a gather.
     if step is None or computed:
         at = writer.index(index, in_lanes=True)
         return ElementPlace(buffer, writer.memory.pointers[buffer], at, at.lanes)
@@ -120,6 +123,7 @@ def fixed(loop: Loop) -> list[LoopValue]:
         if not isinstance(value, LoopValue):
             return []
         parts = {*value.args, *(value.index.symbols if value.index is not None else ())}
+        # Of AS_INDEX, `index` is what it defines, not what it reads.
         parts.discard(value.index if value.op is Op.AS_INDEX else None)
         if value.op in REDUCTIONS or not varying.isdisjoint(parts) or _written(value):
             varying |= {value, value.index} if value.op is Op.AS_INDEX else {value}

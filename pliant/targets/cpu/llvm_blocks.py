@@ -60,6 +60,7 @@ def write(writer: Writer, rows: Loop, loads: list[LoopValue], low: Reg, high: Re
                 with writer.scope():
                     _square(writer, rows, columns, loads, row, column)
 
+    # A branch as a loop of one or no iteration, because `count` takes the states along.
     writer.count(zero, once, 1, block)
     writer.count(once, code.number(1, "i64"), 1, lambda at: writer.plain_loop(rows, low, high))
 

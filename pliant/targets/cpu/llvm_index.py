@@ -78,6 +78,7 @@ class IndexWriter:
         a, b = node.args
         x, y = self.write(a), self.divisor(b)
         if self.is_natural(a) and self.is_natural(b):
+            # Without signs there is nothing to correct, and LLVM turns it into shifts where it can.
             return self.code.binary("udiv", x, y)
         q = self.code.binary("sdiv", x, y)
         rest = x - q * y

@@ -45,6 +45,7 @@ SCALAR: Final = Machine(1, False)
 
 def machine_of(features: Mapping[str, bool]) -> Machine:
     """From the features that LLVM reports for a processor."""
+    # Without BW there are no masks for 8 and 16 bits, without VL none for shorter vectors.
     if features.get("avx512bw") and features.get("avx512vl"):
         return Machine(64, True)
     return Machine(32 if features.get("avx2") else 16, False)
@@ -67,6 +68,7 @@ def _choose(loop: Loop) -> list[Loop]:
     if not inner:
         return [loop]
     outside, inside = _cost(loop), [_cost(nested) for nested in inner]
+    # Short inner loops run one by one; the outer one has enough iterations for lanes.
     if not outside[0] and all((nested.extent.value or math.inf) <= FEW for nested in inner):
         return [loop]
     scattered, close = sum([s for s, _ in inside]), sum([c for _, c in inside])
@@ -144,6 +146,7 @@ def _lanes(loop: Loop, target: Machine) -> int:
         return min([lanes_in_eager(v.type) for v in ordered])
     differ = _differing(loop, body)
     widths = {v.type.bits // 8 for v in differ or body if v.op is not Op.IOTA}
+    # Most data are floats of 32 bits. A single double among them takes two registers instead.
     width = 4 if 4 in widths else max(widths, default=1)
     lanes = target.vector_bytes // width
     if not any(v.op in REDUCTIONS or v.op is Op.CARRIED for v in body):

@@ -221,6 +221,7 @@ def exp_reduced(code: Code, x: Reg) -> tuple[Reg, Reg]:
     """(p, n) with exp(x) = p * 2**n, for x not far out of range."""
     f = FORMATS[x.type]
     n, as_int = nearest(code, x, LOG2_E, f)
+    # The first part of ln 2 has few bits, so that its product with n is exact.
     r = code.fma(n, -f.ln2[1], code.fma(n, -f.ln2[0], x))
     return code.fma(r * r, polynomial(code, r, f.exp), r) + 1.0, as_int
 
@@ -270,8 +271,11 @@ def fabs(code: Code, x: Reg) -> Reg:
 def split(code: Code, x: Reg) -> tuple[Reg, Reg]:
     """(f, n) with x = (1 + f) * 2**n and sqrt(1/2) <= 1 + f < sqrt(2), for x > 0."""
     fmt = FORMATS[x.type]
+    # A subnormal has no exponent of its own: it is scaled first, and the scale taken off at the
+    # end.
     tiny = x.compare("lt", 2.0 ** (1 - fmt.bias))
     bits = code.bits(code.select(tiny, x * 2.0**fmt.mantissa, x))
+    # Rounds to the nearest power of two in the sense of ratios: 1 + f is between the roots.
     exponent = (bits - fmt.root_half) >> fmt.mantissa
     m = code.convert("bitcast", bits - (exponent << fmt.mantissa), x.type)
     exponent = exponent - code.select(tiny, exponent.like(fmt.mantissa), exponent.like(0))
@@ -345,8 +349,10 @@ def log10(code: Code, x: Reg) -> Reg:
 def log1p(code: Code, x: Reg) -> Reg:
     """log(u) for u = 1 + x rounded, and what the rounding lost, divided by u."""
     u = x + 1.0
+    # Exactly what `x + 1.0` lost: which of the two is exact depends on which summand is larger.
     small, large = x - (u - 1.0), 1.0 - (u - x)
     lost = code.select(x.compare("lt", 1.0), small, large) / u
+    # Otherwise the correction is nan, and the logarithm says all.
     defined = u.compare("gt", 0.0) & u.compare("lt", INF)
     result = log(code, u) + code.select(defined, lost, 0.0)
     return code.select(x.compare("eq", 0.0), x, result)

@@ -55,6 +55,7 @@ class BufferMemory:
         self._all = (*kernel.buffers, *kernel.own)
         self.pointers: dict[Buffer, Reg] = {}
         self._taken: list[Reg] = []
+        # A place that can always be loaded from: a masked load of one element needs no branch.
         self.scratch = code.define("alloca i64, align 8", "ptr", 1)
 
     def take(self, buffer: Buffer, size: Reg) -> None:
@@ -66,6 +67,7 @@ class BufferMemory:
             text = f"alloca [{length} x {type}], align {LINE}"
             self.pointers[buffer] = code.define(text, "ptr", 1)
             return
+        # `aligned_alloc` wants a multiple of the alignment.
         bytes = (size * (buffer.type.bits // 8) + (LINE - 1)) & -LINE
         self.pointers[buffer] = code.call("aligned_alloc", "ptr", 1, [size.like(LINE), bytes])
         self._taken.append(self.pointers[buffer])
@@ -90,6 +92,7 @@ class BufferMemory:
             loaded = self._picked_load(place)
         elif mask is None and not place.scattered:
             loaded = self._plain_load(place, self._pointer(place))
+        # There are no masked loads of a single element.
         elif place.lanes == 1:
             assert mask is not None
             pointer = self.code.select(mask, self._pointer(place), self.scratch)
@@ -148,6 +151,8 @@ class BufferMemory:
         lanes, step = place.lanes, abs(place.step)
         span = step * (lanes - 1) + 1
         first = place.index if place.step > 0 else place.index - (span - 1)
+        # The last vector ends at the last element that is wanted: what lies behind may not be ours
+        # to read.
         starts = [*range(0, lanes * (step - 1), lanes), span - lanes]
         parts = [
             self._plain_load(part, self._pointer(part))

@@ -45,6 +45,7 @@ def to_bfloat16(code: Code, x: Reg, plain_nan: bool = False) -> Reg:
     `plain_nan`, the lower half of a nan is 0."""
     bits = code.bits(x)
     lowest = code.binary("lshr", bits, 16) & 1
+    # Half a unit less one bit, and one more if the last bit that stays is 1: halves go to even.
     nearest = code.binary("lshr", bits + lowest + 0x7FFF, 16)
     if plain_nan:
         return code.convert("trunc", nearest, "i16")
@@ -249,6 +250,7 @@ def sign_of(code: Code, t: Type, a: Reg) -> Reg:
 
 
 def shift_left(code: Code, t: Type, a: Reg, b: Reg) -> Reg:
+    # Unsigned, so that a negative count is too large as well. LLVM leaves such shifts undefined.
     possible = code.compare("icmp ult", b, t.bits)
     return code.select(possible, a << code.select(possible, b, 0), 0)
 

@@ -44,6 +44,7 @@ def compared(writer: Writer, value: LoopValue) -> Reg | None:
 
 def _compared(writer: Writer, word: str, distance: Reg) -> Reg:
     code, lanes = writer.code, writer.lanes
+    # Beyond the lanes on either side all comparisons come out the same, so 32 bits are enough.
     near = code.intrinsic("smax", code.intrinsic("smin", distance, lanes), -1)
     narrow = code.convert("trunc", near, "i32")
     return code.numbers(lanes, "i32").compare(word, narrow)

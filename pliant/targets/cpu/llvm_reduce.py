@@ -60,6 +60,7 @@ def in_eager_order(value: LoopValue) -> bool:
     return value.op is Op.PROD and value.type in FLOAT
 
 
+# As eager PyTorch's kernel for products has them.
 REGISTERS: Final = 4
 REGISTER_BYTES: Final = 32
 
@@ -109,6 +110,7 @@ def _position(better: str, number: Callable[[Type], float | int]) -> Accumulator
         (x, i), (y, j) = a, b
         wins, ties = compare(code, t, y, x), y.compare("eq", x)
         if t in FLOAT:
+            # Comparisons with nan are false.
             wins = wins | (y.is_nan() & ~x.is_nan())
             ties = ties | (y.is_nan() & x.is_nan())
         take = wins | (ties & j.compare("lt", i))
@@ -133,6 +135,7 @@ def _welford_step(code: Code, t: Type, state: State, args: State) -> State:
 def _welford_join(code: Code, t: Type, a: State, b: State) -> State:
     (mean_a, squares_a, count_a), (mean_b, squares_b, count_b) = a, b
     count = count_a + count_b
+    # Lanes may have seen nothing yet.
     share = code.select(count.compare("eq", 0.0), 0.0, count_b / count)
     distance = mean_b - mean_a
     squares = code.fma(distance * distance, count_a * share, squares_a + squares_b)

@@ -176,6 +176,7 @@ class Code:
         if reg.literal:
             return Reg(self, f"splat ({reg.type} {reg.text})", reg.type, lanes, True)
         type = vector(reg.type, lanes)
+        # The form that LLVM knows as a broadcast.
         one = self.define(f"insertelement {type} poison, {reg}, i64 0", reg.type, lanes)
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.define(f"shufflevector {one}, {type} poison, {zeros}", reg.type, lanes)
@@ -278,6 +279,7 @@ class Code:
 
     def fma(self, a: Reg, b: Reg | float, c: Reg | float) -> Reg:
         """a*b + c; rounded once where the machine has an instruction for it."""
+        # Without the instruction, `fma` would be a call of the C library for each lane.
         return self.intrinsic("fmuladd", a, b, c)
 
     def exact_fma(self, a: Reg, b: Reg | float, c: Reg | float) -> Reg:

@@ -112,10 +112,12 @@ class _Row:
 
     def _choose(self, loop: Loop, keys: dict[LoopValue, Key]) -> None:
         """What of it is in an earlier loop and worth keeping: as much as possible of it."""
+        # From the last one on: keeping it makes what it is computed from unnecessary.
         for value in reversed(loop.body):
             if not isinstance(value, LoopValue) or value.type not in FLOAT:
                 continue
             key = keys[value]
+            # A load is as cheap as the load from the row would be.
             again = key in self.first and key not in self.kept and value.op not in MEMORY
             if again and self._cost([value], keys, set()) >= COSTLY:
                 name = f"own{len(self.own)}"

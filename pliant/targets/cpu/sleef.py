@@ -57,6 +57,8 @@ def _library() -> ctypes.CDLL | None:
 
 def needed_by(object_code: bytes) -> Iterator[tuple[str, int]]:
     """Symbols and addresses of what object code calls."""
+    # The names stand in the symbol table as text; to look for them is easier than to parse the
+    # file, and a name too many does no harm.
     for name in sorted({symbol.decode() for symbol in _NAME.findall(object_code)}):
         symbol = address(name)
         if symbol is not None:

@@ -39,6 +39,7 @@ def _across(grid: tuple[Loop, ...]) -> int | None:
     for value in values(grid[-1].body):
         if value.op not in MEMORY or value.index is None:
             continue
+        # Only what is scattered in the innermost loop gains from tiles.
         inner = stride(value.index, grid[-1].var)
         if inner is None or inner is ZERO or inner is ONE:
             continue
@@ -61,6 +62,7 @@ def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
     where = {outer.var: first * SIDE + row, inner.var: second * SIDE + column}
     body = _moved(inner.body, where)
     columns = Loop(column, minimum(inner.extent - second * SIDE, SIDE), LoopKind.PARALLEL, body)
+    # Serial, so that they stay inside of a thread: `llvm_blocks` turns a whole block in registers.
     rows = Loop(row, minimum(outer.extent - first * SIDE, SIDE), LoopKind.SERIAL, (columns,))
     left = ceildiv(outer.extent, SIDE) - many * MANY
     blocks = Loop(block, minimum(left, MANY), LoopKind.SERIAL, (rows,))

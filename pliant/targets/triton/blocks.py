@@ -46,6 +46,7 @@ def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE) -> Blocks:
     if tiling.across:
         return Blocks("", SIDE, SIDE, 4)
     size = min(size, ELEMENTS)
+    # Short rows share a tile, so that no thread is idle.
     return Blocks("", ELEMENTS // size, size, 4)
 
 

@@ -114,6 +114,7 @@ def _is_thin(tiling: Tiling, hint: Hint) -> bool:
         return False
     assert tiling.rows is not None
     programs = hint(product_of([loop.extent for loop in (*tiling.outer, tiling.rows)]))
+    # A tile of such a kernel has that many rows.
     programs //= MOST_ROWS if tiling.across else 1
     many = MANY_FAR_COLUMNS if tiling.across else MANY_COLUMNS
     return programs < FEW_PROGRAMS and hint(tiling.columns) >= many
