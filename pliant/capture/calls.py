@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -234,6 +235,7 @@ def run_handler(
         return handler(trace, *args, **kwargs)
     except TypeError as error:
         if error.__traceback__ is not None and _is_refused(error.__traceback__):
+            _ask_python(trace, target, args, kwargs)
             raise Break("bad-arguments", f"{named(target)}: {error}") from error
         raise
     except NotConstant as error:
@@ -245,6 +247,62 @@ def _is_refused(traceback: types.TracebackType) -> bool:
     inner = traceback.tb_next
     by_lambda = inner is not None and inner.tb_frame.f_code.co_name == "<lambda>"
     return inner is None or (by_lambda and inner.tb_next is None)
+
+
+# C code that has no effects but on its arguments.
+_ASKED_MODULES = ("_operator", "itertools", "math", "_collections", "_functools")
+_ASKED_BUILTINS = frozenset(
+    {abs, all, any, bin, callable, chr, divmod, enumerate, filter, format, getattr, hasattr, hash,
+     hex, id, isinstance, issubclass, iter, len, map, max, min, next, oct, ord, pow, range, repr,
+     reversed, round, setattr, sorted, sum, super, type, zip}
+)  # fmt: skip
+_ASKED_CLASSES = frozenset(
+    {list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range,
+     slice, deque, OrderedDict, defaultdict, object}
+)  # fmt: skip
+
+
+def _is_asked(target: Value) -> Any:
+    """The real C function or method behind a value, where it may be called to see what it says."""
+    if isinstance(target, BuiltinMethod):
+        return target.descriptor if target.owner in _ASKED_CLASSES else None
+    real = target.value if isinstance(target, Const) else None
+    if getattr(real, "__objclass__", None) in _ASKED_CLASSES:
+        return real
+    if isinstance(real, types.BuiltinFunctionType) and isinstance(real.__self__, type):
+        return real if real.__self__ in _ASKED_CLASSES else None
+    module = getattr(real, "__module__", None)
+    try:
+        asked = real in _ASKED_BUILTINS or real in _ASKED_CLASSES or module in _ASKED_MODULES
+    except TypeError:  # unhashable
+        return None
+    return real if asked else None
+
+
+def _ask_python(trace: Trace, target: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Have Python make the error for arguments that are too many, too few or have other names. It
+    looks at those first, so that an argument of which not all is known may be any object."""
+    real = _is_asked(target)
+    if real is None:
+        return
+    real_args = [_stand_in(trace, arg) for arg in args]
+    owner = getattr(real, "__objclass__", None)
+    if owner is not None and args and issubclass(trace.read(args[0]).python_type(), owner):
+        real_args[0] = object.__new__(owner) if owner is object else owner()
+    try:
+        real(*real_args, **{name: _stand_in(trace, arg) for name, arg in kwargs.items()})
+    except TypeError as error:
+        if "argument" in str(error) or "descriptor" in str(error):
+            trace.throw(error)
+    except Exception:  # the handler knows less than Python: not an error of the program
+        return
+
+
+def _stand_in(trace: Trace, value: Value) -> Any:
+    try:
+        return known_object(value, trace)
+    except NotConstant:
+        return object()
 
 
 def call_builtin_method(
@@ -353,6 +411,7 @@ def _call_descriptor(
         return None
     first = trace.read(args[0])
     if not issubclass(first.python_type(), owner):
+        _ask_python(trace, target, args, kwargs)
         raise Break("bad-arguments", named(target))
     bound = BuiltinMethod(owner, real.__name__, real, first)
     return call_builtin_method(trace, bound, args[1:], kwargs, direct)

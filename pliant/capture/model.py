@@ -97,7 +97,7 @@ def generic_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = Fa
 def object_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
     cls = obj.python_type()
     descriptor = trace.lookup(cls, name)
-    if descriptor is not MISSING and _is_data_descriptor(trace, descriptor):
+    if descriptor is not MISSING and _is_read_first(trace, descriptor):
         return bind_descriptor(trace, descriptor, obj, cls, name, direct)
     own = obj.instance_attribute(trace, name)
     if own is not None:
@@ -114,6 +114,17 @@ def _missing_attribute(trace: Trace, obj: Value, name: str, direct: bool, raised
     if trace.lookup(cls, "__getattr__") is MISSING:
         raise raised
     return call(trace, trace.class_value(cls, "__getattr__"), [obj, Const(name)], direct=direct)
+
+
+def _is_read_first(trace: Trace, descriptor: Any) -> bool:
+    """Whether a descriptor is asked before the object itself: one that can be read and written."""
+    if type(descriptor) not in DESCRIPTORS and not _has_getter(trace, descriptor):
+        return False
+    return _is_data_descriptor(trace, descriptor)
+
+
+def _has_getter(trace: Trace, descriptor: Any) -> bool:
+    return trace.lookup(type(descriptor), "__get__") is not MISSING
 
 
 def _is_data_descriptor(trace: Trace, descriptor: Any) -> bool:
@@ -670,11 +681,21 @@ def contains(trace: Trace, container: Value, item: Value) -> bool:
     result = call_special(trace, container, "__contains__", item)
     if result is not None:
         return truth(trace, result)
-    iterator = iterate(trace, container)
+    iterator = _iterator_for_search(trace, container)
     while (element := advance(trace, iterator)) is not None:
         if equal(trace, element, item):
             return True
     return False
+
+
+def _iterator_for_search(trace: Trace, container: Value) -> Value:
+    try:
+        return iterate(trace, container)
+    except Raised as raised:
+        if not issubclass(raised.value.python_type(), TypeError):
+            raise
+        name = type_name(container.python_type())
+    trace.throw(TypeError(f"argument of type '{name}' is not iterable"))
 
 
 def equal(trace: Trace, left: Value, right: Value) -> bool:
@@ -697,11 +718,19 @@ def iterate(trace: Trace, value: Value) -> Value:
         return ask_owner(trace, iter, value)
     result = call_special(trace, value, "__iter__")
     if result is not None:
-        return trace.read(result)
+        return _checked_iterator(trace, trace.read(result))
     maker = METHODS.get((object, "__getitem__"))
     if maker is not None and trace.lookup(value.python_type(), "__getitem__") is not MISSING:
         return maker(trace, value)
     trace.throw(TypeError(f"'{type_name(value.python_type())}' object is not iterable"))
+
+
+def _checked_iterator(trace: Trace, iterator: Value) -> Value:
+    """What `__iter__` gave, which has to be an iterator."""
+    cls = iterator.python_type()
+    if not hasattr(iterator, "advance") and trace.lookup(cls, "__next__") is MISSING:
+        trace.throw(TypeError(f"iter() returned non-iterator of type '{type_name(cls)}'"))
+    return iterator
 
 
 def advance(trace: Trace, iterator: Value) -> Value | None:

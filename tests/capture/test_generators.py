@@ -507,3 +507,85 @@ def test_generator_function_itself():
     assert log == []
     assert torch.equal(next(made), X + 2)
     assert log == ["between"]
+
+
+# ---- what is thrown, and how it ends
+
+
+def test_forms_of_throw():
+    def items(log):
+        while True:
+            try:
+                yield len(log)
+            except (ValueError, KeyError) as error:
+                log.append((type(error).__name__, error.args))
+
+    def function(x):
+        log = []
+        generator = items(log)
+        next(generator)
+        generator.throw(ValueError)
+        generator.throw(ValueError("instance"))
+        generator.throw(ValueError, "text")
+        generator.throw(ValueError, ("several", 2))
+        generator.throw(KeyError, KeyError("key"))
+        for wrong in (3, int):
+            try:
+                generator.throw(wrong)
+            except TypeError as error:
+                log.append(str(error))
+        return x + len(log), log
+
+    check(function, X)
+
+
+def test_close_and_throw_run_finally_blocks():
+    def returns_in_finally(log):
+        try:
+            yield 1
+        finally:
+            log.append("finally")
+            return 5  # noqa: B012
+
+    def yields_in_finally(log):
+        try:
+            yield 1
+        finally:
+            log.append("finally")
+            yield 2
+            log.append("after")
+
+    def delegates(log):
+        try:
+            yield from yields_in_finally(log)
+        finally:
+            log.append("outer")
+
+    def function(x):
+        log = []
+        generator = returns_in_finally(log)
+        next(generator)
+        log.append(generator.close())
+        generator = returns_in_finally(log)
+        next(generator)
+        try:
+            generator.throw(ValueError)
+        except StopIteration as stop:
+            log.append(stop.value)
+        for make in (yields_in_finally, delegates):
+            generator = make(log)
+            next(generator)
+            log.append(generator.throw(KeyError("thrown")))
+            try:
+                next(generator)
+            except KeyError as error:
+                log.append(error.args)
+            generator = make(log)
+            next(generator)
+            try:
+                generator.close()
+            except RuntimeError as error:
+                log.append(str(error))
+        return x + len(log), log
+
+    check(function, X)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.failures import handlers
 from pliant.capture.interpreter import enter_handler, note_raised, run_frame
+from pliant.capture.model import call, type_name
 from pliant.capture.native import method
 from pliant.capture.value import NONE, Break, Const, Lazy, Raised, Value, boolean
+from pliant.capture.values.containers import Sequence
 from pliant.capture.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
@@ -268,6 +270,17 @@ def generator_send(trace: Trace, self: GeneratorValue, value: Value) -> Value:
     return _item_or_stop(trace, self, self.send(trace, trace.read(value)))
 
 
+def is_exception_class(real: Any) -> bool:
+    return isinstance(real, type) and issubclass(real, BaseException)
+
+
+def _arguments(value: Value) -> list[Value]:
+    """What an exception is made of that is given as its class and a value."""
+    if isinstance(value, Const) and value.value is None:
+        return []
+    return list(value.items) if isinstance(value, Sequence) and value.cls is tuple else [value]
+
+
 @method(types.CoroutineType, "throw")
 @method(types.GeneratorType, "throw")
 def generator_throw(
@@ -281,10 +294,11 @@ def generator_throw(
     exception, value = trace.read(exception), trace.read(value)
     if issubclass(value.python_type(), BaseException):
         exception = value
-    elif isinstance(exception, Const) and isinstance(exception.value, type):
-        if not (isinstance(value, Const) and value.value is None):
-            raise Break("unsupported-method", "generator.throw with arguments of the exception")
-        exception = ExceptionValue(exception.value, [])
+    elif isinstance(exception, Const) and is_exception_class(exception.value):
+        exception = trace.read(call(trace, exception, _arguments(value)))
+    if not issubclass(exception.python_type(), BaseException):
+        text = "exceptions must be classes or instances deriving from BaseException"
+        trace.throw(TypeError(f"{text}, not {type_name(exception.python_type())}"))
     return _item_or_stop(trace, self, self.throw_in(trace, exception))
 
 

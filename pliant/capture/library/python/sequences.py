@@ -384,7 +384,7 @@ def list_append(trace: Trace, self: Sequence, item: Value) -> Value:
 @method(list, "extend")
 def list_extend(trace: Trace, self: Sequence, iterable: Value) -> Value:
     iterable = trace.read(iterable)
-    if isinstance(iterable, Sequence) and iterable.cls in (list, tuple):
+    if isinstance(iterable, Sequence) and (iterable is self or iterable.cls in (list, tuple)):
         for item in list(iterable.items):
             self.append(trace, item)
         return NONE

@@ -6,7 +6,7 @@ Elements are kept as keys in a real set (`containers.key_of`), so that the algeb
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.library.python.sequences import COMPARISONS, is_a, register_repr, run_real
@@ -33,17 +33,20 @@ def keys_of(value: Value) -> Any:
 
 
 def operand(trace: Trace, value: Value) -> Any:
-    """The elements of any iterable as keys, in a real container of the kind it is."""
+    """The elements of any iterable as keys, in a real container of the kind it is. An iterator is
+    advanced as far as the real method takes it."""
     value = trace.read(value)
     if is_set(value):
         return keys_of(value)
     if isinstance(value, Mapping) and value.cls is dict:
         return value.read_all(trace)
-    iterator = iterate(trace, value)
-    keys = []
+    return _keys(trace, value)
+
+
+def _keys(trace: Trace, iterable: Value) -> Iterator[Any]:
+    iterator = iterate(trace, iterable)
     while (item := advance(trace, iterator)) is not None:
-        keys.append(key_of(trace, item))
-    return keys
+        yield key_of(trace, item)
 
 
 def element(trace: Trace, value: Value) -> Any:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import pliant
+from tests.support.against_eager import check
 
 X = torch.arange(3.0)
 
@@ -236,3 +237,40 @@ def test_number_of_a_class_becomes_a_property(monkeypatch):
     assert torch.equal(compiled(X, obj), X * 5.0)
     monkeypatch.setattr(Counting, "scale", property(lambda self: 9.0))
     assert torch.equal(compiled(X, obj), X * 9.0)
+
+
+# ---- descriptors that can only be written
+
+
+class Doubling:
+    def __set__(self, obj, value):
+        obj.__dict__["field"] = obj.__dict__.get("field", 0) + value * 2
+
+
+class Holder:
+    field = Doubling()
+
+
+class Deleting:
+    def __delete__(self, obj):
+        obj.__dict__.pop("field", None)
+
+
+class Deleted:
+    field = Deleting()
+
+
+def test_a_descriptor_without_get_stands_behind_the_instance():
+    def function(x, holder, other):
+        holder.field = 10
+        other.__dict__["field"] = 3
+        return x + holder.field, other.field, holder.__dict__["field"]
+
+    check(function, X, Holder(), Deleted())
+
+
+def test_a_descriptor_without_get_is_found_where_the_instance_has_nothing():
+    def function(x, holder):
+        return x + 1, holder.field is vars(Holder)["field"]
+
+    check(function, X, Holder())

@@ -285,3 +285,22 @@ def test_exception_in_map():
         return [*seen, *it]
 
     check(f, X)
+
+
+class NotIterable:
+    def __iter__(self):
+        return 3
+
+
+@pytest.mark.parametrize(
+    "use",
+    [list, iter, lambda each: [*each], lambda each: [0 for _ in each], lambda each: 1 in each],
+)
+def test_what_iter_gives_has_to_be_an_iterator(use):
+    def function(x):
+        try:
+            use(NotIterable())
+        except TypeError as error:
+            return x + 1, str(error)
+
+    check(function, X)

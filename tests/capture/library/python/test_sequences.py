@@ -343,3 +343,14 @@ def test_slots_of_subclasses_break():
     given = Slotted([1])
     given.extra = 5
     check(lambda x, given: x + given.extra, X, given, breaks=1)
+
+
+def test_a_list_is_added_to_itself():
+    def function(x, items, plain):
+        items.extend(items)
+        items += items
+        plain.extend(plain)
+        plain[1:1] = plain
+        return x + len(items), items, plain
+
+    check(function, X, Items([1, 2]), [3, 4])

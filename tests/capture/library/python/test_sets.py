@@ -121,3 +121,49 @@ def test_elements_by_identity():
     count, contained, seen = pliant.compile(f, backend="eager", fullgraph=True)(X, X + 1)
     assert (count, contained, len(seen)) == (2, True, 2)
     assert any(item is X for item in seen)
+
+
+LAZY = [
+    "{2}.isdisjoint(items())",
+    "{9}.isdisjoint(items())",
+    "frozenset({2}).isdisjoint(items())",
+    "{2: 0}.keys().isdisjoint(items())",
+    "{1}.issuperset(items())",
+    "{1, 2}.issubset(items())",
+    "{1, 2}.intersection(items())",
+    "{1, 2}.union(items(), items())",
+    "{1, 2}.symmetric_difference(items())",
+    "{1, 2}.difference(items(), [1], items())",
+    "{1, 2}.update(items())",
+    "{1, 2}.intersection_update(items(), items())",
+]
+
+
+@pytest.mark.parametrize("call", LAZY)
+def test_iterators_are_advanced_as_far_as_python_takes_them(call):
+    source = f"""
+def function(x):
+    taken = []
+    def items():
+        for item in (1, 2, 3):
+            taken.append(item)
+            yield item
+    return x + 1, {call}, taken
+"""
+    namespace = {}
+    exec(source, namespace)
+    check(namespace["function"], X)
+
+
+def test_iterable_that_fails_in_the_middle():
+    def items():
+        yield 1
+        raise KeyError("end")
+
+    def function(x, taken):
+        try:
+            taken.update(items())
+        except KeyError:
+            return x + 1, taken
+
+    check(function, X, {5})
