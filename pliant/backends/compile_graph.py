@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import torch
 from torch import fx
 
-import pliant.ops.table  # noqa: F401  fills the table of rules
 from pliant._native import Launcher
 from pliant.backends.choose_target import refuse_devices
 from pliant.backends.small_sizes import SmallSizes, Variant

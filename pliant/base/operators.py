@@ -2,8 +2,9 @@
 
 The one idea: whoever wants to know something about an operator looks it up here, and nobody keeps a
 list of operators of his own. The modules of `pliant.ops`, which stand above all readers, fill the
-registry when the first record is looked up; so shape propagation (`fake`), the functional graph
-(`graph`), lowering and memory planning share what is known without importing each other.
+registry, each when an operator of its family is first looked up; so shape propagation (`fake`), the
+functional graph (`graph`), lowering and memory planning share what is known without importing each
+other.
 
 What a schema or a tag tells is not written down here: `fake.overload` reads it from PyTorch.
 """
@@ -101,20 +102,31 @@ class FunctionRecord:
 RECORDS: Final[dict[str, Record]] = {}
 FUNCTIONS: Final[dict[Any, FunctionRecord]] = {}
 
-_waiting: Final[list[str]] = []  # modules that fill the registry
+_waiting: Final[dict[str, tuple[str, ...]]] = {}  # modules not imported yet, with their stems
+_complete: Final[set[str]] = set()  # names about which every module has said what it knows
 
 
-def fill_from(module: str) -> None:
-    """Have the module imported by the first lookup: most of a program's time to its first result
-    is imports, and a program that compiles nothing needs none of them."""
-    _waiting.append(module)
+def fill_from(module: str, stems: str) -> None:
+    """Have the module imported when a name is looked up in which one of the stems occurs; without
+    stems, by the first lookup. Most of a program's time to its first result is imports, and it uses
+    few operators."""
+    _waiting[module] = tuple(stems.split())
 
 
 def load() -> None:
-    """Import the modules that fill the registry, if that was not done before."""
-    for module in list(_waiting):
+    """Import all modules that fill the registry, for those who want to see every record."""
+    _import(list(_waiting))
+
+
+def _complete_name(name: str) -> None:
+    _import([m for m, stems in _waiting.items() if not stems or any(s in name for s in stems)])
+    _complete.add(name)
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
         import_module(module)
-    _waiting.clear()  # only now: another thread has to wait for the import, too
+        _waiting.pop(module, None)  # only now: another thread has to wait for the import, too
 
 
 class AssertedTwice(AssertionError):
@@ -153,14 +165,15 @@ _NOTHING: Final = Record("")
 
 def record_of(name: str) -> Record:
     """The record of an overload; an empty one if nothing is known of it."""
-    if _waiting:
-        load()
+    if name not in _complete:
+        _complete_name(name)
     return RECORDS.get(name, _NOTHING)
 
 
 def function_record(function: Any) -> FunctionRecord | None:
-    if _waiting:
-        load()
+    name = getattr(function, "__name__", "")
+    if name not in _complete:
+        _complete_name(name)
     return FUNCTIONS.get(function)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+import pliant.ops.table  # noqa: F401  where to look for what is known of operators
 from pliant._native import Dispatcher, Entry, State, isolated
 from pliant.backends.registry import backend_name, call_backend, lookup
 from pliant.base.collection import without_collection
@@ -26,7 +27,6 @@ from pliant.base.external import Binder
 from pliant.base.forks import COMPILATION
 from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.late import Late
-from pliant.base.operators import fill_from
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.capture.capture import NotCaptured, capturable, capture, refused
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from pliant.driver import check as checker
 else:
     checker = Late("pliant.driver.check")  # which only tests use
-
-fill_from("pliant.ops.table")  # what is known of operators, for both ends
 
 
 def cleanups() -> list[Cleanup]:

@@ -10,7 +10,7 @@ our kernels, with whatever else happens to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -24,10 +24,12 @@ from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import BY_DTYPE
 from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
-from pliant.ops.matmul import Factors
 from pliant.ops.places import spread_index
 from pliant.ops.views import view_of
 from pliant.sym.expr import ONE, ZERO, Expr
+
+if TYPE_CHECKING:
+    from pliant.ops.matmul import Factors
 
 aten = torch.ops.aten
 
