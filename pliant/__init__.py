@@ -5,7 +5,7 @@ from pliant.base.collection import without_collection
 with without_collection():
     from torch import _check as check
 
-    from pliant import cache
+    from pliant import cache, compiler
     from pliant.api import compile, compile_module, explain, reset, uncompile_module
     from pliant.backends.registry import list_backends, register_backend
     from pliant.base import errors
@@ -20,10 +20,28 @@ with without_collection():
         graph_break,
         is_compiling,
         nonstrict_trace,
+        skip_frame,
+        step_unsupported,
         substitute_in_graph,
     )
+    from pliant.compiler import (
+        disable_nested_graph_breaks,
+        dont_skip_tracing,
+        nested_compile_region,
+        on_compile_end,
+        on_compile_start,
+        override_optimization_hint,
+        patch_config,
+        wrap_numpy,
+    )
     from pliant.driver.stance import set_stance
-    from pliant.dynamic.marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
+    from pliant.dynamic.marks import (
+        mark_dynamic,
+        mark_static,
+        mark_static_address,
+        mark_unbacked,
+        maybe_mark_dynamic,
+    )
 
 __version__ = "0.1.0"
 
@@ -34,9 +52,12 @@ __all__ = [
     "check",
     "compile",
     "compile_module",
+    "compiler",
     "config",
     "counters",
     "disable",
+    "disable_nested_graph_breaks",
+    "dont_skip_tracing",
     "error_on_graph_break",
     "errors",
     "explain",
@@ -45,13 +66,22 @@ __all__ = [
     "list_backends",
     "mark_dynamic",
     "mark_static",
+    "mark_static_address",
     "mark_unbacked",
     "maybe_mark_dynamic",
+    "nested_compile_region",
     "nonstrict_trace",
+    "on_compile_end",
+    "on_compile_start",
+    "override_optimization_hint",
+    "patch_config",
     "register_backend",
     "reset",
     "set_logs",
     "set_stance",
+    "skip_frame",
+    "step_unsupported",
     "substitute_in_graph",
     "uncompile_module",
+    "wrap_numpy",
 ]

@@ -18,7 +18,7 @@ from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import NotCallableError
-from pliant.base.options import resolve
+from pliant.base.options import resolve, with_changes
 from pliant.driver import stance
 from pliant.driver.pipeline import Compiler
 from pliant.module import (
@@ -44,6 +44,8 @@ def compile(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
 ) -> Any:
     """Compile a function, a method, a callable object or a module, as `torch.compile` does.
 
@@ -59,6 +61,9 @@ def compile(
         mode: as for `torch.compile`: passed to a backend that takes it. Not with `options`.
         options: options of pliant's for this function (see `config`), or those of the backend.
         disable: return `model` as it is.
+        recompile_limit: the option of this name, for this function.
+        isolate_recompiles: accepted. What is compiled for one `compile(...)` is never counted
+            against the limit of another one.
 
     Returns:
         A callable that is used like `model`. For a module, it is a module that shares all state
@@ -71,13 +76,16 @@ def compile(
     """
     settings: dict[str, Any] = {
         "fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "mode": mode,
-        "options": options, "disable": disable,
+        "options": options, "disable": disable, "recompile_limit": recompile_limit,
+        "isolate_recompiles": isolate_recompiles,
     }  # fmt: skip
     if model is None:
         return lambda model: compile(_checked(model), **settings)
     _checked(model)
     chosen = lookup(backend)
     resolved = resolve(options, mode, strict=not accepts(chosen, "options"))
+    if recompile_limit is not None:
+        resolved = with_changes(resolved, {"recompile_limit": recompile_limit})
     if disable:
         return model
     compiler = Compiler(resolved, with_options(chosen, mode, options), fullgraph, dynamic)

@@ -106,7 +106,8 @@ class ResumeTarget:
     """A function that continues another in its middle; the residual code calls it as `name`.
 
     `compiled` says that it is entered through pliant: it is captured when it is first called. One
-    that another resume function calls is followed as part of that one.
+    that another resume function calls is followed as part of that one. `eager`: it is not captured
+    at all.
     """
 
     name: str
@@ -114,6 +115,7 @@ class ResumeTarget:
     namespace: External  # the globals
     compiled: bool
     inner: tuple[str, ...] = ()  # the resume functions that it calls, outermost first
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)

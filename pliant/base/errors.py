@@ -119,7 +119,7 @@ class PliantError(Exception):
         )
 
 
-class GraphBreakError(PliantError):
+class GraphBreakError(PliantError, RuntimeError):
     """The function can't be captured as one graph, and one graph was asked for.
 
     Raised under `fullgraph=True` (or `error_on_graph_break`) at the first operation that has to run
@@ -131,7 +131,7 @@ class GraphBreakError(PliantError):
     """
 
 
-class RecompileError(PliantError):
+class RecompileError(PliantError, RuntimeError):
     """A call needs a new compilation, and recompiling was forbidden.
 
     Raised under `set_stance("fail_on_recompile")` when no compiled entry matches the arguments. The
@@ -142,16 +142,17 @@ class RecompileError(PliantError):
     """
 
 
-class RecompileLimitError(PliantError):
+class RecompileLimitError(PliantError, RuntimeError):
     """A function was recompiled as often as `config.recompile_limit` (or
-    `accumulated_recompile_limit`) allows, and `config.fail_on_recompile_limit_hit` is on.
+    `accumulated_recompile_limit`) allows, and it was compiled with `fullgraph=True`, or
+    `config.fail_on_recompile_limit_hit` is on.
 
     What to do: the message says what varied from call to call. Make it constant, pass it as a
     tensor, mark it dynamic, or raise the limit.
     """
 
 
-class BackendError(PliantError):
+class BackendError(PliantError, RuntimeError):
     """A backend failed: it raised, it could not be loaded, or what it returned can't be called.
 
     A backend is `backend(gm, example_inputs) -> callable`. When it raised, the original exception
@@ -228,7 +229,7 @@ class UnknownOptionError(UserError, AttributeError):
     """
 
 
-class InvalidOptionError(UserError, ValueError):
+class InvalidOptionError(UserError, ValueError, RuntimeError):
     """A value that an option, or the `mode` of `compile`, can't take.
 
     What to do: the message says what is accepted.

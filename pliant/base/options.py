@@ -250,6 +250,12 @@ class Patch:
 config = Config()
 
 
+def with_changes(options: Options, changes: Mapping[str, Any]) -> Options:
+    """The same options but for some of them."""
+    _check(changes)
+    return replace(options, **changes)
+
+
 def resolve(
     options: Mapping[str, Any] | None = None, mode: str | None = None, *, strict: bool = True
 ) -> Options:
@@ -272,5 +278,4 @@ def resolve(
         changes["mode"] = mode
     if not strict:
         changes = {name: value for name, value in changes.items() if name in _FIELDS}
-    _check(changes)
-    return replace(config.snapshot(), **changes)
+    return with_changes(config.snapshot(), changes)

@@ -97,6 +97,13 @@ BREAKS: dict[str, Cause] = {
     ),
     "disabled": Cause("The function is marked with pliant.disable.", "Remove the mark."),
     "user": Cause("The program asks for a break here (graph_break).", "Remove the call."),
+    "skipped-frame": Cause(
+        "The program asks to run this function in plain Python (skip_frame).", "Remove the call."
+    ),
+    "rest-of-frame": Cause(
+        "The program asks to run the rest of this function in plain Python (step_unsupported).",
+        "Remove the call.",
+    ),
     "class-definition": Cause(
         "Making a class runs code of its metaclass and decorators.",
         "Define the class outside of the compiled function.",

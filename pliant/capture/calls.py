@@ -545,7 +545,13 @@ def call_compiled(
     kwargs: dict[str, Value],
     direct: bool,
 ) -> Value:
-    return call(trace, target.function, args, kwargs, direct)
+    """What is followed as part of another function keeps the promise of `fullgraph=True`."""
+    before = trace.error_on_break
+    trace.error_on_break = before or target.fullgraph
+    try:
+        return call(trace, target.function, args, kwargs, direct)
+    finally:
+        trace.error_on_break = before
 
 
 CALL[FunctionValue] = call_function

@@ -19,7 +19,7 @@ from pliant.capture import library  # noqa: F401  fills the tables of handlers
 from pliant.capture.breaks import BREAKS
 from pliant.capture.finish import Finisher, Result
 from pliant.capture.frame import Frame
-from pliant.capture.inputs import Dynamic
+from pliant.capture.inputs import Dynamic, parameter_names
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.torch.torch_function import begin_overrides
 from pliant.capture.native import fill_late
@@ -180,6 +180,11 @@ class Attempt:
             # The error that a question about data makes says more than a general one: it has the
             # remedy.
             raise cause.error or refused(cause, frames, self.fullgraph)
+        if cause.code == "skipped-frame":
+            if len(frames) == 1:
+                raise NotCaptured(cause)
+            # The caller breaks instead, at the call of the function.
+            raise Restart(frames[-2].step, Break("user", cause.what, trace.stack()))
         # Residual code can resume a frame only if a call instruction led to it: not the body of a
         # generator, nor a function that C code called. The break moves out to the call of that.
         for depth, inner in enumerate(frames):
@@ -215,13 +220,6 @@ def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphB
         code=cause.code,
         stack=tuple(positions[:-1]),
     )
-
-
-def parameter_names(code: types.CodeType) -> tuple[str, ...]:
-    """The names of a function's parameters in the order in which the dispatcher binds them."""
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-    return code.co_varnames[:count]
 
 
 __all__ = ["NotCaptured", "capture", "parameter_names"]

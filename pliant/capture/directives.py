@@ -16,6 +16,7 @@ import torch
 
 from pliant._native import Dispatcher
 from pliant.base.errors import NotCallableError
+from pliant.base.options import Patch
 from pliant.base.strict import get_error_on_graph_break, set_error_on_graph_break
 from pliant.base.weak import ByIdentity
 from pliant.capture.model import call
@@ -33,6 +34,24 @@ def graph_break(msg: str = "") -> None:
 
     Args:
         msg: accepted as by `torch._dynamo.graph_break`, and not shown.
+    """
+
+
+def skip_frame(msg: str = "") -> None:
+    """Run the function that calls this in plain Python, from its start. Outside of compiled code it
+    does nothing. As `torch._dynamo.skip_frame`.
+
+    Args:
+        msg: accepted, and not shown.
+    """
+
+
+def step_unsupported(msg: str = "") -> None:
+    """End the graph here and run the rest of the function in plain Python; its callers go on in a
+    graph. Outside of compiled code it does nothing. As `torch._dynamo.step_unsupported`.
+
+    Args:
+        msg: accepted, and not shown.
     """
 
 
@@ -83,12 +102,12 @@ def allow_in_graph(fn: Any) -> Any:
     return _marked(fn, IN_GRAPH, "allow_in_graph")
 
 
-def nonstrict_trace(fn: Callable[..., Any]) -> Callable[..., Any]:
+def nonstrict_trace(traceable_fn: Callable[..., Any]) -> Callable[..., Any]:
     """As `allow_in_graph`, for functions that take and return nested containers, or take modules.
 
     It is what `torch._dynamo.nonstrict_trace` is for torch.compile.
     """
-    return _marked(fn, IN_GRAPH, "nonstrict_trace")
+    return _marked(traceable_fn, IN_GRAPH, "nonstrict_trace")
 
 
 def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,6 +176,8 @@ class error_on_graph_break:
     """
 
     def __init__(self, error_on_graph_break: bool) -> None:
+        if type(error_on_graph_break) is not bool:
+            raise TypeError(f"error_on_graph_break: {error_on_graph_break!r} is not True or False")
         self.flag = error_on_graph_break
         self.before: list[bool] = []
 
@@ -309,6 +330,16 @@ def handle_graph_break(trace: Trace, msg: Value | None = None) -> Value:
     raise Break("user", "graph_break()")
 
 
+@function(skip_frame)
+def handle_skip_frame(trace: Trace, msg: Value | None = None) -> Value:
+    raise Break("skipped-frame", "skip_frame()")
+
+
+@function(step_unsupported)
+def handle_step_unsupported(trace: Trace, msg: Value | None = None) -> Value:
+    raise Break("rest-of-frame", "step_unsupported()")
+
+
 def _in_pytorch(trace: Trace) -> bool:
     """Whether PyTorch's own code asks, which is followed on the path that it takes uncompiled."""
     name = trace.frames[-1].globals.get("__name__") if trace.frames else ""
@@ -370,6 +401,7 @@ def nothing(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
 
 
 function(torch.compiler.cudagraph_mark_step_begin)(nothing)
+function(Patch.__enter__, Patch.__exit__)(nothing)  # what is compiled now has its options
 
 
 @function(torch.compile)
@@ -399,6 +431,8 @@ _DECORATORS, _FRAMES = "torch._dynamo.decorators", "torch._dynamo.eval_frame"
 # PyTorch's names for the same things, which are not imported here.
 BY_NAME: dict[tuple[str, str], Handler] = {
     ("torch._dynamo.decorators", "graph_break"): handle_graph_break,
+    ("torch._dynamo.decorators", "skip_frame"): handle_skip_frame,
+    ("torch._dynamo.decorators", "step_unsupported"): handle_step_unsupported,
     ("torch._dynamo.external_utils", "is_compiling"): handle_is_compiling,
     **{
         (module, f"_{verb}_error_on_graph_break"): handler

@@ -200,7 +200,9 @@ class Finisher:
         """`return resume(...)`: continue `frame` at `index`, then its callers."""
         # Only the outermost resume function is entered through pliant. It calls the inner ones
         # itself, so they are followed as part of it, and may become one graph with it.
-        name, arguments = self._target(frame, index, stack, None, (), compiled=not outer)
+        eager = self.broken is not None and self.broken.code == "rest-of-frame"
+        compiled = not outer and not eager
+        name, arguments = self._target(frame, index, stack, None, (), compiled, eager)
         inside: tuple[str, ...] = ()
         for number, caller in reversed(list(enumerate(outer))):
             pops = residual_ops.pops_of(caller)
@@ -209,6 +211,8 @@ class Finisher:
             name, arguments = self._target(
                 caller, caller.index + 1, below, inner, inside, compiled=number == 0
             )
+        if eager and not outer:
+            return f"return {name}({', '.join(arguments)})"
         # Not a call but a request to make it, so that a loop that breaks in each round needs no
         # deeper stack.
         return f"return {name}.tail({', '.join(arguments)})"
@@ -221,12 +225,13 @@ class Finisher:
         inner: list[str] | None,
         inside: tuple[str, ...],
         compiled: bool,
+        eager: bool = False,
     ) -> tuple[str, list[str]]:
         """The resume function of one frame and the arguments for it."""
         point, arguments = resume_point_of(self.emit, frame, index, stack, inner)
         name = self.emit.fresh(f"resume_{frame.code.co_name}_{_line(frame, index)}")
         data, namespace = self.externals.visit(point), self.externals.external(frame.globals)
-        self.resumes.append(ResumeTarget(name, data, namespace, compiled, inside))
+        self.resumes.append(ResumeTarget(name, data, namespace, compiled, inside, eager))
         return name, arguments
 
     # ---- common parts

@@ -6,6 +6,7 @@ products of sizes, and the guards say so. So a tensor has as few symbols as it h
 
 from __future__ import annotations
 
+import types
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.base.errors import InvalidMarkError
 from pliant.base.values import dataclass
 from pliant.capture.value import Value
 from pliant.capture.values.number import Number
@@ -61,6 +63,35 @@ class Dynamic:
     calls_made: Counter[Any] = field(default_factory=Counter)
 
 
+def parameter_names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of a function's parameters in the order in which the dispatcher binds them."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    return code.co_varnames[:count]
+
+
+def observe(
+    history: InputHistory, function: types.FunctionType, values: Sequence[Any], depth: int = 3
+) -> None:
+    """Take note of a call that is not compiled, for the compilation of a later one."""
+    names = parameter_names(function.__code__)
+    inputs: list[tuple[Source, Any, int]] = [
+        (Local(index, name), value, depth)
+        for index, (name, value) in enumerate(zip(names, values, strict=True))
+    ]
+    while inputs:
+        source, value, left = inputs.pop()
+        if type(value) in (int, float):
+            history.observe_number(str(source), value)
+        elif isinstance(value, torch.Tensor) and kind_without_fake(value) is None:
+            layout = value.size(), value.stride(), int(value.storage_offset())
+            history.observe_tensor(str(source), *layout)
+        elif left and type(value) in (list, tuple):
+            inputs += [(SeqItem(source, i), item, left - 1) for i, item in enumerate(value)]
+        elif left and type(value) is dict:
+            inputs += [(DictItem(source, key), item, left - 1) for key, item in value.items()]
+
+
 class Inputs:
     """Decides for one capture."""
 
@@ -70,6 +101,9 @@ class Inputs:
         self.history = dynamic.history
         self.carried = Carried(dynamic.policy)
         self.calls_made, self.calls_replayed = dynamic.calls_made, Counter[Any]()
+        self.same: dict[
+            str, tuple[Expr, Load, int]
+        ] = {}  # by `shape_id`, the first size that has it
         # By list (or other container) and number of dimensions: the dimensions that vary.
         self.varying: dict[tuple[Source, int], set[int]] = {}
 
@@ -162,12 +196,14 @@ class Inputs:
             env.note_static(load, size, choice.why)
             self.trace.sizes.shape_log.constant(load, size, choice, self.trace.position())
             return size
+        if choice.shape_id in self.same:
+            return self._same_size(choice.shape_id, load, size)
         limits = (choice.minimum, choice.maximum)
         declared = None
         if limits != (None, None):
             low, high = choice.minimum or 0, choice.maximum
             declared = Range(low, INF if high is None else high)
-        return env.add_input(
+        expr = env.add_input(
             load,
             size if choice.state == "dynamic" else None,
             declared=declared,
@@ -175,6 +211,21 @@ class Inputs:
             seen=size,
             why=choice.why,
         )
+        if choice.shape_id is not None:
+            self.same[choice.shape_id] = expr, load, size
+        return expr
+
+    def _same_size(self, shape_id: str, load: Load, size: int) -> Expr:
+        """A size that is another one by what the program says of both, which is guarded."""
+        expr, first, expected = self.same[shape_id]
+        if size != expected:
+            raise InvalidMarkError(
+                f"{first} is {expected} and {load} is {size}",
+                why=f"both are marked with shape_id={shape_id!r}",
+                remedy="give them different names, or call the function with equal sizes",
+            )
+        self.trace.sizes.must_be(load, expr)
+        return expr
 
     def _laid_out(
         self, real: torch.Tensor, source: Source, sizes: list[Expr | int], changed: Changed
@@ -189,7 +240,7 @@ class Inputs:
                 # asks for them.
                 strides[dim] = mul_of(strides[inner], sizes[inner])
                 exact[dim] = mul_of(exact[inner], maximum(sizes[inner], 1))
-                self.trace.sizes.stride_must_be(load, exact[dim])
+                self.trace.sizes.must_be(load, exact[dim])
             elif dim in changed.strides and self.policy.dynamic is not False:
                 why = "stride changed (automatic dynamic)"
                 add = self.trace.sizes.env.add_input

@@ -53,7 +53,7 @@ class Sizes:
             answers=answers,
         )
         self.nodes = SizeNodes(trace, self.env)
-        self._strides: list[tuple[Load, Expr]] = []  # of inputs, that have to be so
+        self._following: list[tuple[Load, Expr]] = []  # of inputs, that have to be so
         bridge_of(self.env).asker = weakly(self._asker, "")
         self._symbols_before = 0  # how many symbols there were when the last node was made
         trace.graph.new_symbols = self._new_symbols
@@ -185,8 +185,9 @@ class Sizes:
 
     # ---- guards
 
-    def stride_must_be(self, load: Load, expr: Expr) -> None:
-        self._strides.append((load, expr))
+    def must_be(self, load: Load, expr: Expr) -> None:
+        """A stride or size of an input is what follows from others."""
+        self._following.append((load, expr))
 
     def guards(self) -> list[Guard]:
         """What the inputs have to fulfil for the answers that were given to be right."""
@@ -196,9 +197,9 @@ class Sizes:
                 conditions.append((assumption.condition, assumption.position))
         loads = self._loads()
         guards = [guard for cond, position in conditions for guard in self._guards(cond, position)]
-        for load, expr in self._strides:
-            stride = symbol(str(load))
-            guards.append(_shape_guard(eq(stride, expr), {**loads, stride: load}, None))
+        for load, expr in self._following:
+            number = symbol(str(load))
+            guards.append(_shape_guard(eq(number, expr), {**loads, number: load}, None))
         return guards
 
     def provenance(self) -> Iterator[Provenance]:

@@ -275,7 +275,9 @@ def _builtin_function(trace: Trace, real: Any, source: Source) -> Value:
 def _compiled(trace: Trace, real: Dispatcher, source: Source) -> Value:
     """A function that pliant compiles is followed like any other."""
     _assume(trace, GuardKind.TYPE, source, Dispatcher)
-    return CompiledFunction(Unread(real.fn, Attr(source, "fn")), source)
+    compiler = getattr(real.on_miss, "__self__", None)
+    fullgraph = bool(getattr(compiler, "fullgraph", False))
+    return CompiledFunction(Unread(real.fn, Attr(source, "fn")), source, fullgraph)
 
 
 def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:

@@ -44,6 +44,10 @@ class FunctionCache:
         key = (function.__code__, id(function.__globals__))
         return self.resume(self.callbacks.setdefault(key, function), ())
 
+    def is_part(self, dispatcher: Dispatcher) -> bool:
+        """Whether it is a resume function, or a callback, rather than the function itself."""
+        return dispatcher in self.resumes.values()
+
     def history(self, dispatcher: Dispatcher) -> InputHistory:
         """What was seen of the inputs of one part, at its compilations so far."""
         return self.histories.setdefault(dispatcher, InputHistory())

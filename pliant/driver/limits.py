@@ -55,6 +55,7 @@ class Limits:
 
     options: Options
     policy: DynamicPolicy
+    fullgraph: bool = False
     total: int = 0
     extended: set[Dispatcher] = field(default_factory=set)  # their last attempt has been made
 
@@ -90,7 +91,7 @@ class Limits:
         varied, remedy = what_varied(failures)
         about = described(dispatcher.fn)
         name, position = about["function"], about["position"]
-        if self.options.fail_on_recompile_limit_hit:
+        if self.fullgraph or self.options.fail_on_recompile_limit_hit:
             raise RecompileLimitError(
                 f"{name} was compiled {limit} times, as often as config.{option} allows",
                 why=varied,

@@ -30,7 +30,8 @@ from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.values import dataclass
 from pliant.capture.capture import NotCaptured, capturable, capture, refused
-from pliant.capture.inputs import Dynamic
+from pliant.capture.directives import disable
+from pliant.capture.inputs import Dynamic, observe
 from pliant.capture.value import ForeignTracer
 from pliant.driver import recovery, reporting, stance
 from pliant.driver.callbacks import routed
@@ -72,7 +73,7 @@ class Compiler:
 
     def __post_init__(self) -> None:
         self.policy = DynamicPolicy.of(self.dynamic, self.options)
-        self.limits = Limits(self.options, self.policy)
+        self.limits = Limits(self.options, self.policy, self.fullgraph)
         self.functions = FunctionCache(self.dispatcher)
 
     def dispatcher(self, function: types.FunctionType) -> Dispatcher:
@@ -91,7 +92,10 @@ class Compiler:
         # Asked again under the lock: the thread that had it before may have given the function up.
         if dispatcher.mode != DispatchMode.COMPILE or not capturable(State.current()):
             return None
-        if not stance.allows(dispatcher) or not self.limits.allow(dispatcher, values):
+        if not stance.allows(dispatcher, self.functions.is_part(dispatcher)):
+            observe(self.functions.history(dispatcher), dispatcher.fn, values)
+            return None
+        if not self.limits.allow(dispatcher, values):
             return None
         try:
             return self._try_to_compile(dispatcher, values)
@@ -195,6 +199,9 @@ class Compiler:
         for target in captured.resumes:  # inner ones first
             point, scope = bound(target.point), bound(target.namespace)
             function = self.functions.resume_functions.at(point, scope)
+            if target.eager:
+                namespace[target.name] = disable(function)
+                continue
             inner = tuple(namespace[name] for name in target.inner)
             resume = self.functions.resume(function, inner) if target.compiled else function
             namespace[target.name] = resume

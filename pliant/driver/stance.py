@@ -49,8 +49,9 @@ def _take(stance: Stance) -> Stance:
     return before
 
 
-def allows(dispatcher: Dispatcher) -> bool:
-    """Whether a function may be compiled for a call that no compiled code fits."""
+def allows(dispatcher: Dispatcher, resumed: bool = False) -> bool:
+    """Whether a function may be compiled for a call that no compiled code fits. `resumed`: it goes
+    on behind a graph break of one that was."""
     if _now.name == "default":
         return True
     if _now.name == "fail_on_recompile":
@@ -60,7 +61,7 @@ def allows(dispatcher: Dispatcher) -> bool:
             remedy="Call it with arguments that fit, or leave the stance first.",
         )
     if _now.name == "eager_then_compile":
-        if dispatcher in _seen:
+        if resumed or dispatcher in _seen:
             return True
         _seen.add(dispatcher)
     return False

@@ -31,13 +31,15 @@ from pliant.dynamic.sources import Patterns
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What an input is to be. `strict`: it is an error if it turns out to be a constant.
-    `minimum` and `maximum` are promises, to be guarded. `why`, in words for the user."""
+    `minimum` and `maximum` are promises, to be guarded. `why`, in words for the user.
+    `shape_id`: sizes that have this name are equal."""
 
     state: InputState
     strict: bool
     minimum: int | None
     maximum: int | None
     why: str
+    shape_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ def _marked(mark: Mark | None) -> Choice | None:
     if mark is None:
         return None
     state, name = _MARKED[mark.kind]
-    return Choice(state, mark.strict, mark.min, mark.max, name)
+    return Choice(state, mark.strict, mark.min, mark.max, name, mark.shape_id)
 
 
 _MARKED: Final[dict[str, tuple[InputState, str]]] = {

@@ -28,7 +28,8 @@ class Mark:
 
     `min` and `max` are promises about its size (both inclusive, None: no bound). `strict`: it is an
     error if the dimension turns out to be a constant. `whole`: it was not named, but marked with
-    all others (`mark_static(t)`), which any other mark overrides.
+    all others (`mark_static(t)`), which any other mark overrides. `shape_id`: all dimensions that
+    have this name are of one size.
     """
 
     kind: MarkKind
@@ -36,6 +37,7 @@ class Mark:
     max: int | None = None
     strict: bool = False
     whole: bool = False
+    shape_id: str | None = None
 
 
 NO_MARKS: Final[Mapping[int, Mark]] = MappingProxyType({})
@@ -55,7 +57,13 @@ _GENERALITY: Final[dict[str, int]] = {"static": 0, "maybe": 1, "dynamic": 2, "un
 
 
 def mark_dynamic(
-    t: torch.Tensor, index: Indices, *, min: int | None = None, max: int | None = None
+    t: torch.Tensor,
+    index: Indices,
+    *,
+    hint_override: int | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    specialize_on: Sequence[Any] | None = None,
 ) -> None:
     """Mark dimensions of `t` as dynamic: they are symbolic when a function is compiled for it.
 
@@ -74,8 +82,11 @@ def mark_dynamic(
     Args:
         t: an argument of the compiled function, or a tensor inside of one.
         index: a dimension, or several.
+        hint_override: accepted, without effect: code for a symbolic size is the same for every
+            size, so there is nothing that a hint would choose.
         min: the smallest size, a promise that spares guards.
         max: the largest. A call whose size is not in the range is compiled anew.
+        specialize_on: accepted, without effect, for the same reason.
     """
     _mark(t, index, Mark("dynamic", min, max, strict=True), "mark_dynamic")
 
@@ -98,9 +109,12 @@ def mark_unbacked(
     t: torch.Tensor,
     index: Indices,
     *,
-    strict: bool = False,
     min: int | None = None,
     max: int | None = None,
+    hint_override: int | None = None,
+    strict: bool = False,
+    specialize_on: Sequence[Any] | None = None,
+    shape_id: str | None = None,
 ) -> None:
     """Mark dimensions of `t` as unbacked: symbolic, and compilation doesn't look at their sizes.
 
@@ -111,11 +125,30 @@ def mark_unbacked(
     Args:
         t: an argument of the compiled function, or a tensor inside of one.
         index: a dimension, or several.
-        strict: it is an error if the program makes a constant of them.
         min: the smallest size, a promise that answers some questions.
         max: the largest.
+        hint_override: accepted, without effect, as by `mark_dynamic`.
+        strict: it is an error if the program makes a constant of them.
+        specialize_on: accepted, without effect.
+        shape_id: a name. Dimensions with the same name, of any tensors, are one size: a call in
+            which they differ is an `InvalidMarkError`.
     """
-    _mark(t, index, Mark("unbacked", min, max, strict=bool(strict)), "mark_unbacked")
+    mark = Mark("unbacked", min, max, strict=bool(strict), shape_id=shape_id)
+    _mark(t, index, mark, "mark_unbacked")
+
+
+def mark_static_address(t: torch.Tensor, guard: bool = False) -> None:
+    """Say that `t` keeps its memory from call to call, as `torch._dynamo.mark_static_address`.
+
+    It has no effect: compiled code is given the address of each input when it is called, and
+    nothing would be faster if it stayed the same.
+
+    Args:
+        t: a tensor.
+        guard: accepted.
+    """
+    if not isinstance(t, torch.Tensor):
+        raise InvalidMarkError(f"mark_static_address() was given {_kind_of(t)}")
 
 
 def marks_of(t: torch.Tensor) -> Mapping[int, Mark]:
@@ -198,7 +231,7 @@ def _combined(old: Mark | None, new: Mark, dim: int, name: str) -> Mark:
     kind = max(old.kind, new.kind, key=_GENERALITY.__getitem__)
     least = _of_both(max, old.min, new.min)
     most = _of_both(min, old.max, new.max)
-    both = Mark(kind, least, most, old.strict or new.strict)
+    both = Mark(kind, least, most, old.strict or new.strict, shape_id=new.shape_id or old.shape_id)
     _check_range(both, name)
     return both
 
@@ -217,7 +250,7 @@ def _kind_of(value: object) -> str:
 
 
 def _as_plain(mark: Mark) -> tuple[Any, ...]:
-    return (mark.kind, mark.min, mark.max, mark.strict, mark.whole)
+    return (mark.kind, mark.min, mark.max, mark.strict, mark.whole, mark.shape_id)
 
 
 # ---- reading
@@ -235,7 +268,8 @@ def _torch_marks(attributes: Mapping[str, Any], rank: int) -> dict[int, Mark]:
         for index in attributes.get(attribute, ()):
             if -rank <= index < rank:  # they don't check it
                 least, most = _torch_range(attributes, index, mark.kind)
-                marks[index % rank] = Mark(mark.kind, least, most, mark.strict)
+                name = attributes.get("_dynamo_shape_ids", {}).get(index)
+                marks[index % rank] = Mark(mark.kind, least, most, mark.strict, shape_id=name)
     return marks
 
 

@@ -180,11 +180,12 @@ class BuiltinMethod(Value):
 class CompiledFunction(Value):
     """A function given to `pliant.compile`. `function` is the function itself."""
 
-    __slots__ = ("function",)
+    __slots__ = ("fullgraph", "function")
 
-    def __init__(self, function: Value, source: Source) -> None:
+    def __init__(self, function: Value, source: Source, fullgraph: bool = False) -> None:
         super().__init__(source)
         self.function = function
+        self.fullgraph = fullgraph
 
     def python_type(self) -> type:
         return Dispatcher

@@ -79,12 +79,27 @@ for _maker in (directives.disable, torch.compiler.disable):
     function(_maker)(_disabler(_maker))
 
 
-@function(
+def _marker(mark: Any) -> Any:
+    def handle(
+        trace: Trace, fn: Value | None = None, *, traceable_fn: Value | None = None
+    ) -> Value:
+        """The mark stays on the function, as it does when Python makes it."""
+        function_value = fn if fn is not None else traceable_fn
+        if function_value is None:
+            raise Break("bad-arguments", mark.__name__)
+        real = getattr(trace.read(function_value), "real", None)
+        if real is not None:
+            mark(real)
+        return function_value
+
+    return handle
+
+
+for _mark in (
     directives.allow_in_graph,
     directives.nonstrict_trace,
     directives.assume_constant_result,
-    torch.compiler.allow_in_graph,
-    torch.compiler.assume_constant_result,
-)
-def handle_mark(trace: Trace, fn: Value) -> Value:
-    return fn
+):
+    function(_mark)(_marker(_mark))
+function(torch.compiler.allow_in_graph)(_marker(directives.allow_in_graph))
+function(torch.compiler.assume_constant_result)(_marker(directives.assume_constant_result))
