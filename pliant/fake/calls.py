@@ -71,6 +71,7 @@ class Arguments:
                 else:
                     key += (value.size(), value.stride(), value.dtype, value.device)
                 self.fakes.append(value)
+                # Those bits are not in the key, and rare.
                 if value.is_conj() or value.is_neg():
                     self.reusable = False
             elif kind in _ATOMS:
@@ -96,6 +97,7 @@ class Arguments:
             # "cuda" means the current device, which is no argument.
             self.reusable &= value.index is not None or value.type in ("cpu", "meta")
         elif isinstance(value, torch.Generator):
+            # Which one it is makes no difference to shapes.
             self.key.append(torch.Generator)
         elif isinstance(value, SYMBOLIC):
             self.key += (type(value), value.node.expr)
@@ -135,6 +137,7 @@ class Twins:
         memory = t.untyped_storage()._cdata
         shared = self._storages.setdefault(memory, twin.untyped_storage())
         if t._has_symbolic_sizes_strides or type(t.storage_offset()) is not int:
+            # `set_` with symbolic sizes asks about each of them; `as_strided` of nothing does not.
             seed = torch.empty(0, dtype=t.dtype, device=META).set_(shared, 0, (0,), (1,))
             twin = seed.as_strided(t.size(), t.stride(), t.storage_offset())
         elif shared is not twin.untyped_storage() or t.storage_offset() != 0:

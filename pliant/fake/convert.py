@@ -80,12 +80,14 @@ class Converter:
         if kind is not None:
             raise Unsupported(kind)
         known = entry[1] if entry is not None else None
+        # Whether a tensor is an inference tensor is settled when it is made, by the mode.
         if torch.is_inference_mode_enabled() is t.is_inference():
             made = self._make(t, layout, known)
         else:
             with torch.inference_mode(t.is_inference()):
                 made = self._make(t, layout, known)
         self._fakes[id(t)] = (t, made)
+        # Asking others for it warns.
         held = t.grad if layout is None and t.is_leaf else None
         if held is not None and kind_without_fake(held) is None:
             made.grad = self.fake(held)
@@ -107,6 +109,7 @@ class Converter:
         elif t.requires_grad:
             fake.requires_grad_()
         if t._version:
+            # The program may look at `_version`, and autograd compares it.
             torch._C._autograd._unsafe_set_version_counter((fake,), (t._version,))
         return fake
 
@@ -142,6 +145,8 @@ class Converter:
             self._bases.add(id(real))
         base = self.fake(real)
         tracked = t.requires_grad and not t.is_leaf
+        # Autograd above runs as for the real view and makes its bookkeeping; the result is the
+        # shell.
         with torch.set_grad_enabled(tracked), answered_with(shell):
             if t.dtype is base.dtype:
                 view = torch.as_strided(base, t.size(), t.stride(), t.storage_offset())

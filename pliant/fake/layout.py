@@ -72,6 +72,7 @@ def is_like_channels_last(t: Tensor) -> bool:
         known = _known_channels_last(t)
         if known is not None:
             return known
+    # In the order of PyTorch's own C++ (`is_channels_last_strides`), question by question.
     if t.stride(1) == 0:
         return False
     floor = 0
@@ -230,11 +231,16 @@ def eager_strides(
     are in the data leave it open, or there are no such strides."""
     try:
         strides = usual or supposed.for_larger_sizes(algorithm, layouts, sizes)
+        # Strides of an empty tensor are looked at by nobody but the user; `SmallSizes` compares
+        # those.
         if 0 in map(hint, sizes):
             return strides
+        # Sizes of 1 are special to PyTorch, so the general answer is compared with that for this
+        # call.
         now = supposed.as_now(algorithm, layouts, sizes)
         if _are_now(strides, now):
             return strides
+        # They differ, so this entry is for exactly these sizes of 1.
         ask_for_ones([n for layout in layouts for n in layout[0]] + list(sizes))
         strides = supposed.for_larger_sizes(algorithm, layouts, sizes)
         return strides if _are_now(strides, now) else algorithm(layouts, sizes)
@@ -338,6 +344,8 @@ def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
     zero_dim = [t.dtype for t in tensors if not t.dim()]
     kinds = [n if isinstance(n, torch.dtype) else _CATEGORIES.get(type(n)) for n in numbers]
     plain = [torch.get_default_dtype() if k is None or k.is_floating_point else k for k in kinds]
+    # A higher level wins unless a lower one is of a higher category: an int tensor plus 1.5 is a
+    # float, a float16 tensor plus a 0-dim float64 stays float16.
     for level in ([t.dtype for t in tensors if t.dim()], zero_dim, plain):
         lower: torch.dtype | None = None
         for dtype in level:

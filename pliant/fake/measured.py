@@ -41,6 +41,8 @@ def measure(
 ) -> Measured | None:
     """The call on real tensors, with symbolic numbers as they are now; None if that isn't possible.
     Its error is the caller's."""
+    # Other libraries' operators may do anything, drawing would use up random numbers, and kernels
+    # that follow indices without a check crash on zeros.
     if op.func.namespace != "aten" or op.draws is not None or op.record.trusts_indices:
         return None
     if any(t.device != CPU for t in fakes):
@@ -67,6 +69,7 @@ def with_ones(
     results = list(_tensors_in(told))
     if any(t._has_symbolic_sizes_strides for t in results):  # from numbers, without any tensor
         return told
+    # Elsewhere meta kernels agree with kernels, as the sweep of all operators tests.
     if not any(0 in t.shape or 1 in t.shape for t in (*fakes, *results)):
         return told
     real = _measured_result(op, args, kwargs, fakes, told)

@@ -90,6 +90,7 @@ def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) 
     def extended(order: list[int], left: list[int]) -> list[int] | None:
         if not left:
             return order
+        # Few dimensions, and most orders are ruled out at once: trying them all is cheap.
         ways = (
             extended([*order, d], [e for e in left if e != d])
             for d in left
@@ -107,6 +108,7 @@ def _asked_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) 
         return None
     order = sorted(dims, key=lambda d: hints[d])
     steps = list(pairwise(order))
+    # It overlaps, or strides are interleaved: no order says how it lies.
     if any(hints[e][0] < hints[d][0] * hints[d][1] for d, e in steps):
         return None
     for d, e in steps:

@@ -85,9 +85,11 @@ def _kind(func: Any) -> OverloadKind:
     writes = any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
     facts = (
         (OverloadKind.DATA, torch.Tag.data_dependent_output in tags or _answers_from_data(func)),
+        # Before WRITE: their schemas say that they write, too.
         (OverloadKind.RESHAPE, torch.Tag.inplace_view in tags),
         (
             OverloadKind.COMPOSITE,
+            # With a meta kernel besides, it is answered whole.
             _has_kernel(func, "CompositeImplicitAutograd") and not _has_kernel(func, "Meta"),
         ),
         (OverloadKind.WRITE, writes),

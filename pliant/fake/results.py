@@ -84,6 +84,7 @@ def recipe_for(
             return _part(op.returned[0], result, device)
         parts = (_part(a, r, device) for a, r in zip(op.returned, result, strict=True))
         return Several(tuple, tuple(parts))
+    # Twins share storages as the fakes do, so a result in one of them is a view.
     memory = {t.untyped_storage()._cdata for t in twins}
     if any(t.untyped_storage()._cdata in memory for t in _tensors(result)):
         return Alias()

@@ -88,6 +88,7 @@ def make(
         device=device,
         storage_size=storage_bytes,
     )
+    # C++ that reads memory raises, instead of following a null pointer.
     _no_data_access(fake)
     fake._world = world
     return fake
@@ -139,6 +140,7 @@ def shorten(view: Fake, viewed: Iterable[Fake]) -> Fake:
         return view
     place = (view.size(), view.stride(), view.storage_offset())
     direct: Fake = torch.as_strided(base, *place)  # type: ignore[assignment]
+    # It says how the view was made, on which PyTorch's errors for writes depend.
     _set_creation_meta(direct, _get_creation_meta(view))
     return direct
 

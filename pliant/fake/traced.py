@@ -36,6 +36,7 @@ class Marks:
 
     def of(self, size: Any) -> int:
         known = size if type(size) is int else size.node.constant
+        # Equal sizes get equal marks, or the operator would refuse them.
         key = size.node.env.simplify(size.node.expr) if known is None else known
         number = self._numbers.setdefault(key, len(self._numbers))
         self._sizes.setdefault(number, size)

@@ -109,6 +109,7 @@ class World(TorchDispatchMode):
     ) -> OpResult:
         """Call `func(*args, **kwargs)`, in whose arguments every tensor is a fake of this world."""
         name = getattr(func, "__name__", "")
+        # They reach the data without an operator, so no dispatch would notice.
         if name in DATA_READERS and _shows_values(func, name):
             return self._show(name, args)
         kwargs = kwargs or {}
@@ -161,6 +162,7 @@ class World(TorchDispatchMode):
         # layout of results for contiguous arguments.
         if all(map(is_contiguous, _fakes_in((args, kwargs)))):
             try:
+                # Which takes PyTorch's own Python decompositions before the C++ ones.
                 with self, torch._C._EnablePythonDispatcher():
                     return func(*args, **kwargs)
             except RuntimeError as error:
@@ -211,6 +213,8 @@ class World(TorchDispatchMode):
         notes = self._notes
         if not notes.written and not notes.reshaped:
             return ()
+        # A write through a view inside of the function is a write to the argument that it is a view
+        # of.
         memory = {t.untyped_storage()._cdata for t in notes.written}
         objects = {id(t) for t in notes.reshaped}
         mutated: dict[int, Fake] = {}
@@ -299,6 +303,8 @@ class World(TorchDispatchMode):
         if recipe is None:
             recipe = self._ask_meta_kernel(op, args, kwargs, device, read)
         if read.reusable:
+            # After the meta kernel has run: its questions about sizes have become facts, so that
+            # the same call asks nothing again.
             self._recipes[tuple(read.key)] = recipe
         return recipe
 
@@ -407,6 +413,7 @@ class World(TorchDispatchMode):
             t = empty_view(t, layout.dtype)
         placed = (t, layout.sizes, layout.strides, layout.offset)
         view = adopt(self._self, as_plain(torch.ops.aten.as_strided.default, placed, {}))
+        # `as_strided` keeps the bits of the tensor that it is called on.
         if view.is_conj() is not conj:
             torch._C._set_conj(view, conj)
         if view.is_neg() is not neg:

@@ -68,6 +68,8 @@ class _Chooser:
         chosen = pick(args, key=self.env.hint)
         for other in args:
             if other is not chosen:
+                # The guard: for sizes for which another one is chosen, the program is compiled
+                # again.
                 self.env.evaluate(compare(chosen, other), self.asker)
         return chosen
 

@@ -113,6 +113,7 @@ class ShapeEnv(SymbolTable):
         return self._note(self._answer(cond, asker, position))
 
     def _answer(self, cond: Cond, asker: str, position: Position | None) -> Question:
+        # The guard is for the simplified condition, which may have fewer symbols.
         simple = simplify(cond, self.facts)
         hint = self.hint(simple)
         answer = decide(self.facts, simple, hint)
@@ -229,6 +230,7 @@ class ShapeEnv(SymbolTable):
         cond = question.condition if answer else not_(question.condition)
         position = question.position or self.where()
         effect = Assumption(cond, question.asker, self.policy, position, key, answer)
+        # Otherwise it stays out of the facts: nothing tests it when the code runs.
         if effect.enforced:
             try:
                 self._learn(cond, question.asker, position)
@@ -258,6 +260,8 @@ class ShapeEnv(SymbolTable):
         new.learn(cond)
         self.facts = new
         for s, value in new.replacements.items():
+            # Told once for each symbol, with the question that did it: the user wants to know whose
+            # it was.
             if value.value is not None and s not in self.specialised:
                 done = Specialised(s, value.value, asker, position)
                 self.specialised[s] = done
@@ -266,6 +270,7 @@ class ShapeEnv(SymbolTable):
 
     def _forbid_if_strict(self, done: Specialised) -> None:
         info = self.symbols.get(done.symbol)
+        # A program that checks the size itself wants it to be so.
         if info is None or not info.strict or done.asker == "check":
             return
         raise ShapeConstraintError(

@@ -268,6 +268,7 @@ def _order_of_first(pair: tuple[Expr, int]) -> tuple[Any, ...]:
 
 def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
     """The sum of the products, each times its coefficient, and the constant."""
+    # Terms that cancel out go, so that equal sums have equal keys.
     items = [item for item in coefficients.items() if item[1]]
     if not items:
         return integer(const)

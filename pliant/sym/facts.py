@@ -49,6 +49,7 @@ class Facts(KnownFacts):
 
     def copy(self) -> Facts:
         new = Facts(self.prefer)
+        # Without the memos, which belong to the facts as they are.
         new.bounds, new.holes = dict(self.bounds), {t: set(v) for t, v in self.holes.items()}
         new.congruences, new.replacements = dict(self.congruences), dict(self.replacements)
         new.truths, new.uses = dict(self.truths), {p: list(v) for p, v in self.uses.items()}
@@ -209,6 +210,7 @@ class Facts(KnownFacts):
                 self.uses.setdefault(product, []).append(form)
         self.bounds[form] = new
         self._changed()
+        # Consequences of consequences may go on for ever, each narrowing a range by a little.
         if depth > 0:
             self._follow(form, new, depth - 1)
 
@@ -293,6 +295,7 @@ class Facts(KnownFacts):
     def _replace(self, symbol: Expr, value: Expr, depth: int) -> None:
         """symbol == value: the symbol disappears from all facts, which are learnt again."""
         one = {symbol: value}
+        # Values never contain a replaced symbol, so one substitution is always enough.
         self.replacements = {s: substitute(e, one) for s, e in self.replacements.items()}
         self.replacements[symbol] = value
         again = [cond for cond in self.conditions() if symbol in cond.symbols]  # before they go

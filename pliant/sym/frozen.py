@@ -33,11 +33,14 @@ class FrozenEnv(ShapeEnv):
     def __init__(self, shapes: Shapes, ones: Iterable[Expr] = ()) -> None:
         env = shapes.env
         super().__init__(env.policy, duck=False)
+        # A copy: what is asked here must not reach the capture's own ShapeEnv.
         self.restore(env.snapshot())
         inputs = {binding.expr for binding in self.bindings}
         self.unread = inputs - shapes.read()
         self.expected: list[Any] = []
         self.demand: Callable[[Cond, str], None] | None = None
+        # Learnt anew from guards alone: facts of the capture also come from checks, which hold only
+        # from their place in the program on.
         self.facts = Facts(self._rank)
         for s, info in self.symbols.items():
             if isinstance(s, Expr):

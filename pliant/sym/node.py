@@ -150,6 +150,7 @@ class SymNode:
         """The number that this is known to be, or None."""
         if self._value is not None:
             return self._value
+        # C++ asks often, and most numbers stay symbols: only those that don't are simplified.
         replaced = self.shape_env.env.facts.replacements
         if not replaced or self.expr.symbols.isdisjoint(replaced):
             return None

@@ -115,6 +115,8 @@ class Bridge:
         if callable(whole):
             whole = whole(lambda sizes, strides: is_dense(self, sizes, strides))
         who = self.who("", 0)
+        # The whole condition first: it leaves the guard. The steps then follow the hints without
+        # any.
         if default is None:
             self.decide(whole, lambda c: self.env.evaluate(c, who))
         else:
@@ -225,6 +227,7 @@ def _specialise_float(bridge: Bridge, expr: FloatExpr, asker: str) -> float:
         return hint
     env.evaluate(conds.eq(expr, hint), asker)
     if hint == 0:
+        # Whichever sign it has, the answer becomes the guard.
         env.evaluate(conds.lt(floats.math_call("copysign", 1, expr), 0), asker)
     return hint
 

@@ -142,6 +142,7 @@ def _least(p: Piece, q: Piece) -> list[Piece]:
         return [p if p.start <= q.start else q]
     # Left of the crossing the steeper line is below, from there on the flatter one.
     steep, flat = (p, q) if p.slope > q.slope else (q, p)
+    # The first integer from which on the steeper line is not below: the exact crossing, rounded up.
     crossing = -((steep.start - flat.start) // (steep.slope - flat.slope))
     ends = [p.lo - 1, min(max(crossing - 1, p.lo - 1), p.hi), p.hi]
     halves = zip(pairwise(ends), (steep, flat), strict=True)

@@ -43,6 +43,7 @@ def solve(e: Expr, prefer: Prefer = default_preference) -> tuple[Expr, Expr] | N
                 candidates.append((rank, product, c))
     if not candidates:
         return None
+    # c is 1 or -1, so that multiplying by it leaves +s.
     _, symbol, c = max(candidates, key=lambda item: item[0])
     return symbol, symbol - scale(e, c)
 
