@@ -28,7 +28,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.python.classes import instantiate
 from pliant.capture.library.torch.custom_functions import constant_result, opaque_call
-from pliant.capture.model import CALL, FOLDABLE, call, set_attribute, type_name
+from pliant.capture.model import CALL, FOLDABLE, NATIVE_VALUES, call, set_attribute, type_name
 from pliant.capture.native import BY_CODE, FUNCTIONS, METHODS, PURE, SHORTCUTS
 from pliant.capture.trace import Trace
 from pliant.capture.value import Break, Const, NotConstant, Raised, Value
@@ -423,6 +423,18 @@ def _call_pure(
     return call_pure(trace, target.value, args, kwargs, target) if _is_pure(target.value) else None
 
 
+def _call_on_native_value(
+    trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
+) -> Value | None:
+    """A method of a C++ object that never changes."""
+    if not isinstance(target.value, types.BuiltinFunctionType) or not args:
+        return None
+    receiver = trace.read(args[0])
+    if receiver.python_type() not in NATIVE_VALUES:
+        return None
+    return call_pure(trace, target.value, [receiver, *args[1:]], kwargs, target)
+
+
 def _call_marked(
     trace: Trace, target: Const, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value | None:
@@ -485,6 +497,7 @@ CONSTANT_CALLS: tuple[Callable[..., Value | None], ...] = (
     _call_slot_wrapper,
     _call_descriptor,
     _call_pure,
+    _call_on_native_value,
     _call_marked,
     _call_method,
     _call_native_method,

@@ -189,6 +189,8 @@ def _bind_class(
 def _bind_property(
     trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
 ) -> Value:
+    if cls in NATIVE_VALUES:
+        return fold(trace, getattr, obj, Const(name))
     if descriptor.fget is None:
         trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no getter"))
     source = ClassAttr(Fixed(cls, cls.__qualname__), name)
@@ -433,6 +435,10 @@ UNARY: dict[str, tuple[str, Callable[..., Any]]] = {
 FOLDABLE: set[type] = {
     int, float, bool, complex, str, bytes, tuple, frozenset, range, slice, type(None),
 }  # fmt: skip
+
+
+# Among them, classes of C++ whose methods and properties are asked, too.
+NATIVE_VALUES: set[type] = set()
 
 
 def binary(trace: Trace, symbol: str, left: Value, right: Value, shown: str | None = None) -> Value:

@@ -36,7 +36,7 @@ from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import kind_without_fake
 from pliant.guards.guard import ExpectedTensor, GuardKind
-from pliant.guards.predicates import EqualNumber
+from pliant.guards.predicates import EqualNumber, SameValue
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source, attribute
 
 PLAIN_BASES = (int, float, complex, str, bytes)
@@ -76,8 +76,16 @@ def builder_of(cls: type) -> Builder:
 _chosen: weakref.WeakKeyDictionary[type, Builder] = weakref.WeakKeyDictionary()
 
 
+# For classes that are known by what they look like.
+CHOOSERS: list[Callable[[type], Builder | None]] = []
+
+
 def _choose(cls: type) -> Builder:
     """Decide for a class met for the first time, by what it is derived from."""
+    for choose in CHOOSERS:
+        chosen = choose(cls)
+        if chosen is not None:
+            return chosen
     for base, builder in BY_BASE:
         if issubclass(cls, base):
             return builder
@@ -118,6 +126,12 @@ def _subclass_constant(trace: Trace, real: Any, source: Source) -> Value:
     base = next(base for base in PLAIN_BASES if isinstance(real, base))
     _assume(trace, GuardKind.TYPE, source, type(real))
     _assume(trace, GuardKind.PREDICATE, source, EqualNumber(base, real))
+    return Const(real, source)
+
+
+def native_value(trace: Trace, real: Any, source: Source) -> Value:
+    """An object of a C++ class that never changes."""
+    _assume(trace, GuardKind.PREDICATE, source, SameValue(real))
     return Const(real, source)
 
 
@@ -371,7 +385,7 @@ BUILDERS: dict[type, Builder] = {
 }  # fmt: skip
 
 # Objects without an identity that matters.
-CONSTANTS = (_equal_constant, _same_constant, _subclass_constant, _range)
+CONSTANTS = (_equal_constant, _same_constant, _subclass_constant, _range, native_value)
 
 # For classes not listed: the first base that fits. Order matters.
 BY_BASE: tuple[tuple[Any, Builder], ...] = (

@@ -52,6 +52,21 @@ class EqualNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class SameValue:
+    """Of an object of a C++ class that never changes: it is equal to this one."""
+
+    expected: Any
+
+    def __call__(self, value: Any) -> bool:
+        return value is self.expected or (
+            type(value) is type(self.expected) and bool(value == self.expected)
+        )
+
+    def __repr__(self) -> str:
+        return f"(lambda v: v == {self.expected!r})"
+
+
+@dataclass(frozen=True, slots=True)
 class MethodGives:
     """The method gives this answer."""
 

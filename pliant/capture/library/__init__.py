@@ -1,5 +1,5 @@
 """Knowledge of code that can't be followed, by subject: the language (`python`), the standard
-library (`stdlib`), PyTorch (`torch`) and NumPy (`numpy`).
+library (`stdlib`), PyTorch (`torch`), NumPy (`numpy`) and other packages (`packages`).
 
 Importing this package fills the tables of `native`. A module that registers handlers stands in the
 list below, and nowhere else.
@@ -22,6 +22,7 @@ MODULES = (
     "python.identities",
     "python.iteration",
     "python.mappings",
+    "python.native_objects",
     "python.numbers",
     "python.objects",
     "python.pattern_matching",
@@ -73,6 +74,7 @@ MODULES = (
     "numpy.arrays",
     "numpy.generators",
     "numpy.scalars",
+    "packages.optree",
 )
 
 for _module in MODULES:

@@ -1,0 +1,1 @@
+"""Packages beside the standard library and PyTorch."""
