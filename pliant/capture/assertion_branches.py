@@ -38,6 +38,7 @@ def is_test(trace: Trace, value: Value) -> bool:
     """Whether this is a tensor whose truth only the graph will know, and can test."""
     if not isinstance(value, TensorValue) or scalars.scalar(trace, value) is not value:
         return False
+    # The truth of a tensor with other than one element is an error, which Python must raise.
     symbolic = value.fake._has_symbolic_sizes_strides
     return not symbolic and value.fake.numel() == 1 and not trace.graph.in_body
 

@@ -57,6 +57,8 @@ def call_function(
     follow."""
     # The order matters: shortcuts and handlers win over marks of the user, marks over the list of
     # modules that are not followed, and only what is left can be an operation.
+    # By code: functions defined inside of others, as wrappers of PyTorch's, are new objects each
+    # time.
     inner = BY_CODE.get(target.code)
     if inner is not None:
         result = inner(trace, target, args, kwargs, direct)
@@ -83,10 +85,12 @@ def call_function(
             return torch_calls.call_operation(trace, target.real, args, kwargs)
     if target.code.co_flags & inspect.CO_ASYNC_GENERATOR:
         raise Break("coroutine", target.qualname)
+    # The program's limit, not that of capture, which needs several frames for each of its.
     if len(trace.frames) > trace.depth_limit:
         trace.throw(RecursionError("maximum recursion depth exceeded"))
     variables = bind(trace, target, args, kwargs)
     frame = Frame(target.code, target.globals, variables, target.closure(trace), target, direct)
+    # Calling it runs nothing yet.
     if target.code.co_flags & SUSPENDED:
         return GeneratorValue(frame)
     return run_frame(trace, frame)
@@ -288,6 +292,7 @@ def _ask_python(trace: Trace, target: Value, args: list[Value], kwargs: dict[str
     real_args = [_stand_in(trace, arg) for arg in args]
     owner = getattr(real, "__objclass__", None)
     if owner is not None and args and issubclass(trace.read(args[0]).python_type(), owner):
+        # Methods check their receiver first, so it has to be of the right class.
         real_args[0] = object.__new__(owner) if owner is object else owner()
     try:
         real(*real_args, **{name: _stand_in(trace, arg) for name, arg in kwargs.items()})

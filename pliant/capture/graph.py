@@ -112,6 +112,7 @@ class GraphBuilder:
     def _placeholder(self, source: Source) -> fx.Node:
         name = self._unused(placeholder_name(source))
         last = self._after_inputs
+        # An input may be met in the middle of the program; placeholders stand first.
         place = self.graph.inserting_after(last) if last else self.graph.inserting_before(None)
         with place:
             node = self.graph.placeholder(name)
@@ -209,6 +210,7 @@ class GraphBuilder:
         that are needed, too."""
         self.graph.output(tuple(self.outputs))
         trials, needed = Trials(), set[fx.Node]()
+        # Backwards: users are gone before what they use is looked at.
         for node in reversed(list(self.graph.nodes)):
             effect = node in self._effectful
             if effect or node.op == "output" or not needed.isdisjoint(node.users):
@@ -219,6 +221,7 @@ class GraphBuilder:
                 self.graph.erase_node(node)
         self._calls.clear()
         self.inputs = [entry for entry in self.inputs if not entry.node._erased]
+        # A graph that only returns its inputs would cost a call and do nothing.
         if not any(node.op.startswith("call_") for node in self.graph.nodes):
             return None
         write_stack_traces(self.graph)

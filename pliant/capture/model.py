@@ -66,6 +66,7 @@ def _annotate_attribute_error(error: Value, obj: Value, name: str) -> None:
     """Python notes in an AttributeError which attribute of which object was asked for."""
     if isinstance(error, ExceptionValue) and issubclass(error.cls, AttributeError):
         has_real_object = obj.source is not None or isinstance(obj, Const | Instance | TensorValue)
+        # Only the innermost lookup notes it, as in Python.
         if error.real is None and has_real_object and not {"name", "obj"} & error.slots.keys():
             error.slots.update(name=Const(name), obj=obj)
 
@@ -97,6 +98,7 @@ def generic_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = Fa
 def object_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
     cls = obj.python_type()
     descriptor = trace.lookup(cls, name)
+    # Python's order: data descriptors of the class, then the instance, then the rest of the class.
     if descriptor is not MISSING and _is_read_first(trace, descriptor):
         return bind_descriptor(trace, descriptor, obj, cls, name, direct)
     own = obj.instance_attribute(trace, name)
@@ -369,6 +371,7 @@ def call_special(trace: Trace, obj: Value, name: str, *args: Value) -> Value | N
     """Call a special method; None where the class does not have it."""
     obj = trace.read(obj)
     method = trace.lookup(obj.python_type(), name)
+    # `__hash__ = None` and its like say that there is none, whatever a base class has.
     if method is MISSING or method is None:
         return None
     if isinstance(obj, Number):
@@ -536,8 +539,10 @@ def _operate(trace: Trace, left: Value, right: Value, method: str, reflected: st
     """The protocol of binary operators; None where both sides decline."""
     left_class, right_class = left.python_type(), right.python_type()
     attempts = [(left, method, right), (right, reflected, left)]
+    # Of one class, Python doesn't try the reflected method.
     if left_class is right_class and method != reflected and reflected.startswith("__r"):
         attempts.pop()
+    # A subclass on the right that overrides the reflected method goes first.
     elif (
         left_class is not right_class
         and issubclass(right_class, left_class)

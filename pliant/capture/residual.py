@@ -104,6 +104,7 @@ class Emitter:
             self._counts[key] = self._counts.get(key, 0) + 1
             if key in path:
                 self._cyclic.add(key)
+            # Children of a value that was visited before are counted already.
             if self._counts[key] == 1:
                 path.add(key)
                 children = list(value.children())
@@ -147,6 +148,7 @@ class Emitter:
 
     def fresh(self, wish: str) -> str:
         """A variable name not used yet, as near to `wish` as possible."""
+        # Names come from the program and from paths: `<lambda>`, `L['x'].weight`.
         base = re.sub(r"\W+", "_", wish).strip("_") or "value"
         if base[0].isdigit() or keyword.iskeyword(base) or base in vars(builtins):
             base = f"{base}_" if not base[0].isdigit() else f"v_{base}"
@@ -284,6 +286,7 @@ class Emitter:
         if dotted is not None:
             root = dotted.split(".")[0]
             bound = sys.modules.get(root) if "." in dotted else real
+            # A variable of the residual code may have the name of the module.
             if root not in self._taken or self.namespace.get(root) is bound:
                 self.namespace[root] = bound
                 self._taken.add(root)

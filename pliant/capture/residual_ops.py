@@ -114,6 +114,7 @@ def _binary(op: ResidualOperation) -> None:
         op.result(f"{left} {symbol} {right}")
         return
     name = op.name("result")
+    # `x += y` is a statement, and may bind another object than the one that was there.
     op.text += [f"{name} = {left}", f"{name} {symbol} {right}"]
     op.go_on(name)
 
@@ -138,6 +139,8 @@ def _call(op: ResidualOperation) -> None:
     parts += [f"{name}={write(op, value)}" for name, value in kwargs.items()]
     if op.places:
         parts = [callee, *parts]
+        # Warnings and log records name the line that called them: the call is made as if from
+        # there.
         callee = op.emit.bind("in_place", called_from(op.places))
     op.result(f"{callee}({', '.join(parts)})")
 
@@ -275,10 +278,12 @@ def _jump_or_pop(condition: str) -> Callable[[ResidualOperation], None]:
 def _for_iter(op: ResidualOperation) -> None:
     iterator = op.operands[0]
     item = op.name("item")
+    # An object of its own: any other could be an item.
     end = op.emit.bind("END", object())
     op.text.append(f"{item} = next({op.source(iterator)}, {end})")
     target = op.frame.instruction.value
     at_end: list[Value | str] = []
+    # END_FOR would take the iterator off, which is not on the stack any more.
     if op.frame.instructions[target].op in ENDS_LOOP:
         target += 1
     op.exits.append((f"{item} is {end}", target, at_end))

@@ -42,12 +42,14 @@ def note(
     fake: Fake,
 ) -> None:
     """Remember the value of a result, if it is known."""
+    # Reading from another device waits for it, and a number has no history.
     if fake.dim() or fake.device.type != "cpu" or fake.requires_grad:
         return
     name = getattr(function, "__name__", "")
     if not isinstance(function, OF_PYTORCH):
         return
     arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]
+    # What is in new memory is known to nobody.
     if "empty" in name or not all(_is_known(trace, value) for value in arguments):
         return
     symbolic = any(_is_symbolic(trace, value) for value in arguments)
@@ -182,6 +184,7 @@ def _divided(trace: Trace, args: list[Value], options: dict[str, Any]) -> Value 
     positive = len(args) == 2 and isinstance(args[1], Const) and args[1].value > 0
     if rounding not in ("floor", "trunc") or not positive:
         return None
+    # Asks for a guard: sizes are at least 0, differences of sizes may not be.
     if rounding == "trunc" and not truth(trace, compare(trace, ">=", args[0], Const(0))):
         return None
     return _arithmetic("//")(trace, args, options)

@@ -69,6 +69,8 @@ class Sizes:
         before, self._symbols_before = min(self._symbols_before, count), count
         if before == count:
             return ()
+        # From the end: a program that reads thousands of numbers would look through all of them
+        # each time.
         new = [*islice(reversed(self.env.symbols.items()), count - before)]
         return tuple([s for s, info in reversed(new) if info.origin == "computed"])
 
@@ -161,6 +163,7 @@ class Sizes:
         graph ends instead."""
         trace = self.trace
         trace.graph_effects.guarded = True
+        # `Attempt._finisher` breaks the graph at this step if it comes to that.
         if trace.graph_effects.other and trace.frames:
             cause = Break("data-dependent-number", f"{trace.asker()}, which assumes a size")
             trace.graph_effects.assertion_branches.append(
@@ -211,6 +214,7 @@ class Sizes:
 
     def _loads(self) -> dict[Any, Any]:
         """Where the value of each symbol is found: at its first place."""
+        # Reversed, so that the first place of a symbol is the one that stays.
         return {binding.expr: binding.source for binding in reversed(self.env.bindings)}
 
     def _guards(self, cond: Cond, position: Position | None) -> list[Guard]:

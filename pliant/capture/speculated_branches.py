@@ -61,6 +61,8 @@ def speculated_way(
         return None
     position = trace.stack()[-1]
     about = f"the truth of a tensor at {position.file}:{position.line}"
+    # Recorded in any case: `recovery` needs to know which ones were speculated on, and which no
+    # more.
     good = trace.graph_effects.speculated[about] = trace.sizes.env.answers.get(about, True)
     if not good:
         return None

@@ -107,6 +107,7 @@ def call_operation(
 ) -> Value:
     """Call a PyTorch function."""
     if real not in QUERIES and (real not in WRITERS or real is torch._C._set_grad_enabled):
+        # Where PyTorch itself asks classes and modes for an override, before it looks at anything.
         overriders = overrides.overriders_of(trace, args, kwargs)
         if overriders is not None:
             return overrides.dispatch(trace, Const(real), overriders, args, kwargs or None)
@@ -118,6 +119,7 @@ def call_operation(
     if undo is not None:
         trace.undo_later(undo())
     method = getattr(torch.Tensor, getattr(real, "__name__", ""), None)
+    # `torch.Tensor.add(x, y)` is the method: as such it prints in the graph.
     if method is real and args and isinstance(trace.read(args[0]), TensorValue):
         return record(trace, real.__name__, real, args, kwargs)
     return record(trace, real, real, args, kwargs)
@@ -149,6 +151,7 @@ def record(
 ) -> Value:
     """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
     name = target if isinstance(target, str) else named(Const(target))
+    # A failure behind `backward` can't be undone: gradients have been accumulated.
     if trace.graph_effects.backward and program_handles(trace.frames):
         raise Break("tensor-method", "a handler of failures behind Tensor.backward")
     _require_no_overrides(trace, function, name, [*args, *kwargs.values()])
@@ -164,28 +167,26 @@ def record(
         len, (env.symbols, env.assumptions, env.runtime_asserts)
     )
     result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
+    # A new symbol is a number that only the graph will know, so there has to be a node for it.
     reads_data = len(env.symbols) > symbols_before or isinstance(
         result.value, Listed
     )  # now or later
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
+    # From now on it matters which inputs are the same tensor (`aliasing`).
     trace.writes_tensors |= writes
     if name in OFFSET_AT and (len(args) > OFFSET_AT[name] or "storage_offset" in kwargs):
         assume_method(trace, trace.read(args[0]), "storage_offset")
     effect = writes or result.random
     trace.changes += effect
     if not effect and not reads_data and not _has_tensor(result.value):
-        if args and name in GUARDED_METHODS:
-            assume_method(trace, trace.read(args[0]), name)
-        if args and name == "stride":
-            _assume_strides(trace, trace.read(args[0]))
-        trace.sizes.emit_checks()
-        return plain_result(trace, result.value, name)
+        return _fact(trace, name, args, result.value)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)
     if len(env.runtime_asserts) > asserted or _takes_number(trace, name, args, result.value):
         trace.graph.keep(node)  # so that it raises, rather than a test of the capture
+    # To try these would draw, raise, or change something.
     untried = result.random or result.raises or writes_metadata(function)
     if not untried and not torch._C._is_any_autocast_enabled():
         call = Call(function, tuple(fake_args), fake_kwargs, result.value)
@@ -199,6 +200,16 @@ def record(
         scalars.note(trace, function, args, kwargs, result.value)
     trace.sizes.emit_checks()
     return value
+
+
+def _fact(trace: Trace, name: str, args: list[Value], result: Any) -> Value:
+    """What is known now, and guarded: the graph doesn't compute it."""
+    if args and name in GUARDED_METHODS:
+        assume_method(trace, trace.read(args[0]), name)
+    if args and name == "stride":
+        _assume_strides(trace, trace.read(args[0]))
+    trace.sizes.emit_checks()
+    return plain_result(trace, result, name)
 
 
 def _takes_number(trace: Trace, name: str, args: list[Value], result: Any) -> bool:

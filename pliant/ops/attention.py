@@ -88,6 +88,7 @@ def _composed_attention(
         scores = scores + mask
     scores = scores.softmax(-1)
     if dropout_p:
+        # Shapes are all that counts here, and that random numbers are drawn.
         scores = scores * torch.rand_like(scores)
     return symbolic_matmul(scores.to(value.dtype), value)
 

@@ -63,6 +63,7 @@ def _convolution_layout(args: tuple[Any, ...], kwargs: dict[str, Any], told: Ten
         stride, dilation = ([1, *v] for v in (stride, dilation))
         padding, output_padding = ([0, *v] for v in (padding, output_padding))
     rest = (stride, padding, dilation, transposed, output_padding, groups)
+    # oneDNN, THNN, ...: each has a memory format of its own.
     library = torch._C._select_conv_backend(image, weight, bias, *rest)
     form = torch._C._conv_determine_backend_memory_format(image, weight, library)
     if form is torch.contiguous_format:

@@ -111,6 +111,7 @@ def _one_after_the_other(
     if not 0 < len(tensors) <= MOST_PIECES:
         raise NotLowered(f"{len(tensors)} pieces")
     t = low.result.type
+    # `cat` promotes its arguments to one dtype.
     pieces = [low.cast(x, t) for x in tensors]
     starts = [ZERO]
     for x in tensors:

@@ -132,6 +132,7 @@ class Lowering:
         ats = [self._spread(x, sizes) for x in xs]
 
         def at(b: LoopBody, index: Index) -> LoopValue:
+            # Once for each index: what several readers share is computed once in their kernel.
             return b.once(at, index, lambda: combine(b, *[one(b, index) for one in ats]))
 
         self.layers += 1
@@ -194,6 +195,7 @@ class Lowering:
         into: Definition | None = None,
         offset: Expr = ZERO,
     ) -> Definition:
+        # What nobody outside sees may lie as it likes; results get the strides of eager PyTorch.
         laid_out = contiguous(sizes) if strides is None else tuple(strides)
         name, device = f"t{next(self._numbers)}", self.device if into is None else into.device
         new = Definition(name, sizes, laid_out, type, body, into, offset, device)
@@ -210,6 +212,7 @@ class Lowering:
         return tuple([self._common(sizes) for sizes in zip(*padded)])
 
     def _common(self, sizes: Sequence[Expr]) -> Expr:
+        # Two sizes may be equal by a guard and still be written differently.
         distinct = {self.simplify(size) for size in sizes} - {ONE}
         if len(distinct) > 1:
             raise NotLowered(f"broadcasting {', '.join(map(str, distinct))}")
@@ -303,6 +306,7 @@ def float_value(b: LoopBody, x: Any) -> LoopValue:
     if x.op == "to_float":
         return float_value(b, x.args[0])
     if x.op == "fsymbol":
+        # The launcher passes 64-bit integers only.
         return b.bitcast(b.iota(float_bits(x)), Type.F64)
     return b(_FLOAT_OPS[x.op], *[float_value(b, arg) for arg in x.args])
 

@@ -41,6 +41,7 @@ class Masked(BodyAround):
         self.body.fault(self.body(Op.AND, self.mask, when))
 
     def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
+        # With the mask: the same element read for another condition may not be loaded.
         return self.body.once((key, self.mask), index, make)
 
 

@@ -57,6 +57,7 @@ BINARY: Final = ("self", "other")
 
 
 def _add(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
+    # True + True is True: bools are added as they are, not as numbers.
     return b(Op.OR, x, y) if x.type is Type.BOOL else b(Op.ADD, x, y)
 
 
@@ -82,6 +83,7 @@ def _summed(low: Lowering, x: Any, y: Any, alpha: Number, minus: bool) -> Indexe
     if is_one(alpha):
         plain = op(Op.SUB) if minus else _add
         return elementwise(low, plain, [x, y], on=NUMBERS if minus else COMPUTABLE)
+    # Eager PyTorch refuses such factors of integers, with an error of its own.
     exact = working_type(low, [x, y], Promotion.COMMON) in INTS
     if isinstance(alpha, bool | Cond) or (exact and isinstance(alpha, float | FloatExpr)):
         raise NotLowered(f"a factor that is a {type(alpha).__name__}")
@@ -160,6 +162,7 @@ def _lerp(b: LoopBody, start: LoopValue, end: LoopValue, weight: LoopValue) -> L
 
 def _checked(division: Op) -> Combine:
     def compute(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
+        # A constant divisor other than 0 needs no test in the loop.
         if y.type in INTEGER and not (y.op is Op.CONSTANT and y.constant):
             b.fault(b(Op.EQ, y, like(b, 0, y)))
         return b(division, x, y)
@@ -315,6 +318,7 @@ def _isfinite(b: LoopBody, x: LoopValue) -> LoopValue:
 
 def _signbit(b: LoopBody, x: LoopValue) -> LoopValue:
     if is_float(x):
+        # By its bits: -0.0 has the sign too, and so may nan.
         x = b.bitcast(x, Type.I32 if x.type is Type.F32 else Type.I64)
     return b(Op.LT, x, like(b, 0, x)) if x.type in SIGNED else b.constant(False, Type.BOOL)
 

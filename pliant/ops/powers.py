@@ -101,6 +101,7 @@ def _integer_power(
 
     def compute(b: LoopBody, base: LoopValue) -> LoopValue:
         result, left = like(b, 1, base), value
+        # By squaring, in as many steps as the exponent has bits.
         while left:
             result = b(Op.MUL, result, base) if left & 1 else result
             left >>= 1

@@ -81,6 +81,7 @@ def reduced(
         raise NotLowered(f"a reduction of {x.type}")
     if not x.sizes:
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
+    # Reduced to one number in one loop, there would be nothing for other threads to do.
     if args is None and low.hint(product_of(x.sizes)) >= SHARED_FROM:
         split, over, parts = _in_parts(low, x, dims)
         if parts:
@@ -127,6 +128,7 @@ def _in_parts(
 def _in_rows(x: IndexedTensor, dim: int) -> IndexedTensor:
     """One dimension as two."""
     size = x.sizes[dim].value or 0
+    # A divisor, so that all rows have the same length and nothing has to be masked.
     rows = next((n for n in range(PARTS, 4 * PARTS) if size and size % n == 0), 1)
     width = floordiv(x.sizes[dim], rows)
 
@@ -581,6 +583,7 @@ def logsumexp(low: Lowering, x: IndexedTensor, dim: Any, keepdim: bool = False) 
     dims = low.dims(x, dim)
     if not x.sizes:
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False
+    # inf - inf would be nan.
     top = low.reduce(Op.MAX, x, dims, False, _zero_if_infinite)
     far = low.map(_exp_of_distance, x.type, x, with_ones(top, x.sizes, dims), cost=20)
     total = low.reduce(Op.SUM, far, dims, False, lambda b, v: b(Op.LOG, v))
@@ -623,6 +626,7 @@ def vector_norm(
     dims = low.dims(x, dim)
     if math.isinf(ord) or ord < 0:
         need_elements(low, x, dims)
+    # The norm of one number is its absolute value, without the rounding of a power and a root.
     single = ord != 0 and all(x.sizes[d] is ONE for d in dims)
     op, each, then = _NORMS.get(1 if single else ord) or _power_norm(ord)
     terms = low.map(each, x.type, x, cost=1 if ord in _NORMS else 40)

@@ -83,6 +83,7 @@ def _finished(finish: Finish) -> Callable[[LoopBody, State, Index], LoopValue]:
 
 
 def _ready(low: Lowering, x: IndexedTensor, dim: int) -> IndexedTensor:
+    # Other dimensions run in lanes, and so does what is computed on the way.
     in_lanes = any(size is not ONE for size in x.sizes[dim + 1 :])
     return x if in_lanes or x.cost <= SERIAL_COST else low.realize(x)
 
@@ -150,6 +151,7 @@ def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[...,
 
     def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
         value, best, here = b.cast(value, t), old[0], b.iota(index[dim])
+        # Strictly better: of equal ones the last stays, as in eager PyTorch.
         stays = b(better, best, value)
         new = b(Op.SELECT, stays, best, value), b(Op.SELECT, stays, old[1], here)
         return (*new, b(Op.SELECT, b(Op.ISNAN, value), here, old[2])) if t in FLOAT else new

@@ -179,6 +179,7 @@ def _expand_layout(
     for dim in reversed(range(new)):
         # A new dimension of size 1 spans the one behind it, unless the tensor is a scalar.
         spans = strides and sure(shape[dim] == 1)
+        # As `at::inferExpandGeometry` computes it; the program may look at strides.
         strides.insert(0, shape[dim + 1] * strides[0] if spans else 0)
     return ViewLayout(tuple(shape), tuple(strides), t.storage_offset())
 
@@ -206,6 +207,7 @@ def _expand_map(
 ) -> IndexMap:
     """A size that may or may not be 1 is a matter of strides, which tensors in memory have."""
     first = len(sizes) - len(x.sizes)
+    # `is`: expressions are interned, so equal sizes are the same object.
     if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
         raise NotLowered("expand of a size that may be 1")
     fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
@@ -220,6 +222,7 @@ def _unsqueeze_layout(t: torch.Tensor, dim: int) -> ViewLayout | None:
     if not 0 <= dim <= t.dim():
         return None
     sizes, strides = list(t.size()), list(t.stride())
+    # The stride that PyTorch gives a dimension of size 1.
     stride = sizes[dim] * strides[dim] if dim < t.dim() else 1
     return ViewLayout(
         (*sizes[:dim], 1, *sizes[dim:]),
@@ -482,6 +485,7 @@ def _split_sizes_layout(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> 
     for part in parts:
         if type(part) is not int:
             need(part >= 0)
+    # In one sum: to add symbolic numbers one by one makes an expression for each step.
     need(torch.sym_sum(list(parts)) == t.size(dim))
     layouts, start = [], 0
     for part in parts:

@@ -86,6 +86,7 @@ def for_iter(trace: Trace, frame: Frame, ins: Instruction, iterator: Value) -> A
     if item is not None:
         return (iterator, item)
     frame.next = ins.value
+    # END_FOR pops two: the iterator, and what FOR_ITER would have pushed.
     if frame.instructions[ins.value].op in ENDS_LOOP:
         return (iterator, NONE)
     return None

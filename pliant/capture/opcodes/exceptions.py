@@ -94,6 +94,7 @@ def exception_object(trace: Trace, value: Value) -> Value:
 
 @opcode("RERAISE", lazy=True)
 def reraise(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    # `again`: its traceback has this frame already.
     raise Raised(trace.read(operands[-1]), again=True)
 
 
@@ -109,6 +110,7 @@ def before_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) ->
     if trace.lookup(manager.python_type(), "__exit__") is MISSING:
         text = f"'{name}' object does not support the context manager protocol"
         trace.throw(TypeError(f"{text} (missed __exit__ method)"))
+    # Before `__enter__` is called, as Python does: entering may change the class.
     leave = special(trace, manager, "__exit__")
     return (leave, call(trace, special(trace, manager, "__enter__"), []))
 

@@ -37,6 +37,8 @@ def give_up(frame: Frame, value: Value | None) -> None:
     real = getattr(value, "real", None)
     if type(real) is not GeneratorType or real.gi_frame is None or real.gi_frame.f_lasti < 0:
         return
+    # Another reference in this frame keeps it open. Others can't be seen from here: then it breaks
+    # for nothing.
     held = [each for each in (*frame.stack, *frame.locals.values()) if each is value]
     if len(held) == 1:
         raise Break("cannot-rebuild", "a generator that may be closed here")
@@ -132,6 +134,7 @@ def load_deref(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     contents = _cell(frame, ins.value).contents
     if contents is None:
         trace.throw(unbound_cell(frame, ins.value))
+    # If nothing more is needed of it, it still has to be there (`assume_present`).
     if type(contents) is Unread:
         trace.fetched.append(contents)
     return contents
@@ -179,6 +182,7 @@ def global_value(trace: Trace, frame: Frame, name: str) -> Value:
 def load_global(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     name, push_null = ins.value
     value = global_value(trace, frame, name)
+    # 3.11 folds the PUSH_NULL of a call into the instruction that loads the function.
     return (NULL, value) if push_null else value
 
 
@@ -344,6 +348,7 @@ def import_name(trace: Trace, frame: Frame, ins: Instruction, level: Value, name
     if module is None:
         _refuse_missing(trace, fullname)
         raise Break("import", fullname)
+    # `import a.b` binds `a`; `from a.b import c` takes `c` from `a.b`.
     if not names.constant() and not level.constant():
         fullname = fullname.split(".")[0]
     source = DictItem(Fixed(sys.modules, "sys.modules"), fullname)

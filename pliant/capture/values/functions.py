@@ -71,6 +71,7 @@ class FunctionValue(Value):
             if self.real is not None and self.source is not None:
                 real = self.real.__defaults__
                 source = Member(self.source, "__defaults__")
+                # A tuple is immutable, so its identity settles all of its items.
                 trace.guard(GuardKind.IS, source, real)
                 self.defaults = [
                     trace.pinned(item, SeqItem(source, i)) for i, item in enumerate(real or ())

@@ -99,6 +99,7 @@ class GeneratorValue(Value):
         if self.frame.finished:
             self.result = value
             return None
+        # Only these matter when they are dropped; watching all would make every instruction slower.
         if self.has_cleanup():
             trace.suspended.append(self)
         return value
@@ -145,6 +146,7 @@ class GeneratorValue(Value):
     def _leave_delegate(self, result: Value) -> None:
         """The inner generator has returned: go on behind the `yield from`."""
         frame = self.frame
+        # SEND is the instruction whose target lies behind the loop of a `yield from`.
         while frame.instruction.op not in STEPS_OF_DELEGATION:
             frame.index -= 1
         frame.index = frame.instruction.value
@@ -204,6 +206,7 @@ class GeneratorValue(Value):
 
 def is_referenced(trace: Trace, wanted: Value) -> bool:
     """Whether the program can still reach `wanted`."""
+    # What was stored in objects from outside is reachable from there.
     left: list[Value] = [child for value, _ in trace.effects.values() for child in value.children()]
     for frame in trace.frames:
         left += [*frame.locals.values(), *frame.cells.values(), *frame.stack, *frame.handled]
