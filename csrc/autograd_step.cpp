@@ -4,7 +4,7 @@
 // not there yet, and for gradients that have gradients themselves.
 #include "autograd_step.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/AutogradState.h>
@@ -61,7 +61,7 @@ struct Plan {
   Indices differentiable, wanted, copied;
   std::vector<bool> contiguous;
   std::vector<std::pair<int32_t, int32_t>> returned;
-  bool draws = false;
+  std::vector<c10::Device> draws;  // random numbers of these devices
   std::deque<Backward> backwards;  // those in use stay where they are
 };
 
@@ -129,7 +129,7 @@ struct Kept {
   // For gradients of gradients, where the graph runs again.
   Ref inputs;  // a tuple
   std::vector<uint32_t> versions;
-  at::Tensor random;
+  std::vector<at::Tensor> random;  // states of the generators, by device
 
   bool is_unchanged(size_t i) const {
     PyObject* input = PyTuple_GET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i));
@@ -321,7 +321,7 @@ variable_list PliantBackward::run_again(const Kept& kept, Plan& plan,
     edges.push_back(i);
     needed.append(plan.wanted[i]);
   }
-  py::object random = kept.random.defined() ? py::cast(kept.random) : py::none();
+  py::object random = py::cast(kept.random);
   PyObject* args[] = {kept.inputs.get(), random.ptr(), given.ptr(), needed.ptr(), error.ptr()};
   Ref results = checked(PyObject_Vectorcall(plan.run_again.get(), args, 5, nullptr));
   auto found = py::handle(results.get()).cast<std::vector<std::optional<at::Tensor>>>();
@@ -370,10 +370,10 @@ void track(PyObject* outputs, int32_t index, const NodePointer& node) {
 // What the graph needs to run again, as it is before the forward.
 std::shared_ptr<Kept> keep_inputs(const Plan& plan, PyObject* const* args) {
   auto kept = std::make_shared<Kept>();
-  if (plan.draws) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+  for (c10::Device device : plan.draws) {
+    at::Generator generator = at::globalContext().defaultGenerator(device);
     std::lock_guard<std::mutex> lock(generator.mutex());
-    kept->random = generator.get_state();
+    kept->random.push_back(generator.get_state());
   }
   kept->inputs = checked(tuple_of(args, plan.inputs));
   at::AutoGradMode no_grad(false);
@@ -483,7 +483,7 @@ std::unique_ptr<Plan> read_plan(const py::dict& given) {
   plan->inputs = number("inputs");
   plan->outputs = number("outputs");
   plan->numbers = number("numbers");
-  plan->draws = given["draws"].cast<bool>();
+  plan->draws = given["draws"].cast<std::vector<c10::Device>>();
   plan->saved = given["saved"].cast<decltype(plan->saved)>();
   plan->differentiable = given["differentiable"].cast<Indices>();
   plan->wanted = given["wanted"].cast<Indices>();

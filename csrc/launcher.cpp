@@ -6,6 +6,7 @@
 #include "isolated.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -53,11 +54,14 @@ std::atomic<bool> forked{false};
 
 using Slot = c10::MaybeOwned<at::Tensor>;
 
-// PyTorch's generator for the CPU: with what is left of a pair of normal numbers.
+// PyTorch's generator for the CPU: with what is left of a pair of normal numbers. That of a GPU is
+// one tensor.
 struct RandomState {
   at::mt19937 engine;
   std::optional<float> next_float;
   std::optional<double> next_double;
+  at::Generator gpu;
+  at::Tensor on_gpu;
 };
 
 // Where the memory of a tensor begins and ends.
@@ -182,12 +186,16 @@ class Run {
     const int64_t number = values_[step.value];
     give_up_ = number < std::get<int64_t>(step.least) || number > std::get<int64_t>(step.most);
   }
-  void step(const KeepRandom&) {
+  void step(const KeepRandom& step) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     std::lock_guard<std::mutex> lock(generator.mutex());
     auto* state = at::check_generator<at::CPUGeneratorImpl>(generator);
     random_.reset(new RandomState{state->engine(), state->next_float_normal_sample(),
-                                  state->next_double_normal_sample()});
+                                  state->next_double_normal_sample(), {}, {}});
+    if (step.device.is_cpu()) return;
+    random_->gpu = at::globalContext().defaultGenerator(step.device);
+    std::lock_guard<std::mutex> locked(random_->gpu.mutex());
+    random_->on_gpu = random_->gpu.get_state();
   }
   void step(const Save& step) {
     const at::Tensor& part = tensor(step.slot);
@@ -234,6 +242,10 @@ class Run {
       state->set_engine(random_->engine);
       state->set_next_float_normal_sample(random_->next_float);
       state->set_next_double_normal_sample(random_->next_double);
+      if (random_->on_gpu.defined()) {
+        std::lock_guard<std::mutex> locked(random_->gpu.mutex());
+        random_->gpu.set_state(random_->on_gpu);
+      }
     }
     if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
@@ -584,7 +596,8 @@ void Run::step(const Calculate& step) {
 
 void Run::step(const ReadItem& step) {
   const at::Tensor& of = tensor(step.slot);
-  c10::ScalarType dtype = is_plain(of) && of.numel() == 1 ? of.scalar_type() : c10::ScalarType::Bool;
+  const bool at_hand = of.is_cpu() && is_plain(of) && of.numel() == 1;
+  c10::ScalarType dtype = at_hand ? of.scalar_type() : c10::ScalarType::Bool;
   if (dtype == c10::ScalarType::Float) return put(step.result, *of.const_data_ptr<float>());
   if (dtype == c10::ScalarType::Double) return put(step.result, *of.const_data_ptr<double>());
   if (dtype == c10::ScalarType::Long) return put(step.result, *of.const_data_ptr<int64_t>());

@@ -133,7 +133,8 @@ struct InRange {
   bool infinite;  // or nan: in the range, too
 };
 
-struct KeepRandom {};  // what is drawn from here on is drawn again by the fallback
+// What is drawn from here on, on the CPU and on this device, is drawn again by the fallback.
+struct KeepRandom { c10::Device device; };
 struct Save { int32_t slot; };  // put back before the fallback runs
 struct CheckErrors {};
 struct Wrote { int32_t input; };

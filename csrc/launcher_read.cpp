@@ -404,7 +404,9 @@ Step save(Reader& reader, const py::sequence& items) {
 
 Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 
-Step random(Reader&, const py::sequence&) { return KeepRandom{}; }
+Step random(Reader&, const py::sequence& items) {
+  return KeepRandom{at(items, 1).cast<c10::Device>()};
+}
 
 Step sizes(Reader& reader, const py::sequence& items) {
   CheckSizes step{{}, reader.callable(reader.bound(at(items, 1)))};

@@ -254,7 +254,7 @@ class Launcher:
                          than at the same index), or one alone has two in one place
         ("save", slot)                                 what is in it is put back on falling back
         ("check",)                                     fall back if a kernel set the error flag
-        ("random",)                                    the fallback draws these numbers again
+        ("random", device)                             the fallback draws these numbers again
         ("sizes", object, ((value, limit), ...))       if values are at most their limit, do what
                          was settled for these; at first, call `object(launcher, sizes, *arguments)`
         ("wrote", input)                               the version of the tensor is counted up
@@ -303,9 +303,9 @@ class AutogradStep:
     inputs that want a gradient; it returns a function of what is saved, the numbers and the
     tangents, with the inputs whose gradients it returns, or None. `run_again(inputs, random,
     tangents, needed, error)` computes gradients if there is no such function, if it failed with
-    that error (it isn't called any more), or if they need gradients themselves; `random` is the
-    state of the generator before the forward, if it `draws`; of the inputs `copied`, it is given
-    copies that were made before the forward.
+    that error (it isn't called any more), or if they need gradients themselves; `random` are
+    the states, before the forward, of the generators of the devices on which it `draws`; of the
+    inputs `copied`, it is given copies that were made before the forward.
     """
 
     def __new__(
@@ -325,7 +325,7 @@ class AutogradStep:
         contiguous: Sequence[bool],
         returned: Sequence[tuple[int, int]],
         wanted: Sequence[int],
-        draws: bool,
+        draws: Sequence[torch.device],
         copied: Sequence[int],
     ) -> AutogradStep: ...
     def __call__(self, *args: Any) -> Any: ...

@@ -23,6 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the backend of functions that don't say one: most tests are about capture, so graphs "
         "are run as they are; --backend=llvm runs the same programs through generated code",
     )
+    parser.addoption(
+        "--device",
+        default="cpu",
+        help="where tensors are made that don't say where: --device=cuda runs programs on a GPU",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--device") != "cpu":
+        torch.set_default_device(config.getoption("--device"))
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ import torch
 from pliant.base.late import Late
 from pliant.graph.functionalize import NotFunctionalized
 from pliant.graph.ir import Functional, Tensor
-from pliant.graph.opaque_calls import draws
 from pliant.targets.cpu.target import CPU
 from pliant.targets.target import Target
 
@@ -53,8 +52,6 @@ def refuse_devices(functional: Functional, place: torch.device) -> None:
     """Code is for the tensors of one device, and for those of the CPU."""
     tensors = [value for value in functional.inputs if isinstance(value, Tensor)]
     tensors += [tensor for node in functional.nodes for tensor in node.results]
-    if place.type != "cpu" and any(map(draws, functional.nodes)):
-        raise NotFunctionalized("random numbers on a GPU")
     with torch._C.DisableTorchFunction():
         devices = {tensor.device for tensor in (*tensors, *functional.constants)}
     foreign = devices - {CPU.place, place}

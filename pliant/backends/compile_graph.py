@@ -148,9 +148,10 @@ class CodeGenerator:
         target = self.target
         scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
         self._check(scheduled)
-        kernels = write_kernels(scheduled, target, env.expect)  # loops, and code for the target
+        targets = {"cpu": CPU, target.place.type: target}  # numbers of a program are on the CPU
+        kernels = write_kernels(scheduled, targets, env.expect)  # loops, and code for the target
         self._check(kernels, scheduled)
-        handles = compile_kernels(kernels, scheduled, target)  # machine code
+        handles = compile_kernels(kernels, scheduled)  # machine code
         batches = plan_batches(
             scheduled, kernels, target.launch_step, env.expect
         )  # launched together
@@ -174,8 +175,9 @@ class CodeGenerator:
     ) -> dict[Node, str]:
         """The operators that PyTorch runs from now on, and why."""
         error, nodes = failure.error, lowered.computed_by(failure.group.members)
-        # The target says that it can't do this, which is no failure.
-        if nodes and isinstance(error, KernelRefused):
+        if isinstance(error, KernelRefused):  # the target can't do this, which is no failure
+            if not nodes:  # a write that no operator asks for
+                raise NotFunctionalized(str(error)) from error
             return dict.fromkeys(nodes, str(error))
         if self.options.raise_on_fallback or not nodes or already > MOST_REFUSED:
             raise error

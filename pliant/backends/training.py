@@ -119,6 +119,12 @@ class TrainingCompiler:
     def name(self) -> str:
         return type(self.gm).__name__
 
+    def _drawn_on(self, parts: Partition) -> tuple[torch.device, ...]:
+        """The devices whose random numbers the forward may draw."""
+        if not any(node.effect and draws(node) for node in parts.forward.nodes):
+            return ()
+        return tuple({CPU.place: None, self.target.place: None})
+
     def _differentiable(
         self,
         joint: Joint,
@@ -131,7 +137,7 @@ class TrainingCompiler:
             layout=_layout(joint, parts),
             written=frozenset(joint.function.writes),
             copied=tuple(joint.function.writes) if depends_on_written(joint, parts.late) else (),
-            draws=any(node.effect and draws(node) for node in parts.forward.nodes),
+            draws=self._drawn_on(parts),
             make_backward=make_backward,
             backwards={},
             report_failure=partial(report_failure, f"{self.name} backward", self.options),

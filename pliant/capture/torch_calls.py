@@ -102,6 +102,12 @@ def is_operation(real: Any) -> bool:
 BEFORE_CALLS: list[Callable[[Trace, Any, dict[str, Value]], dict[str, Value]]] = []
 
 
+def with_choices(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]:
+    for change in BEFORE_CALLS:
+        kwargs = change(trace, real, kwargs)
+    return kwargs
+
+
 def call_operation(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
@@ -111,8 +117,7 @@ def call_operation(
         overriders = overrides.overriders_of(trace, args, kwargs)
         if overriders is not None:
             return overrides.dispatch(trace, Const(real), overriders, args, kwargs or None)
-    for change in BEFORE_CALLS:
-        kwargs = change(trace, real, kwargs)
+    kwargs = with_choices(trace, real, kwargs)
     if real in UNCOVERED:
         assume_answer(trace, real, args)
     undo = WRITERS.get(real)

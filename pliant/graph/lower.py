@@ -27,6 +27,7 @@ from pliant.graph.ir import (
     Tensor,
     tensors_in,
 )
+from pliant.graph.literals import Literals
 from pliant.graph.matmul import MatmulLowering
 from pliant.graph.opaque_calls import WRITES_IN_PLACE, CopyingFunction, item_at, with_item
 from pliant.graph.raising import alive, may_raise, read_whole
@@ -110,6 +111,7 @@ class _Lowerer(InPlace):
                 self.readers[node.args[0]] += self.readers[node.results[0]] - 1
         self.depths: dict[Tensor, int] = {}  # the layers of what is not in memory
         self.input_memory: frozenset[Definition | None] = frozenset()  # of inputs
+        self.literals = Literals(low)
         self.returned: dict[Definition, Tensor] = {}  # whose memory is whose
         tools = (self._needed, self._append_definitions)
         self.matmuls = MatmulLowering(self.low, self.indexed_tensors, self.kept, *tools)
@@ -120,7 +122,10 @@ class _Lowerer(InPlace):
             done.inputs.append(self._from_outside(value, f"in{index}") if _is(value) else None)
         self.input_memory = frozenset(done.inputs)
         for tensor, real in self.function.constants.items():
-            done.constants.append((self._from_outside(tensor, f"c{len(done.constants)}"), real))
+            definition = self._from_outside(tensor, f"c{len(done.constants)}")
+            done.constants.append((definition, real))
+            self.literals.note(tensor, definition, real)
+            self._set(tensor, self.literals.read(self.indexed_tensors[tensor]))
         for position, node in enumerate(self.nodes):
             self.pending_reads.position = position
             self._node(node)
@@ -243,11 +248,8 @@ class _Lowerer(InPlace):
         foreign = next((t.dtype for t in tensors if t.dtype not in BY_DTYPE), None)
         if foreign is not None:
             raise NotLowered(str(foreign))
-        devices = {tensor.device for tensor in tensors}
-        if len(devices) > 1:
-            raise NotLowered("tensors on several devices")
-        if devices and devices.pop().type != self.low.device:
-            raise NotLowered(f"not on {self.low.device}")
+        devices = {t.device for t in tensors if not self.literals.has(self.indexed_tensors.get(t))}
+        _require_device(devices, self.low.device)
         if not all(map(_can_be_given, (*node.args, *node.kwargs.values()))):
             raise NotLowered("a number that kernels don't compute")
         low = self.low
@@ -351,7 +353,7 @@ class _Lowerer(InPlace):
                 view = in_memory(memory.of, result.sizes, result.strides, offset)
                 if result.dtype not in BY_DTYPE:
                     view = IndexedTensor(view.sizes, view.type, _unreadable, 0, 1, view.memory)
-                self._set(result, view)
+                self._set(result, self.literals.read(view))
                 return
         self.depths[result] = self._depth(node) + 1
         if self.depths[result] > LAYERS:
@@ -474,6 +476,13 @@ class _Lowerer(InPlace):
         self._set(out.of, indexed)
         self._append_definitions(out.of.node)
         return (out, indexed.memory)
+
+
+def _require_device(devices: set[torch.device], expected: str) -> None:
+    if len(devices) > 1:
+        raise NotLowered("tensors on several devices")
+    if devices and devices.pop().type != expected:
+        raise NotLowered(f"not on {expected}")
 
 
 def _can_be_given(x: Any) -> bool:

@@ -426,7 +426,7 @@ class _Backward:
         self.dependent = set(joint.tangents)
 
     def _input(self, value: Tensor) -> Tensor:
-        new = Tensor(value.sizes, value.strides, ZERO, value.dtype)
+        new = Tensor(value.sizes, value.strides, ZERO, value.dtype, device=value.device)
         self.places[new] = len(self.function.inputs)
         self.function.inputs.append(new)
         return new
@@ -479,9 +479,10 @@ class _Backward:
         self._copy(node)
 
     def _fill(self, tensor: Tensor) -> None:
-        zeros = Tensor(tensor.sizes, contiguous(tensor.sizes), ZERO, tensor.dtype)
+        device = tensor.device
+        zeros = Tensor(tensor.sizes, contiguous(tensor.sizes), ZERO, tensor.dtype, device=device)
         sizes = [size if size.value is None else size.value for size in tensor.sizes]
-        options = {"dtype": tensor.dtype}
+        options = {"dtype": tensor.dtype, "device": device}
         zeros.node = Node("aten.full.default", aten.full.default, (sizes, 0), options, (zeros,))
         self.function.nodes.append(zeros.node)
         self.now[tensor] = zeros
@@ -521,13 +522,12 @@ class _Backward:
 
     def _result(self, tensor: Tensor) -> Tensor:
         if tensor not in self.now:
-            layout = (tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
-            self.now[tensor] = Tensor(*layout)
+            self.now[tensor] = _like(tensor)
         return self.now[tensor]
 
     def _unused(self, tensor: Tensor) -> Tensor:
         """A result beside the one that is wanted, which is at hand already."""
-        return Tensor(tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
+        return _like(tensor)
 
     def _now(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -550,3 +550,8 @@ class _Backward:
         assert window.input is not None
         tangent = self.now[self.joint.function.inputs[window.input]]
         return OutputView(None, self.places[tangent], *layout, window.whole, window.tensor)
+
+
+def _like(tensor: Tensor) -> Tensor:
+    layout = (tensor.sizes, tensor.strides, tensor.offset, tensor.dtype)
+    return Tensor(*layout, device=tensor.device)

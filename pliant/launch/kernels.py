@@ -13,6 +13,7 @@ from typing import Any
 
 from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
+from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
 from pliant.loop.fuse import FusionGroup
 from pliant.loop.ir import Kernel, structure
@@ -43,6 +44,7 @@ class GroupKernel:
     memory: tuple[Definition, ...]
     source: KernelSource
     launch: LaunchParameters
+    target: Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,30 +58,35 @@ class Kernels:
         return "\n".join([str(made.kernel) for made in self.groups.values()])
 
 
-def write_kernels(scheduled: Scheduled, target: Target, hint: Hint) -> Kernels:
-    """Write the kernels for a target."""
+def write_kernels(scheduled: Scheduled, targets: Mapping[str, Target], hint: Hint) -> Kernels:
+    """Write the kernels, each for the target of the device that has its memory."""
     groups: dict[int, GroupKernel] = {}
     sources: dict[Any, KernelSource] = {}  # a network of equal layers has few different kernels
     for at, item in enumerate(scheduled.items):
         if not isinstance(item, ScheduledGroup):
             continue
         name = f"kernel{len(groups)}"
+        device = item.group.members[0].device
+        target = targets[device]
         with _blamed_on(item.group):
             written = write_kernel(item.group, item.stored, name, hint, item.reuse, target.arrange)
             kernel = written.kernel
             if not written.memory:  # nobody needs any of it
                 continue
+            foreign = {m.device for m in written.memory if m is not FLAG} - {device}
+            if foreign:
+                raise KernelRefused(f"memory of {foreign.pop()} in a kernel for {device}")
             if (reason := target.refusal(kernel, hint)) is not None:
                 raise KernelRefused(reason)
             launch = target.launch_parameters(kernel, hint)
             # By structure, names aside: writing the text takes longer than comparing.
-            if (key := structure(kernel)) not in sources:
+            if (key := (device, structure(kernel))) not in sources:
                 sources[key] = target.generate(kernel, hint)
-            groups[at] = GroupKernel(kernel, written.memory, sources[key], launch)
+            groups[at] = GroupKernel(kernel, written.memory, sources[key], launch, target)
     return Kernels(groups)
 
 
-def compile_kernels(kernels: Kernels, scheduled: Scheduled, target: Target) -> dict[str, Any]:
+def compile_kernels(kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
     """The machine code of each kernel, by its key: handles for the launcher."""
     handles: dict[str, Any] = {}
     for at, made in kernels.groups.items():
@@ -87,7 +94,7 @@ def compile_kernels(kernels: Kernels, scheduled: Scheduled, target: Target) -> d
         assert isinstance(item, ScheduledGroup)
         if made.source.key not in handles:  # equal layers of a network have equal kernels
             with _blamed_on(item.group):
-                handles[made.source.key] = target.compile(made.source)
+                handles[made.source.key] = made.target.compile(made.source)
     return handles
 
 

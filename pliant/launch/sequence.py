@@ -58,11 +58,12 @@ def sequence(
     sources, numbers = symbols_of(function.inputs)
     # `as_seen` counts sizes of 0 as 1, and must leave strides alone.
     strides_read = {symbol for symbol, at in numbers.items() if sources[at][1] == "stride"}
-    writer = StepWriter(
-        target.launch_step, target.place, numbers=scheduled.numbers, strides=strides_read
-    )
+    writer = StepWriter(target.place, numbers=scheduled.numbers, strides=strides_read)
     _write_inputs(writer, function, lowered, numbers)
+    read = _read_by_any(lowered, scheduled, kernels)
     for definition, real in lowered.constants:  # first: any step may read them
+        if definition not in read:  # kernels have it in their code
+            continue
         call = constant_call(real, definition in scheduled.kept)
         writer.call(call, [definition], [real.dtype])
     _write_items(writer, scheduled, kernels, batches)
@@ -91,6 +92,15 @@ def sequence(
         len(objects),
     )
     return program, objects, layout
+
+
+def _read_by_any(lowered: Lowered, scheduled: Scheduled, kernels: Kernels) -> set[Any]:
+    """The definitions whose memory a kernel or a call reads, or that are returned."""
+    read = {memory for made in kernels.groups.values() for memory in made.memory}
+    for item in scheduled.items:
+        if isinstance(item, ScheduledCall):
+            read.update(item.call.reads)
+    return read.union([item[1].of for item in lowered.outputs if isinstance(item, tuple)])
 
 
 def _write_inputs(
@@ -122,7 +132,7 @@ def _write_items(
         extern: ExternOperator = item.call.what
         node = extern.node
         if node is first_draw:  # if something fails, random numbers are drawn once more
-            writer.steps.append(("random",))
+            writer.steps.append(("random", writer.place))
         dtypes = [tensor.dtype for tensor in node.results]
         writer.call(operator_call(extern), item.call.makes, dtypes, node.defines, item.final)
 

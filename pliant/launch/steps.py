@@ -35,10 +35,8 @@ ABSENT: Final = -1  # a launch parameter that a kernel does not have
 
 @dataclass(slots=True)
 class StepWriter:
-    """A launch sequence in the making, for a target: the step that launches its kernels, and the
-    device of its tensors."""
+    """A launch sequence in the making, for a target: `place` is the device of its tensors."""
 
-    launch_step: str
     place: torch.device = torch.device("cpu")
     values: dict[Any, int] = field(default_factory=dict)
     slots: dict[Definition, int] = field(default_factory=dict)
@@ -215,7 +213,7 @@ class StepWriter:
         slots = tuple([self._slot_of(memory) for memory in made.memory])
         launch = [self._parameter(parameter) for parameter in made.launch]
         sizes = self.all_values(made.kernel.sizes)
-        return (self.launch_step, number, slots, sizes, *launch, final)
+        return (made.target.launch_step, number, slots, sizes, *launch, final)
 
     def _parameter(self, parameter: Expr | float | None) -> int | float:
         if isinstance(parameter, Expr):

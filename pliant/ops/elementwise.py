@@ -58,6 +58,7 @@ class Pointwise:
     rounded: bool = False  # options are numbers of the type, not of the wider one that computes
     wide: bool = False  # a number as second argument isn't rounded to the type either
     alike: bool = False  # all arguments must have one type
+    on_gpu: Combine | None = None  # where that finds no errors, `compute` without the check
 
     def __call__(self, low: Lowering, /, *args: Any, **kwargs: Any) -> IndexedTensor:
         names = [*self.args, *[name for name, _ in self.options]]
@@ -66,7 +67,7 @@ class Pointwise:
             raise NotLowered("of several types")
         return elementwise(
             low,
-            self.compute,
+            self.compute if self.on_gpu is None or low.device == "cpu" else self.on_gpu,
             [given[name] for name in self.args],
             [given[name] for name, _ in self.options],
             on=self.on,

@@ -157,7 +157,7 @@ def _lerp(b: LoopBody, start: LoopValue, end: LoopValue, weight: LoopValue) -> L
 
 
 # --------------------------------------------------------------------------------------------------
-# Division. Integers divided by 0 are an error.
+# Division. Integers divided by 0 are an error on the CPU; on a GPU the result is any number.
 
 
 def _checked(division: Op) -> Combine:
@@ -193,11 +193,15 @@ def _floor_div_in_steps(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:
 _HALF_STEPS: Final = frozenset({Type.BF16, Type.F16})
 
 TRUE_DIV: Final = Pointwise(op(Op.DIV), FLOATS, Promotion.FLOAT, BINARY, cost=4, wide=True)
-_TRUNC_DIV: Final = Pointwise(_checked(Op.TRUNC_DIV), NUMBERS, args=BINARY, cost=8, wide=True)
-_FLOOR_DIV: Final = replace(_TRUNC_DIV, compute=_checked(Op.FLOOR_DIV), cost=20)
+_TRUNC_DIV: Final = Pointwise(
+    _checked(Op.TRUNC_DIV), NUMBERS, args=BINARY, cost=8, wide=True, on_gpu=op(Op.TRUNC_DIV)
+)
+_FLOOR_DIV: Final = replace(
+    _TRUNC_DIV, compute=_checked(Op.FLOOR_DIV), cost=20, on_gpu=op(Op.FLOOR_DIV)
+)
 _IN_STEPS: Final = {
-    _TRUNC_DIV: replace(_TRUNC_DIV, compute=_trunc_div_in_steps, steps=_HALF_STEPS),
-    _FLOOR_DIV: replace(_FLOOR_DIV, compute=_floor_div_in_steps, steps=_HALF_STEPS),
+    _TRUNC_DIV: replace(_TRUNC_DIV, compute=_trunc_div_in_steps, steps=_HALF_STEPS, on_gpu=None),
+    _FLOOR_DIV: replace(_FLOOR_DIV, compute=_floor_div_in_steps, steps=_HALF_STEPS, on_gpu=None),
 }
 """How halves are divided by halves; by a number they are divided in f32."""
 
@@ -490,8 +494,8 @@ UNARY: Final[dict[str, Pointwise]] = {
 }
 """`aten.name.default`."""
 
-_REMAINDER: Final = _binary(_checked(Op.REMAINDER), cost=15)
-_FMOD: Final = _binary(_checked(Op.FMOD), cost=15)
+_REMAINDER: Final = replace(_binary(_checked(Op.REMAINDER), cost=15), on_gpu=op(Op.REMAINDER))
+_FMOD: Final = replace(_binary(_checked(Op.FMOD), cost=15), on_gpu=op(Op.FMOD))
 _XLOGY: Final = Pointwise(_x_times(Op.LOG), FLOATS, Promotion.FLOAT, BINARY, (), 25, _HALF_STEPS)
 _XLOG1PY: Final = replace(_XLOGY, compute=_x_times(Op.LOG1P))
 _COPYSIGN: Final = Pointwise(op(Op.COPYSIGN), FLOATS, Promotion.FLOAT, BINARY)

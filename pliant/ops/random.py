@@ -48,13 +48,15 @@ def _dropout(x: torch.Tensor, p: float, train: bool) -> Any:
         return x
     if p == 1:
         return x * 0.0
+    if x.device.type == "cuda":  # one kernel of PyTorch's, which draws in an order of its own
+        return aten.native_dropout.default(x, p, train)[0]
     return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
 
 
 def _bernoulli(t: torch.Tensor, p: float = 0.5, generator: Any = None) -> Any:
     """Drawn as bools, which are a quarter of what a float is to write, and to save for a backward.
-    The generator's numbers are the same for all dtypes."""
-    if not t.is_floating_point():
+    The generator's numbers are the same for all dtypes (on a GPU but for float64)."""
+    if not t.is_floating_point() or (t.device.type != "cpu" and t.dtype is torch.float64):
         return NotImplemented
     drawn = torch.empty_like(t, dtype=torch.bool)
     return aten._to_copy.default(aten.bernoulli.p(drawn, p, generator=generator), dtype=t.dtype)

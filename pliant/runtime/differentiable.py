@@ -53,7 +53,7 @@ class Differentiable:
     layout: ForwardLayout
     written: frozenset[int]  # inputs
     copied: tuple[int, ...]  # those, if results are computed from what was in them before
-    draws: bool
+    draws: tuple[torch.device, ...]  # random numbers of these devices
     make_backward: Callable[[tuple[bool, ...], AbstractSet[int]], Backward | None]
     backwards: dict[Any, Backward | None]
     report_failure: Callable[[Exception], None]  # of code where PyTorch's autograd has none
@@ -95,7 +95,7 @@ class Differentiable:
     def run_again(
         self,
         inputs: Sequence[Any],
-        random: torch.Tensor | None,
+        random: Sequence[torch.Tensor],
         tangents: Sequence[torch.Tensor | None],
         needed: Sequence[int],
         error: Exception | None,
@@ -106,9 +106,10 @@ class Differentiable:
         twice = torch.is_grad_enabled()
         # The first run has written to them already: the second one must not do so again.
         inputs = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
-        with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=random is not None):
-            if random is not None:
-                torch.set_rng_state(random)
+        gpus = [device for device in self.draws if device.type != "cpu"]
+        with torch.enable_grad(), torch.random.fork_rng(devices=gpus, enabled=bool(random)):
+            for device, state in zip(self.draws, random, strict=True):
+                _set_random_state(device, state)
             # Views: hooks of the inputs and what lies behind them are not for this pass.
             inputs = [t.view_as(t) if _requires_grad(t) else t for t in inputs]
             outputs = self.eager(*inputs)
@@ -127,6 +128,13 @@ class Differentiable:
         if error is not None:
             self.report_failure(error)
         return gradients
+
+
+def _set_random_state(device: torch.device, state: torch.Tensor) -> None:
+    if device.type == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.cuda.set_rng_state(state, device)
 
 
 def _requires_grad(value: Any) -> bool:

@@ -156,7 +156,7 @@ x, y, n = float_symbol("x"), float_symbol("y"), symbol("n")
     ids=str,
 )
 def test_expressions_become_steps_without_python(expr) -> None:
-    writer = StepWriter("cpu")
+    writer = StepWriter()
     names = {x: "float", y: "float", n: "int"}
     kinds = [(at, names[s], 0) for at, s in enumerate(names)]
     for at, s in enumerate(names):
@@ -171,7 +171,7 @@ def test_expressions_become_steps_without_python(expr) -> None:
 
 
 def test_what_is_shared_is_computed_once() -> None:
-    writer = StepWriter("cpu")
+    writer = StepWriter()
     writer.bind(symbol("bits_x"), 0)
     power = float_power(0.9, x)
     writer.value(1 - power)
@@ -188,7 +188,7 @@ def test_a_long_chain() -> None:
     total = x
     for number in range(3000):
         total = total + float(number)
-    writer = StepWriter("cpu")
+    writer = StepWriter()
     writer.bind(symbol("bits_x"), 0)
     place = writer.value(total)
     launcher = Launcher(

@@ -223,7 +223,9 @@ def samples(
     torch.manual_seed(0)
     with quick_samples(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for sample in itertools.islice(op.sample_inputs("cpu", dtype), most):
+        for sample in itertools.islice(
+            op.sample_inputs(torch.get_default_device().type, dtype), most
+        ):
             with torch.random.fork_rng(devices=()):
                 if not (in_place and sample.broadcasts_input):
                     yield program(function, (sample.input, *sample.args), sample.kwargs)
@@ -266,7 +268,7 @@ def tolerances(op: Any, dtype: torch.dtype) -> dict[str, float]:
         for inner in getattr(info, "decorators", [info])
         if isinstance(inner, toleranceOverride)
         and dtype in inner.d
-        and getattr(info, "device_type", None) in (None, "cpu")
+        and getattr(info, "device_type", None) in (None, torch.get_default_device().type)
     ]
     if not found:
         return {}

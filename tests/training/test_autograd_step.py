@@ -249,7 +249,7 @@ PLAN = {
     "contiguous": [False],
     "returned": [],
     "wanted": [0],
-    "draws": False,
+    "draws": [],
     "copied": [],
 }
 

@@ -57,9 +57,6 @@ class TritonTarget:
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         if any(loop.kind is LoopKind.SERIAL for loop in loops(kernel.body)):
             return "Triton kernels have no loops that run in order yet"
-        for buffer in kernel.buffers:
-            if buffer.name != FLAG.name and buffer.device != self.device:
-                return f"memory of {buffer.device} in a kernel for {self.device}"
         raises = any(buffer.name == FLAG.name for buffer in kernel.buffers)
         if raises and any(v.op in _DIVISIONS and v.type in INTEGER for v in values(kernel.body)):
             return "an integer divided by 0 is an error on the CPU only"

@@ -109,5 +109,13 @@ def place(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]
 BEFORE_CALLS.append(place)
 
 
+@function(torch.cuda.is_bf16_supported)
+def is_bf16_supported(trace: Trace, *args: Value, **kwargs: Value) -> Value:
+    """`autocast` asks this of the current device; devices of one machine are alike."""
+    options = {name: trace.read(value).constant() for name, value in kwargs.items()}
+    given = [trace.read(value).constant() for value in args]
+    return Const(torch.cuda.is_bf16_supported(*given, **options))
+
+
 # How many devices there are does not change while a program runs.
 PURE.update(filter(None, [getattr(torch._C, "_cuda_getDeviceCount", None)]))

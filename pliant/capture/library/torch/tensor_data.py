@@ -16,7 +16,7 @@ from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.library.torch.tensor_subclasses import alias
 from pliant.capture.model import call, drain, get_attribute
 from pliant.capture.native import function, method
-from pliant.capture.torch_calls import convert, record
+from pliant.capture.torch_calls import convert, record, with_choices
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, TRUE, Break, Const, Value
 from pliant.capture.values.containers import Sequence
@@ -85,6 +85,7 @@ def _holds_everywhere(trace: Trace, tensor: Value) -> Value:
 @function(torch.tensor)
 def tensor(trace: Trace, data: Value, **kwargs: Value) -> Value:
     """`torch.tensor([x.sum(), 1.0])` reads numbers from tensors when the code runs."""
+    kwargs = with_choices(trace, torch.tensor, kwargs)
     if not _has_tensors(trace, data):
         return record(trace, torch.tensor, torch.tensor, [data], kwargs)
     node, fakes = convert(trace, data, "torch.tensor")
@@ -146,15 +147,17 @@ def _legacy(dtype: torch.dtype | None) -> Any:
         """`torch.Tensor(data)` makes a tensor of the data, `torch.Tensor(2, 3)` one of that
         size."""
         kind = Const(torch.get_default_dtype() if dtype is None else dtype)
+        device = Const(torch.device("cpu"))  # whatever the default is
+        options: dict[str, Value] = {"dtype": kind, "device": device}
         first = trace.read(args[0]) if args else Sequence(tuple, [])
         if isinstance(first, Sequence) and first.cls in (list, tuple) and len(args) <= 1:
-            return call(trace, Const(torch.tensor), [first], {"dtype": kind})
+            return call(trace, Const(torch.tensor), [first], options)
         if isinstance(first, TensorValue) and dtype is None and len(args) == 1:
             return alias(trace, first)
         if isinstance(first, TensorValue | Const) and not _is_size(first):
             raise Break("unsupported-class", "torch.Tensor")
         sizes = first.items if isinstance(first, Sequence) else list(args)
-        return call(trace, Const(torch.empty), [Sequence(tuple, list(sizes))], {"dtype": kind})
+        return call(trace, Const(torch.empty), [Sequence(tuple, list(sizes))], options)
 
     return make
 

@@ -111,6 +111,20 @@ def default_device(x):
     return x + torch.ones(2), kind
 
 
+@program(X)
+def data_on_the_default_device(x):
+    """Which the constructors of the first days don't know."""
+    with torch.device("meta"):
+        new = torch.tensor([1, 2]), torch.as_tensor([1.0]), torch.tensor([x.shape[0]])
+        old = torch.Tensor([1.0]), torch.Tensor(2, 3), torch.LongTensor([1])
+    return x + 1, [t.device for t in (*new, *old)]
+
+
+@program(X)
+def what_a_gpu_knows(x):
+    return x + 1, torch.cuda.is_bf16_supported(including_emulation=False)
+
+
 @program(X, [], breaks=None)
 def a_break_in_a_device_block(x, log):
     with torch.device("meta"):

@@ -1,0 +1,345 @@
+"""Programs on a GPU, compiled, do what they do in eager PyTorch."""
+
+import copy
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pliant
+from tests.targets.triton.test_programs import BY_ROWS, POINTWISE
+
+pytestmark = pytest.mark.own_default
+MODES = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+
+
+def on_gpu(value):
+    return value.cuda() if isinstance(value, torch.Tensor | nn.Module) else value
+
+
+def same(function, *args, seed=0, close=None, fullgraph=True, **options):
+    """What a function gives compiled is what it gives eagerly, in two calls; so are the numbers
+    that it draws, and what it leaves behind in its arguments."""
+    compiled = pliant.compile(function, fullgraph=fullgraph, **options)
+    for time in range(2):
+        outcomes = []
+        for call in (function, compiled):
+            given = copy.deepcopy(args)
+            torch.manual_seed(seed + time)
+            result = call(*given)
+            drawn = torch.cuda.get_rng_state()
+            outcomes.append((result, [a for a in given if torch.is_tensor(a)], drawn))
+        torch.testing.assert_close(outcomes[1], outcomes[0], equal_nan=True, **(close or {}))
+    return compiled
+
+
+@MODES
+@pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS])
+def test_operators(name, dynamic) -> None:
+    if name == "positions":
+        pytest.skip("its program makes a tensor on the CPU")
+    function, args = (POINTWISE | BY_ROWS)[name]
+    same(function, *map(on_gpu, args), dynamic=dynamic)
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("rows", [1, 3, 200])
+@pytest.mark.parametrize("columns", [1, 5, 1000, 9000, 40_000])
+def test_rows_of_all_lengths(rows, columns, dtype, dynamic) -> None:
+    def program(x):
+        return (
+            F.softmax(x, -1),
+            F.layer_norm(x, x.shape[-1:]),
+            x.sum(0),
+            x.argmax(1),
+            x.float().sum(),
+        )
+
+    same(program, torch.randn(rows, columns, device="cuda", dtype=dtype), dynamic=dynamic)
+
+
+X = torch.randn(64, 100)
+DRAWN = {
+    "dropout": lambda x: F.dropout(x, 0.3) * 2,
+    "dropout of nothing": lambda x: F.dropout(x, 0.0) + F.dropout(x, 1.0),
+    "dropout in place": lambda x: F.dropout(x * 2, 0.3, inplace=True),
+    "dropout of features": lambda x: F.dropout1d(x.view(4, 16, 100), 0.4),
+    "alpha dropout": lambda x: F.alpha_dropout(x, 0.3),
+    "rand": lambda x: x + torch.rand(x.shape, device=x.device),
+    "randn": lambda x: x + torch.randn_like(x),
+    "randint": lambda x: x + torch.randint(0, 9, x.shape, device=x.device),
+    "randperm": lambda x: x[torch.randperm(x.shape[0], device=x.device)],
+    "bernoulli": lambda x: torch.bernoulli(x.sigmoid()) * x,
+    "bernoulli with p": lambda x: torch.empty_like(x).bernoulli_(0.3) * x,
+    "normal": lambda x: x.clone().normal_(1, 2) + x,
+    "uniform": lambda x: x.clone().uniform_(1, 2) + x,
+    "exponential": lambda x: x.clone().exponential_() + x,
+    "multinomial": lambda x: torch.multinomial(x.softmax(-1), 3),
+    "several": lambda x: F.dropout(x + torch.randn_like(x), 0.5) * torch.rand_like(x),
+    "rrelu": lambda x: F.rrelu(x, training=True),
+    "gumbel": lambda x: F.gumbel_softmax(x, 0.5),
+}
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", DRAWN)
+def test_random_numbers(name, dtype, dynamic) -> None:
+    same(DRAWN[name], X.to("cuda", dtype), dynamic=dynamic, seed=7)
+
+
+MIXED = {
+    "scalar on the CPU": lambda x: x * torch.tensor(3.0),
+    "scalar that is computed": lambda x: x * (torch.tensor(3.0) + 1),
+    "to the CPU": lambda x: (x + 1).cpu() * 2,
+    "to the GPU": lambda x: torch.arange(100, device="cpu").float().cuda() + x,
+    "factories": lambda x: x + torch.ones(100, device="cuda") + torch.arange(100, device=x.device),
+    "like": lambda x: torch.zeros_like(x) + x.new_full((100,), 2.0) + torch.full_like(x, 3),
+    "mask": lambda x: x.masked_fill(torch.ones(64, 100, dtype=torch.bool, device="cuda").triu(), 0),
+    "item": lambda x: x * x.sum().item(),
+    "item of an integer": lambda x: x[: (x > 0).sum().clamp(max=60).item()] + 1,
+    "tolist": lambda x: (x[0, :3].tolist(), x + 1),
+    "nonzero": lambda x: x[x > 0] + 1,
+    "where": lambda x: torch.where(x > 0)[0] + 1,
+    "unique": lambda x: torch.unique(x.round()) + 1,
+    "sort": lambda x: (x + 1).sort(1)[0] * 2,
+    "topk": lambda x: (x + 1).topk(3, 1)[0] * 2,
+    "matmul": lambda x: (x + 1) @ x.t() + 1,
+    "batched": lambda x: torch.bmm(x.view(4, 16, 100), x.view(4, 100, 16)) * 2,
+    "cumsum": lambda x: x.cumsum(1) + x.cumprod(0),
+    "scatter": lambda x: torch.zeros_like(x).scatter_(1, x.argsort(1), x) + 1,
+    "index_add": lambda x: x.index_add(0, torch.arange(64, device=x.device) // 2, x * 2),
+    "index_put": lambda x: torch.index_put(x, (torch.arange(64, device=x.device),), x[0] * 2) + 1,
+    "attention": lambda x: F.scaled_dot_product_attention(*[x.view(1, 4, 16, 100)] * 3) + 1,
+    "convolution": lambda x: F.conv2d(x.view(1, 1, 64, 100), x.new_ones(3, 1, 3, 3)).relu(),
+    "complex": lambda x: torch.view_as_real(torch.view_as_complex(x.view(-1, 2)) * 2j),
+    "fft": lambda x: torch.fft.rfft(x).abs() + 1,
+    "norm": lambda x: torch.linalg.vector_norm(x) + torch.linalg.norm(x, dim=1),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x) + 1,
+    "pooling": lambda x: F.max_pool2d(x.view(1, 4, 16, 100), 2) * 2,
+    "interpolate": lambda x: F.interpolate(x.view(1, 4, 16, 100), None, 1.5, "bilinear"),
+    "8 bits": lambda x: x.to(torch.float8_e4m3fn).to(torch.float32) + 1,
+    "quantized": lambda x: (x * 10).round().clamp(-127, 127).to(torch.int8).float() / 10,
+}  # fmt: skip
+
+
+@MODES
+@pytest.mark.parametrize("name", MIXED)
+def test_around_kernels(name, dynamic) -> None:
+    same(
+        MIXED[name],
+        X.cuda(),
+        dynamic=dynamic,
+        fullgraph=name not in ("nonzero", "where", "unique", "tolist"),
+    )
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(dtype, dynamic) -> None:
+    layers = nn.Sequential(
+        nn.Linear(100, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 10)
+    ).cuda()
+
+    def program(x):
+        with torch.autocast("cuda", dtype):
+            return F.softmax(layers(x), -1)
+
+    same(program, X.cuda(), dynamic=dynamic)
+
+
+class Block(nn.Module):
+    """A layer of a transformer."""
+
+    def __init__(self, width=64, heads=4, dropout=0.1):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        b, n, w = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(b, n, w)))
+        return x + self.dropout(self.mlp(self.norm2(x)))
+
+
+class Language(nn.Module):
+    def __init__(self, layers=2, width=64, words=100, dropout=0.1):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(64, width)
+        self.blocks = nn.ModuleList(Block(width, dropout=dropout) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@MODES
+@pytest.mark.parametrize("cast", [None, torch.bfloat16])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_training(dropout, cast, dynamic) -> None:
+    """Losses and weights of some steps, with the same random numbers."""
+    torch.manual_seed(0)
+    ids = torch.randint(0, 100, (4, 33), device="cuda")
+    start = Language(dropout=dropout).cuda()
+    trained = []
+    for compiled in (False, True):
+        model = copy.deepcopy(start)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+        def loss_of(ids, model=model):
+            with torch.autocast("cuda", cast or torch.bfloat16, enabled=cast is not None):
+                logits = model(ids[:, :-1])
+                return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+        loss_of = pliant.compile(loss_of, dynamic=dynamic, fullgraph=True) if compiled else loss_of
+        torch.manual_seed(1)
+        losses = []
+        for _ in range(4):
+            loss = loss_of(ids)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.detach())
+        trained.append((torch.stack(losses), list(model.state_dict().values())))
+    close = {"rtol": 3e-2, "atol": 3e-2} if cast else {"rtol": 1e-3, "atol": 1e-3}
+    torch.testing.assert_close(trained[1], trained[0], **close)
+
+
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam])
+@pytest.mark.parametrize("fused", [False, True])
+def test_optimizer(make, fused) -> None:
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        parameters = [nn.Parameter(torch.randn(30 + i, 20, device="cuda")) for i in range(5)]
+        optimizer = make(parameters, lr=0.01, fused=fused)
+        step = pliant.compile(optimizer.step) if compiled else optimizer.step
+        for _ in range(3):
+            for p in parameters:
+                p.grad = p.detach().sin()
+            step()
+        results.append([p.detach() for p in parameters])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_gradients_of_gradients() -> None:
+    def program(x, w):
+        return F.dropout(F.gelu(x @ w), 0.2).square().sum()
+
+    grads = []
+    for function in (program, pliant.compile(program)):
+        torch.manual_seed(0)
+        x, w = (
+            torch.randn(8, 9, device="cuda", requires_grad=True),
+            torch.randn(9, 7, device="cuda"),
+        )
+        w.requires_grad_()
+        (first,) = torch.autograd.grad(function(x, w), x, create_graph=True)
+        grads.append((first.detach(), *torch.autograd.grad(first.square().sum(), (x, w))))
+    torch.testing.assert_close(*grads)
+
+
+def test_streams() -> None:
+    """Kernels run on the current stream, in order with what else is on it."""
+    compiled = pliant.compile(lambda x: (x * 2 + 1).softmax(-1))
+    x = torch.randn(2000, 2000, device="cuda")
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        y = torch.zeros_like(x)
+        torch.cuda._sleep(20_000_000)
+        y.copy_(x)
+        ours = compiled(y)
+    side.synchronize()
+    torch.testing.assert_close(ours, (x * 2 + 1).softmax(-1))
+
+
+def test_a_graph_that_the_user_captures() -> None:
+    compiled = pliant.compile(lambda x, w: F.gelu(x @ w).softmax(-1) + 1)
+    x, w = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        compiled(x, w)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = compiled(x, w)
+    for _ in range(2):
+        x.normal_()
+        graph.replay()
+        torch.testing.assert_close(result, F.gelu(x @ w).softmax(-1) + 1)
+
+
+def test_threads() -> None:
+    compiled = pliant.compile(lambda x: (x * 2).softmax(-1), dynamic=True)
+    errors = []
+
+    def work(seed):
+        try:
+            for n in range(20):
+                x = torch.randn(10 + n, 50 + seed, device="cuda")
+                torch.testing.assert_close(compiled(x), (x * 2).softmax(-1))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_out_of_memory() -> None:
+    """PyTorch's own error; what was allocated is free again."""
+    compiled = pliant.compile(lambda x: x.exp().expand(1 << 16, -1) + 1)
+    x = torch.randn(1 << 22, device="cuda")
+    before = torch.cuda.memory_allocated()
+    for _ in range(2):
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            compiled(x)
+    assert torch.cuda.memory_allocated() == before
+    torch.testing.assert_close(pliant.compile(lambda x: x + 1)(x), x + 1)
+
+
+def test_an_index_out_of_range() -> None:
+    """A device-side assertion, as in eager PyTorch: nothing works afterwards in that process."""
+    program = """
+import torch, pliant
+x = torch.randn(10, 10, device="cuda")
+f = pliant.compile(lambda x, i: x[i] + 1)
+f(x, torch.tensor([1, 2], device="cuda"))
+torch.cuda.synchronize()
+try:
+    f(x, torch.tensor([1, 20], device="cuda"))
+    torch.cuda.synchronize()
+except Exception as error:
+    print(type(error).__name__, "device-side assert" in str(error))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout == "AcceleratorError True\n", ran.stdout + ran.stderr
+
+
+def test_memory_is_freed() -> None:
+    compiled = pliant.compile(lambda x: (x + 1).softmax(-1) @ x.t())
+    x = torch.randn(500, 500, device="cuda")
+    compiled(x)
+    before = torch.cuda.memory_allocated()
+    for _ in range(5):
+        compiled(x)
+    assert torch.cuda.memory_allocated() == before

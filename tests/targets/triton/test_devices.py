@@ -1,0 +1,115 @@
+"""Programs of GPU tensors, compiled on a machine without a GPU: tensors without memory stand for
+them. What is looked at is the program of the launcher: which device has what."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pliant
+from pliant.backends import llvm
+from pliant.backends.own_backend import OwnBackend
+from pliant.base import events
+from pliant.graph import aliases
+from pliant.targets.triton.printer import printed
+from pliant.targets.triton.target import TritonTarget
+
+META = torch.device("meta")
+X = torch.empty(6, 8, device=META)
+
+
+class WithoutDevice(TritonTarget):
+    """Kernels are printed, and not compiled."""
+
+    launch_step = "cuda_kernel"
+
+    def compile(self, source):
+        kernel = printed(source.kernel)
+        return kernel.tiling.by_rows, [argument.wide for argument in kernel.arguments], len
+
+
+@OwnBackend
+def backend(gm, examples, shapes, options):
+    llvm.compile_for(lambda _: WithoutDevice(META), gm, examples, shapes, options)
+    return gm.forward
+
+
+@pytest.fixture
+def programs(monkeypatch, stream):
+    """The programs of a function and of its backward, as text."""
+    monkeypatch.setattr(aliases, "DEVICES", {*aliases.DEVICES, "meta"})
+
+    def compile(function, *args):
+        pliant.compile(function, backend=backend, fullgraph=True)(*args)
+        assert not [e for e in stream if isinstance(e, events.NotGenerated)]
+        told = [e for e in stream if isinstance(e, events.StageFinished)]
+        return [event.text() for event in told if event.stage == "program"]
+
+    return compile
+
+
+def set_to_a_number(x):
+    y = x * 2
+    y[1] = 3
+    return y
+
+
+NUMBERS = {
+    "set to a number": set_to_a_number,
+    "a constant": lambda x: x * torch.tensor(3.0) + 1,
+    "a constant that is moved": lambda x: x + torch.tensor(3).to(x.device),
+    "a view of a constant": lambda x: x + torch.tensor([2.0])[0],
+    "division of integers": lambda x: x.long() // x.long() + x.int() % 7 + torch.fmod(x.int(), 3),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_in_the_code_of_kernels(name, programs):
+    (program,) = programs(NUMBERS[name], X)
+    assert program.count("cuda_kernel") == 1
+    assert "aten" not in program and "object" not in program
+
+
+def test_a_constant_that_pytorch_reads(programs):
+    (program,) = programs(lambda x: torch.addcmul(x, x, torch.tensor(2.0)) @ x.t(), X)
+    assert program.count("cuda_kernel") == 1
+
+
+def test_a_constant_that_is_returned_stays_where_it_is(programs):
+    (program,) = programs(lambda x: (x + 1, torch.tensor(3.0)), X)
+    assert program.count("cuda_kernel") == 1 and program.count("object") == 1
+
+
+def test_a_number_on_the_cpu_that_is_written_to(programs):
+    """As the step of an optimizer is."""
+
+    def step(x, count):
+        count += 1
+        return x * 2
+
+    (program,) = programs(step, X, torch.tensor(0.0))
+    assert program.count("cuda_kernel") == 1 and program.count("cpu_kernel") == 1
+
+
+def test_memory_of_a_backward_is_on_the_device(programs):
+    layers = nn.Sequential(nn.Linear(8, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 3)).to(META)
+
+    def loss(x):
+        return F.cross_entropy(layers(x), torch.zeros(6, dtype=torch.long, device=META))
+
+    x = X.clone().requires_grad_()
+    (program,) = programs(lambda x: torch.autograd.grad(loss(x), (x, *layers.parameters())), x)
+    assert "on meta" in program and "cpu" not in program
+
+
+DRAWN = {
+    "dropout": lambda x: F.dropout(x, 0.5) * 2,
+    "bernoulli": lambda x: torch.empty_like(x).bernoulli_(0.3) + 1,
+    "rand_like": lambda x: torch.rand_like(x) * x,
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_random_numbers(name, programs):
+    (program,) = programs(DRAWN[name], X)
+    assert "cpu" not in program
