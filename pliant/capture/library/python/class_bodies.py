@@ -69,8 +69,10 @@ def build_class(trace: Trace, body: Value, name: Value, *bases: Value, **keyword
     meta = _metaclass(trace, real_bases, keywords)
     namespace = _prepare(trace, meta, name, real_bases, keywords)
     frame = Frame(function.code, function.globals, namespace, function.closure(trace), function)
+    # The body of a class is a function whose variables are the namespace.
     run_frame(trace, frame)
     if list(real_bases) != [_real_base(base) for base in base_values]:
+        # As Python does if a base was an alias such as `Generic[T]`.
         namespace["__orig_bases__"] = plain_tuple(list(base_values))
     arguments = [
         name,
@@ -165,6 +167,7 @@ def type_new(
         cell.store(trace, Const(real))
     for key, value in values.items():
         if isinstance(value, Instance):
+            # Only now: while the class was made, Python would have called `__set_name__` itself.
             type.__setattr__(real, key, placeholder_for(trace, value))
             call_special(trace, value, "__set_name__", Const(real), Const(key))
     _subclass_hook(trace, real, real_bases, keywords)

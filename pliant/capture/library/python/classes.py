@@ -12,7 +12,7 @@ import enum
 import operator
 import types
 import typing
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ import torch
 
 from pliant.capture.library.python.equivalents import as_value, initialised
 from pliant.capture.model import (
-    DESCRIPTORS,
     call,
     call_special,
     drain,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 
-_Example = namedtuple("_Example", "field")
 SCALARS = (int, float, complex, str, bytes, bool)
 NOT_A_CLASS = "arg 2 must be a type, a tuple of types, or a union"
 
@@ -86,6 +84,7 @@ def make_object(
     """`type.__call__(cls, *args, **kwargs)`."""
     real: type = cls.value
     obj = trace.read(_new(trace, cls, args, kwargs))
+    # `__new__` may return something else, which is not initialised then.
     if not issubclass(obj.python_type(), real):
         return obj
     if isinstance(obj, Const) and not isinstance(obj.value, type):
@@ -96,6 +95,8 @@ def make_object(
     if isinstance(trace.lookup(obj.python_type(), "__init__"), types.FunctionType):
         init = trace.class_value(obj.python_type(), "__init__")
         parts = [obj, init, plain_tuple(args), Mapping(dict, dict(kwargs))]
+        # As Python code, so that the graph can break inside of `__init__`: a resume function
+        # returns the object.
         return call(trace, as_value(initialised), parts, direct=direct)
     _initialise(trace, obj, args, kwargs)
     return obj
@@ -249,18 +250,6 @@ def tuple_new(trace: Trace, cls: Value, iterable: Value | None = None) -> Value:
     return Sequence(class_of(trace, cls), [] if iterable is None else drain(trace, iterable))
 
 
-def _bind_field(
-    trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
-) -> Value:
-    """A field of a named tuple."""
-    assert isinstance(obj, Sequence)
-    _, (index, _) = descriptor.__reduce__()
-    return obj.items[index]
-
-
-DESCRIPTORS[type(_Example.field)] = _bind_field
-
-
 @method(dict, "__new__")
 def dict_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> Value:
     return Mapping(class_of(trace, cls))
@@ -351,6 +340,7 @@ def make_tuple(trace: Trace, iterable: Value | None = None) -> Value:
     if iterable is None:
         return plain_tuple([])
     iterable = trace.read(iterable)
+    # `tuple(t)` of a plain tuple is that object.
     if isinstance(iterable, Sequence) and iterable.cls is tuple:
         return iterable
     return plain_tuple(drain(trace, iterable))
@@ -538,6 +528,7 @@ def _instance_of_class(trace: Trace, obj: Value, cls: Value, real: type) -> bool
     rule = INSTANCE_RULES.get(real) or INSTANCE_RULES.get(type(real))
     if rule is not None:
         return rule(trace, obj, real)
+    # Python looks it up on the metaclass, as all special methods.
     hook = trace.lookup(type(real), "__instancecheck__")
     if hook is type.__dict__["__instancecheck__"]:
         return real in own_class.__mro__ or _pretended_class(trace, obj, own_class, real)

@@ -1,7 +1,7 @@
 """Methods of dictionaries: `dict`, `OrderedDict`, `defaultdict`.
 
 A dictionary from outside is read key by key; what only concerns one key assumes only that it is
-there or not. The views and the read-only proxy are in `views`.
+there or not. The views and the read-only proxy are in `dict_views`.
 """
 
 from __future__ import annotations

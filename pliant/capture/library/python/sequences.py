@@ -115,6 +115,7 @@ def find(trace: Trace, items: list[Value], wanted: Value, start: int, stop: int)
     """The first index below `stop` of an item equal to `wanted`; the list may change meanwhile."""
     wanted = trace.read(wanted)
     index = start
+    # The length is asked again each time: an `__eq__` of the program may change the list.
     while index < stop and index < len(items):
         if equal(trace, items[index], wanted):
             return index
@@ -531,6 +532,7 @@ def sorted_items(trace: Trace, items: list[Value], key: Value, reverse: Value) -
         marks = [mark for _, mark in real]
     else:
         marks = [_Ordered(trace, item) for item in read]
+    # Sorting indices leaves the items alone: they need not be known.
     order = run_real(trace, _sorted_indices, marks, backwards)
     return [items[index] for index in order]
 

@@ -63,10 +63,13 @@ class SymbolicOperation:
         """Without this, Python raises."""
         answer = self.env.known(cond)
         hint = self.env.hint(cond) if answer is None else None
+        # Inputs decide it: the answer is guarded, and nothing has to be tested when the code runs.
         if hint is not None and _can_be_guarded(cond):
             answer = self.holds(cond)
         if answer is False:
             self.fail()
+        # It fails for these numbers, by which no guard can tell others apart: so they become
+        # constants.
         elif answer is None and hint is False:
             raise NeedsConstants
         elif answer is None:
@@ -91,6 +94,7 @@ class SymbolicOperation:
         if not self.unsure and not self.may_raise:
             return
         try:
+            # If it has no value even for the numbers at hand, Python has to raise.
             self.env.hint(result)
         except FATAL:
             raise
@@ -159,6 +163,7 @@ def from_expression(trace: Trace, result: Any) -> Value:
     if isinstance(result, tuple):
         return Sequence(tuple, [from_expression(trace, item) for item in result])
     env = trace.sizes.env
+    # A loop over sizes would make deeper and deeper expressions.
     result = env.bounded(result, trace.asker())
     constant = env.known(result) if isinstance(result, Cond) else env.simplify(result).value
     if constant is None and isinstance(result, Expr):

@@ -305,6 +305,7 @@ def partial_new(trace: Trace, cls: Value, /, *args: Value, **kwargs: Value) -> V
         trace.throw(TypeError("the first argument must be callable"))
     rest = list(args[1:])
     real = class_of(trace, cls)
+    # Python flattens a partial of a partial.
     if isinstance(target, Partial) and _is_plain_partial(trace, target):
         return Partial(real, target.function, [*target.args, *rest], {**target.keywords, **kwargs})
     return Partial(real, target, rest, kwargs)

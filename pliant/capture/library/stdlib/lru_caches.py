@@ -113,15 +113,15 @@ class Recall:
     """Makes the call that residual code owes to a cache. The first one may have been made by the
     capture already."""
 
-    __slots__ = ("cached", "made")
+    __slots__ = ("cached", "made_by_capture")
 
-    def __init__(self, cached: Any, made: bool) -> None:
+    def __init__(self, cached: Any, made_by_capture: bool) -> None:
         self.cached = cached
-        self.made = made
+        self.made_by_capture = made_by_capture
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        if self.made:
-            self.made = False
+        if self.made_by_capture:
+            self.made_by_capture = False
         else:
             self.cached(*args, **kwargs)
 
@@ -144,6 +144,7 @@ def _recall(
     calls_made, replayed = trace.inputs.calls_made, trace.inputs.calls_replayed
     call_key = id(cached), key
     if result is caches.MISSING:
+        # A full cache would forget something for a call that the capture makes ahead of its time.
         if caches.is_full(cached) or _sees_a_write(trace, cached, set()):
             raise _refused(target)
         try:
@@ -155,6 +156,7 @@ def _recall(
         calls_made[call_key] += 1
     trace.guard(GuardKind.PREDICATE, target.source, Remembers(cached, key, result))
     replayed[call_key] += 1
+    # A capture that starts over must not count the call twice.
     again = Recall(cached, replayed[call_key] <= calls_made[call_key])
     call_later(trace, again, list(args), dict(kwargs))
     return trace.wrap_pinned(result)
@@ -177,6 +179,7 @@ def _follow(
     changes, guards = trace.changes, len(trace.guards)
     result = trace.read(call(trace, target.function, args, kwargs))
     plain_result = isinstance(result, Const) and type(result.value) in PLAIN
+    # An assumption made inside would not hold for a result from the cache.
     assumed = any(not guard.routine for guard in trace.guards[guards:])
     if not (plain_result or isinstance(result, Number)) or assumed or trace.changes != changes:
         raise _refused(target)
@@ -218,6 +221,7 @@ def _call_own(
     trace.changes += 1
     if key in target.results:
         target.hits += 1
+        # Put in again below, as the one that is forgotten last.
         result = target.results.pop(key)
     else:
         target.misses += 1

@@ -58,6 +58,7 @@ class ProgramWeakRef(Instance):
         kept = self.target.source is not None or isinstance(self.target, FunctionValue)
         if kept or is_referenced(trace, self.target):
             return self.target
+        # Nobody can tell when the collector runs.
         if _in_cycle(self.target) or trace.temporaries or trace.class_writes:
             raise Break("unsupported", "a weak reference to an object that may be gone")
         return NONE
@@ -102,6 +103,7 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     if outside:
         real_object(trace, target)  # assumed to be this one
     elif real is weakref.ref and no_callback:
+        # Python makes one plain reference for each object, and returns it again.
         reference = next(
             (each for each in _references(trace, target) if each.callback is None), reference
         )

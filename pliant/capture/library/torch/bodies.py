@@ -61,6 +61,7 @@ def follow_body(
     it: when, and how often, is not known. `attribute`: how the graph's module calls the body.
     `flat`: the body returns a tuple of what it computes, without structure.
     """
+    # Before anything is followed: what can be reached now is what must not change.
     watch = Watch(trace, [function, *args, *(kwargs or {}).values()])
     symbols_before = len(trace.sizes.env.symbols)
     mark = trace.graph.begin_body()
@@ -72,6 +73,7 @@ def follow_body(
             named_args = {k: _argument(trace, a, None, places) for k, a in named_args.items()}
         result = call(trace, function, body_args, named_args)
         watch.check(name)
+        # Such a number would exist only inside the body.
         if _unknown_numbers(trace, symbols_before):
             raise Break("data-dependent", f"{name} of a function that reads data")
         output, _ = convert(trace, result, name)
@@ -218,6 +220,8 @@ def _placeholder(trace: Trace, value: Value, node: fx.Node, change: Change | Non
 
 def _tensor(trace: Trace, value: TensorValue, node: fx.Node, change: Change | None) -> Value:
     fake = trace.world.run(change or _same_data, (value.fake,)).value
+    # Each input of a body has a tensor of its own, or a write in it would be one to the tensor
+    # outside.
     if fake is value.fake:
         fake = trace.world.run(_same_data, (fake,)).value
     placeholder = TensorValue(node, fake, value.cls)
@@ -278,6 +282,7 @@ class Watch:
         outer = value.source is not None or id(value) in self.outer
         if id(value) not in self.before and (outer or getattr(value, "outside", False)):
             self.before[id(value)] = (value, _state(value))
+        # Bodies may be nested, and a change concerns all of them.
         if self.around is not None:
             self.around(value)
 
@@ -359,6 +364,7 @@ def _cut(
     returned: tuple[fx.Node, ...] = ()
     if flat:
         output = returned = tuple(dict.fromkeys(n for n in _nodes_in(output) if n in inside))
+    # A body may return a tensor from around it as it is.
     used = [n for node in nodes for n in node.all_input_nodes] + _nodes_in(output)
     lifted = list(dict.fromkeys(n for n in used if n not in inside))
     fakes = fakes_of(trace, lifted)
@@ -372,10 +378,12 @@ def _cut(
         copies[place] = graph.placeholder(str(keyword))
     for node in nodes:
         if node not in copies:
+            # In order, so that what a node uses has been copied before it.
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(fx.map_arg(output, lambda n: copies[n]))
     write_stack_traces(graph)
     module = fx.GraphModule(trace.graph.root, graph, class_name="body")
+    # Numbers that the body computed can't be used outside of it.
     trace.sizes.nodes.drop(inside)
     trace.graph.drop([mark, *nodes])
     node = trace.graph.attribute(attribute, module)

@@ -28,6 +28,8 @@ def assume_settled(trace: Trace, name: str, roots: list[Any]) -> None:
     search.written |= {id(cls) for cls, _ in trace.class_writes}
     for value in values:
         if isinstance(value, Mapping) and value.backing is not None and value.owner is None:
+            # Of globals and other dictionaries it is known which keys were written: only who names
+            # one reads it.
             search.variables[id(value.backing)] = set(value.written)
             search.written.discard(id(value.backing))
     if search.finds(roots):
@@ -74,6 +76,8 @@ class _Search:
         reached = [namespace[name] for name in code.co_names if name in namespace]
         for module in [obj for obj in reached if isinstance(obj, types.ModuleType)]:
             parts = vars(module)
+            # `co_names` doesn't tell attributes from globals, so any name may be that of a part of
+            # a module.
             reached += [parts[name] for name in code.co_names if name in parts]
         self.waiting += reached
         for const in code.co_consts:

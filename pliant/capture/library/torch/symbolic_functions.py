@@ -152,6 +152,7 @@ def check_is_size(trace: Trace, number: Value, message: Value = NONE, **kwargs: 
     value = trace.read(number)
     expr, env = expression(trace, value), trace.sizes.env
     if isinstance(expr, Expr) and expr.op == "symbol" and expr not in env.hints:
+        # From here on `size_oblivious` may take it to be at least 2.
         env.mark_size_like(expr)
     conditions = [FUNCTIONS[operator.ge](trace, value, Const(0))]
     most = trace.read(kwargs.get("max", NONE))
@@ -169,9 +170,13 @@ def branch(trace: Trace, frame: Frame, ins: Instruction, value: Value, jump_on: 
     if cond is not None:
         fails = [only_raises(frame, to) for to in _ways(frame, ins)]
         env = trace.sizes.env
+        # Where inputs decide, an ordinary guard is better: the way that raises is then followed
+        # too.
         if fails[0] is not fails[1] and env.known(cond) is None and env.hint(cond) is None:
             asserted_cond = cond if jump_on is fails[0] else not_(cond)
             way = _ways(frame, ins)[fails.index(True)]
+            # The graph raises the AssertionError of an `assert` itself; any other exception Python
+            # has to make.
             if frame.instructions[way].op not in LOADS_ASSERTION_ERROR:
                 note_assertion(trace, frame, Break("data-dependent-number", str(cond)))
             if assert_condition(

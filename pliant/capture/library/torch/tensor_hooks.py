@@ -60,6 +60,7 @@ def register_hook(trace: Trace, tensor: Value, hook: Value) -> Value:
 
 
 def _registered(trace: Trace, target: Any, args: tuple[Any, ...]) -> Value:
+    # A hook can't be unregistered by putting memory back.
     trace.graph_effects.other = True
     handle = RemovableHandle.__new__(RemovableHandle)  # one without anything to remove
     return graph_object(trace, target, args, handle, effect=True)

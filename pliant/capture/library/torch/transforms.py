@@ -100,6 +100,7 @@ def _follow(
 ) -> Body:
     """Transforms of derivatives turn gradients on, whatever the mode around them."""
     before = torch.is_grad_enabled()
+    # The mode itself, and no node: whether results of fakes have a history depends on it.
     torch._C._set_grad_enabled(True)
     try:
         return follow_body(trace, name, func, args, kwargs, changes)
@@ -151,6 +152,7 @@ def vmap(
     slices = [_sliced(trace, arg, dim) for arg, dim in zip(args, dims, strict=True)]
     body = follow_body(trace, "vmap", func, slices, kwargs, [None] * len(slices))
     options = {
+        # Tensors around the function are the same for all elements.
         "in_dims": tuple(dims) + (None,) * len(body.lifted),
         "out_dims": out,
         "randomness": random,
@@ -353,6 +355,7 @@ def checkpoint(
         raise Break("operation-argument", "checkpoint with these options")
     options = {k: trace.read(v).constant() for k, v in kwargs.items() if k in CHECKPOINT_OPTIONS}
     if options.get("use_reentrant") is None:
+        # PyTorch warns about it, at the user's line.
         raise Break("warning", "checkpoint without use_reentrant")
     rest = {k: v for k, v in kwargs.items() if k not in CHECKPOINT_OPTIONS}
     function_args = args[1:]
