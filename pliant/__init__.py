@@ -34,7 +34,7 @@ with without_collection():
         patch_config,
         wrap_numpy,
     )
-    from pliant.driver.stance import set_stance
+    from pliant.driver.stance import run, set_stance
     from pliant.dynamic.marks import (
         mark_dynamic,
         mark_static,
@@ -42,10 +42,12 @@ with without_collection():
         mark_unbacked,
         maybe_mark_dynamic,
     )
+    from pliant.module import CompiledModule as OptimizedModule
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "OptimizedModule",
     "allow_in_graph",
     "assume_constant_result",
     "cache",
@@ -77,6 +79,7 @@ __all__ = [
     "patch_config",
     "register_backend",
     "reset",
+    "run",
     "set_logs",
     "set_stance",
     "skip_frame",

@@ -1,10 +1,14 @@
 """What pliant has of `torch.compiler` and `torch._dynamo` besides `compile` itself."""
 
+import dataclasses
+
 import numpy
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import pliant
+from tests.support.against_eager import check
 
 X = torch.ones(3)
 
@@ -126,3 +130,107 @@ def test_nonstrict_trace_inside_of_a_compiled_function():
 def hides(x):
     pliant.graph_break()
     return x + 2
+
+
+def test_run_compiles_nothing_more():
+    before = pliant.counters["compilations"]
+    function = pliant.compile(lambda x: x + 1)
+    used = pliant.run(function)
+    for size in (2, 3):
+        torch.testing.assert_close(used(torch.ones(size)), torch.ones(size) + 1)
+    assert pliant.counters["compilations"] == before
+    function(X)
+    torch.testing.assert_close(pliant.run()(function)(X), X + 1)
+    torch.testing.assert_close(pliant.compile(lambda x: used(x) * 2, fullgraph=True)(X), X * 4)
+
+
+def test_compiled_modules_have_torchs_name_too():
+    assert isinstance(pliant.compile(torch.nn.ReLU()), pliant.OptimizedModule)
+
+
+def test_a_function_allowed_in_the_graph_is_called_for_its_effects():
+    told = []
+
+    @pliant.allow_in_graph
+    def tells():
+        told.append(torch.are_deterministic_algorithms_enabled())
+
+    @pliant.compile(fullgraph=True)
+    def program(x):
+        tells()
+        torch.use_deterministic_algorithms(True)
+        tells()
+        return x + 1
+
+    try:
+        program(X)
+        torch.use_deterministic_algorithms(False)
+        told.clear()
+        program(X)
+        assert told == [False, True]
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class Registered:
+    def __init__(self, pair, factor):
+        self.pair = pair
+        self.factor = factor
+
+
+pytree.register_pytree_node(
+    Registered, lambda r: ((r.pair, r.factor), None), lambda items, _: Registered(*items)
+)
+
+
+@pliant.allow_in_graph
+def reads(record):
+    pliant.graph_break()
+    return record.pair.x * record.pair.y * record.factor
+
+
+def test_objects_made_in_the_program_are_arguments_of_such_functions():
+    def program(x, y):
+        record = Registered(Pair(x, y), 2)
+        record.factor += 1
+        return reads(record), record.factor
+
+    result, factor = pliant.compile(program, fullgraph=True)(X, X + 1)
+    torch.testing.assert_close(result, X * (X + 1) * 3)
+    assert factor == 3
+
+
+def test_a_compiled_backward():
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x + x)
+            return x + x
+
+        @staticmethod
+        @pliant.compile(fullgraph=True)
+        def backward(ctx, gradient):
+            (saved,) = ctx.saved_tensors
+            return gradient * saved.sin() if ctx.needs_input_grad[0] else None
+
+    x = torch.rand(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+    torch.testing.assert_close(x.grad, (x + x).sin().detach())
+
+
+def test_questions_about_other_modes():
+    def program(x):
+        if torch.onnx.is_in_onnx_export() or torch._C._are_functorch_transforms_active():
+            return x
+        for row in x.__iter__():
+            x = x + torch.jit.annotate(torch.Tensor, row)
+        return x
+
+    check(program, torch.ones(2, 2), fullgraph=True)

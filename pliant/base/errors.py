@@ -175,7 +175,11 @@ class InternalError(PliantError):
     """
 
 
-class DataDependentError(PliantError):
+class UserError(PliantError):
+    """Something that the program has to say otherwise: the base of the classes below."""
+
+
+class DataDependentError(UserError):
     """The program asks a question whose answer depends on the contents of a tensor.
 
     For example `if x.item() > 3:` or a branch on the size of `x.nonzero()`: while the function is
@@ -194,10 +198,6 @@ class ShapeConstraintError(PliantError):
 
     What to do: change that line, use `maybe_mark_dynamic` to allow the constant, or drop the mark.
     """
-
-
-class UserError(PliantError):
-    """A call of pliant's own functions that can't mean anything: the base of the classes below."""
 
 
 class NotCallableError(UserError, TypeError):

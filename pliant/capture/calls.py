@@ -116,7 +116,7 @@ def call_marked(
     if instead is not None:
         return call(trace, trace.wrap_pinned(instead), args, kwargs, direct)
     if is_allowed_in_graph(real):
-        return opaque_call(trace, real, args, kwargs)
+        return opaque_call(trace, real, args, kwargs, keep=True)
     if has_constant_result(real):
         return constant_result(trace, real, args, kwargs)
     original = getattr(real, "_torchdynamo_orig_callable", None)  # by torch.compile

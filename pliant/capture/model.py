@@ -214,7 +214,14 @@ def _bind_member(
         return value
     if is_constant(obj):
         return fold(trace, getattr, obj, Const(name))
+    if isinstance(obj, Opaque) and (descriptor.__objclass__, name) in NATIVE_MEMBERS:
+        assert obj.source is not None
+        return Unread(getattr(obj.real, name), Attr(obj.source, name))
     raise Break("unsupported-attribute", f"{cls.__name__}.{name}")
+
+
+# Attributes computed by C code that may be read of objects from outside, by their class and name.
+NATIVE_MEMBERS: set[tuple[type, str]] = set()
 
 
 DESCRIPTORS: dict[type, Callable[..., Value]] = {

@@ -130,3 +130,25 @@ class set_stance:
                 _take(before)
 
         return under_stance
+
+
+def run(fn: Callable[..., Any] | None = None) -> Any:
+    """A function that uses what is compiled of `fn` and compiles nothing more, as
+    `torch._dynamo.run`.
+
+    Args:
+        fn: a function, compiled or not. Without it, the result is a decorator.
+    """
+    if fn is None:
+        return run
+
+    @functools.wraps(fn)
+    def use_compiled(*args: Any, **kwargs: Any) -> Any:
+        before = _take(Stance("eager_on_recompile"))
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            _take(before)
+
+    vars(use_compiled)["_torchdynamo_orig_callable"] = fn  # what capture follows in its place
+    return use_compiled

@@ -132,9 +132,10 @@ def record_body_call(
     effect: bool = False,
     on_fakes: Callable[..., Any] | None = None,
     may_write: bool = True,
+    keep: bool = False,
 ) -> Value:
     """One node that calls `target`, whose result is found by running it, or `on_fakes`, on
-    fakes."""
+    fakes. `keep`: it is called even if nobody needs the result."""
     name = getattr(target, "__name__", "a function")
     result = run_on_fakes(trace, name, on_fakes or target, list(fake_args), fake_kwargs or {})
     writes = bool(result.mutated)
@@ -147,6 +148,8 @@ def record_body_call(
     trace.changes += effect
     node = trace.graph.operation(target, node_args, node_kwargs or {}, trace.stack(), effect)
     note_operation(trace, node, result, effect)
+    if keep:
+        trace.graph.keep(node)
     value = from_result(trace, result.value, node, name)
     trace.sizes.emit_checks()
     return value

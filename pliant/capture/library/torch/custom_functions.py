@@ -7,10 +7,12 @@ assumes: globals, attributes, branches.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch._library.custom_ops import CustomOpDef
 from torch.autograd.function import FunctionCtx
 
@@ -20,13 +22,13 @@ from pliant.capture.library.python.equivalents import applied, as_value
 from pliant.capture.library.torch.backward import call_of, follow_backward, note_applied
 from pliant.capture.library.torch.bodies import follow_aside, record_body_call
 from pliant.capture.library.torch.pending_writes import assume_settled
-from pliant.capture.library.torch.targets import apply_of
-from pliant.capture.model import call, get_attribute
+from pliant.capture.library.torch.targets import apply_of, record_of
+from pliant.capture.model import NATIVE_MEMBERS, call, get_attribute
 from pliant.capture.native import SHORTCUTS
 from pliant.capture.torch_calls import CONVERT, convert
 from pliant.capture.trace import INLINE, Restart, Trace
 from pliant.capture.value import Break, Const, Value, boolean
-from pliant.capture.values.containers import Mapping, Sequence
+from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.functions import BoundMethod, FunctionValue, named
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
@@ -37,7 +39,11 @@ from pliant.guards.source import Fixed
 
 
 def opaque_call(
-    trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+    trace: Trace,
+    real: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+    keep: bool = False,
 ) -> Value:
     """A node that calls `real`, of which nothing is known but what it does to fakes."""
     name = getattr(real, "__qualname__", "a function")
@@ -52,6 +58,7 @@ def opaque_call(
         tuple(pair[1] for pair in pairs),
         {key: pair[0] for key, pair in named_pairs.items()},
         {key: pair[1] for key, pair in named_pairs.items()},
+        keep=keep,
     )
 
 
@@ -65,10 +72,27 @@ def either(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
     if isinstance(value, Mapping) and value.cls is dict:
         members = {k: either(trace, item, name) for k, item in value.read_all(trace).items()}
         return {k: p[0] for k, p in members.items()}, {k: p[1] for k, p in members.items()}
+    if isinstance(value, Instance) and value.real is None and _is_record(value.cls):
+        return _record(trace, value, name)
     real = _identified(trace, value)
     if real is None:
         return convert(trace, value, name)
     return trace.graph.attribute(type(real).__name__.lower(), real), real
+
+
+def _is_record(cls: type) -> bool:
+    """Whether instances of a class stand for what their attributes are, as the program says."""
+    return dataclasses.is_dataclass(cls) or cls in pytree.SUPPORTED_NODES
+
+
+def _record(trace: Trace, value: Instance, name: str) -> tuple[Any, Any]:
+    """An object that the program has made: one like it is made in the graph."""
+    members = instance_dict(trace, value).read_all(trace).items()
+    pairs = {key: either(trace, item, name) for key, item in members}
+    cls = trace.graph.attribute(value.cls.__name__.lower(), value.cls)
+    state = {key: pair[0] for key, pair in pairs.items()}
+    node = trace.graph.operation(record_of, (cls, state), {}, trace.stack(), False)
+    return node, record_of(value.cls, {key: pair[1] for key, pair in pairs.items()})
 
 
 def _identified(trace: Trace, value: Value) -> Any:
@@ -181,6 +205,10 @@ def _needs_grad(trace: Trace, value: Value) -> bool:
     return isinstance(read, TensorValue) and read.fake.requires_grad
 
 
+# Of the context that PyTorch gives to a compiled backward.
+NATIVE_MEMBERS.update(
+    (torch._C._FunctionBase, name) for name in ("saved_tensors", "needs_input_grad")
+)
 _apply: Any = torch.autograd.Function.apply
 SHORTCUTS[_apply.__func__] = call_autograd_function
 

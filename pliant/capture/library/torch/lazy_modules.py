@@ -69,11 +69,16 @@ def _mapping(trace: Trace, value: Mapping) -> Any:
     return {key: _like(trace, item) for key, item in value.read_all(trace).items()}
 
 
+def _sequence(trace: Trace, value: Sequence) -> Any:
+    items = [_like(trace, item) for item in value.items]
+    return value.cls(*items) if hasattr(value.cls, "_fields") else value.cls(items)
+
+
 _LIKE: dict[type, Callable[[Trace, Any], Any]] = {
     TensorValue: _tensor,
     Const: lambda trace, value: value.value,
     Number: lambda trace, value: value.constant(),
-    Sequence: lambda trace, value: value.cls([_like(trace, item) for item in value.items]),
+    Sequence: _sequence,
     Mapping: _mapping,
     Instance: lambda trace, value: value.real,
 }

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pliant.capture.attributes import module_namespace
-from pliant.capture.model import CALL, call, get_attribute, set_attribute
+from pliant.capture.model import CALL, call, get_attribute, iterate, set_attribute
 from pliant.capture.native import SHORTCUTS, function
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
@@ -127,6 +127,35 @@ def log_api_usage(trace: Trace, event: Value) -> Value:
 @function(torch.is_tensor)
 def is_tensor(trace: Trace, obj: Value) -> Value:
     return Const(issubclass(trace.read(obj).python_type(), torch.Tensor))
+
+
+@function(torch.Tensor.__iter__)
+def tensor_iter(trace: Trace, self: Value) -> Value:
+    return iterate(trace, self)
+
+
+@function(torch.use_deterministic_algorithms)
+def use_deterministic_algorithms(trace: Trace, mode: Value, *, warn_only: Value = FALSE) -> Value:
+    """Without the note in the options of PyTorch's own compiler, which it imports for that."""
+    setter = Const(torch._C._set_deterministic_algorithms)
+    return call(trace, setter, [mode], {"warn_only": warn_only})
+
+
+@function(torch.jit.annotate)
+def annotate(trace: Trace, the_type: Value, the_value: Value) -> Value:
+    return the_value
+
+
+@function(torch.onnx.is_in_onnx_export, torch._C._are_functorch_transforms_active)
+def is_off(trace: Trace) -> Value:
+    """Where these are on, nothing is captured."""
+    return FALSE
+
+
+@function(torch.autograd._is_checkpoint_valid)
+def is_checkpoint_valid(trace: Trace) -> Value:
+    """Only a backward that asks for gradients of some inputs says otherwise, from inside."""
+    return TRUE
 
 
 # ---- names of what runs, in profiles

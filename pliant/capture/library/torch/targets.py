@@ -80,6 +80,16 @@ def apply_of(cls: Any) -> Callable[..., Any]:
     return applied
 
 
+# ---- objects
+
+
+def record_of(cls: Any, state: dict[str, Any]) -> Any:
+    """An object with these attributes, made without its class having a say."""
+    record = object.__new__(cls)
+    vars(record).update(state)
+    return record
+
+
 # ---- parameters
 
 
