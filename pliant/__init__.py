@@ -1,11 +1,14 @@
 """pliant: a just-in-time compiler for PyTorch programs."""
 
+import os
+
 from pliant.base.collection import without_collection
 
 with without_collection():
     from torch import _check as check
 
     from pliant import cache, compiler
+    from pliant.adoption.install import install, uninstall
     from pliant.api import compile, compile_module, explain, reset, uncompile_module
     from pliant.backends.registry import list_backends, register_backend
     from pliant.base import errors
@@ -64,6 +67,7 @@ __all__ = [
     "errors",
     "explain",
     "graph_break",
+    "install",
     "is_compiling",
     "list_backends",
     "mark_dynamic",
@@ -86,5 +90,9 @@ __all__ = [
     "step_unsupported",
     "substitute_in_graph",
     "uncompile_module",
+    "uninstall",
     "wrap_numpy",
 ]
+
+if os.environ.get("PLIANT_INSTALL", "0") not in ("", "0"):
+    install()

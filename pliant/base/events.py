@@ -65,6 +65,11 @@ class CompileFinished(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompileAbandoned(Event):
+    """A compilation ended without an entry: nothing could be captured, or it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCaptured(Event):
     """Tensor operations were recorded as a graph. `nodes` counts the operations."""
 
@@ -367,6 +372,7 @@ def listening(listener: Listener) -> Iterator[None]:
 KINDS: tuple[type[Event], ...] = (
     CompileStarted,
     CompileFinished,
+    CompileAbandoned,
     GraphCaptured,
     GraphBroke,
     GuardsBuilt,

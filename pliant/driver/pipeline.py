@@ -119,7 +119,8 @@ class Compiler:
     ) -> Entry | None:
         """A new entry, or None where we fail, or where another tracer is at work."""
         try:
-            return self._compile(dispatcher, values, answers)
+            with reporting.whether_abandoned(dispatcher.fn):
+                return self._compile(dispatcher, values, answers)
         except InternalError as error:  # of our own backend
             raise_hidden(error.__cause__ or error)
             # The backend's error names the graph; the one made of it names the function's line.

@@ -40,6 +40,16 @@ def finished(
 
 
 @contextmanager
+def whether_abandoned(function: types.FunctionType) -> Iterator[None]:
+    """Inside the `with` block `function` is compiled. Nobody waits for one that has failed."""
+    try:
+        yield
+    except BaseException:
+        events.emit(events.CompileAbandoned(**described(function)))
+        raise
+
+
+@contextmanager
 def backend(function: str, name: str) -> Iterator[None]:
     """Inside the `with` block a backend compiles a graph of `function`."""
     started = time.perf_counter()

@@ -1,0 +1,1 @@
+"""pliant where the code that calls torch.compile can't be changed."""

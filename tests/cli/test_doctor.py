@@ -1,0 +1,42 @@
+"""`pliant doctor`."""
+
+import pytest
+import torch
+
+import pliant
+from pliant.cli import doctor, main
+
+
+@pytest.mark.own_default
+def test_everything_is_well(capsys):
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f"pliant:       {pliant.__version__}" in text
+    assert f"torch:        {torch.__version__.partition('+')[0]}" in text
+    assert text.endswith("self-test\n  inference:    ok\n  training:     ok\n")
+
+
+def test_a_failure_is_shown_and_is_the_exit_status(monkeypatch, capsys):
+    def raises():
+        raise ValueError("broken")
+
+    tests = {"first": lambda: "it differs", "second": raises, "third": lambda: None}
+    monkeypatch.setattr(doctor, "TESTS", tests)
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert text.endswith(
+        "self-test\n  first:        it differs\n  second:       ValueError: broken\n"
+        "  third:        ok\n"
+    )
+
+
+def test_environment(monkeypatch, capsys):
+    monkeypatch.setenv("PLIANT_LOGS", "guards")
+    main(["doctor"])
+    assert "  PLIANT_LOGS:  guards\n" in capsys.readouterr().out
+
+
+def test_a_cache_that_is_off(monkeypatch, capsys):
+    monkeypatch.setenv("PLIANT_CACHE", "0")
+    main(["doctor"])
+    assert "  state:        turned off\n" in capsys.readouterr().out
