@@ -170,6 +170,7 @@ struct PliantBackward : Node {
       py::gil_scoped_acquire gil;
       kept_.reset();
     } else if (kept_) {
+      // Leaked on purpose: freeing Python objects without an interpreter would crash.
       new std::shared_ptr<Kept>(std::move(kept_));
     }
   }
@@ -204,10 +205,13 @@ variable_list PliantBackward::apply(variable_list&& tangents) {
     any |= tangent.defined();
     plain &= !tangent.defined() || is_plain(tangent);
   }
+  // No tangents, no gradients; running the code on zeros would make tensors of them.
   if (!any) return variable_list(num_outputs());
   WithoutTorchFunction off;
   Plan& plan = plan_of(step_.get());
   // Sparse and batched tangents, for example, are for PyTorch.
+  // With grad mode (`create_graph=True`) gradients need a history, which compiled code doesn't
+  // make.
   bool compiled = plain && !at::GradMode::is_enabled();
   Backward* backward = compiled ? find(plan, tangents) : nullptr;
   if (backward != nullptr && backward->code) return run(kept, plan, *backward, tangents);
@@ -277,6 +281,7 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
   Values objects(most);
   NativeCall call;
   call.arguments.reserve(most);
+  // `unpack` raises if the tensor was written to since, as eager PyTorch does.
   NodePointer self = getptr();
   for (const SavedVariable& saved : kept.tensors) call.arguments.push_back(saved.unpack(self));
   for (size_t i = 0; i < numbers; ++i) {
@@ -295,6 +300,7 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
     // PyTorch tells what is wrong; or it isn't, and the code is of no use.
     py::error_already_set error;
     variable_list gradients = run_again(kept, plan, tangents, error.value());
+    // PyTorch could do it, so the mistake is ours: this backward runs by PyTorch from now on.
     backward.code = Ref();
     return gradients;
   }

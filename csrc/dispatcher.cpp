@@ -88,6 +88,7 @@ std::vector<Ref> all_entries(Dispatcher* self) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->entries); ++i) {
     found.push_back(Ref::borrowed(PyTuple_GET_ITEM(self->entries, i)));
   }
+  // With an index entries aren't moved when they are used; they have the time of their last use.
   if (self->index != nullptr) sort_by_use(found);
   return found;
 }
@@ -221,6 +222,7 @@ PyObject* dispatch(Dispatcher* self, PyObject* const* locals, const Call& call) 
   Ref entries = Ref::borrowed(self->entries);
   Py_ssize_t count = PyTuple_GET_SIZE(entries.get());
   for (Py_ssize_t i = 0; i < count; ++i) {
+    // Guards may run Python code, which may remove the entry.
     Ref held = Ref::borrowed(PyTuple_GET_ITEM(entries.get(), i));
     auto* entry = reinterpret_cast<Entry*>(held.get());
     Values frame(entry->tree->tree->frame_size());
@@ -252,6 +254,7 @@ PyObject* call_once(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
   Signature& signature = *self->signature;
   if (!signature.is_of(self->fn) && !renew_signature(self)) return nullptr;
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  // The usual call: positional arguments only, which are the locals as they stand.
   if (signature.is_exact(nargs, kwnames)) return dispatch(self, args, call);
   Values locals(static_cast<size_t>(signature.count()));
   if (!signature.bind(self->fn, args, nargs, kwnames, locals.data())) {

@@ -184,6 +184,8 @@ bool is_plain_key(PyObject* key) {
 }
 
 PyObject* plain_lookup(PyObject* dict, PyObject* key, bool& odd) {
+  // Strings are compared by C code. Any other key could meet one with the same hash, whose `__eq__`
+  // is Python code.
   if (!(PyUnicode_CheckExact(key) && has_only_str_keys(dict))) {
     Py_hash_t hash = PyObject_Hash(key);
     if (hash == -1 || may_collide(dict, key, hash)) {

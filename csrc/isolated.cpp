@@ -215,6 +215,7 @@ PyObject* drop_unused(PyObject*, PyObject* dict) {
   for (Py_ssize_t i = PyList_GET_SIZE(keys.get()) - 1; i >= 0; --i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
     PyObject* value = PyDict_GetItemWithError(dict, key);
+    // The one reference is that of the dictionary.
     if (value != nullptr && Py_REFCNT(value) == 1 && PyDict_DelItem(dict, key) == 0) ++dropped;
     if (PyErr_Occurred() != nullptr) return nullptr;
     PyList_SetItem(keys.get(), i, Py_NewRef(Py_None));  // the key may have parts of its own

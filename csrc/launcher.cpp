@@ -29,6 +29,8 @@
 namespace pliant {
 
 bool is_plain(const at::Tensor& tensor) {
+  // The keys of an ordinary tensor: whatever has others (a subclass, functorch, lazy conjugation)
+  // is not plain memory.
   static const uint64_t usual = [] {
     c10::InferenceMode off(false);
     return at::detail::empty_cpu({0}, c10::ScalarType::Float).key_set().raw_repr();
@@ -338,6 +340,7 @@ PyObject* Run::run() {
 bool Run::take_inputs() {
   for (size_t i = 0; i < program_.inputs.size(); ++i) {
     LaunchProgram::Need need = program_.inputs[i];
+    // With writes, all tensors are looked at: one that is only passed on may share the memory.
     if (need == LaunchProgram::Anything && program_.written.empty()) continue;
     if (args_[i] == nullptr) {
       slots_[i] = Slot::borrowed(native_->arguments[i]);
@@ -369,6 +372,7 @@ bool Run::read_symbols() {
     int overflow = 0;
     values_[i] = is_int ? PyLong_AsLongLongAndOverflow(arg, &overflow)
                         : std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(arg));
+    // Python's integers have no limit; `kNone` is the one number that stands for "no value".
     if (is_int && (overflow != 0 || values_[i] == StackProgram::kNone)) return false;
   }
   return true;
@@ -387,10 +391,13 @@ bool Run::may_write() const {
   }
   for (int32_t written : program_.written) {
     const at::Tensor& input = tensor(written);
+    // PyTorch keeps this as a flag; the exact answer takes sorting.
     bool plain = input.is_non_overlapping_and_dense();
     if (!plain && may_overlap_itself({input.sizes(), input.strides(), 0})) return false;
     memory[written].written = true;
   }
+  // By memory as a whole: two parts of one storage count as overlapping, which PyTorch then sorts
+  // out.
   std::sort(memory.begin(), memory.end(), [](auto& a, auto& b) { return a.start < b.start; });
   const char *stop = nullptr, *written = nullptr;  // of what starts before
   for (const Memory& one : memory) {
@@ -443,12 +450,14 @@ PyObject* Run::call_instead() {
 
 void Run::step(const LaidOut& step) {
   const at::Tensor& made = tensor(step.slot);
+  // An undefined result is one that nobody wants.
   if (!made.defined()) return;
   c10::DimVector sizes = numbers(step.layout.sizes), strides = numbers(step.layout.strides);
   TORCH_CHECK(made.scalar_type() == step.dtype && made.sizes() == c10::IntArrayRef(sizes),
               "an operator gave something else than was foreseen");
   bool alike = made.numel() == 0;
   for (size_t i = 0; !alike && i < sizes.size(); ++i) {
+    // The stride of a single element is never used.
     if (sizes[i] != 1 && made.stride(i) != strides[i]) break;
     alike = i + 1 == sizes.size();
   }
@@ -468,6 +477,7 @@ void Run::step(const View& step) {
     set(step.slot, inner_view(of, sizes, strides, offset, dtype));
     return;
   }
+  // Through PyTorch's own operators, so that autograd and version counters know it is a view.
   at::Tensor base = dtype == of.scalar_type() ? of : of.view(dtype);
   set(step.slot, at::as_strided(base, sizes, strides, base.storage_offset() + offset));
 }
@@ -527,6 +537,7 @@ void Run::step(const CpuBatch& step) {
       part->kernel->function(&buffers[part->buffers], sizes.data() + part->sizes, first, last);
     }
   };
+  // One nanosecond more, so that an iteration that begins at the very end is in some piece.
   auto end = static_cast<int64_t>(std::ceil(work)) + 1;
   if (work > kParallel && !forked.load(std::memory_order_relaxed)) {
     at::parallel_for(0, end, static_cast<int64_t>(kGrain), run);
@@ -558,6 +569,7 @@ void Run::step(const CallOperator& step) {
     step.op.callBoxed(stack);
   }
   for (size_t i = 0; i < stack.size(); ++i) {
+    // Places are counted by tensor, as the program has them.
     if (!stack[i].isTensorList()) continue;
     std::vector<at::Tensor> tensors = stack[i].toTensorVector();
     auto place = stack.erase(stack.begin() + static_cast<ptrdiff_t>(i));

@@ -184,6 +184,8 @@ std::vector<Check>& list_for(Node& node, const Check& check) {
     case Test::Type:
       return type_is_permanent(reinterpret_cast<PyTypeObject*>(check.expected.get())) ? node.pinned
                                                                                      : node.live;
+    // Settled by the object itself: as long as its container has the same version, they need not be
+    // asked again.
     case Test::Is: case Test::IsNot: case Test::Equal: return node.pinned;
     case Test::Tensor: return check.tensor->may_run_python() ? node.late : node.live;
     case Test::Has: case Test::Lacks:
@@ -427,6 +429,7 @@ bool Tree::same_item(const Node& item, PyObject* found) {
 }
 
 bool Tree::same_version(Fact& fact, uint64_t version) {
+  // Python gives a dictionary another version at each write, also of a key that nobody looks at.
   if (version == fact.version) return true;
   if (!same_items(nodes_[fact.index], fact.object)) return false;
   // Looking something up on a class gives it a version.
@@ -488,6 +491,8 @@ bool Tree::replay(std::vector<Fact>& trace, PyObject** frame) {
 bool Tree::walk_root(Root& root, PyObject* parameter, Walk& walk) {
   bool traced = root.traced && walk.report == nullptr;
   if (traced) {
+    // The same object as in the last call, a module most of the time: what was seen is compared
+    // again, without a walk.
     bool known = root.last == parameter && !root.trace.empty();
     if (known && replay(root.trace, walk.frame)) return true;
     root.trace.clear();
@@ -541,6 +546,7 @@ bool Tree::relate(Relation& relation, Walk& walk) {
   auto value = [&](size_t i) { return walk.frame[relation.cells[i]]; };
   size_t count = relation.cells.size();
   size_t unchanged = 0;
+  // Only addresses are compared: equal ones are related as they were.
   while (unchanged < known.size() && value(unchanged) == known[unchanged]) ++unchanged;
   if (!known.empty() && unchanged == count) return true;
   std::vector<PyObject*> found;

@@ -173,7 +173,7 @@ def _written(trace: Trace) -> Overrides:
 @function(Functions._push_on_torch_function_stack)
 def push_mode(trace: Trace, mode: Value) -> Value:
     state = _written(trace)
-    # A new list, because snapshots of the state share the old one.
+    # A new list: `outer_modes` is the one from before, to which this is compared in the end.
     state.modes = [*state.modes, trace.read(mode)]
     return NONE
 
