@@ -26,6 +26,7 @@ def key_of_call(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     """The key under which the result of a call is kept."""
     typed = cached.cache_parameters()["typed"]
     if not typed and not kwargs:
+        # As CPython does: a single argument of these types is its own key.
         return args[0] if len(args) == 1 and type(args[0]) in (int, str) else args
     key = args
     if kwargs:

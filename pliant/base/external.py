@@ -101,6 +101,7 @@ class Externals:
         if external is None:
             external = External(len(self.objects), describe(value), isinstance(value, CODE))
             self._known[id(value)] = external
+            # Which also keeps it alive, so that its id stays its own.
             self.objects.append(value)
         return external
 

@@ -120,6 +120,7 @@ def load() -> None:
 
 def _complete_name(name: str) -> None:
     _import([m for m, stems in _waiting.items() if not stems or any(s in name for s in stems)])
+    # After the imports, or another thread would take what is there for all.
     _complete.add(name)
 
 

@@ -52,6 +52,7 @@ def rewrite(error: BaseException) -> BaseException:
         lines = _maps.get(id(entry.tb_frame.f_code))
         if lines is not None:
             result = traceback_through(lines(entry.tb_lineno), result)
+        # Made anew rather than changed: other code may hold the old traceback.
         elif not _is_ours(entry):
             result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return error.with_traceback(result)
@@ -85,6 +86,8 @@ def _call(inner: tuple[Any, ...], function: Any, args: Any, kwargs: Any) -> Any:
 
 def _caller(position: Position, namespace: dict[str, Any]) -> FunctionType:
     code = _code_at(position, _call.__code__)
+    # An empty stack: the frame is left out of tracebacks, since the residual line stands for it
+    # already.
     register(code, lambda line: ())
     return FunctionType(code, namespace)
 

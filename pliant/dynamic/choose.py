@@ -92,6 +92,7 @@ class Carried:
         if not marks and not policy.dynamic_sources and not policy.unbacked_sources:
             return
         for dim, size in enumerate(tensor.shape):
+            # The two strongest reasons only: what varies by itself isn't carried to others.
             choice = _marked(marks.get(dim)) or _listed(policy, source_text, dim)
             if choice is not None and choice.state != "static" and size != 1:
                 self._sizes.setdefault(size, []).append((source_text, dim))
@@ -211,6 +212,8 @@ def _reasons(
     automatic = changed and policy.automatic and policy.dynamic is not False
     if policy.dynamic is False:
         yield _static("dynamic=False")
+    # Before `dynamic=True`: symbolic sizes of weights would cost guards, and these hardly ever
+    # change.
     if part and not automatic:
         yield _static(f"{'an' if part[0] in 'aeiou' else 'a'} {part} of a module")
     if policy.dynamic:

@@ -61,6 +61,7 @@ class _Seen:
         }
         if offset != self.offset:
             self.offset_before = self.offset
+        # By chance a stride may be several products; over several observations the true ones stay.
         self.pairs &= _products(sizes, strides)
         self.sizes, self.strides, self.offset = sizes, strides, offset
 
@@ -151,6 +152,7 @@ def _chosen(
     the order of memory, and of those the nearest."""
     order = _order(sizes, strides)
     followed: list[int | None] = [None] * len(strides)
+    # Only what is before it in memory, so that a circle of followers can't arise.
     for place, i in enumerate(order):
         followed[i] = next((j for j in reversed(order[:place]) if (i, j) in pairs), None)
     return tuple(followed)

@@ -175,6 +175,7 @@ def _mark(t: torch.Tensor, index: Indices | None, mark: Mark, name: str) -> None
     marks = dict(own)
     for dim in _dimensions(t, index, name):
         marks[dim] = _combined(own.get(dim), mark, dim, name)
+    # A tensor that is marked again, in each call of a loop, is left alone.
     if marks != own:
         setattr(t, _ATTRIBUTE, {dim: _as_plain(mark) for dim, mark in sorted(marks.items())})
 
@@ -197,8 +198,8 @@ def _dimensions(t: torch.Tensor, index: Any, name: str) -> list[int]:
     rank = t.dim()
     if index is None:
         return list(range(rank)) if name == "mark_static" else _refuse(index, name)
-    given = index if isinstance(index, (list, tuple)) else [index]
-    for dim in given:
+    indices = index if isinstance(index, (list, tuple)) else [index]
+    for dim in indices:
         if type(dim) is not int:
             _refuse(dim, name)
         if not -rank <= dim < rank:
@@ -206,7 +207,7 @@ def _dimensions(t: torch.Tensor, index: Any, name: str) -> list[int]:
                 f"{name}(): there is no dimension {dim} in a tensor of {rank} dimensions",
                 remedy=f"give an index from {-rank} to {rank - 1}" if rank else "don't mark it",
             )
-    return [dim % rank for dim in given]
+    return [dim % rank for dim in indices]
 
 
 def _refuse(index: object, name: str) -> list[int]:
@@ -237,8 +238,8 @@ def _combined(old: Mark | None, new: Mark, dim: int, name: str) -> Mark:
 
 
 def _of_both(pick: Any, first: int | None, second: int | None) -> int | None:
-    given = [bound for bound in (first, second) if bound is not None]
-    return pick(given) if given else None
+    bounds = [bound for bound in (first, second) if bound is not None]
+    return pick(bounds) if bounds else None
 
 
 def _words(mark: Mark) -> str:

@@ -78,6 +78,7 @@ class _About:
 
 
 def _text(thing: object) -> events.Text:
+    # Most events are read by nobody, and expressions take long to print.
     return thing if isinstance(thing, str) else lambda: str(thing)
 
 

@@ -44,6 +44,7 @@ def copied(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     if target is Type.U64 and x.type.kind == "float":
         raise NotLowered("floats below 0 as u64")
     x = low.cast(x, target)
+    # Without `memory`: a write to the original must not show in the copy.
     return IndexedTensor(x.sizes, x.type, x.at, x.cost, x.reads)
 
 

@@ -30,6 +30,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any) -> Any:
         ctx.save_for_backward(x, weight)
+        # Autograd records this function as a whole, not the operators in it.
         with _below_autograd():
             return aten.linear.default(x, weight, bias)
 
@@ -127,6 +128,8 @@ class _BatchNorm(torch.autograd.Function):
                 given = (x, weight, bias, mean, var, True, momentum, eps)
                 y, own_mean, rstd, *new = aten._native_batch_norm_legit_functional.default(*given)
                 for running, value in zip((mean, var), new, strict=True):
+                    # A write of the functional graph. As an operation on the fake autograd would
+                    # count it as one.
                     running._world().store(running, value)
         ctx.save_for_backward(x, weight, own_mean, rstd)
         ctx.eps = eps

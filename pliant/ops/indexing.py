@@ -157,6 +157,7 @@ def index_select(low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor
     if len(index.sizes) > 1 or (not x.sizes and any(size is not ONE for size in index.sizes)):
         raise NotLowered("other than a vector of indices, or one index")  # its kernel refuses
     looks_at_each(low.result.sizes, index)
+    # Which element is read is in the data, so nothing of how x is computed could be shared.
     rank, source, chosen = len(x.sizes), _with_dims(stored(low, x, 2)), _with_dims(index)
     dim = normal_dim(dim, rank)
 
@@ -238,6 +239,7 @@ def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) 
         return None
     if any(type(t.size(d)) is int and t.size(d) == 0 for d in at):
         return None  # there is nothing to take
+    # NumPy's rule: indices that stand together are replaced where they stand, others come first.
     adjacent = at[-1] - at[0] + 1 == len(at)
     rest = [d for d in range(t.dim()) if d not in at]
     first = at[0] if adjacent else 0  # how many dimensions come before what is picked

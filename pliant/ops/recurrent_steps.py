@@ -124,6 +124,7 @@ def _steps(
     """One time step after the other. The part of the input is computed for all of them at once."""
     into, recurrent, *biases = weights
     bias, recurrent_bias = biases or (None, None)
+    # One large product instead of one for each step, as eager PyTorch does.
     inputs = _linear(x, into, bias).unbind(0)
     hidden = partial(_linear, weight=recurrent, bias=recurrent_bias)
     now = tuple(state)

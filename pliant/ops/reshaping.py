@@ -91,6 +91,7 @@ def _next_group(t: torch.Tensor, dims: list[int], left: list[Any]) -> Group | No
     have the same number."""
     taken: Group = ([], [])
     have, want = 1, 1
+    # Hints only choose the side that grows; that both sides are equal has to be known.
     while not taken[0] or not taken[1] or not sure(have == want):
         few, many = hint(have), hint(want)
         if dims and (not taken[0] or (taken[1] and _less(few, many))):
@@ -272,6 +273,8 @@ def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> Inde
             for d in mine:
                 flat = flat * sizes[d] + index[d]
             for d in reversed(theirs[1:]):
+                # A size of 0 is divided by as 1: such a tensor has no elements, but the expression
+                # has to have a value.
                 size = divisor(x.sizes[d])
                 places[d] = mod(flat, size)
                 flat = floordiv(flat, size)

@@ -86,6 +86,8 @@ def scattered(
         assert result.memory is not None
         if not probe(result.memory.of).faults:
             return result
+        # An index out of range has to raise before anything is written, so that this goes to a
+        # copy.
         low.definitions.pop()
     copy = low.realize(low.cast(_copied(x), type or x.type), low.result.strides).memory
     assert copy is not None
@@ -104,6 +106,7 @@ def updated(
     """The same, for a tensor of this shape in memory that is only used here."""
     rows = [d for d in rows if sizes[d] is not ONE]
     over = [d for d in range(len(sizes)) if d not in rows and sizes[d] is not ONE]
+    # Rows that are inside of what is scattered: neighbours in memory, for lanes.
     inner = [d for d in rows if d > max(over, default=-1)] if over else []
 
     def make(b: LoopBody, row: Index, place: Index) -> Update:

@@ -85,6 +85,7 @@ def _unique_dim(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs)
     dim = dim % t.dim()
     count = new_size(env, "the number of unique slices", t.size(dim))
     sizes = [count if d == dim else size for d, size in enumerate(t.size())]
+    # PyTorch moves the dimension to the front, and back at the end.
     order = [dim, *[d for d in range(t.dim()) if d != dim]]
     inner = contiguous_strides([sizes[d] for d in order])
     strides = tuple(inner[order.index(d)] for d in range(t.dim()))

@@ -61,6 +61,7 @@ def decide(facts: Facts, cond: Cond, expect: bool | None = None) -> bool | None:
         return cond.value
     if key in facts.decided:
         return None  # tried before, or being tried
+    # Before it is decided: rules may ask the same question again while it is being answered.
     facts.decided[key] = None
     answer = _from_truths(facts, cond)
     if answer is None:
@@ -95,6 +96,7 @@ def _decide_le0(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
     lo, hi = facts.range(e)
     if hi <= 0 or lo > 0:
         return hi <= 0
+    # Nothing relates the terms of e to each other, so its range was the best answer.
     if not facts.connected(e):
         return None
     if expect is not False and Search(facts).proves(e):

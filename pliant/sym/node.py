@@ -451,6 +451,7 @@ def _partial(
 def _floor(self: SymNode) -> SymNode:
     """PyTorch's `//` of floats is `floor(a / b)`; Python's is not: 1 // 0.1 is 9.0."""
     e = number(self.expr)
+    # PyTorch divides first and rounds then; who called tells that `//` was meant.
     if e.op == "truediv" and sys._getframe(2).f_code.co_name in ("__floordiv__", "__rfloordiv__"):
         e = floats.apply("ffloordiv", *e.args)
     return self.shape_env.defined(floats.floor(e), _finite(e))

@@ -166,6 +166,7 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     whole = {product: c // k for product, c in x.terms if c % k == 0}
     if not whole and x.const // k == 0:
         return None
+    # Python's `//` and `%` round down, also for a negative k, so that both stay consistent.
     rest = from_terms({product: c for product, c in x.terms if c % k}, x.const % k)
     return from_terms(whole, x.const // k) + build(known, "floordiv", rest, y)
 
@@ -173,6 +174,7 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
 @rule("floordiv", "(g*x) // (g*y) = x // y", "a common number cancels", when="g*y != 0")
 def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     g = math.gcd(x.const, y.const, *[c for _, c in (*x.terms, *y.terms)])
+    # With the sign of the divisor, so that x // -y and -x // y become one expression.
     first = y.terms[0][1] if y.terms else y.const
     g = g if first > 0 else -g
     return None if g == 1 else build(known, "floordiv", divide(x, g), divide(y, g))
@@ -332,6 +334,8 @@ def _extreme(op: str, other: str, sign: int) -> Apply:
         if len(kept) == 1:
             return kept[0]
         whole = atom(op, *sorted(kept, key=lambda x: x.order))
+        # When expressions are built nothing is known of their symbols, so that it would be tried in
+        # vain.
         line = None if known is NO_FACTS else as_line(whole, known.range)
         return whole if line is None else line
 

@@ -177,12 +177,14 @@ class SymbolTable:
         info = self.symbols.get(s)
         if info is None:
             return (False, False, s.order)
+        # Replacing a marked symbol by another would show the user a name that is not his.
         return (info.hint is None, not info.strict, s.order)
 
     # Their values
 
     def hint(self, node: Any) -> Any:
         """The value in this compilation, or None if a symbol in it has no hint."""
+        # Without simplifying, if that is possible: it is asked very often.
         if node.symbols <= self.hints.keys():
             return evaluate(node, self.hints)
         simple = simplify(node, self.facts)

@@ -114,6 +114,7 @@ class Sequence(Container):
     def items(self) -> list[Value]:
         if self.load is not None:
             self.loaded, self.load = self.load(), None
+            # In front of what was appended before anybody looked.
             self._items[:0] = self.loaded
         return self._items
 
@@ -184,6 +185,8 @@ class Sequence(Container):
         if before is None:
             before = self.loaded
         kept = len(before)
+        # The usual case: only appended to. So the user's list keeps all that it had, whatever that
+        # is by now.
         if self._items[:kept] == before and kept <= len(self._items):
             for item in self._items[kept:]:
                 emit.line(self._call(emit, "append", name, emit.expression(item)))
@@ -338,6 +341,7 @@ class Mapping(Container):
 
     def get(self, trace: Trace, key: Any) -> Value | None:
         """The value at `key`, or None."""
+        # Read or written before; None says that it was deleted.
         if key in self.items:
             return self.items[key]
         if self.backing is None:
@@ -369,6 +373,7 @@ class Mapping(Container):
             for key, value in self.items.items():
                 merged.setdefault(key, value)
             self.items = merged
+            # From here on `items` has all of it.
             self.backing = None
         return {key: value for key, value in self.items.items() if value is not None}
 
@@ -499,6 +504,7 @@ class SetValue(Value):
     def __init__(self, cls: type, items: Iterable[Any], source: Source | None = None) -> None:
         super().__init__(source)
         self.cls = cls
+        # The order of a real set depends on how it was made: one that is given stays as it is.
         self.items: set[Any] = items if type(items) is set else set(iter(items))
 
     def python_type(self) -> type:
@@ -547,6 +553,7 @@ def instance_dict(trace: Trace, owner: Any) -> Mapping:
     if owner.attributes is None:
         if owner.source is not None and getattr(owner, "real", None) is not None:
             real, source = owner.real.__dict__, InstanceDict(owner.source)
+            # The program may have reached the same dictionary by `vars(x)` before.
             owner.attributes = trace.known(real, source)
             if owner.attributes is not None:  # met before, on its own
                 return owner.attributes

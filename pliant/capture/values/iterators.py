@@ -271,6 +271,7 @@ class MappingIterator(Iterator):
     def advance(self, trace: Trace) -> Value | None:
         if self.real is None:
             return None
+        # The size, as CPython does: replacing a value is allowed.
         if self.size != mapping_size(self.mapping):
             self.size = -1  # every later attempt fails too
             self._changed(trace)
@@ -311,6 +312,7 @@ class MappingIterator(Iterator):
 def mapping_size(mapping: Mapping) -> int:
     """How many items a dictionary has, all of which are read."""
     size = len(mapping.items)
+    # Of a dictionary from outside, deleted keys stay as None, to be replayed.
     if mapping.source is not None:
         size -= list(mapping.items.values()).count(None)
     return size

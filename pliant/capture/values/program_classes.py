@@ -149,6 +149,7 @@ def placeholder_for(trace: Trace, value: Value) -> Any:
 
 
 def _function(trace: Trace, value: FunctionValue) -> Any:
+    # Empty: nobody calls it. Only its code and name are looked at.
     cells = tuple(types.CellType() for _ in value.code.co_freevars)
     function = types.FunctionType(value.code, value.globals, value.name, None, cells)
     function.__qualname__ = value.qualname

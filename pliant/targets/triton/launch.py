@@ -79,6 +79,7 @@ class CudaKernel:
         given = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
         multiples = [True] * len(self.printed.buffers)
         multiples += [number % MULTIPLE == 0 for number in given]
+        # Triton makes wider loads where it knows that an argument is a multiple of 16.
         bits = sum([1 << at for at, multiple in enumerate(multiples) if multiple])
         self.variant(False, bits, power_of_two(numbers[2]))
 
@@ -105,6 +106,7 @@ def choose(
     narrow = [number for number, a in zip(given, printed.arguments, strict=False) if not a.wide]
     bounds = numbers[EXTENTS + len(printed.arguments) :]
     elements = [t.untyped_storage().nbytes() // t.element_size() for t in tensors]
+    # Indices of 32 bits are faster, and right as long as nothing in the kernel exceeds them.
     limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
     multiples = [t.data_ptr() % MULTIPLE == 0 for t in tensors]
     multiples += [number % MULTIPLE == 0 for number in given]

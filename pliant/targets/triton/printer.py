@@ -242,6 +242,7 @@ class KernelPrinter:
         place = self._place_of(value, *[text.axes for text in mask])
         conditions = [text.text for text in mask] + self._masks(place.axes)
         if self.inside and not place.axes >= COLUMNS:
+            # A load that is the same for all columns still must not happen if there are none.
             conditions.append(self.inside)
         other = ", other=0" if mask else ""
         condition = f", mask={' & '.join(conditions)}{other}" if conditions else ""
@@ -259,6 +260,7 @@ class KernelPrinter:
         if value.buffer.access is Access.READ_WRITE and self.tiling.by_rows:
             self.line("tl.debug_barrier()")  # other threads may have to read it first
         self.line(f"tl.store({place.text}, {stored.text}{condition})")
+        # What was loaded from the buffer before may be something else now.
         for text in [
             text for text in self.known if text.startswith(f"tl.load({value.buffer.name}")
         ]:
@@ -282,6 +284,7 @@ class KernelPrinter:
             axes = index.axes | missing
             shape = [name.upper() if name in missing else "1" for name in _AXES if name in axes]
             if self.tiling.rank == 2:
+                # Triton broadcasts blocks of equal rank only.
                 shape = [name.upper() if name in missing else "1" for name in _AXES]
             parts.append(f"tl.full([{', '.join(shape)}], 0, INDEX)")
         return Text(" + ".join(parts), index.axes | missing)
@@ -358,6 +361,7 @@ class LoopedRows(RowPrinter):
         extent = self._number(item.extent)
         self.line(f"for first in range(0, {extent}, COLUMNS):")
         before, self.indent = self.indent, self.indent + "    "
+        # What is computed inside of the loop is not there behind it.
         known = dict(self.known)
         self.line("column = (first + tl.arange(0, COLUMNS)[None, :]).to(INDEX)")
         self.line(f"in_columns = column < {extent}")
