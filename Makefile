@@ -30,7 +30,7 @@ PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(
 # has to be written (-b dummy); this takes about 5 s.
 SPHINX := $(PY) -m sphinx -q -W --keep-going -E -a -c docs -d build/doctrees
 
-.PHONY: help demo test test-long test-models test-gpu fuzz check docs bench format setup setup-dev clean FORCE
+.PHONY: help demo test test-long test-models test-gpu fuzz conformance check docs bench format setup setup-dev clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random w
 
 test-gpu: setup-dev  ## programs on a GPU; without one they are skipped
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) tests/gpu
+
+conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source tree of it
+	$(PY) tools/conformance.py $(PYTORCH) --report docs/conformance.md
 
 fuzz: setup-dev  ## random programs against eager, for MINUTES=10
 	$(PY) tools/fuzz.py --minutes $(MINUTES) --jobs $(WORKERS) --report fuzz-report.txt
