@@ -8,6 +8,7 @@ that takes them as its first arguments.
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -59,7 +60,7 @@ def _with_cells(
 ) -> types.FunctionType:
     """`def f(cell_0, …, stack_0, …, x): return FunctionType(code, globals, name, None,
     cells)(…)`"""
-    parameters = [_plain(name) for name in point.parameters]
+    parameters = _identifiers(point.parameters)
     wishes = ["FunctionType", "code", "namespace", *(f"cell_{number}" for number in range(count))]
     names = {wish: _unused(wish, parameters) for wish in wishes}
     cells = [names[wish] for wish in wishes[3:]]
@@ -87,6 +88,11 @@ def _unused(name: str, taken: list[str]) -> str:
     return name
 
 
-def _plain(name: str) -> str:
-    """Names that the compiler made up (`.0`) are no identifiers."""
-    return name if name.isidentifier() else f"v{name.replace('.', '_')}"
+def _identifiers(names: Sequence[str]) -> list[str]:
+    """Names that no program can spell stand for others: `.0` is the compiler's, and `@py_assert1`
+    is that of pytest, which rewrites `assert`."""
+    taken = [name for name in names if name.isidentifier()]
+    return [
+        name if name.isidentifier() else _unused(f"parameter_{number}", taken)
+        for number, name in enumerate(names)
+    ]

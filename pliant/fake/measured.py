@@ -121,16 +121,30 @@ def resize_written(
     read: Arguments,
     twins: dict[Fake, torch.Tensor],
 ) -> None:
-    """Give tensors of `out=` their new layout, of which the meta kernel knows the sizes."""
+    """Give tensors of `out=` their new layout. The meta kernel knows the sizes, also symbolic
+    ones; the kernel itself is asked for strides, at the sizes of this call."""
     read.reusable = False  # another time there is nothing left to resize
     known = measure(op, args, kwargs, read.fakes)
     if known is None and any(map(read.is_shared, twins)):
         raise Unsupported("resized while it is read")
-    strides = {} if known else _strides_of_results(dispatch, op, args, kwargs)
-    for t, twin in twins.items():
-        if t in strides:
-            twin = twin.as_strided(twin.size(), strides[t], twin.storage_offset())
-        resize(t, known.after(t) if known else twin)
+    symbolic = any(t._has_symbolic_sizes_strides for t in (*read.fakes, *twins.values()))
+    strides = {} if known and not symbolic else _strides_of_results(dispatch, op, args, kwargs)
+    layouts = {t: _strided(twin, strides.get(t)) for t, twin in twins.items()}
+    if known and not (symbolic and all(_lies_so(layouts[t], known.after(t)) for t in twins)):
+        specialise((args, kwargs))
+        layouts = {t: known.after(t) for t in twins}
+    for t, layout in layouts.items():
+        resize(t, layout)
+
+
+def _strided(twin: torch.Tensor, strides: Any) -> torch.Tensor:
+    return twin if strides is None else twin.as_strided(twin.size(), strides, twin.storage_offset())
+
+
+def _lies_so(layout: torch.Tensor, real: torch.Tensor) -> bool:
+    """Whether a symbolic layout is that of the kernel now."""
+    numbers = (*layout.size(), *layout.stride())
+    return tuple(map(hint, numbers)) == (*real.size(), *real.stride())
 
 
 def _strides_of_results(

@@ -761,3 +761,16 @@ def attributes_around_break(x, box, log):
 @pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected, capsys):
     check(function, *args, **expected)
+
+
+def test_variables_whose_names_no_program_can_spell():
+    """pytest keeps the parts of an `assert` in variables like `@py_assert1`. They go into the
+    resume function of a closure."""
+    three = 3
+
+    def function(x):
+        assert x.sum() is not x
+        return outside(x) * three
+
+    assert any(not name.isidentifier() for name in function.__code__.co_varnames)
+    check(function, X, breaks=1)
