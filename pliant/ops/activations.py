@@ -266,6 +266,16 @@ def _log_sigmoid_shape(
     return None if made is None else Several(tuple, (made, made))
 
 
+def _prelu_backward_shape(
+    op: Overload, args: Args, kwargs: Kwargs, device: torch.device
+) -> Recipe | None:
+    """The gradients of the input and of the weight, before it is summed. The kernel has its
+    operands in another order."""
+    grad, x, weight = args
+    made = shapes.pointwise(3, shapes.floats_only)(op, (x, weight, grad), kwargs, device)
+    return None if made is None else Several(tuple, (made, made))
+
+
 for _name in ("gelu", "silu", "elu", "leaky_relu", "softplus", "hardswish", "mish"):
     register(f"aten.{_name}.default", shape=shapes.pointwise(1, shapes.floats_only))
 register("aten.relu.default", shape=shapes.pointwise(1, shapes.promote))
@@ -273,6 +283,7 @@ register("aten.relu_.default", shape=shapes.in_place(1, shapes.promote))
 register("aten.log_sigmoid_forward.default", shape=_log_sigmoid_shape, pointwise=True)
 register("aten.log_sigmoid_backward.default", pointwise=True)
 register("aten._prelu_kernel.default", pointwise=True, layout=like_first)
+register("aten._prelu_kernel_backward.default", shape=_prelu_backward_shape)
 register("aten.hardtanh.default", layout=like_first)
 register(
     "aten.rrelu_with_noise.default", shape=shapes.contiguous(shapes.floats_only), pointwise=True

@@ -293,7 +293,7 @@ def _nll(
 @gradient("aten.mse_loss_backward.default")
 @in_floats
 def mse_loss(grad: Any, x: Any, target: Any, reduction: int) -> Any:
-    norm = 2 / x.numel() if reduction == 1 else 2.0
+    norm = 2 / torch.sym_max(x.numel(), 1) if reduction == 1 else 2.0
     return grad * norm * (x - target)
 
 

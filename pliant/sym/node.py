@@ -25,8 +25,9 @@ from pliant.sym import floats, node_layout
 from pliant.sym.bounded import MOST_DEPTH
 from pliant.sym.cond import FALSE, TRUE, Cond, and_, not_, or_, truth
 from pliant.sym.env import ShapeEnv
-from pliant.sym.expr import Expr, cached, if_else, integer
+from pliant.sym.expr import ONE, Expr, cached, if_else, integer
 from pliant.sym.floats import FloatExpr, real
+from pliant.sym.node_asker import compares_strides, is_from_cpp
 from pliant.sym.node_bridge import AnyExpr, Bridge, is_dense, number, truth_of, whole
 
 TorchSymbolic = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -322,8 +323,33 @@ def _dividing(
 
     def method(self: SymNode, right: SymNode) -> SymNode:
         if not right._value:
-            self.shape_env.need(conds.ne(number(right.expr), 0), ZeroDivisionError(what))
+            bridge, nonzero = self.shape_env, conds.ne(number(right.expr), 0)
+            if bridge.env.hint(nonzero) is False and compares_strides():
+                # They are products of sizes, so the tensor is empty and any order will do. The
+                # other stride counts as no multiple of this one.
+                bridge.expect_true(nonzero)
+                return bridge.node(ONE)
+            bridge.need(nonzero, ZeroDivisionError(what))
         return build(self, right)
+
+    return method
+
+
+def _dividing_floats(what: str) -> Callable[[SymNode, SymNode], SymNode]:
+    """As `_dividing`, for Python. C++ goes on with an infinite number or nan."""
+    in_python = _dividing(floats.true_div, floats.true_div, what)
+
+    def method(self: SymNode, right: SymNode) -> SymNode:
+        bridge = self.shape_env
+        if right._value or not is_from_cpp(sys._getframe(1)):
+            return in_python(self, right)
+        nonzero = conds.ne(number(right.expr), 0)
+        if bridge.env.hint(nonzero) is not False or bridge.expect_true(nonzero):
+            return in_python(self, right)
+        top, bottom = (float(bridge.specialise(node.expr)) for node in (self, right))
+        if top == 0 or math.isnan(top):
+            return bridge.node(real(math.nan))
+        return bridge.node(real(math.copysign(math.inf, top) * math.copysign(1.0, bottom)))
 
     return method
 
@@ -384,7 +410,7 @@ _floordiv = _dividing(
     lambda a, b: floats.apply("ffloordiv", a, b),
     "integer division or modulo by zero",
 )
-_truediv = _dividing(floats.true_div, floats.true_div, "division by zero")
+_truediv = _dividing_floats("division by zero")
 _and = _combining(and_, exprs.bit_and)
 _or = _combining(or_, exprs.bit_or)
 

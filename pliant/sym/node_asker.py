@@ -74,6 +74,20 @@ def asking_frame() -> FrameType | None:
     return None
 
 
+def is_from_cpp(caller: FrameType) -> bool:
+    """Whether C++ calls a method of a node, which it does from within some Python function. In
+    Python, that is the business of few files."""
+    return not _passes_on(caller.f_code.co_filename, "")
+
+
+def compares_strides() -> bool:
+    """Whether a number is computed in order to compare two strides of a tensor."""
+    frame = asking_frame()
+    if frame is None or frame.f_code.co_name != "ge":
+        return False
+    return frame.f_code.co_filename.endswith(_COMMON)
+
+
 def asker_of(file: str, line: int) -> str:
     """The place as text: a C++ file with its line, or the Python function that asks."""
     if file and not file.endswith(".py"):

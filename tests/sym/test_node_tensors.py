@@ -323,3 +323,14 @@ def test_many_dimensions():
     assert is_dense(x, n) and is_dense(permuted, n) and not env.guards()
     assert not is_dense(torch.empty_strided(x.shape, [2 * n for n in x.stride()], device="meta"), n)
     assert [str(guard.condition) for guard in env.guards()] == ["s0 == 5"]
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 4), (2, 3, 0), (0, 3, 4)])
+def test_strides_of_nothing_are_compared(sizes) -> None:
+    """PyTorch does so by division, and its own strides are never 0."""
+    env = ShapeEnv()
+    shape = [to_torch(env.add_input(f"size {dim}", size), env) for dim, size in enumerate(sizes)]
+    turned = tensor(*shape).transpose(0, 1)
+    with enable_python_dispatcher():
+        for made in (tensor(1, 1, 1) * tensor(*shape), turned * turned, turned * tensor(1, 1)):
+            assert made.dim() == 3 and not all(map(int, made.shape))

@@ -122,3 +122,37 @@ def test_gradients_of_gradients() -> None:
     for batch in (3, 1):
         x = torch.randn(batch, 4, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradgradcheck(compiled, (x, w))
+
+
+DIVIDE = {
+    "std": lambda x: x.std(0, keepdim=True),
+    "var": lambda x: x.var(0),
+    "var of all": lambda x: x.var(),
+    "var, corrected by 2": lambda x: x.var(0, correction=2),
+    "std_mean": lambda x: torch.std_mean(x, 0, keepdim=True),
+    "mean": lambda x: x.mean(0),
+    "attention": lambda x: F.scaled_dot_product_attention(x.T[None], x.T[None], x.T[None]),
+    "prelu": lambda x: F.prelu(x, torch.ones(1)),
+    "prelu of rows": lambda x: F.prelu(x.T, x.new_ones(x.size(0))),
+    "logit": lambda x: torch.logit(x, 0.1),
+    "mse": lambda x: F.mse_loss(x, x.detach() + 1),
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, x.detach() + 1),
+    "huber": lambda x: F.huber_loss(x, x.detach() + 1),
+    "binary cross entropy": lambda x: F.binary_cross_entropy(x.sigmoid(), x.detach().sigmoid()),
+    "kl_div": lambda x: F.kl_div(x, x.detach().exp(), reduction="batchmean"),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "softmax": lambda x: x.softmax(0),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("first", [(1, 3), (0, 3), (3, 0), (2, 1), (1, 1), (2, 3)])
+@pytest.mark.parametrize("name", DIVIDE)
+def test_divided_by_nothing(name, first, dynamic) -> None:
+    """Formulas of gradients divide by sizes, in C++, where that is no error; and PyTorch compares
+    the strides of operands by division, which are 0 where symbols of sizes are."""
+    compiled = pliant.compile(DIVIDE[name], backend="llvm", dynamic=dynamic)
+    for sizes in (first, (4, 3), first, (2, 5), first):
+        x = torch.randn(sizes, requires_grad=True)
+        compare(outcome(compiled, [x], nn.Module()), outcome(DIVIDE[name], [x], nn.Module()))
