@@ -246,14 +246,16 @@ NOT_FOLLOWED: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-# In those packages: what reads no source files, what is made of locks, and PyTorch's own directives
-# made of Python code.
+# In those packages: what reads no source files, what is made of locks, what only asks, and the
+# directives of PyTorch that are made of Python code.
 FOLLOWED_FUNCTIONS = (
     ("traceback", "clear_frames"),
     ("traceback", "walk_stack"),
     ("traceback", "walk_tb"),
     ("threading", "Condition"),
     ("threading", "Event"),
+    ("torch.jit", "annotate"),
+    ("torch.jit", "isinstance"),
     ("torch._dynamo.decorators", "ErrorOnGraphBreakDecoratorContextManager"),
     ("torch._dynamo.decorators", "error_on_graph_break"),
     ("torch._dynamo.external_utils", "wrap_dunder_call_ctx_manager"),
@@ -356,7 +358,11 @@ def handle_is_compiling(trace: Trace) -> Value:
     return boolean(not _in_pytorch(trace))
 
 
-@function(torch.compiler.is_exporting, torch.jit.is_scripting, torch.jit.is_tracing)
+@function(
+    torch.compiler.is_exporting,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+)
 def handle_is_exporting(trace: Trace) -> Value:
     return FALSE
 

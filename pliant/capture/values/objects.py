@@ -66,6 +66,10 @@ class Instance(Value):
         """The value of a `__slots__` member, or None where it is unset."""
         if name == "__dict__" and self.has_dict:
             return instance_dict(trace, self)
+        if name == "__weakref__" and self.real is None:
+            if self.watched:
+                raise Break("unsupported-attribute", f"{self.cls.__name__}.__weakref__")
+            return NONE
         if name not in self.slots and self.real is not None and self.source is not None:
             try:
                 real = getattr(self.real, name)

@@ -26,9 +26,10 @@ from pliant.capture.model import (
 )
 from pliant.capture.native import function, method
 from pliant.capture.value import NOT_IMPLEMENTED, Break, Const, Unread, Value, boolean
-from pliant.capture.values.containers import SetValue, key_of
+from pliant.capture.values.containers import Mapping, SetValue, key_of
 from pliant.capture.values.dict_views import ORDERED_VIEWS, VIEWS, DictView, MappingProxy
 from pliant.capture.values.iterators import MappingIterator
+from pliant.capture.values.objects import Opaque
 from pliant.capture.wrap import BUILDERS
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Fixed, Source
@@ -68,6 +69,25 @@ for _cls in ALL_VIEWS:
     method(_cls, "__len__")(_length)
     method(_cls, "__repr__")(_repr)
     method(_cls, "mapping")(_mapping)
+
+
+def view_from_outside(trace: Trace, real: Any, source: Source) -> Value:
+    """A view does not say which dictionary it is of, but always is of the same one."""
+    of = next(name for name, cls in ALL_NAMED if type(real) is cls)
+    [mapping] = gc.get_referents(real)
+    value = trace.read(Unread(mapping, Fixed(mapping, f"{source}.mapping")))
+    if not isinstance(value, Mapping):
+        return Opaque(real, source)
+    if not isinstance(source, Fixed):
+        trace.guard(GuardKind.IS, source, real)
+    view = DictView(value, of)
+    view.source = source
+    return view
+
+
+ALL_NAMED = (*VIEWS.items(), *ORDERED_VIEWS.items())
+for _cls in (*ALL_VIEWS, *ORDERED_VIEWS.values()):
+    BUILDERS[_cls] = view_from_outside
 
 
 # ---- keys and items as sets

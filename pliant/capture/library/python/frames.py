@@ -6,11 +6,11 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pliant.capture.attributes import namespace
 from pliant.capture.frame import Frame
-from pliant.capture.model import GET
+from pliant.capture.model import GET, SET, fold
 from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.value import NONE, Break, Const, Value
 from pliant.capture.values.containers import Mapping
@@ -107,7 +107,37 @@ TRACEBACK_ATTRIBUTES: dict[str, Callable[[Traceback], Value]] = {
     "tb_next": lambda entry: entry.following,
     "tb_lineno": lambda entry: Const(entry.position.line),
 }
+
+
+def _set_next(following: Any) -> None:
+    try:
+        raise StopIteration
+    except StopIteration as error:
+        assert error.__traceback__ is not None
+        error.__traceback__.tb_next = following
+
+
+def set_traceback_attribute(trace: Trace, obj: Traceback, name: str, value: Value | None) -> None:
+    if name != "tb_next":
+        raise Break("attribute-write", f"traceback.{name}")
+    if value is None:
+        trace.throw(TypeError("can't delete tb_next attribute"))
+    value = trace.read(value)
+    if not isinstance(value, Traceback) and not (isinstance(value, Const) and value.value is None):
+        if value.python_type() is types.TracebackType:
+            raise Break("attribute-write", "a traceback from outside")
+        fold(trace, _set_next, value)  # Python words the error
+    entry = value
+    while isinstance(entry, Traceback):
+        if entry is obj:
+            trace.throw(ValueError("traceback loop detected"))
+        entry = entry.following
+    trace.changes += 1
+    obj.following = value
+
+
 GET[FrameValue] = get_frame_attribute
+SET[Traceback] = set_traceback_attribute
 GET[Traceback] = get_traceback_attribute
 METHODS[types.FrameType, "clear"] = clear_frame
 FUNCTIONS[sys._getframe] = get_frame

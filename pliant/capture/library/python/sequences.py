@@ -280,6 +280,24 @@ def tuple_getitem(trace: Trace, self: Value, key: Value) -> Value:
     return plain_tuple(item) if isinstance(item, list) else item
 
 
+def _get_constant(trace: Trace, self: Value, key: Value) -> Value:
+    """An item or a part of a constant, where the key is an object that gives a number."""
+    key = trace.read(key)
+    selection = as_slice(trace, key)
+    problem = _KEYS[self.python_type()]
+    index = as_index(trace, key, problem) if selection is None else selection
+    return Const(run_real(trace, operator.getitem, self.constant(), index))
+
+
+_KEYS: dict[type, str] = {
+    range: "range indices must be integers or slices, not {}",
+    str: "string indices must be integers, not '{}'",
+    bytes: "byte indices must be integers or slices, not {}",
+}
+for _cls in _KEYS:
+    method(_cls, "__getitem__")(_get_constant)
+
+
 def _concatenate(trace: Trace, self: Value, other: Value, cls: type) -> list[Value] | None:
     other = trace.read(other)
     if is_a(other, cls):

@@ -45,7 +45,8 @@ def opaque_call(
     kwargs: dict[str, Value],
     keep: bool = False,
 ) -> Value:
-    """A node that calls `real`, of which nothing is known but what it does to fakes."""
+    """A node that calls `real`, of which nothing is known but what it does to fakes. `keep` says
+    that it is called even if nothing needs its result."""
     name = getattr(real, "__qualname__", "a function")
     arguments = [trace.read(value) for value in (*args, *kwargs.values())]
     assume_settled(trace, name, [real, *(getattr(value, "real", None) for value in arguments)])

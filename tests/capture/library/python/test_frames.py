@@ -246,3 +246,29 @@ def test_variables_of_frames_are_not_kept():
         assert gone() is None
     finally:
         gc.enable()
+
+
+def changed_traceback(x):
+    results = []
+    try:
+        raises_inside(x, 0)
+    except ValueError as error:
+        first = error.__traceback__
+        try:
+            raise KeyError
+        except KeyError as other:
+            second = other.__traceback__
+            second.tb_next = first
+            results.append(second.tb_next is first)
+            for wrong in (second, 3):
+                try:
+                    first.tb_next = wrong
+                except (ValueError, TypeError) as refused:
+                    results.append(str(refused))
+            second.tb_next = None
+            results.append(second.tb_next)
+    return x + 1, results
+
+
+def test_tb_next_is_written():
+    check(changed_traceback, torch.ones(2))

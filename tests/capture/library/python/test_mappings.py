@@ -312,3 +312,39 @@ def test_keys_with_a_hash_of_their_own():
 
 def test_custom_keys_from_outside_break():
     check(lambda x, d: d[Key("a", 1)] + x, X, {Key("a", 1): 2}, breaks=1)
+
+
+TABLE = {"a": 1, "b": 2}
+KEYS, VALUES, ITEMS = TABLE.keys(), TABLE.values(), TABLE.items()
+ORDERED = OrderedDict(z=1, y=2)
+ORDERED_KEYS = ORDERED.keys()
+
+
+def test_views_made_outside_are_live():
+    def function(x):
+        total = sum(TABLE[key] for key in KEYS)
+        TABLE["c"] = 3
+        seen = list(VALUES), list(ITEMS), "c" in KEYS, len(KEYS), KEYS | {"d"}, list(ORDERED_KEYS)
+        del TABLE["c"]
+        return x + total, seen
+
+    compiled = check(function, X)
+    TABLE["a"] = 10
+    try:
+        assert torch.equal(compiled(X)[0], function(X)[0])
+    finally:
+        TABLE["a"] = 1
+
+
+def test_view_of_a_dictionary_that_is_given_too():
+    def function(x, table, keys):
+        table["new"] = 5
+        return x + len(keys), [table[key] for key in keys]
+
+    def both(make):
+        table = {"a": 1}
+        return make(X, table, table.keys()), table
+
+    compiled = pliant.compile(function, fullgraph=True)
+    for _ in range(2):
+        assert str(both(compiled)) == str(both(function))

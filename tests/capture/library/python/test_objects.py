@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import pliant
+from tests.support.against_eager import check
 
 X = torch.arange(6.0).reshape(2, 3)
 PROGRAMS = []
@@ -674,3 +675,28 @@ def test_copies_of_tensors_break_the_graph(breaks, action):
 
 def test_deep_copies_of_tensors(check):
     check(lambda x: (copy.deepcopy(x), copy.deepcopy([x, x]), copy.deepcopy({"a": x + 1})), X)
+
+
+# ---- slots for weak references
+
+
+class OnlyWeak:
+    __slots__ = ("__weakref__",)
+
+
+class WithDict(OnlyWeak):
+    pass
+
+
+def test_slot_for_weak_references():
+    def function(x):
+        one, other = OnlyWeak(), WithDict()
+        other.attribute = 3
+        try:
+            one.attribute = 3
+        except AttributeError as error:
+            text = str(error)
+        has = [hasattr(each, "__dict__") for each in (one, other)]
+        return x + 1, hasattr(one, "__weakref__"), one.__weakref__, other.__weakref__, has, text
+
+    check(function, X)

@@ -354,3 +354,23 @@ def test_a_list_is_added_to_itself():
         return x + len(items), items, plain
 
     check(function, X, Items([1, 2]), [3, 4])
+
+
+class Second:
+    def __index__(self):
+        return 1
+
+
+@pytest.mark.parametrize("constant", [range(0, 9, 2), "abc", b"abc", (1, 2, 3)])
+def test_items_of_constants_by_objects_that_give_a_number(constant):
+    def function(x):
+        texts = []
+        for wrong in ("a", 1.5, None):
+            try:
+                constant[wrong]
+            except TypeError as error:
+                texts.append(str(error))
+        return x + 1, constant[Second()], constant[Second() :], constant[x.dim() :], texts
+
+    check(function, X)
+    check(function, X, dynamic=True)

@@ -258,3 +258,45 @@ def test_modules_that_are_not_followed(package):
         functions = [f for f in vars(module).values() if inspect.isfunction(f)]
         own = [f for f in functions if f.__module__ == module.__name__]
         assert all(map(directives.is_followed, own))
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_functions_allowed_in_graphs_are_called_for_what_they_do(backend):
+    """With the state that PyTorch is in there, and if nothing needs the result."""
+    log = []
+
+    @pliant.allow_in_graph
+    def note(x=None):
+        flags = torch.are_deterministic_algorithms_enabled(), torch.is_grad_enabled()
+        log.append((*flags, None if x is None else x.dim()))
+        return x if x is None else x + 1
+
+    def function(x):
+        note()
+        torch.use_deterministic_algorithms(False)
+        with torch.no_grad():
+            note(x)
+        return x + 1
+
+    def called(fn):
+        log.clear()
+        torch.use_deterministic_algorithms(True)
+        try:
+            fn(X)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        return list(log)
+
+    compiled = pliant.compile(function, fullgraph=True, backend=backend)
+    called(compiled)  # is also run on fakes
+    assert called(compiled) == called(function) == [(True, True, None), (False, False, X.dim())]
+
+
+def test_questions_of_torchscript_and_onnx():
+    def function(x):
+        y = torch.jit.annotate(torch.Tensor, x + 1)
+        if torch.onnx.is_in_onnx_export() or not torch.jit.isinstance(x, torch.Tensor):
+            y = y + 1
+        return y
+
+    check(function, X)

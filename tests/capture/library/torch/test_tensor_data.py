@@ -133,3 +133,11 @@ def test_questions_of_handlers_about_sizes_in_the_data_break_the_graph():
 
     for function in (of_tensors, of_cond):
         check(function, X, breaks=None)
+
+
+def test_iter_called_by_its_name():
+    def function(x):
+        rows = [row + 1 for row in x.__iter__()]
+        return rows, next(x.__iter__()), list(torch.Tensor.__iter__(x))
+
+    check(function, torch.arange(6.0).reshape(3, 2))
