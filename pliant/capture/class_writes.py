@@ -130,6 +130,7 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
         value = trace.read(value)
         real = placeholder_for(trace, value)
         plain = isinstance(real, types.FunctionType) or not hasattr(type(real), "__get__")
+        # Reading it back would run its `__get__`, on a placeholder.
         if not plain:
             raise Break("attribute-write", f"the descriptor {cls.__name__}.{name}")
     writes = _writes_of(trace, cls)

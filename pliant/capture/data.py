@@ -53,6 +53,7 @@ def _node(node: fx.Node, externals: Externals) -> GraphNode:
     return GraphNode(
         node.name,
         node.op,
+        # Functions are found again by the table, not by their name: that may not lead to them.
         node.target if isinstance(node.target, str) else externals.external(node.target),
         _argument(node.args, externals),
         _argument(node.kwargs, externals),

@@ -277,6 +277,7 @@ def is_followed(fn: Any) -> bool:
     if name in UNFOLLOWED_CLASSES:
         return False
     package = module
+    # The longest name that is listed decides: a package in a followed one may not be followed.
     while package:
         if package in NOT_FOLLOWED:
             return module.removeprefix(f"{package}.").partition(".")[0] in NOT_FOLLOWED[package][1]
@@ -291,6 +292,7 @@ def is_allowed_in_graph(fn: Any) -> bool:
     """Whether a function is marked with `allow_in_graph` or `nonstrict_trace`."""
     if getattr(fn, IN_GRAPH, False) or MARKED.get(fn) == IN_GRAPH:
         return True
+    # Without importing it: if it isn't there, nobody has used PyTorch's own directives.
     rules: Any = sys.modules.get(TRACE_RULES)
     return rules is not None and (
         id(fn) in rules._allowed_callable_ids or id(fn) in rules._nonstrict_trace_callable_ids

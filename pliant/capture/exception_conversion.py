@@ -46,6 +46,7 @@ def _part(trace: Trace, real: Any) -> Value:
 def _add_chain(trace: Trace, exception: ExceptionValue, error: BaseException) -> None:
     for name in ("__cause__", "__context__"):
         behind = getattr(error, name)
+        # An error that capture itself was handling is none of the program's.
         if behind is not None and behind is not error and not _is_ours(behind):
             exception.chain[name] = exception_value(trace, behind)
     if error.__suppress_context__:

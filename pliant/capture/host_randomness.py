@@ -56,6 +56,7 @@ def write_random_draws(
     lines: list[str] = []
     for draw in draws:
         generator = emit.expression(draw.generator)
+        # Once for each generator, before its first draw.
         if draw.state is not None and generator not in undo:
             saved = emit.fresh("random_state")
             before.append(f"    {saved} = {draw.state[0].format(generator)}")

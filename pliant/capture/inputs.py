@@ -161,12 +161,14 @@ class Inputs:
     def layout(self, real: torch.Tensor, source: Source) -> Layout | None:
         """The layout of an input tensor; None if all of it is constant."""
         part = _part(source)
+        # Sizes of parameters don't vary; a model has hundreds, and observing each takes time.
         if part == "parameter" and not self.policy.dynamic_sources + self.policy.unbacked_sources:
             return None
         text = str(source)
         changed = self._observe(text, real)
         group = self.varying.get((source.parent, real.dim())) if source.parent else None
         if group:
+            # Or each item would have to vary once before it becomes a symbol.
             changed = replace(changed, sizes=changed.sizes | group)
         choices = [self._choose(text, real, dim, changed, part) for dim in range(real.dim())]
         if not changed.strides and all(choice.state == "static" for choice in choices):

@@ -132,6 +132,7 @@ def order_overriders(trace: Trace, values: list[Value]) -> list[Value]:
         cls = value.python_type()
         if any(other.python_type() is cls for other in overriders):
             continue
+        # The order that PyTorch's C++ gives the overloaded arguments.
         place = (i for i, other in enumerate(overriders) if issubclass(cls, other.python_type()))
         overriders.insert(next(place, len(overriders)), value)
     return overriders
@@ -173,6 +174,7 @@ def dispatch(
     state: Overrides = trace.overrides
     if state.modes:
         mode = state.modes[-1]
+        # Inside of its `__torch_function__` a mode is off, as in PyTorch.
         before, state.modes = state.modes, state.modes[:-1]
         try:
             result = call(trace, get_attribute(trace, mode, "__torch_function__"), rest)

@@ -420,6 +420,7 @@ def _dotted_name(real: Any) -> str | None:
     owner: Any = sys.modules.get(module)
     for part in name.split("."):
         owner = getattr(owner, part, None)
+    # The name may have been bound to something else since.
     if owner is not real:
         return None
     if module == "builtins":

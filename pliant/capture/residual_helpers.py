@@ -69,6 +69,7 @@ def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
     try:
         raise error
     except BaseException:
+        # `raise` has added this frame, and made what is handled outside the context.
         error.__traceback__, error.__context__ = before
         return operation()
 
@@ -162,6 +163,7 @@ def bare_class(
         return cls
     substitute = type.__new__(meta, name, (), {})
     cls = make(meta, name, (substitute,), namespace)
+    # Bases that are set afterwards call no `__init_subclass__`.
     cls.__bases__ = bases
     return cls
 

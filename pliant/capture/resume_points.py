@@ -40,6 +40,7 @@ def resume_point_of(
         live |= decoded.live_before(frame.index)  # a handler around the call may need more
     elif frame.generator:
         live |= decoded.live_before(index - 1)
+    # Dead to the program, but dropping it here would be seen.
     live |= {name for name, value in frame.locals.items() if closes(value)}
     if not READ_VARIABLES.isdisjoint(frame.code.co_names):
         live |= set(frame.locals)

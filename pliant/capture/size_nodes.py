@@ -78,6 +78,8 @@ class SizeNodes:
             s = from_torch(number)
             if s.op == "symbol" and s not in self._origins:
                 after = self.trace.graph.after
+                # The node is made only if somebody needs the number, directly behind its tensor:
+                # later the tensor may have been resized.
                 self.set_origin(s, partial(after, node, method, (node, dim)))
 
     def node(self, expr: Symbolic) -> fx.Node | float:
@@ -104,6 +106,7 @@ class SizeNodes:
         origin = self._origins.get(s)
         if origin is not None:
             return origin()
+        # A symbol without an origin may be known to equal others that have one.
         replacement = self.env.simplify(s)
         if replacement is s:
             raise Break("data-dependent-number", f"{s}, which no operation returned")
@@ -127,7 +130,7 @@ class SizeNodes:
         factor = self.node(product)
         return factor if c == 1 else self._call(operator.mul, (factor, c))
 
-    def _finisher(self, expr: Expr) -> fx.Node:
+    def _product(self, expr: Expr) -> fx.Node:
         parts = [
             self.node(factor) if e == 1 else self._call(operator.pow, (self.node(factor), e))
             for factor, e in expr.factors
@@ -175,7 +178,7 @@ def _combined(target: Callable[..., Any]) -> Callable[[SizeNodes, Any], fx.Node]
 
 _SPECIAL: dict[str, Callable[[SizeNodes, Any], fx.Node]] = {
     "add": SizeNodes._sum,
-    "mul": SizeNodes._finisher,
+    "mul": SizeNodes._product,
     "le0": _compared(operator.le),
     "eq0": _compared(operator.eq),
     "ne0": _compared(operator.ne),

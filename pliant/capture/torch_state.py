@@ -126,6 +126,7 @@ def assume_answer(trace: Trace, query: Callable[..., Any], args: list[Value]) ->
     real_args = tuple(trace.read(arg).constant() for arg in args)
     if query is torch.get_autocast_dtype:
         device = real_args[0]
+        # While autocast is on, its dtype is part of the guarded state.
         if torch.is_autocast_enabled(device) or device not in trace.autocast_dtypes:
             return
         expected = trace.autocast_dtypes[device]

@@ -55,6 +55,7 @@ def wrap(trace: Trace, real: Any, source: Source) -> Value:
         _assume(trace, GuardKind.EQUALS, source, real)
         return Const(real)
     builder = builder_of(cls)
+    # Each path to one has a guard of its own, so that nothing has to be remembered.
     if builder in CONSTANTS:
         return builder(trace, real, source)
     existing = trace.known(real, source)
@@ -69,6 +70,7 @@ def builder_of(cls: type) -> Builder:
     """How objects of a class are wrapped."""
     builder = BUILDERS.get(cls) or _chosen.get(cls)
     if builder is None:
+        # Weak keys: classes that the program drops are not kept.
         builder = _chosen[cls] = _choose(cls)
     return builder
 
@@ -161,6 +163,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     if kind_without_fake(real) is not None or _hides_itself(type(real)):
         return Opaque(real, source)
     plain = has_torch_function(type(real))
+    # The graph computes with plain tensors; what the class does instead has been followed.
     shown = as_plain(real) if plain else real
     layout = trace.inputs.layout(shown, source)
     traced_layout = None if layout is None else (layout.sizes, layout.strides)
@@ -173,6 +176,7 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     value = TensorValue(node, fake, type(real), real, source)
     value.plain = plain
     trace.tensors[id(fake)] = value
+    # A write to this memory outlives a graph that fails.
     trace.graph_effects.outside.add(fake.untyped_storage()._cdata)
     return value
 
@@ -217,6 +221,7 @@ def _sequence(trace: Trace, real: Any, source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
 
     def load() -> list[Value]:
+        # Past an `__iter__` of a subclass, which is followed when the program iterates.
         items = tuple.__iter__(real) if isinstance(real, tuple) else list.__iter__(real)
         values: list[Value] = [Unread(item, SeqItem(source, i)) for i, item in enumerate(items)]
         trace.guard(GuardKind.LENGTH, source, len(values))
@@ -250,6 +255,7 @@ def _mapping(trace: Trace, real: dict[Any, Any], source: Source) -> Value:
 
 
 def _set(trace: Trace, real: Any, source: Source) -> Value:
+    # Elements that hash by Python code could not be guarded.
     if not all(trace.is_plain_constant(item) for item in real):
         return _opaque(trace, real, source)
     _assume(trace, GuardKind.TYPE, source, type(real))
@@ -296,6 +302,7 @@ def _compiled(trace: Trace, real: Dispatcher, source: Source) -> Value:
 
 def _partial(trace: Trace, real: functools.partial[Any], source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
+    # A subclass may have properties of these names.
     called, positional, named = (
         functools.partial.__dict__[name].__get__(real) for name in ("func", "args", "keywords")
     )

@@ -500,7 +500,7 @@ def if_else(condition: BaseExpr, a: Expr | int, b: Expr | int) -> Expr:
 
 
 # --------------------------------------------------------------------------------------------------
-# SymbolValues, and replacing symbols
+# Values, and replacing symbols
 
 SymbolValues = Mapping[Any, Any]
 
