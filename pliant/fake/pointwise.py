@@ -57,6 +57,7 @@ def recipe(
     """None: not as usual, so the meta kernel has to be asked."""
     if "out" in kwargs or kwargs.get("memory_format") is not None:
         return None
+    # It writes into another argument than the first.
     if any(a.alias_info is not None for a in op.func._schema.arguments[1:]):
         return None
     tensors = [v for v in (*args, *kwargs.values()) if type(v) is Fake]
@@ -124,6 +125,8 @@ def _takes_numbers_aside(op: Overload, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 _aside: dict[Any, bool] = {}
+# Contiguous, as a dimension of size 1 may have any stride. Where operands are of one shape, PyTorch
+# gives the result fresh strides, (4, 4, 1); else it sorts the strides that are there.
 _PROBE = ((2, 1, 4), (4, 1, 1))
 
 

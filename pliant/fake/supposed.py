@@ -61,10 +61,14 @@ class Supposition:
 
     def _facts(self, env: ShapeEnv) -> Facts:
         """What is known by now, and supposed."""
+        # `env` puts new facts in place of the old ones when it learns, as it does by each guard
+        # that `holds` adds.
         if self._supposed is None or self._known is not env.facts:
             self._known = supposed = env.facts
             for size in self._sizes:
                 try:
+                    # A contradiction leaves facts that are of no use, so each size is tried on a
+                    # copy.
                     larger = supposed.copy()
                     larger.learn(ge(size, 2))
                     supposed = larger

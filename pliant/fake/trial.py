@@ -177,6 +177,7 @@ def _shrunk_sizes(call: Call) -> dict[int, int] | None:
     if any(_elements(fake) > MOST_ELEMENTS for fake in tensors):
         raise NotTried
     large = sorted({number for number in _integers((call.args, call.kwargs)) if number > SMALL})
+    # They begin above the sizes that stay: one that became equal to those would hide a mismatch.
     return {number: SMALL + 1 + rank for rank, number in enumerate(large)}
 
 
@@ -194,6 +195,7 @@ def _raises(call: Call, reals: Reals) -> bool:
     args, kwargs = reals.swap(call.args), reals.swap(call.kwargs)
 
     def run() -> bool:
+        # A trial of `dropout` must not take random numbers from the program.
         state = torch.get_rng_state()
         try:
             with torch.no_grad(), torch._C._DisableAutocast(), torch._C.DisableTorchFunction():
@@ -246,6 +248,8 @@ class Reals:
             raise NotTried
         if self.shrunk is not None:
             sizes = [self.shrunk.get(size, size) for size in sizes]
+            # Strides and shared memory are not kept: those of the true sizes mean nothing for
+            # smaller ones.
             real = torch.zeros(sizes, dtype=fake.dtype, device=self.device)
         else:
             place = (_number(fake.storage_offset()), sizes, [*map(_number, fake.stride())])
@@ -255,6 +259,8 @@ class Reals:
 
     def _storage(self, fake: Fake) -> torch.UntypedStorage:
         memory = fake.untyped_storage()._cdata
+        # Views of one memory stay views of one: whether a write overlaps what it reads decides
+        # whether some kernels refuse it.
         if memory not in self._storages:
             zeros = torch.zeros(memory_of(fake), dtype=torch.uint8)
             self._storages[memory] = zeros.untyped_storage()

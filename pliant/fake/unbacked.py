@@ -46,6 +46,7 @@ def scalar(env: ShapeEnv, dtype: torch.dtype, what: str) -> Any:
     if dtype.is_complex:
         return None
     limits = torch.iinfo(dtype)
+    # Symbols stand for 64-bit numbers anyway.
     declared = None if limits.bits == 64 else Range(limits.min, limits.max)
     return to_torch(env.add_unbacked(what, declared=declared, why="read from data"), env)
 

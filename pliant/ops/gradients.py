@@ -50,6 +50,7 @@ def in_floats(rule: Rule) -> Rule:
 
 @gradient("aten.threshold_backward.default")
 def threshold(grad: Any, x: Any, limit: Any) -> Any:
+    # In this order, as NaN is not below the limit: PyTorch lets the gradient through there.
     return torch.where(x <= limit, 0, grad)
 
 
@@ -286,6 +287,8 @@ def _nll(
         slope = slope / total
     if weight is not None:
         slope = slope * weight.view(shape)
+    # A comparison with every class fuses; a scatter would be a kernel of its own. An ignored target
+    # may be no class at all, which is no error here.
     chosen = (classes == target) & (target != ignored)
     return torch.where(chosen, -slope, 0)
 
@@ -293,6 +296,7 @@ def _nll(
 @gradient("aten.mse_loss_backward.default")
 @in_floats
 def mse_loss(grad: Any, x: Any, target: Any, reduction: int) -> Any:
+    # These are numbers of Python, whose division by 0 raises where the tensor is empty.
     norm = 2 / torch.sym_max(x.numel(), 1) if reduction == 1 else 2.0
     return grad * norm * (x - target)
 

@@ -135,6 +135,7 @@ def pad(
         return func(rows, batch_sizes, batch_first, padding, length)
     count: Any = batch_sizes[0].item()
     if type(count) is not int:
+        # It was read as any number is; as a size, it is not negative.
         count.node.shape_env._constrain_range_for_size(count.node.expr)
     fixed = type(length) is not int or length > 0
     steps = length if fixed else batch_sizes.size(0)

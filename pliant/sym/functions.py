@@ -15,6 +15,7 @@ from pliant.sym.floats import FloatExpr
 
 _INFIX: Final = {"fadd": "+", "fsub": "-", "fmul": "*", "truediv": "/"}
 _NAMES: Final = {op: "run_" + op.replace(".", "_") for op in STRICT}
+# Without builtins: the text calls nothing but what is listed here.
 _NAMESPACE: Final = {"__builtins__": {}, **{name: STRICT[op] for op, name in _NAMES.items()}}
 
 
@@ -78,6 +79,7 @@ def _product(part: Any, names: dict[Any, str]) -> str:
 
 def _float(part: Any, names: dict[Any, str]) -> str:
     text = repr(part.value)
+    # Python has no literals for them.
     return f"run_to_float({text!r})" if text.lstrip("-") in ("inf", "nan") else text
 
 

@@ -118,6 +118,7 @@ class _Writer:
             self.emit("load", self.slots[node])
         else:
             self.compute(node)
+            # Numbers and symbols are pushed as quickly as a register is.
             if node.depth and self.uses.get(node, 0) > 1:
                 self.registers[node] = len(self.registers)
                 self.emit("keep", self.registers[node], taken=1)
