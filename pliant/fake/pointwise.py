@@ -89,8 +89,8 @@ def _as_computed(
     if any(t.is_complex() for t in tensors):  # whose parts are numbers
         return tensors
     if dtype is torch.bool:
-        given = [v.node.pytype(1) if isinstance(v, SYMBOLIC) else v for v in args]
-        dtype = promoted(tensors, [v for v in given if isinstance(v, _NUMBERS)])
+        plain = [v.node.pytype(1) if isinstance(v, SYMBOLIC) else v for v in args]
+        dtype = promoted(tensors, [v for v in plain if isinstance(v, _NUMBERS)])
     return as_computed(tensors, dtype)
 
 

@@ -87,9 +87,9 @@ def _recurrent(t: Tensor, inputs: Any, state: Tensor, both_ways: bool, batch_fir
     need(state.size(1) == t.size(batch))
     need(t.size(time) != 0)  # eager PyTorch refuses
     width = state.size(2) * (2 if both_ways else 1)
-    output = _dense(t, (t.size(time), t.size(batch), width))
-    made: Tensor = depending_on(output, (t, *inputs))
-    return made.transpose(0, 1) if batch_first else made
+    steps = _dense(t, (t.size(time), t.size(batch), width))
+    output: Tensor = depending_on(steps, (t, *inputs))
+    return output.transpose(0, 1) if batch_first else output
 
 
 def _dense(like: Any, sizes: Sequence[Any]) -> Fake:

@@ -29,11 +29,11 @@ def python_function(node: BaseExpr, symbols: Sequence[Any]) -> Callable[..., Any
         names[part] = f"v{len(lines)}"
         lines.append(f"    {names[part]} = {text}\n")
     arguments = ", ".join([names[s] for s in symbols])
-    return _made(f"def compute({arguments}):\n{''.join(lines)}    return {names[node]}\n")
+    return _compiled(f"def compute({arguments}):\n{''.join(lines)}    return {names[node]}\n")
 
 
 @cached(256)
-def _made(text: str) -> Callable[..., Any]:
+def _compiled(text: str) -> Callable[..., Any]:
     namespace: dict[str, Any] = dict(_NAMESPACE)
     exec(compile(text, "<pliant numbers>", "exec"), namespace)
     function: Callable[..., Any] = namespace["compute"]
