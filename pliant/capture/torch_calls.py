@@ -304,6 +304,15 @@ def convert(trace: Trace, value: Value, name: str) -> tuple[Any, Any]:
 PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {}
 
 
+# Classes that PyTorch takes for a dtype.
+BUILTIN_DTYPES: dict[type, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+
 def exact_number(value: Any) -> Any:
     """A number or string without its subclass, which can't be written down in a graph."""
     exact: tuple[Any, ...] = (bool, int, float, complex, str)
@@ -312,7 +321,8 @@ def exact_number(value: Any) -> Any:
 
 
 def _convert_constant(trace: Trace, value: Const, name: str) -> tuple[Any, Any]:
-    plain = _graph_constant(value.value)
+    of_class = isinstance(value.value, type) and name == "type"  # `Tensor.type`, which does not
+    plain = None if of_class else _graph_constant(value.value)
     if plain is None and value.value is not None:
         raise Break("operation-argument", f"{name} on {named(value)}")
     return plain, plain
@@ -323,6 +333,8 @@ def _graph_constant(real: Any) -> Any:
     if type(real) is tuple:
         parts = tuple(map(_graph_constant, real))
         return None if parts.count(None) > real.count(None) else parts
+    if isinstance(real, type):
+        return BUILTIN_DTYPES.get(real)
     form = PLAIN_FORMS.get(type(real))
     constant = real if form is None else form(real)
     return exact_number(constant) if isinstance(constant, GRAPH_CONSTANTS) else None

@@ -248,3 +248,46 @@ def test_the_log_lists_the_guards(capsys) -> None:
     pliant.compile(lambda x, k: x + k)(X, 2)
     text = capsys.readouterr().err
     assert "L['k'] == 2" in text and "L['x'] matches Tensor(float32[3]" in text
+
+
+# ---- no more is assumed than was asked
+
+
+def test_asking_for_a_class_assumes_no_value():
+    def function(x, thing):
+        if type(thing) is str or isinstance(thing, bytes) or isinstance(thing, (float, complex)):
+            return x + 1
+        return x - 1
+
+    compiled = pliant.compile(function)
+    x = torch.ones(2)
+    for thing in ("a", "b", b"a", b"b", 1.5, 2.5, 1, 2, True, False):
+        assert torch.equal(compiled(x, thing), function(x, thing))
+    assert pliant.counters["compilations"] == 5
+
+
+def test_value_that_is_used_after_its_class_is_guarded():
+    def function(x, thing):
+        return x + len(thing) if isinstance(thing, str) else x
+
+    compiled = pliant.compile(function)
+    x = torch.ones(2)
+    for thing in ("a", "bb", "a", 3):
+        assert torch.equal(compiled(x, thing), function(x, thing))
+
+
+def test_class_hook_sees_the_value():
+    class Meta(type):
+        def __instancecheck__(cls, obj):
+            return obj == "yes"
+
+    class Yes(metaclass=Meta):
+        pass
+
+    def function(x, thing):
+        return x + 1 if isinstance(thing, Yes) else x - 1
+
+    compiled = pliant.compile(function)
+    x = torch.ones(2)
+    for thing in ("yes", "no", "yes"):
+        assert torch.equal(compiled(x, thing), function(x, thing))

@@ -30,7 +30,16 @@ from pliant.capture.model import (
     unwrap_static,
 )
 from pliant.capture.native import FUNCTIONS, METHODS, PURE, function, method
-from pliant.capture.value import NONE, Break, Const, NotConstant, Value, boolean, is_constant
+from pliant.capture.value import (
+    NONE,
+    Break,
+    Const,
+    NotConstant,
+    Unread,
+    Value,
+    boolean,
+    is_constant,
+)
 from pliant.capture.values.containers import (
     Mapping,
     Sequence,
@@ -49,6 +58,7 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+PLAIN = frozenset({int, float, bool, complex, str, bytes})
 
 SCALARS = (int, float, complex, str, bytes, bool)
 NOT_A_CLASS = "arg 2 must be a type, a tuple of types, or a union"
@@ -432,7 +442,17 @@ def type_of(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         return METHODS[type, "__new__"](trace, Const(type), *args, **kwargs)
     if len(args) != 1 or kwargs:
         trace.throw(TypeError("type() takes 1 or 3 arguments"))
-    return Const(trace.read(args[0]).python_type())
+    known = _class_of_unread(trace, args[0])
+    return Const(trace.read(args[0]).python_type() if known is None else known)
+
+
+def _class_of_unread(trace: Trace, value: Value) -> type | None:
+    """The class of a number or string that nothing has looked at; no more is assumed of it."""
+    if type(value) is not Unread or value.seen is not None or type(value.real) not in PLAIN:
+        return None
+    if not isinstance(value.source, Fixed):
+        trace.guard(GuardKind.TYPE, value.source, type(value.real))
+    return type(value.real)
 
 
 @method(type, "mro")
@@ -491,7 +511,21 @@ def _implicit_super(trace: Trace) -> tuple[Value, Value]:
 
 @function(isinstance)
 def builtin_isinstance(trace: Trace, obj: Value, cls: Value) -> Value:
+    if _asks_for_class(trace, cls):
+        known = _class_of_unread(trace, obj)
+        if known is not None:
+            return boolean(is_subclass(trace, Const(known), trace.read(cls)))
     return boolean(is_instance(trace, trace.read(obj), cls))
+
+
+def _asks_for_class(trace: Trace, cls: Value) -> bool:
+    """Whether nothing but the class of an object decides whether it is an instance of these."""
+    cls = trace.read(cls)
+    if isinstance(cls, Sequence) and cls.cls is tuple:
+        return all(_asks_for_class(trace, item) for item in cls.items)
+    real = cls.value if isinstance(cls, Const) else None
+    classes = real if type(real) is tuple else (real,)
+    return all(type(each) is type and each not in INSTANCE_RULES for each in classes)
 
 
 @function(issubclass)

@@ -146,9 +146,17 @@ def annotate(trace: Trace, the_type: Value, the_value: Value) -> Value:
     return the_value
 
 
-@function(torch.onnx.is_in_onnx_export, torch._C._are_functorch_transforms_active)
+@function(torch.onnx.is_in_onnx_export)
 def is_off(trace: Trace) -> Value:
-    """Where these are on, nothing is captured."""
+    """Where this is on, nothing is captured."""
+    return FALSE
+
+
+@function(torch._C._are_functorch_transforms_active)
+def are_transforms_active(trace: Trace) -> Value:
+    """Those around the function are not captured; inside of it they call a body."""
+    if trace.watch is not None:
+        raise Break("unsupported-function", "asking for transforms in a body")
     return FALSE
 
 

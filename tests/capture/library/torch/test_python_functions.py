@@ -118,3 +118,23 @@ def test_gradient_of_quantized():
 )
 def test_wrong_dimension(function, dim, dynamic):
     check(function, X, dim, breaks=None, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("cls", [bool, int, float, complex])
+def test_classes_of_python_as_dtypes(cls):
+    def function(x):
+        return (
+            x.to(cls),
+            x.to(device="cpu", dtype=cls),
+            torch.zeros(2, dtype=cls),
+            torch.tensor([1, 0], dtype=cls),
+            x.new_ones(2, dtype=cls),
+            torch.full((2,), True, dtype=cls),
+            x.sum(dtype=cls),
+        )
+
+    check(function, torch.ones(2))
+
+
+def test_class_that_a_method_does_not_take():
+    check(lambda x: x.type(bool), torch.ones(2), breaks=1)
