@@ -9,7 +9,7 @@ with without_collection():
 
     from pliant import cache, compiler
     from pliant.adoption.install import install, uninstall
-    from pliant.api import compile, compile_module, explain, reset, uncompile_module
+    from pliant.api import compile, compile_module, explain, report, reset, uncompile_module
     from pliant.backends.registry import list_backends, register_backend
     from pliant.base import errors
     from pliant.base.events import counters
@@ -82,6 +82,7 @@ __all__ = [
     "override_optimization_hint",
     "patch_config",
     "register_backend",
+    "report",
     "reset",
     "run",
     "set_logs",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copyreg
 import functools
 import inspect
+import os
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from pliant.base import events, logs
 from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import NotCallableError
 from pliant.base.options import resolve, with_changes
-from pliant.driver import stance
+from pliant.driver import reporting, stance
 from pliant.driver.pipeline import Compiler
 from pliant.module import (
     CALL,
@@ -29,7 +30,8 @@ from pliant.module import (
     original_method,
     stands_for,
 )
-from pliant.report.explanation import Explanation
+from pliant.reports.explanation import Explanation
+from pliant.reports.page import Recording
 from pliant.sym import expr
 
 _compiled: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # everything `reset` has to forget
@@ -198,6 +200,34 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
         return Explanation(result, compiler.functions.compiled(dispatcher))
 
     return explained
+
+
+def report(path: str | os.PathLike[str]) -> Recording:
+    """Record what pliant does, and write it as a page for a browser.
+
+    ::
+
+        with pliant.report("report.html"):
+            train()
+
+    The page needs no network and no other file: functions with their graph breaks, guards and
+    kernels, why each was compiled again, what was decided about sizes. Without `with`, call
+    `write()` of what is returned. `pliant run --report` does it for a whole program.
+
+    Args:
+        path: the file to write.
+    """
+    return Recording(path, _entries_used)
+
+
+def _entries_used() -> Iterator[events.EntryUsed]:
+    """How often each entry was used that is still there."""
+    for dispatcher in list(_compiled):
+        compiler: Any = getattr(dispatcher.on_miss, "__self__", None)
+        if isinstance(compiler, Compiler):
+            about = reporting.described(dispatcher.fn)
+            for entry in dispatcher.entries:
+                yield events.EntryUsed(hits=entry.hits, index=entry.info.index, **about)
 
 
 def _remember(dispatcher: Dispatcher, again: Callable[..., Any], model: Any) -> Dispatcher:

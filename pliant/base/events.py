@@ -145,6 +145,13 @@ class LimitReached(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EntryUsed(Event):
+    """How often calls have used a compiled entry until now: for reports, never emitted."""
+
+    hits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RanOriginal(Event):
     """A method of a compiled module, called for the first time, called the original module, which
     is not compiled."""
@@ -378,6 +385,7 @@ KINDS: tuple[type[Event], ...] = (
     GuardsBuilt,
     Recompiled,
     LimitReached,
+    EntryUsed,
     RanOriginal,
     FellBack,
     ResidualMade,

@@ -2,7 +2,8 @@
 
 The one idea: a channel is a row of a table, the events it shows and how to write one of them. Logs
 go through the standard `logging` module, to the logger `pliant.<channel>`; nothing is printed by
-default. Importing this module puts the environment variable `PLIANT_LOGS` into effect.
+default. Importing this module puts the environment variables `PLIANT_LOGS` and `PLIANT_LOGS_JSON`
+into effect.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, TextIO
 from pliant.base import events
 from pliant.base.errors import UnknownLogError, choices, format_position, warn
 from pliant.base.events import Event, render
+from pliant.base.records import JsonLog
 from pliant.base.values import dataclass
 
 Formatter = Callable[[Any, bool], str]
@@ -429,3 +431,5 @@ class Warnings:
 user_warnings = Warnings()
 events.subscribe(user_warnings)
 _logs.configure(_levels(from_text(os.environ.get("PLIANT_LOGS", "")), "PLIANT_LOGS"))
+if json_file := os.environ.get("PLIANT_LOGS_JSON"):
+    events.subscribe(JsonLog(json_file))

@@ -1,4 +1,4 @@
-"""The command `pliant`: `pliant run`, `pliant doctor`."""
+"""The command `pliant`: `pliant run`, `pliant report`, `pliant doctor`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 
 import pliant
-from pliant.cli import doctor, run
+from pliant.cli import doctor, report, run
 
-COMMANDS = (run, doctor)
+COMMANDS = (run, report, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

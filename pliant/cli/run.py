@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from pliant import api
 from pliant.adoption.install import install
 from pliant.base import logs
 from pliant.base.errors import PliantError
@@ -23,11 +24,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "run",
         help="run a program with pliant in the place of torch.compile",
-        usage="pliant run [-h] [--logs CHANNELS] [--quiet] (SCRIPT | -m MODULE) [ARGUMENT ...]",
+        usage="pliant run [-h] [--logs CHANNELS] [--report FILE] [--quiet] "
+        "(SCRIPT | -m MODULE) [ARGUMENT ...]",
         description="Run a Python program in which torch.compile and nn.Module.compile are "
         "pliant's. Processes that it starts have pliant too.",
     )
     parser.add_argument("--logs", metavar="CHANNELS", help="as PLIANT_LOGS: graph_breaks,+guards")
+    parser.add_argument("--report", metavar="FILE", help="write what happened as an HTML page")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("-m", action="store_true", dest="is_module", help="run a module")
     parser.add_argument("program", help=argparse.SUPPRESS)
@@ -42,12 +45,15 @@ def main(chosen: argparse.Namespace) -> int:
     try:
         if chosen.logs:
             logs.set_logs(**logs.from_text(chosen.logs))
-    except PliantError as error:
+        recording = api.report(chosen.report) if chosen.report else None
+    except (PliantError, FileNotFoundError) as error:
         print(f"pliant run: {error}", file=sys.stderr)
         return 2
     os.environ["PLIANT_INSTALL"] = "1"  # for the processes that it starts
     with ExitStack() as stack:
         stack.enter_context(install())
+        if recording is not None:
+            stack.enter_context(recording)
         if not chosen.quiet:
             stack.enter_context(_reported())
         sys.argv = [chosen.program, *chosen.arguments]

@@ -264,5 +264,9 @@ def test_warnings_come_once_for_each_function():
 def test_samples_cover_all_events():
     shown = {kind for channel in CHANNELS.values() for kind in channel.formatters}
     assert shown == SAMPLES.keys() == TELLS.keys()
-    assert set(events.KINDS) - shown == {events.CompileStarted, events.CompileAbandoned}
+    assert set(events.KINDS) - shown == {
+        events.CompileStarted,
+        events.CompileAbandoned,
+        events.EntryUsed,
+    }
     assert all(fields(kind) for kind in shown)

@@ -1,0 +1,33 @@
+"""`pliant report`: a page from the events that one or several processes have written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from pliant.base.records import read
+from pliant.reports.page import write
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="make an HTML page from files that PLIANT_LOGS_JSON has written",
+        description="Make one HTML page from the events of a run: the files that "
+        "PLIANT_LOGS_JSON=file has written, of all its processes.",
+    )
+    parser.add_argument("events", nargs="+", help="a file of events, one of JSON in each line")
+    parser.add_argument("-o", "--output", default="pliant-report.html", metavar="FILE")
+    parser.set_defaults(main=main)
+
+
+def main(chosen: argparse.Namespace) -> int:
+    try:
+        records = [record for path in chosen.events for record in read(path)]
+        write(chosen.output, records, ", ".join(chosen.events))
+    except (OSError, json.JSONDecodeError) as error:
+        print(f"pliant report: {error}", file=sys.stderr)
+        return 2
+    print(chosen.output)
+    return 0

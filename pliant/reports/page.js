@@ -1,0 +1,248 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const main = document.getElementById("main");
+const search = document.getElementById("search");
+
+// ---- making elements: texts are only ever set as text, never as HTML
+
+function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  fill(node, attributes, children);
+  return node;
+}
+function drawn(name, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  fill(node, attributes, children);
+  return node;
+}
+function fill(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") node.addEventListener("click", value);
+    else if (value !== null && value !== undefined) node.setAttribute(key, value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+}
+function time(seconds) {
+  if (seconds === null || seconds === undefined) return "unfinished";
+  return seconds < 1 ? `${(seconds * 1000).toFixed(1)} ms` : `${seconds.toFixed(2)} s`;
+}
+function plural(number, what) {
+  return `${number} ${what}${number === 1 ? "" : "s"}`;
+}
+function place(position) {
+  return position ? `${position.file}:${position.line}` : "";
+}
+
+// ---- the first screen
+
+function overview() {
+  const tiles = Object.entries(data.counts).map(([name, value]) =>
+    element("div", { class: "tile" },
+      element("b", {}, Number.isInteger(value) ? String(value) : value.toFixed(2)),
+      element("span", {}, name)));
+  const advice = data.advice.map((one) =>
+    element("button", { class: "advice", onclick: () => show(one.function) },
+      element("b", {}, one.title), element("span", { class: "soft" }, one.text)));
+  main.replaceChildren(
+    element("h1", {}, data.title),
+    element("div", { class: "soft" },
+      `${time(data.seconds)} from the first event to the last, ` +
+      plural(data.processes.length, "process").replace("processs", "processes")),
+    element("div", { class: "tiles" }, ...tiles),
+    element("h2", {}, "Look at this first"),
+    ...(advice.length ? advice : [element("p", {}, "Nothing: everything runs compiled.")]),
+    element("h2", {}, "Compilations over time"),
+    legend(), timeline());
+}
+function legend() {
+  const names = [["capture", "capture"], ["guards", "guards"], ["backend", "code generation"],
+    ["abandoned", "given up"]];
+  return element("div", { class: "legend soft" },
+    ...names.flatMap(([kind, text]) => [element("i", { class: kind }), text]));
+}
+function timeline() {
+  const width = 1000, height = 26, left = 110;
+  const end = Math.max(data.seconds, 1e-6);
+  const x = (seconds) => left + (seconds / end) * (width - left - 20);
+  const rows = data.processes.map((one) => one.process);
+  const svg = drawn("svg", { viewBox: `0 0 ${width} ${rows.length * height + 34}`, role: "img",
+    "aria-label": "compilations over time" });
+  data.processes.forEach((one, row) => {
+    const name = one.rank === null ? `process ${one.process}` : `rank ${one.rank}`;
+    svg.append(drawn("text", { x: 8, y: row * height + 24 }, name));
+  });
+  for (const fn of data.functions) {
+    for (const one of fn.compilations) {
+      const y = rows.indexOf(one.process) * height + 9;
+      svg.append(...bars(fn, one, x, y));
+    }
+  }
+  for (let i = 0; i <= 4; i++) {
+    const seconds = (end * i) / 4;
+    svg.append(drawn("text", { x: x(seconds), y: rows.length * height + 28,
+      "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, time(seconds)));
+  }
+  return svg;
+}
+function bars(fn, one, x, y) {
+  const phases = Object.entries(one.phases);
+  const parts = phases.length ? phases : [["abandoned", one.seconds || 0]];
+  let start = one.start;
+  return parts.map(([phase, seconds]) => {
+    const bar = drawn("rect", { class: `bar ${phase}`, x: x(start), y, height: 20,
+      width: Math.max(x(start + seconds) - x(start), 1), onclick: () => show(fn.id) },
+      drawn("title", {}, `${one.name}, compilation ${one.index}: ${phase} ${time(seconds)}`));
+    start += seconds;
+    return bar;
+  });
+}
+
+// ---- one function
+
+function show(id) {
+  const fn = data.functions[id];
+  location.hash = `f${id}`;
+  main.replaceChildren(
+    element("h1", {}, fn.name), element("div", { class: "soft" }, `${fn.file}:${fn.line}`),
+    fn.source.length ? source(fn) : null,
+    element("h2", {}, plural(fn.compilations.length, "compilation")),
+    ...fn.compilations.map((one, i) => compilation(one, i === 0)));
+  main.scrollTop = 0;
+  choose(id);
+}
+function source(fn) {
+  const lines = fn.source.flatMap((line) => [
+    element("div", {}, element("span", { class: "number" }, String(line.line)),
+      element("span", {}, line.text || " ")),
+    ...line.notes.map((note) => element("div", { class: `note ${note.kind}` },
+      `${note.kind === "break" ? "" : note.kind + ": "}${note.text}`)),
+  ]);
+  return element("pre", { class: "source" }, ...lines);
+}
+function compilation(one, open) {
+  const used = one.hits === null ? "" : `, used ${plural(one.hits, "time")}`;
+  const bar = element("span", { class: "phases" }, ...Object.entries(one.phases).map(
+    ([phase, seconds]) => element("i", { class: phase,
+      style: `width:${(100 * seconds) / one.seconds}%`, title: `${phase} ${time(seconds)}` })));
+  const node = element("details", open ? { open: "" } : {},
+    element("summary", {}, element("b", {}, `${one.name}, ${one.index}`),
+      element("span", { class: "soft" },
+        `${time(one.seconds)}, ${plural(one.nodes, "operation")}${used}`), bar));
+  const fillIn = () => {
+    if (node.open && node.children.length === 1) node.append(...contents(one));
+  };
+  node.addEventListener("toggle", fillIn);  // large runs: what nobody opens is not made
+  fillIn();
+  return node;
+}
+function contents(one) {
+  return [
+    ...one.troubles.map((text) => element("p", { class: "bad" }, text)),
+    ...one.reasons.map((reason) => element("p", {},
+      `Compiled again, because compilation ${reason.entry} needs ${reason.guard}`,
+      reason.position ? element("span", { class: "soft" }, ` (${place(reason.position)})`) : null)),
+    ...one.breaks.map((broken) => element("p", { class: "bad" },
+      `Graph break at ${place(broken.position)}: ${broken.what}. ${broken.why} ${broken.remedy}`)),
+    element("div", { class: "columns" },
+      part("Graph", one.graph, true), part("Python that runs instead", one.residual, true)),
+    list(`Guards: ${one.guards.length}, and ${one.routine} that code and classes are as they were`,
+      one.guards),
+    sizes(one.sizes),
+    ...one.programs.map(program),
+    part("Saved for the backward", one.partition),
+    stages(one.stages),
+  ].filter((node) => node !== null);
+}
+function part(title, text, open) {
+  if (!text) return null;
+  return element("details", open ? { open: "" } : {}, element("summary", {}, title),
+    element("pre", {}, text));
+}
+function list(title, lines) {
+  if (!lines.length) return null;
+  return part(title, lines.join("\n"));
+}
+function sizes(rows) {
+  if (!rows.length) return null;
+  return element("details", {},
+    element("summary", {}, `Sizes: ${plural(rows.length, "decision")}`),
+    element("table", {},
+      element("tr", {}, ...["what", "", "line"].map((name) => element("th", {}, name))),
+      ...rows.map((row) => element("tr", {}, element("td", {}, row.kind),
+        element("td", {}, row.text), element("td", { class: "soft" }, place(row.position))))));
+}
+function program(one) {
+  const called = Object.entries(one.called).map(([name, times]) => `${name} × ${times}`);
+  return element("details", {},
+    element("summary", {}, `${one.function}: ${plural(one.kernels.length, "kernel")}`,
+      element("span", { class: "soft" },
+        called.length ? `, PyTorch runs ${called.join(", ")}` : "")),
+    ...one.kernels.map((text) => element("pre", {}, text)));
+}
+function stages(rows) {
+  if (!rows.length) return null;
+  return element("details", {}, element("summary", {}, "All stages"),
+    ...rows.map((row) => part(`${row.of}: ${row.stage}`, row.text)));
+}
+
+// ---- the list of functions, and finding things
+
+const buttons = data.functions.map((fn) => {
+  const breaks = fn.compilations.reduce((sum, one) => sum + one.breaks.length, 0);
+  const bad = fn.compilations.some((one) => one.troubles.length);
+  return element("button", { class: "row", onclick: () => show(fn.id) },
+    element("span", { class: bad ? "name bad" : "name" }, fn.name),
+    element("small", {}, `${fn.file.split("/").slice(-2).join("/")}:${fn.line}`),
+    element("small", {}, plural(fn.compilations.length, "compilation") +
+      (breaks ? `, ${plural(breaks, "break")}` : "")));
+});
+const texts = data.functions.map(() => null);
+function textOf(id) {
+  texts[id] ??= JSON.stringify(data.functions[id]).toLowerCase();
+  return texts[id];
+}
+function filter() {
+  const wanted = search.value.trim().toLowerCase();
+  buttons.forEach((button, id) => { button.hidden = wanted && !textOf(id).includes(wanted); });
+}
+function choose(id) {
+  document.querySelectorAll(".chosen").forEach((node) => node.classList.remove("chosen"));
+  (id === null ? document.getElementById("overview") : buttons[id]).classList.add("chosen");
+}
+function home() {
+  history.replaceState(null, "", "#");
+  overview();
+  choose(null);
+}
+function step(by) {
+  const seen = buttons.filter((button) => !button.hidden);
+  const at = seen.findIndex((button) => button.classList.contains("chosen"));
+  const next = seen[Math.min(Math.max(at + by, 0), seen.length - 1)];
+  if (next) { next.click(); next.scrollIntoView({ block: "nearest" }); }
+}
+function theme() {
+  const root = document.documentElement;
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+}
+const KEYS = { "/": () => search.focus(), j: () => step(1), k: () => step(-1), o: home, t: theme };
+document.addEventListener("keydown", (event) => {
+  if (event.target === search) {
+    if (event.key === "Escape") { search.value = ""; filter(); search.blur(); }
+    if (event.key === "Enter") buttons.find((button) => !button.hidden)?.click();
+  } else if (KEYS[event.key] && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
+});
+
+document.title = `pliant report: ${data.title}`;
+document.getElementById("title").textContent = data.title;
+document.getElementById("about").textContent =
+  Object.entries(data.about).map(([name, value]) => `${name} ${value}`).join("  ·  ");
+document.getElementById("overview").addEventListener("click", home);
+document.getElementById("theme").addEventListener("click", theme);
+document.getElementById("functions").append(...buttons);
+search.addEventListener("input", filter);
+if (matchMedia("(prefers-color-scheme: dark)").matches) theme();
+const asked = /^#f(\d+)$/.exec(location.hash);
+if (asked && data.functions[asked[1]]) show(Number(asked[1])); else home();
