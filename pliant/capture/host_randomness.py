@@ -45,6 +45,7 @@ class RandomDraw:
     generator: Value  # or a module of functions that share a state
     call: str  # "{}.randint(1, 6)"
     state: tuple[str, str] | None  # how the state is read and put back; None: it is new
+    arguments: tuple[Value, ...] = ()  # that are no constants: "{}.setstate({})"
 
 
 def write_random_draws(
@@ -63,7 +64,7 @@ def write_random_draws(
             undo[generator] = draw.state[1].format(generator, saved)
         names = "".join(f"{emit.slot(target)}, " for target in draw.targets)
         names = names.removesuffix(", ") if len(draw.targets) == 1 else names
-        call = draw.call.format(generator)
+        call = draw.call.format(generator, *map(emit.expression, draw.arguments))
         lines.append(f"    {names} = {call}" if names else f"    {call}")
     if not graph_call:
         return lines, 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.capture.host_randomness import DrawnNumber, RandomDraw
 from pliant.capture.native import FUNCTIONS, LATE, METHODS, SHORTCUTS
-from pliant.capture.value import NONE, Break, Const, NotConstant, Value
+from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.number import Number
@@ -146,6 +146,46 @@ for _name in (*NUMBERS, "seed"):
     else:
         METHODS[_random.Random, _name] = _draw(_name)
 METHODS[_random.Random, "seed"] = _draw("seed")
+
+
+class RandomState(Value):
+    """What `getstate()` gives: only passed along, only residual code knows it."""
+
+    __slots__ = ()
+
+    def python_type(self) -> type:
+        return tuple
+
+
+def _generator(trace: Trace, owner: Value, name: str) -> RandomGenerator:
+    owner = trace.read(owner)
+    if not isinstance(owner, RandomGenerator):
+        raise Break("random-state", f"{name}() of a generator that is not known")
+    return owner
+
+
+def get_state(trace: Trace, owner: Value) -> Value:
+    generator = _generator(trace, owner, "getstate")
+    number = sum(len(draw.targets) for draw in trace.random_draws)
+    target = DrawnNumber(number, "state")
+    trace.changes += 1
+    trace.random_draws.append(RandomDraw((target,), generator, "{}.getstate()", None))
+    return RandomState(target)
+
+
+def set_state(trace: Trace, owner: Value, state: Value) -> Value:
+    generator = _generator(trace, owner, "setstate")
+    value = state if isinstance(state, Unread) else trace.read(state)
+    if value.source is None:
+        raise Break("random-state", "a state that the program has made")
+    own = None if isinstance(generator.source, DrawnNumber) else PYTHON_STATE
+    trace.changes += 1
+    trace.random_draws.append(RandomDraw((), generator, "{}.setstate({})", own, (value,)))
+    return NONE
+
+
+SHORTCUTS[random.Random.getstate] = _shortcut(get_state)
+SHORTCUTS[random.Random.setstate] = _shortcut(set_state)
 
 
 def _no_number(trace: Trace, *args: Any) -> Value:

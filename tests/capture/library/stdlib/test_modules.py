@@ -322,3 +322,37 @@ def test_context_variable_that_changes():
     assert torch.equal(compiled(X), X * 5)
     CONTEXT.reset(token)
     assert torch.equal(compiled(X), X * 2)
+
+
+# ---- the state of random
+
+
+def test_states_of_generators_are_passed_along():
+    def function(x, first, second):
+        made = random.Random(9002)
+        second.setstate(made.getstate())
+        first.seed(42)
+        before = first.getstate()
+        numbers = first.random(), second.randint(1, 10), made.uniform(0, 1)
+        first.setstate(before)
+        return x + numbers[0] + numbers[1] + numbers[2], before
+
+    compiled = pliant.compile(function, fullgraph=True)
+    for _ in range(2):
+        outcomes = []
+        for each in (function, compiled):
+            first, second = random.Random(1), random.Random(2)
+            result, before = each(X, first, second)
+            outcomes.append((result.tolist(), before, first.getstate(), second.getstate()))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_state_from_outside():
+    def function(x, state):
+        random.setstate(state)
+        return x + random.random()
+
+    compiled = pliant.compile(function, fullgraph=True)
+    for seed in (3, 4):
+        state = random.Random(seed).getstate()
+        assert torch.equal(compiled(X, state), function(X, state))
