@@ -3,31 +3,51 @@
 #include <structmember.h>
 
 #include <cstring>
+#include <unordered_map>
+
+#if PY_VERSION_HEX >= 0x030D0000
+// Exported by Python, but declared for Python's own use.
+extern "C" PyAPI_FUNC(int) _PySet_NextEntry(PyObject*, Py_ssize_t*, PyObject**, Py_hash_t*);
+#endif
 
 namespace pliant {
 
 namespace {
 
-// The beginning of CPython's own struct of a dictionary's keys, alike in 3.11 and 3.12.
-struct KeysHead {
+// CPython's own struct of a dictionary's keys, alike in 3.11 to 3.14. The hashes of keys are nowhere
+// else to be had without running Python code.
+struct Keys {
   Py_ssize_t refcount;
   uint8_t log2_size;
   uint8_t log2_index_bytes;
   uint8_t kind;  // 0 is "any keys"; the others are "only keys of type str"
+  uint32_t version;
+  Py_ssize_t usable;
+  Py_ssize_t entry_count;
+  char indices[];
 };
 
-bool has_only_str_keys(PyObject* dict) {
-  auto* keys = reinterpret_cast<PyDictObject*>(dict)->ma_keys;
-  return reinterpret_cast<const KeysHead*>(keys)->kind != 0;
+struct KeysEntry {
+  Py_hash_t hash;
+  PyObject* key;  // null where one was removed
+  PyObject* value;
+};
+
+const Keys* keys_of(PyObject* dict) {
+  return reinterpret_cast<const Keys*>(reinterpret_cast<PyDictObject*>(dict)->ma_keys);
 }
 
+bool has_only_str_keys(PyObject* dict) { return keys_of(dict)->kind != 0; }
+
 bool may_collide(PyObject* dict, PyObject* key, Py_hash_t key_hash) {
-  Py_ssize_t position = 0;
-  PyObject* other = nullptr;
-  PyObject* value = nullptr;
-  Py_hash_t hash = 0;
-  while (_PyDict_Next(dict, &position, &other, &value, &hash)) {
-    if (hash == key_hash && other != key && !is_plain_key(other)) return true;
+  if (has_only_str_keys(dict)) return false;
+  const Keys* keys = keys_of(dict);
+  const char* end_of_indices = keys->indices + (size_t{1} << keys->log2_index_bytes);
+  auto* entries = reinterpret_cast<const KeysEntry*>(end_of_indices);
+  for (Py_ssize_t i = 0; i < keys->entry_count; ++i) {
+    PyObject* other = entries[i].key;
+    if (other == nullptr || other == key || entries[i].hash != key_hash) continue;
+    if (!is_plain_key(other)) return true;
   }
   return false;
 }
@@ -141,7 +161,58 @@ Place find_place(PyTypeObject* type, PyObject* name) {
   return plain ? Place{type, version, member->offset, member->type == T_OBJECT} : Place{};
 }
 
+#if PLIANT_WATCHES_DICTS
+
+int watcher = -1;
+
+// Since when each dictionary that is watched is unchanged. (Never freed: Python may still free
+// dictionaries when the destructors of static objects have run.)
+std::unordered_map<PyObject*, uint64_t>& watched() {
+  static auto* dicts = new std::unordered_map<PyObject*, uint64_t>;
+  return *dicts;
+}
+
+// Called before a dictionary changes or goes. It is not watched any more until someone asks again,
+// so that many changes in a row cost no more than one.
+int dict_changes(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
+  ++dict_epoch;
+  watched().erase(dict);
+  if (event != PyDict_EVENT_DEALLOCATED) PyDict_Unwatch(watcher, dict);
+  return 0;
+}
+
+#endif
+
 }  // namespace
+
+#if PLIANT_WATCHES_DICTS
+
+uint64_t dict_epoch = 1;
+
+void init_dict_versions() {
+  watcher = PyDict_AddWatcher(dict_changes);
+  if (watcher < 0) PyErr_Clear();  // others have them all: dictionaries have no versions then
+}
+
+uint64_t dict_version(PyObject* dict) {
+  if (watcher < 0) return 0;
+  auto [place, is_new] = watched().try_emplace(dict, dict_epoch);
+  if (is_new && PyDict_Watch(watcher, dict) < 0) {
+    PyErr_Clear();
+    watched().erase(place);
+    return 0;
+  }
+  return dict_epoch;
+}
+
+bool unchanged_since(PyObject* dict, uint64_t& version) {
+  auto place = watched().find(dict);
+  if (place == watched().end() || place->second > version) return false;
+  version = dict_epoch;
+  return true;
+}
+
+#endif
 
 PyObject* make_instance_dict(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);

@@ -10,7 +10,29 @@
 
 namespace pliant {
 
-// Changes with every modification of the dictionary, and is never used twice.
+// `dict_version`: a version of the dictionary as it is now, 0 if it has none.
+// `same_dict_version`: whether it is unchanged since it had this version, which is brought up to
+// date. The dictionary may be gone, with another object in its place.
+#if PLIANT_WATCHES_DICTS
+
+// Python tells when a dictionary that is watched changes or goes. The number grows with each such
+// event; a version is the number at some time.
+extern uint64_t dict_epoch;
+
+void init_dict_versions();
+uint64_t dict_version(PyObject* dict);
+bool unchanged_since(PyObject* dict, uint64_t& version);
+
+inline bool same_dict_version(PyObject* dict, uint64_t& version) {
+  return version == dict_epoch || unchanged_since(dict, version);
+}
+
+#else
+
+// Python keeps a number in the dictionary, which changes with every modification of it and is
+// never used twice.
+inline void init_dict_versions() {}
+
 inline uint64_t dict_version(PyObject* dict) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -18,10 +40,20 @@ inline uint64_t dict_version(PyObject* dict) {
 #pragma GCC diagnostic pop
 }
 
+inline bool same_dict_version(PyObject* dict, uint64_t& version) {
+  return PyDict_Check(dict) && dict_version(dict) == version;
+}
+
+#endif
+
 // Changes when an attribute of the class or of one of its bases does; 0 while there is none.
 inline uint64_t type_version(PyObject* type) {
   auto* t = reinterpret_cast<PyTypeObject*>(type);
+#if PY_VERSION_HEX >= 0x030D0000
+  return t->tp_version_tag;
+#else
   return PyType_HasFeature(t, Py_TPFLAGS_VALID_VERSION_TAG) ? t->tp_version_tag : 0;
+#endif
 }
 
 // The `__dict__` of an instance, made if it is not there yet; borrowed; null if it cannot have one.

@@ -164,6 +164,14 @@ PyObject* without_torch_function(PyObject*, PyObject* const* args, Py_ssize_t na
 
 thread_local bool is_helper_thread = false;
 
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
 // What a thread of its own calls, and how that ended.
 struct ThreadCall {
   PyObject* const* args;
@@ -188,7 +196,7 @@ PyObject* uninterrupted(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs < 1) return PyErr_Format(PyExc_TypeError, "uninterrupted(function, *args)");
   ThreadCall call{args, nargs};
   bool started = false;
-  if (!is_helper_thread && !_Py_IsFinalizing()) {  // no thread gets the GIL after that
+  if (!is_helper_thread && !is_finalizing()) {  // no thread gets the GIL after that
     Py_BEGIN_ALLOW_THREADS;
     try {
       std::thread thread(&ThreadCall::run, &call);

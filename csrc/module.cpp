@@ -67,5 +67,6 @@ PyMODINIT_FUNC PyInit__native() {
   if (PyModule_AddFunctions(module.get(), pliant::isolated_methods) < 0) return nullptr;
   if (PyModule_AddFunctions(module.get(), pliant::cuda_methods) < 0) return nullptr;
   pliant::init_tensors();
+  pliant::init_dict_versions();
   return module.release();
 }

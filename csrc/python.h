@@ -8,9 +8,15 @@
 #include <memory>
 #include <utility>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030D0000
-#error "pliant reads the dictionary and type versions of CPython 3.11 and 3.12"
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
+#error "pliant knows how CPython 3.11 to 3.14 lay out dictionaries and classes"
 #endif
+#ifdef Py_GIL_DISABLED
+#error "pliant needs the global interpreter lock: this is the free-threaded build of Python"
+#endif
+
+// From 3.13 on the number in a dictionary is not what it was; 3.14 has none.
+#define PLIANT_WATCHES_DICTS (PY_VERSION_HEX >= 0x030D0000)
 
 namespace pliant {
 

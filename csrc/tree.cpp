@@ -428,12 +428,13 @@ bool Tree::same_item(const Node& item, PyObject* found) {
   return true;
 }
 
-bool Tree::same_version(Fact& fact, uint64_t version) {
-  // Python gives a dictionary another version at each write, also of a key that nobody looks at.
-  if (version == fact.version) return true;
+// The version is another one, but what was found may be the same: it changes at each write, also of
+// a key that nobody looks at.
+bool Tree::renew_version(Fact& fact) {
   if (!same_items(nodes_[fact.index], fact.object)) return false;
   // Looking something up on a class gives it a version.
-  fact.version = fact.kind == Fact::Class ? type_version(fact.object) : version;
+  bool of_class = fact.kind == Fact::Class;
+  fact.version = of_class ? type_version(fact.object) : dict_version(fact.object);
   return fact.version != 0;
 }
 
@@ -452,10 +453,12 @@ bool Tree::still_true(Fact*& fact, PyObject** frame) {
     bool good = true;
     switch (kind) {
       case Fact::Dict:
-        good = PyDict_Check(object) && same_version(*fact, dict_version(object));
+        good = same_dict_version(object, fact->version) ||
+               (PyDict_Check(object) && renew_version(*fact));
         break;
       case Fact::Class:
-        good = PyType_Check(object) && same_version(*fact, type_version(object));
+        good = PyType_Check(object) &&
+               (type_version(object) == fact->version || renew_version(*fact));
         break;
       case Fact::Type: good = Py_IS_TYPE(object, fact->type); break;
       case Fact::InstanceDict: good = instance_dict(object) == fact->expected; break;

@@ -162,7 +162,7 @@ class Tree {
   bool replay(std::vector<Fact>& trace, PyObject** frame);
   template <Fact::Kind kind>
   bool still_true(Fact*& fact, PyObject** frame);
-  bool same_version(Fact& fact, uint64_t version);
+  bool renew_version(Fact& fact);
   bool same_items(const Node& node, PyObject* value);
   bool same_item(const Node& item, PyObject* found);
   bool run_late(const LateStep& step, Walk& walk);

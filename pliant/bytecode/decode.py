@@ -6,8 +6,11 @@ exception handler covers a range of indices.
 
 ``Instruction.value`` is the argument, resolved (see ``opinfo.Operand``): the constant, the name of
 the variable, ``(name, push_null)`` for ``LOAD_GLOBAL``, the operator as text, the index of a jump's
-target. On Python 3.12 the value of ``LOAD_ATTR`` is ``(name, as_method)``; on 3.11, where
+target. From Python 3.12 on the value of ``LOAD_ATTR`` is ``(name, as_method)``; on 3.11, where
 ``LOAD_METHOD`` is an opcode of its own, it is the name.
+
+Instructions that stand for others (``OpInfo.parts``), such as two loads in one, are decoded as
+those, at the same offset.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.base.weak import ByIdentity
 from pliant.bytecode import flow
+from pliant.bytecode.opinfo import Part
 from pliant.bytecode.tables import (
     BINARY_OPERATORS,
+    COMMON_CONSTANTS,
     COMPARE_OPERATORS,
     COMPARE_SHIFT,
     INTRINSICS_1,
     INTRINSICS_2,
     OPCODES,
+    SPECIAL_METHODS,
     Operand,
     Role,
     opcodes_with,
@@ -173,6 +179,7 @@ class _Row(NamedTuple):
     """Of a jump: 1 forwards, -1 backwards; 0 otherwise."""
     operand: int
     """The number of its ``Operand``. (Looking an enum member up in a dict calls Python code.)"""
+    parts: Callable[[int], tuple[Part, ...]] | None
 
 
 _NUMBER = {operand: number for number, operand in enumerate(Operand)}
@@ -184,9 +191,12 @@ _ROWS: dict[int, _Row] = {
         1 + info.caches,
         0 if info.jumps is None else -1 if info.backward else 1,
         _NUMBER[info.operand],
+        info.parts,
     )
     for name, info in OPCODES.items()
 }
+
+_ROW_OF = {row.name: row for row in _ROWS.values()}
 
 # Operands that are looked up in a sequence that is the same for every code object ...
 _FIXED: dict[Operand, Sequence[Any]] = {
@@ -194,6 +204,9 @@ _FIXED: dict[Operand, Sequence[Any]] = {
     Operand.BINARY: BINARY_OPERATORS,
     Operand.IS: ("is", "is not"),
     Operand.IN: ("in", "not in"),
+    Operand.CONVERSION: (None, str, repr, ascii),
+    Operand.COMMON_CONSTANT: COMMON_CONSTANTS,
+    Operand.SPECIAL: SPECIAL_METHODS,
     Operand.FORMAT: tuple(
         (conversion, spec) for spec in (False, True) for conversion in (None, str, repr, ascii)
     ),
@@ -224,8 +237,8 @@ def slot_names(code: types.CodeType) -> tuple[str, ...]:
 def own_name(code: types.CodeType, name: str) -> str:
     """What a variable of the function's own is called where a free variable has the same name.
 
-    On Python 3.12 that can be: ``[x for x in y]`` in a function whose ``x`` is a free variable has
-    both. A dot is how Python itself makes names that cannot be written.
+    From Python 3.12 on that can be: ``[x for x in y]`` in a function whose ``x`` is a free variable
+    has both. A dot is how Python itself makes names that cannot be written.
     """
     return f".{name}" if name in code.co_freevars else name
 
@@ -241,7 +254,7 @@ def _decode(code: types.CodeType) -> Decoded:
     names = code.co_names
     make = Instruction._make
     instructions: list[Instruction] = []
-    for index, (unit, (op, _, units, direction, operand), arg) in enumerate(raw):
+    for index, (unit, (op, _, units, direction, operand, _), arg) in enumerate(raw):
         target: int | None = None
         value: Any = arg
         if arg is not None:
@@ -281,7 +294,10 @@ def _unpack(co_code: bytes) -> tuple[list[tuple[int, _Row, int | None]], list[in
             continue
         row = rows[op]
         index_of_unit.extend([len(raw)] * row.units)
-        raw.append((unit, row, arg if row.has_arg else None))
+        if row.parts is None:
+            raw.append((unit, row, arg if row.has_arg else None))
+        else:
+            raw.extend([(unit, _ROW_OF[op], part) for op, part in row.parts(arg)])
         prefix = 0
         unit += row.units
     # The end of a range of instructions may be the end of the code.

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from pliant.base.values import dataclass
 
 Count = int | Callable[[int], int]
 Jumps = Literal["always", "maybe"] | None
+Part = tuple[str, int | None]
+"""An instruction that another one stands for: its opcode and its argument."""
 
 
 class Operand(enum.Enum):
@@ -35,6 +38,9 @@ class Operand(enum.Enum):
     BINARY = "a binary or in-place operation: its operator as text"
     IS = "'is' or 'is not'"
     IN = "'in' or 'not in'"
+    CONVERSION = "a function from anything to text: str, repr or ascii"
+    COMMON_CONSTANT = "a constant of the interpreter's own: the object"
+    SPECIAL = "a special method: its name"
     FORMAT = "(conversion function or None, whether a format specification is on the stack)"
     INTRINSIC_1 = "the name of an interpreter function of one argument"
     INTRINSIC_2 = "the name of an interpreter function of two arguments"
@@ -63,9 +69,11 @@ class Role(enum.Flag):
     WRITES_OBJECT = enum.auto()  # an attribute or an item
     DISCARDS = enum.auto()  # the top of the stack
     # Calls.
-    NAMES_KEYWORDS = enum.auto()
+    NAMES_KEYWORDS = enum.auto()  # ahead of the call
+    TAKES_KEYWORDS = enum.auto()  # calls, with the names of the keywords on top of the stack
     PREPARES_CALL = enum.auto()
     CALLS = enum.auto()
+    TESTS_TRUTH = enum.auto()  # what follows needs a bool
     # Control flow. (Jumps are in ``OpInfo.jumps``.)
     STARTS = enum.auto()  # the frame is set up, or resumed after a yield
     RETURNS = enum.auto()
@@ -93,7 +101,8 @@ class OpInfo:
 
     Where the stack differs when the jump is taken, ``jump_pops`` and ``jump_pushes`` say how.
     ``terminal`` opcodes never continue with the next instruction and do not jump either.
-    ``caches`` is the number of two-byte cache entries that follow it in the code. ``roles`` are for
+    ``caches`` is the number of two-byte cache entries that follow it in the code. ``parts`` are the
+    instructions that are decoded in its place, for an argument. ``roles`` are for
     code that looks for instructions of a kind: a new Python version is a table, and nothing else.
     """
 
@@ -106,12 +115,17 @@ class OpInfo:
     backward: bool = False
     terminal: bool = False
     caches: int = 0
+    parts: Callable[[int], tuple[Part, ...]] | None = None
     roles: Role = NO_ROLE
 
     @property
     def falls_through(self) -> bool:
         """Whether execution can continue with the next instruction."""
         return not self.terminal and self.jumps != "always"
+
+    def with_caches(self, caches: int) -> OpInfo:
+        """The same with another number of cache entries."""
+        return replace(self, caches=caches)
 
     def stack(self, arg: int | None, jump: bool = False) -> tuple[int, int]:
         """How many entries are taken and left, for this argument, when jumping or not."""
@@ -162,7 +176,7 @@ def branch(pops: Count, pushes: Count, *, backward: bool = False) -> OpInfo:
 
 
 _ALWAYS = OpInfo(0, 0, Operand.JUMP, jumps="always")
-_ALWAYS_BACK = OpInfo(0, 0, Operand.JUMP, jumps="always", backward=True)
+ALWAYS_BACK = OpInfo(0, 0, Operand.JUMP, jumps="always", backward=True)
 
 _STACK: dict[str, OpInfo] = {
     "NOP": OpInfo(0, 0),
@@ -244,8 +258,8 @@ _CALLS: dict[str, OpInfo] = {
 
 _JUMPS: dict[str, OpInfo] = {
     "JUMP_FORWARD": _ALWAYS,
-    "JUMP_BACKWARD": _ALWAYS_BACK,
-    "JUMP_BACKWARD_NO_INTERRUPT": _ALWAYS_BACK,
+    "JUMP_BACKWARD": ALWAYS_BACK,
+    "JUMP_BACKWARD_NO_INTERRUPT": ALWAYS_BACK,
 }
 
 _EXCEPTIONS: dict[str, OpInfo] = {

@@ -55,4 +55,7 @@ _OWN: dict[str, OpInfo] = {
 
 OPCODES: Mapping[str, OpInfo] = {**SHARED, **_OWN}
 CALL_SEQUENCE = ("PRECALL", "CALL")
+CALLABLE_FIRST = False  # a plain call begins with NULL, then the callable
 LOAD_CHECKED = "LOAD_FAST"  # always looks whether the slot is filled
+LOOP_END: tuple[str, ...] = ()  # what takes an exhausted iterator off the stack
+COMPARE_SHIFT = 0

@@ -54,4 +54,7 @@ _OWN: dict[str, OpInfo] = {
 
 OPCODES: Mapping[str, OpInfo] = {**SHARED, **_OWN}
 CALL_SEQUENCE = ("CALL",)
+CALLABLE_FIRST = False
 LOAD_CHECKED = "LOAD_FAST_CHECK"  # LOAD_FAST does not look whether the slot is filled
+LOOP_END = ("END_FOR",)
+COMPARE_SHIFT = 4  # the low bits of the argument are a mask of caches

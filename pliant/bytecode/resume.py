@@ -15,7 +15,7 @@ foreign, as free variables, in the order of :func:`closure_names`::
 
     resume = types.FunctionType(resume_code(point), f.__globals__, closure=tuple(cells))
 
-On Python 3.12 a comprehension runs in the frame of its function, and a name can be an ordinary
+From Python 3.12 on a comprehension runs in the frame of its function, and a name can be an ordinary
 variable at one time and a cell at another. What counts is what lies in the slot of the frame: a
 cell under one of the :func:`closure_names` goes into the closure; anything else that a slot holds
 is listed in ``locals`` and passed as it is, be it a value or a cell. (The closure always has a cell
@@ -47,6 +47,7 @@ from pliant.bytecode.decode import (
 )
 from pliant.bytecode.tables import (
     CALL_SEQUENCE,
+    CALLABLE_FIRST,
     LOAD_CHECKED,
     OPCODES,
     Operand,
@@ -217,8 +218,9 @@ _TWO_ARGUMENTS = 2  # the flag of LOAD_SUPER_ATTR that says so
 _STARTS = opcodes_with(Role.STARTS)
 _MAKES_CELL = opcodes_with(Role.MAKES_CELL)
 _PLAIN_LOCAL = opcodes_with(Role.PLAIN_LOCAL)
-_BEFORE_CALLS = opcodes_with(Role.NAMES_KEYWORDS | Role.PREPARES_CALL)
+_REPEATABLE = opcodes_with(Role.NAMES_KEYWORDS | Role.PREPARES_CALL | Role.TESTS_TRUTH)
 _YIELDS = opcodes_with(Role.YIELDS)
+_STORES_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.WRITES_LOCAL)
 _LOADS_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.READS_LOCAL) - opcodes_with(Role.WRITES_LOCAL)
 
 
@@ -248,18 +250,20 @@ def _entry_cells(code: types.CodeType) -> frozenset[str]:
 
 
 def _plain_names(decoded: Decoded) -> set[str]:
-    """Variables that are, at least in places, read and written without a cell."""
-    return {each.value for each in decoded.instructions if each.op in _PLAIN_LOCAL}
+    """Variables that are, at least in places, without a cell. (From 3.13 on LOAD_FAST also loads
+    cells, for closures; nothing stores one but over another.)"""
+    return {each.value for each in decoded.instructions if each.op in _STORES_LOCAL}
 
 
 def _rewound(decoded: Decoded, index: int) -> int:
     """The earliest instruction that continues the same way.
 
     The cells of the function exist already, so it starts after having made them. What KW_NAMES and
-    PRECALL do is kept neither on the stack nor in variables, but they can be run again.
+    PRECALL do is kept neither on the stack nor in variables, but they can be run again. So can
+    TO_BOOL, behind which capture has the object itself.
     """
     index = max(index, _first_index(decoded))
-    while index > 0 and decoded.instructions[index - 1].op in _BEFORE_CALLS:
+    while index > 0 and decoded.instructions[index - 1].op in _REPEATABLE:
         index -= 1
     return index
 
@@ -423,9 +427,16 @@ class _Builder:
         call_index = _call_index(self.point)
         handler = self.decoded.handler(call_index)
         positions = self.decoded.instructions[call_index].positions
-        yield AssemblyItem("PUSH_NULL")
-        for parameter in self.parameters[len(self.parameters) - count - 1 :]:
-            yield from self._take(parameter)
+        function, *arguments = self.parameters[len(self.parameters) - count - 1 :]
+        if not CALLABLE_FIRST:
+            yield AssemblyItem("PUSH_NULL")
+        yield from self._take(function)
+        if CALLABLE_FIRST:
+            yield AssemblyItem("PUSH_NULL")
+        for argument in arguments:
+            yield from self._take(argument)
+        # From 3.13 on the handler of a call is looked for right in front of it.
+        yield AssemblyItem("NOP", handler=handler, positions=positions)
         for op in CALL_SEQUENCE:  # the last one is the call itself
             source = call_index if op == CALL_SEQUENCE[-1] else None
             yield AssemblyItem(op, count, source=source, handler=handler, positions=positions)
@@ -452,7 +463,7 @@ class _Builder:
             elif operand is Operand.SUPER_ATTR:
                 arg |= _TWO_ARGUMENTS
             if op in _LOADS_LOCAL and instruction.value not in self.parameters:
-                # 3.12 reads without a look where the original was sure that the slot is filled.
+                # Since 3.12 it reads without a look where the original is sure that it is filled.
                 op = LOAD_CHECKED
             yield AssemblyItem(
                 op, arg, instruction.index, instruction.target, handler, instruction.positions
@@ -463,7 +474,7 @@ class _Builder:
     ) -> Iterator[AssemblyItem]:
         """Give ``super()`` its arguments: left alone it takes the frame's first, another one here.
 
-        (On 3.12 ``super().name`` is LOAD_SUPER_ATTR, which has them and only must not ignore them.)
+        (Since 3.12 ``super().name`` is LOAD_SUPER_ATTR, which has them but must not ignore them.)
         """
         index, at = instruction.index, instruction.positions
         if index - 1 not in self.decoded.super_calls:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 
-from pliant.bytecode import py311, py312
+from pliant.bytecode import py311, py312, py313, py314
 from pliant.bytecode.opinfo import NO_ROLE, Operand, OpInfo, Role
 
-VERSIONS = {(3, 11): py311, (3, 12): py312}
+VERSIONS = {(3, 11): py311, (3, 12): py312, (3, 13): py313, (3, 14): py314}
 
 COMPARE_OPERATORS = ("<", "<=", "==", "!=", ">", ">=")
 _PLAIN_OPERATORS = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
-BINARY_OPERATORS = _PLAIN_OPERATORS + tuple(f"{operator}=" for operator in _PLAIN_OPERATORS)
+BINARY_OPERATORS = (
+    *_PLAIN_OPERATORS,
+    *(f"{operator}=" for operator in _PLAIN_OPERATORS),
+    "[]",  # from Python 3.14 on
+)
 INTRINSICS_1 = (
     "INTRINSIC_1_INVALID",
     "INTRINSIC_PRINT",
@@ -38,7 +43,10 @@ INTRINSICS_2 = (
     "INTRINSIC_TYPEVAR_WITH_BOUND",
     "INTRINSIC_TYPEVAR_WITH_CONSTRAINTS",
     "INTRINSIC_SET_FUNCTION_TYPE_PARAMS",
+    "INTRINSIC_SET_TYPEPARAM_DEFAULT",  # from Python 3.13 on
 )
+COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
+SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
 
 
 def real_opcodes() -> dict[str, int]:
@@ -54,23 +62,29 @@ def real_opcodes() -> dict[str, int]:
     }
 
 
-def _table_of_running_python() -> Mapping[str, OpInfo]:
+def _running_version() -> ModuleType:
     version = sys.version_info[:2]
     if version not in VERSIONS:
         supported = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
         raise ImportError(f"pliant knows the bytecode of Python {supported}, not of {version}")
-    table = VERSIONS[version].OPCODES
-    differences = set(table) ^ set(real_opcodes())
+    differences = set(VERSIONS[version].OPCODES) ^ set(real_opcodes())
     if differences:
         raise ImportError(f"opcode table of Python {version} is wrong about {sorted(differences)}")
-    return table
+    return VERSIONS[version]
 
 
-OPCODES: Mapping[str, OpInfo] = _table_of_running_python()
-CALL_SEQUENCE: tuple[str, ...] = VERSIONS[sys.version_info[:2]].CALL_SEQUENCE
+_RUNNING = _running_version()
+OPCODES: Mapping[str, OpInfo] = _RUNNING.OPCODES
+CALL_SEQUENCE: tuple[str, ...] = _RUNNING.CALL_SEQUENCE
 """The opcodes that make a call, each with the number of arguments."""
-LOAD_CHECKED: str = VERSIONS[sys.version_info[:2]].LOAD_CHECKED
+CALLABLE_FIRST: bool = _RUNNING.CALLABLE_FIRST
+"""Whether the callable lies below the receiver or NULL, and not NULL below the callable."""
+LOAD_CHECKED: str = _RUNNING.LOAD_CHECKED
 """The opcode that loads a local variable and raises where it is unbound."""
+LOOP_END: tuple[str, ...] = _RUNNING.LOOP_END
+"""The instructions at the end of a ``for`` that take an exhausted iterator off the stack."""
+COMPARE_SHIFT: int = _RUNNING.COMPARE_SHIFT
+"""How many bits of the argument of COMPARE_OP lie below the operator."""
 
 
 # As numbers: `&` of an enum takes microseconds, and it is asked thousands of times on import.
@@ -86,20 +100,21 @@ def opcodes_with(roles: Role) -> frozenset[str]:
 JUMPS = frozenset(name for name, info in OPCODES.items() if info.jumps is not None)
 BACKWARD_JUMPS = frozenset(name for name in JUMPS if OPCODES[name].backward)
 
-# COMPARE_OP keeps a cache mask in the low bits of its argument from Python 3.12 on.
-COMPARE_SHIFT = 4 if sys.version_info >= (3, 12) else 0
-
 __all__ = [
     "BACKWARD_JUMPS",
     "BINARY_OPERATORS",
+    "CALLABLE_FIRST",
     "CALL_SEQUENCE",
+    "COMMON_CONSTANTS",
     "COMPARE_OPERATORS",
     "COMPARE_SHIFT",
     "INTRINSICS_1",
     "INTRINSICS_2",
     "JUMPS",
     "LOAD_CHECKED",
+    "LOOP_END",
     "OPCODES",
+    "SPECIAL_METHODS",
     "VERSIONS",
     "OpInfo",
     "Operand",

@@ -18,9 +18,9 @@ from torch import fx
 
 from pliant.base.values import dataclass
 from pliant.base.writes import PARTLY, RAISES, WHOLLY, WRITES
-from pliant.bytecode.tables import Role, opcodes_with
+from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.torch_state import WRITERS
-from pliant.capture.value import Break
+from pliant.capture.value import NULL, Break, Value
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake.tensor import Fake
@@ -137,7 +137,7 @@ def _handles(frame: Frame) -> bool:
     of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
     for entry in handlers(frame, frame.index):
         leaves = frame.instructions[entry.target + 1].op in _LEAVES_WITH
-        if leaves and _leaves_pytorch(frame.stack[entry.depth - 1]):
+        if leaves and _leaves_pytorch(frame.stack[entry.depth - _EXIT_ENTRIES : entry.depth]):
             continue
         if not (of_pytorch and not leaves and _only_cleans_up(frame, entry.target)):
             return True
@@ -155,6 +155,9 @@ def _only_cleans_up(frame: Frame, target: int) -> bool:
 
 
 _LEAVES_WITH = opcodes_with(Role.LEAVES_WITH)
+# `__exit__` on the stack, below what WITH_EXCEPT_START takes of the exception: one entry, or the
+# method and its receiver.
+_EXIT_ENTRIES = min(OPCODES[op].stack(None)[0] for op in _LEAVES_WITH) - 3
 _ENTERS_HANDLER = opcodes_with(Role.ENTERS_HANDLER)
 _RERAISES = opcodes_with(Role.RERAISES)
 _CATCHES = opcodes_with(Role.LEAVES_HANDLER | Role.MATCHES_EXCEPTION | Role.RAISES)
@@ -172,7 +175,7 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
         entry = None if outer is entry else outer
 
 
-def _leaves_pytorch(leave: Any) -> bool:
-    if not isinstance(leave, BoundMethod):
-        return False
-    return leave.obj.python_type().__module__.split(".")[0] == "torch"
+def _leaves_pytorch(leave: list[Value]) -> bool:
+    bound = [each for each in leave if isinstance(each, BoundMethod)]
+    receiver = bound[0].obj if bound else leave[-1] if len(leave) == 2 else NULL
+    return receiver is not NULL and receiver.python_type().__module__.split(".")[0] == "torch"

@@ -28,7 +28,7 @@ from pliant.capture.values.containers import Sequence
 from pliant.capture.values.conversion import known_object
 from pliant.capture.values.functions import BoundMethod, BuiltinMethod
 from pliant.capture.values.number import Number, has_number
-from pliant.capture.values.objects import ExceptionValue, Instance, Opaque
+from pliant.capture.values.objects import ExceptionValue, Instance, Opaque, refused_attribute
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Attr, ClassAttr, Fixed, attribute
@@ -200,6 +200,17 @@ def _bind_property(
     return call(trace, getter, [obj], direct=direct)
 
 
+def _empty_slot(descriptor: Any, cls: type, name: str) -> AttributeError:
+    """What reading a slot raises that holds nothing, in the words of this Python."""
+    try:
+        descriptor.__get__(object.__new__(cls), cls)
+    except AttributeError as error:
+        return AttributeError(str(error))
+    except TypeError:  # made by C code
+        pass
+    return AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}")
+
+
 def _bind_member(
     trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direct: bool
 ) -> Value:
@@ -210,7 +221,7 @@ def _bind_member(
     if hasattr(obj, "slot"):
         value = obj.slot(trace, name)
         if value is None:
-            trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
+            trace.throw(_empty_slot(descriptor, cls, name))
         return value
     if is_constant(obj):
         return fold(trace, getattr, obj, Const(name))
@@ -274,7 +285,7 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
         if value is None and not dictless and obj.instance_attribute(trace, name) is None:
             trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
         if cls in WITHOUT_ATTRIBUTES:
-            _refuse_attribute(trace, cls, name, attribute is not MISSING)
+            trace.throw(refused_attribute(cls, name, attribute is not MISSING))
         obj.store_attribute(trace, name, value)
     elif isinstance(attribute, property):
         _set_property(trace, attribute, obj, name, value)
@@ -303,11 +314,6 @@ def _change_class(trace: Trace, obj: Instance, value: Value | None) -> None:
 
 
 WITHOUT_ATTRIBUTES = frozenset({list, tuple, dict, set, frozenset, slice, range, object})
-
-
-def _refuse_attribute(trace: Trace, cls: type, name: str, on_class: bool) -> None:
-    text = f"attribute {name!r} is read-only" if on_class else f"has no attribute {name!r}"
-    trace.throw(AttributeError(f"{cls.__name__!r} object {text}"))
 
 
 def _set_property(

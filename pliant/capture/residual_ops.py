@@ -15,18 +15,18 @@ from typing import Any
 
 from pliant.base.tracebacks import CallSite, called_from
 from pliant.base.values import dataclass
-from pliant.bytecode.tables import OPCODES, Role, opcodes_with
+from pliant.bytecode.tables import LOOP_END, OPCODES, Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.opcodes.calls import split_call
+from pliant.capture.opcodes.data import SUBSCRIPT, merged_for
 from pliant.capture.residual import Emitter
 from pliant.capture.trace import Trace
-from pliant.capture.value import NULL, Break, Const, Value
+from pliant.capture.value import NULL, Break, Const, Value, plain_callee
 from pliant.capture.values.functions import BuiltinMethod, FunctionValue, called
 from pliant.guards.source import ClassAttr
 from pliant.stages import ROUTED
 
 CALLS = opcodes_with(Role.CALLS)
-ENDS_LOOP = opcodes_with(Role.ENDS_LOOP)
 Exit = tuple[str | None, int, list[Value | str]]
 
 
@@ -110,6 +110,9 @@ def _statement(text: str) -> Callable[[ResidualOperation], None]:
 def _binary(op: ResidualOperation) -> None:
     left, right = map(op.operand, op.operands)
     symbol: str = op.frame.instruction.value
+    if symbol == SUBSCRIPT:
+        op.result(f"{left}[{right}]")
+        return
     if not symbol.endswith("="):
         op.result(f"{left} {symbol} {right}")
         return
@@ -233,7 +236,7 @@ def reads_variables(frame: Frame) -> bool:
 
 
 def _call_ex(op: ResidualOperation) -> None:
-    _, target, args, *rest = op.operands
+    target, args, *rest = (each for each in op.operands if each is not NULL)
     extra = f", **{op.source(rest[0])}" if rest else ""
     op.result(f"{op.source(target)}(*{op.source(args)}{extra})")
 
@@ -241,7 +244,7 @@ def _call_ex(op: ResidualOperation) -> None:
 def _load_method(op: ResidualOperation) -> None:
     name = op.name("result")
     op.text.append(f"{name} = {op.operand(op.operands[0])}.{op.frame.instruction.value}")
-    op.go_on(NULL, name)
+    op.go_on(*plain_callee(name))
 
 
 def _load_attr(op: ResidualOperation) -> None:
@@ -249,7 +252,7 @@ def _load_attr(op: ResidualOperation) -> None:
     name, as_method = (value, False) if isinstance(value, str) else value
     result = op.name("result")
     op.text.append(f"{result} = {op.operand(op.operands[0])}.{name}")
-    op.go_on(*([NULL, result] if as_method else [result]))
+    op.go_on(*(plain_callee(result) if as_method else [result]))
 
 
 def _jump(condition: str) -> Callable[[ResidualOperation], None]:
@@ -281,12 +284,9 @@ def _for_iter(op: ResidualOperation) -> None:
     # An object of its own: any other could be an item.
     end = op.emit.bind("END", object())
     op.text.append(f"{item} = next({op.source(iterator)}, {end})")
-    target = op.frame.instruction.value
-    at_end: list[Value | str] = []
-    # END_FOR would take the iterator off, which is not on the stack any more.
-    if op.frame.instructions[target].op in ENDS_LOOP:
-        target += 1
-    op.exits.append((f"{item} is {end}", target, at_end))
+    # What ends the loop would take the iterator off, which is not on the stack any more.
+    end_of_loop = op.frame.instruction.value + len(LOOP_END)
+    op.exits.append((f"{item} is {end}", end_of_loop, []))
     op.exits.append((None, op.frame.index + 1, [iterator, item]))
 
 
@@ -315,12 +315,22 @@ def _before_with(op: ResidualOperation) -> None:
 
 
 def _with_except_start(op: ResidualOperation) -> None:
-    leave, lasti, handled, exception = op.operands
+    *leave, _, _, exception = op.operands
     error = op.emit.assign_name(exception, "error")
     name = op.name("swallow")
-    arguments = f"type({error}), {error}, {error}.__traceback__"
-    op.text.append(f"{name} = {op.source(leave)}({arguments})")
-    op.go_on(leave, lasti, handled, exception, name)
+    method, *receiver = (op.source(each) for each in leave if each is not NULL)
+    arguments = [*receiver, f"type({error})", error, f"{error}.__traceback__"]
+    op.text.append(f"{name} = {method}({', '.join(arguments)})")
+    op.go_on(*op.operands, name)
+
+
+def _load_special(op: ResidualOperation) -> None:
+    if op.frame.instruction.value not in ("__enter__", "__exit__"):
+        raise Break("coroutine", "async with")
+    name = op.name("method")
+    arguments = f"{op.source(op.operands[0])}, {op.frame.instruction.value!r}"
+    op.text.append(f"{name} = {op.emit.helper('special_method')}({arguments})")
+    op.go_on(*plain_callee(name))
 
 
 def _import_name(op: ResidualOperation) -> None:
@@ -349,8 +359,7 @@ def _update(method: str) -> Callable[[ResidualOperation], None]:
 
 def _dict_merge(op: ResidualOperation) -> None:
     target, *between, added = op.operands
-    place = -1 - (op.frame.instruction.arg or 0) - 2
-    callee = called(op.trace, op.frame.stack[place])
+    callee = called(op.trace, merged_for(op.frame))
     arguments = f"{op.emit.assign_name(target, 'keywords')}, {op.source(added)}, {callee!r}"
     op.text.append(f"{op.emit.helper('merge')}({arguments})")
     op.go_on(target, *between)
@@ -361,7 +370,7 @@ def _load_super_attr(op: ResidualOperation) -> None:
     name, as_method, _ = op.frame.instruction.value
     result = op.name("result")
     op.text.append(f"{result} = super({op.source(cls)}, {op.source(obj)}).{name}")
-    op.go_on(*([NULL, result] if as_method else [result]))
+    op.go_on(*(plain_callee(result) if as_method else [result]))
 
 
 def _map_add(op: ResidualOperation) -> None:
@@ -383,6 +392,24 @@ def _format(op: ResidualOperation) -> None:
         value = f"{op.emit.constant(conversion)}({value})"
     spec = f", {op.source(op.operands[1])}" if has_spec else ""
     op.result(f"format({value}{spec})")
+
+
+def _convert(op: ResidualOperation) -> None:
+    conversion = op.emit.constant(op.frame.instruction.value)
+    op.result(f"{conversion}({op.source(op.operands[0])})")
+
+
+def _interpolation(op: ResidualOperation) -> None:
+    """A part of a template string: the value, its text, perhaps a format; a conversion."""
+    value, text, *spec = map(op.source, op.operands)
+    conversion = (None, "s", "r", "a")[(op.frame.instruction.arg or 0) >> 2]
+    arguments = ", ".join([value, text, repr(conversion), *spec])
+    op.result(f"{op.emit.helper('interpolation')}({arguments})")
+
+
+def _template_string(op: ResidualOperation) -> None:
+    strings, interpolations = map(op.source, op.operands)
+    op.result(f"{op.emit.helper('template_string')}({strings}, {interpolations})")
 
 
 def _build(opening: str, closing: str) -> Callable[[ResidualOperation], None]:
@@ -431,7 +458,9 @@ def _store(op: ResidualOperation) -> None:
 
 WRITERS: dict[str, Callable[[ResidualOperation], None]] = {
     "CALL": _call,
+    "CALL_KW": _call,
     "POP_TOP": _discard,
+    "POP_ITER": _discard,
     "DELETE_FAST": _delete,
     "STORE_FAST": _store,
     "CALL_FUNCTION_EX": _call_ex,
@@ -459,6 +488,7 @@ WRITERS: dict[str, Callable[[ResidualOperation], None]] = {
     "UNPACK_SEQUENCE": _unpack,
     "UNPACK_EX": _unpack_ex,
     "BEFORE_WITH": _before_with,
+    "LOAD_SPECIAL": _load_special,
     "WITH_EXCEPT_START": _with_except_start,
     "IMPORT_NAME": _import_name,
     "IMPORT_FROM": _import_from,
@@ -470,6 +500,11 @@ WRITERS: dict[str, Callable[[ResidualOperation], None]] = {
     "MAP_ADD": _map_add,
     "RAISE_VARARGS": _raise,
     "FORMAT_VALUE": _format,
+    "CONVERT_VALUE": _convert,
+    "FORMAT_SIMPLE": _template("format({0})"),
+    "FORMAT_WITH_SPEC": _template("format({0}, {1})"),
+    "BUILD_INTERPOLATION": _interpolation,
+    "BUILD_TEMPLATE": _template_string,
     "BUILD_SET": _build("set([", "])"),  # braces around nothing are a dictionary
     "BUILD_MAP": _build_map,
     "BUILD_STRING": _build("''.join((", ",))"),

@@ -11,10 +11,11 @@ Values never change the user's objects. Writes go to the value; `effects` replay
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pliant.base.errors import PliantError
 from pliant.base.position import Position
+from pliant.bytecode.tables import CALLABLE_FIRST
 from pliant.guards.source import Source
 
 if TYPE_CHECKING:
@@ -156,6 +157,14 @@ class Null(Value):
 
 
 NULL = Null()
+
+
+Target = TypeVar("Target", "Value", str)
+
+
+def plain_callee(target: Target) -> tuple[Target | Null, Target | Null]:
+    """The two entries that begin a call without a receiver, in the order of this Python."""
+    return (target, NULL) if CALLABLE_FIRST else (NULL, target)
 
 
 class Const(Value):

@@ -1,7 +1,7 @@
 """Stops a real frame before any instruction, reads its stack, and continues it elsewhere.
 
-The value stack of a frame is not visible from Python; it is read from memory, at the offsets that
-CPython 3.11 and 3.12 happen to share. That makes the interpreter itself the oracle: whatever it
+The value stack of a frame is not visible from Python; it is read from memory, at the offsets where
+CPython happens to keep it. That makes the interpreter itself the oracle: whatever it
 holds before an instruction, a resume function given the same must come to the same end.
 """
 
@@ -27,12 +27,18 @@ from pliant.bytecode import (
 from tests.bytecode.offsets import index_at
 
 NULL = object()
-_FRAME_POINTER, _SLOTS = 24, 72
+_FRAME_POINTER = 24
+_SLOTS = 72 if sys.version_info < (3, 14) else 80
+_BORROWED, _NUMBER = 1, 3  # tags of 3.14, in the lowest bits
 
 
 def _slot(frame, number):
     base = ctypes.c_void_p.from_address(id(frame) + _FRAME_POINTER).value
     pointer = ctypes.c_void_p.from_address(base + _SLOTS + 8 * number).value
+    if sys.version_info >= (3, 14) and pointer is not None:
+        if pointer & _NUMBER == _NUMBER:
+            return pointer >> 2
+        pointer = pointer & ~_BORROWED or None
     return NULL if pointer is None else ctypes.cast(pointer, ctypes.py_object).value
 
 

@@ -1,4 +1,4 @@
-"""The opcodes of CPython 3.11 and 3.12, grouped as the language reference groups what they are for.
+"""The opcodes of CPython 3.11 to 3.14, grouped as the language reference groups what they are for.
 
 Importing this package fills `interpreter.HANDLERS`; `tests/capture/test_opcodes.py` proves that
 none is missing."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.model import call, drain
 from pliant.capture.opcodes.data import mapping_items
 from pliant.capture.trace import Trace
-from pliant.capture.value import NULL, Null, Value
+from pliant.capture.value import NULL, Value
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.functions import called
 from pliant.guards.guard import MISSING
+
+TAKES_KEYWORDS = opcodes_with(Role.TAKES_KEYWORDS)
 
 
 @opcode("KW_NAMES")
@@ -21,7 +24,7 @@ def kw_names(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     frame.keyword_names = ins.value
 
 
-@opcode("CALL", lazy=True)
+@opcode("CALL", "CALL_KW", lazy=True)
 def call_op(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     target, args, kwargs = split_call(frame, operands)
     result = call(trace, target, args, kwargs, direct=True)
@@ -32,11 +35,14 @@ def call_op(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
 def split_call(
     frame: Frame, operands: tuple[Value, ...] | list[Value]
 ) -> tuple[Value, list[Value], dict[str, Value]]:
-    """The callable, the positional and the keyword arguments of a CALL."""
-    first, second, *rest = operands
-    args = rest if first is NULL else [second, *rest]
-    target = second if first is NULL else first
+    """The callable, the positional and the keyword arguments of a call."""
     names = frame.keyword_names
+    if frame.instruction.op in TAKES_KEYWORDS:
+        *operands, last = operands
+        names = last.constant()
+    first, second, *rest = operands
+    args = rest if NULL in (first, second) else [second, *rest]
+    target = second if first is NULL else first
     if not names:
         return target, args, {}
     count = len(args) - len(names)
@@ -45,8 +51,7 @@ def split_call(
 
 @opcode("CALL_FUNCTION_EX", lazy=True)
 def call_function_ex(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    _, target, positional, *rest = operands
-    assert isinstance(operands[0], Null)
+    target, positional, *rest = (each for each in operands if each is not NULL)
     positional = trace.read(positional)
     cls = positional.python_type()
     if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:

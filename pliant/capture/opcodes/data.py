@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
+from pliant.bytecode.tables import CALLABLE_FIRST
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.library.python.exception_groups import to_raise
@@ -28,7 +29,7 @@ from pliant.capture.model import (
     set_item,
     unary,
 )
-from pliant.capture.native import METHODS
+from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, key_of
@@ -39,6 +40,7 @@ from pliant.guards.guard import MISSING
 
 MATCH_SEQUENCE = 1 << 5  # Py_TPFLAGS_SEQUENCE
 MATCH_MAPPING = 1 << 6  # Py_TPFLAGS_MAPPING
+SUBSCRIPT = "[]"  # as an operator, from Python 3.14 on
 
 
 @opcode("BUILD_TUPLE", lazy=True)
@@ -84,6 +86,23 @@ def format_operand(
 ) -> Any:
     conversion, _ = ins.value
     return format_value(trace, value, conversion, spec)
+
+
+@opcode("CONVERT_VALUE")
+def convert_value(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    return FUNCTIONS[ins.value](trace, value)
+
+
+@opcode("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
+def format_converted(
+    trace: Trace, frame: Frame, ins: Instruction, value: Value, spec: Value | None = None
+) -> Any:
+    return format_value(trace, value, None, spec)
+
+
+@opcode("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
+def template_string(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    raise Break("unsupported-instruction", ins.op)
 
 
 @opcode("LIST_TO_TUPLE", lazy=True)
@@ -155,7 +174,7 @@ def dict_merge(trace: Trace, frame: Frame, ins: Instruction, target: Value, *res
     """`**kwargs` of a call: keys must be strings and new."""
     target = trace.read(target)
     assert isinstance(target, Mapping)
-    callee = called(trace, frame.stack[-1 - (ins.arg or 0) - 2])
+    callee = called(trace, merged_for(frame))
     for key, value in mapping_items(trace, rest[-1], callee):
         name = key_of(trace, key)
         if not isinstance(name, str):
@@ -165,6 +184,13 @@ def dict_merge(trace: Trace, frame: Frame, ins: Instruction, target: Value, *res
             trace.throw(TypeError(text))
         target.store(trace, name, value)
     return (target, *rest[:-1])
+
+
+def merged_for(frame: Frame) -> Value:
+    """What is called with the keywords that DICT_MERGE puts together: it lies below the positional
+    arguments, and below NULL if that comes second."""
+    depth = (frame.instruction.arg or 0) + 3 + CALLABLE_FIRST
+    return frame.stack[-depth]
 
 
 def mapping_items(
@@ -238,6 +264,8 @@ def get_len(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
 @opcode("BINARY_OP")
 def binary_op(trace: Trace, frame: Frame, ins: Instruction, left: Value, right: Value) -> Any:
     symbol: str = ins.value
+    if symbol == SUBSCRIPT:
+        return get_item(trace, left, right, direct=True)
     if symbol.endswith("="):
         return inplace(trace, symbol[:-1], left, right)
     return binary(trace, symbol, left, right)
@@ -256,6 +284,12 @@ def unary_positive(trace: Trace, frame: Frame, ins: Instruction, value: Value) -
 @opcode("UNARY_INVERT")
 def unary_invert(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
     return unary(trace, "~", value)
+
+
+@opcode("TO_BOOL", lazy=True)
+def to_bool(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
+    """The branch or the `not` that follows asks, and can do better than to know the truth."""
+    return value
 
 
 @opcode("UNARY_NOT")

@@ -9,8 +9,9 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception, opcode
 from pliant.capture.library.python.exception_groups import match_group, to_raise
 from pliant.capture.model import call, get_attribute, special
+from pliant.capture.opcodes.variables import method_entries
 from pliant.capture.trace import Trace
-from pliant.capture.value import Break, Const, Raised, Value, boolean
+from pliant.capture.value import NULL, Break, Const, Raised, Value, boolean
 from pliant.capture.values.containers import Sequence
 from pliant.capture.values.objects import ExceptionValue, Handled
 from pliant.guards.guard import MISSING
@@ -115,12 +116,30 @@ def before_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) ->
     return (leave, call(trace, special(trace, manager, "__enter__"), []))
 
 
+PROTOCOLS = {
+    "__enter__": "context manager",
+    "__exit__": "context manager",
+    "__aenter__": "asynchronous context manager",
+    "__aexit__": "asynchronous context manager",
+}
+
+
+@opcode("LOAD_SPECIAL")
+def load_special(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
+    """A method of a context manager, ready to be called."""
+    name = manager.python_type().__name__
+    if trace.lookup(manager.python_type(), ins.value) is MISSING:
+        text = f"'{name}' object does not support the {PROTOCOLS[ins.value]} protocol"
+        trace.throw(TypeError(f"{text} (missed {ins.value} method)"))
+    return method_entries(special(trace, manager, ins.value), manager)
+
+
 @opcode("WITH_EXCEPT_START", lazy=True)
-def with_except_start(
-    trace: Trace, frame: Frame, ins: Instruction, leave: Value, lasti: Value, handled: Value,
-    exception: Value,
-) -> Any:  # fmt: skip
+def with_except_start(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
+    """`__exit__` is one entry of the stack, or the method and its receiver."""
+    *leave, lasti, handled, exception = operands
     exception = trace.read(exception)
     traceback = get_attribute(trace, exception, "__traceback__")
-    arguments = [Const(exception.python_type()), exception, traceback]
-    return (leave, lasti, handled, exception, call(trace, leave, arguments))
+    method, *receiver = (each for each in leave if each is not NULL)
+    arguments = [*receiver, Const(exception.python_type()), exception, traceback]
+    return (*leave, lasti, handled, exception, call(trace, method, arguments))

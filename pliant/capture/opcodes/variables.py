@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import sys
+from collections.abc import Callable
 from types import GeneratorType
 from typing import Any
 
@@ -14,7 +15,7 @@ from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.model import get_attribute, set_attribute
 from pliant.capture.trace import Trace
-from pliant.capture.value import NULL, Break, Const, Raised, Unread, Value
+from pliant.capture.value import NULL, Break, Const, Raised, Unread, Value, plain_callee
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import BoundMethod, FunctionValue
 from pliant.capture.values.objects import Cell, ExceptionValue, Super
@@ -26,7 +27,7 @@ def nothing(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
     return operands
 
 
-@opcode("POP_TOP", "END_FOR", lazy=True)
+@opcode("POP_TOP", "POP_ITER", "END_FOR", lazy=True)
 def discard(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     for operand in operands:
         give_up(frame, operand)
@@ -64,6 +65,11 @@ def load_const(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     return literal(ins.value)
 
 
+@opcode("LOAD_SMALL_INT", "LOAD_COMMON_CONSTANT")
+def load_constant(trace: Trace, frame: Frame, ins: Instruction) -> Any:
+    return Const(ins.value)
+
+
 def literal(value: Any) -> Value:
     """A constant of the code. Tuples are made of values so that they can be unpacked and joined."""
     if type(value) is tuple:
@@ -77,6 +83,8 @@ def literal(value: Any) -> Value:
 @opcode("LOAD_FAST", "LOAD_FAST_CHECK")
 def load_fast(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     value = frame.locals.get(ins.value)
+    if value is None:
+        value = frame.cells.get(ins.value)  # from 3.13 on: the cell itself, for a closure
     if value is None:
         trace.throw(unbound(ins.value))
     return value
@@ -182,8 +190,8 @@ def global_value(trace: Trace, frame: Frame, name: str) -> Value:
 def load_global(trace: Trace, frame: Frame, ins: Instruction) -> Any:
     name, push_null = ins.value
     value = global_value(trace, frame, name)
-    # 3.11 folds the PUSH_NULL of a call into the instruction that loads the function.
-    return (NULL, value) if push_null else value
+    # The PUSH_NULL of a call is folded into the instruction that loads the function.
+    return plain_callee(value) if push_null else value
 
 
 @opcode("STORE_GLOBAL", lazy=True)
@@ -255,9 +263,16 @@ def load_from_dict_or_globals(trace: Trace, frame: Frame, ins: Instruction, tabl
     return variable if variable is not None else global_value(trace, frame, ins.value)
 
 
-@opcode("IMPORT_STAR", "PRINT_EXPR", "INTERPRETER_EXIT", "RESERVED")
+@opcode(
+    "IMPORT_STAR",
+    "PRINT_EXPR",
+    "INTERPRETER_EXIT",
+    "RESERVED",
+    "ENTER_EXECUTOR",
+    "EXIT_INIT_CHECK",
+)
 def modules_only(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    """Instructions of modules, which are run and not followed."""
+    """Instructions of modules, which are run and not followed, and of the interpreter itself."""
     raise Break("unsupported-instruction", ins.op)
 
 
@@ -270,20 +285,20 @@ def load_attr(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any:
         return get_attribute(trace, obj, ins.value, direct=True)
     name, as_method = ins.value
     if as_method:
-        return _as_method(get_attribute(trace, obj, name), obj)
+        return method_entries(get_attribute(trace, obj, name), obj)
     return get_attribute(trace, obj, name, direct=True)
 
 
 @opcode("LOAD_METHOD")
 def load_method(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any:
-    return _as_method(get_attribute(trace, obj, ins.value), obj)
+    return method_entries(get_attribute(trace, obj, ins.value), obj)
 
 
-def _as_method(attribute: Value, obj: Value) -> tuple[Value, Value]:
-    """What a call expects: the function and its receiver, or NULL and a callable."""
+def method_entries(attribute: Value, obj: Value) -> tuple[Value, Value]:
+    """What a call expects: the function and its receiver, or a callable and NULL."""
     if isinstance(attribute, BoundMethod) and attribute.source is None and attribute.obj is obj:
         return attribute.function, obj
-    return NULL, attribute
+    return plain_callee(attribute)
 
 
 @opcode("LOAD_SUPER_ATTR")
@@ -295,7 +310,7 @@ def load_super_attr(
         raise Break("unsupported", "a replaced super()")
     proxy = Super(cls.constant(), obj)
     attribute = get_attribute(trace, proxy, name)
-    return _as_method(attribute, obj) if as_method else attribute
+    return method_entries(attribute, obj) if as_method else attribute
 
 
 @opcode("STORE_ATTR", lazy=True)
@@ -315,26 +330,56 @@ def delete_attr(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any
 def make_function(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
     *extras, code = operands
     function = FunctionValue(code.constant(), frame.globals)
-    flags = ins.arg or 0
-    if flags & 0x08:
-        cells = trace.read(extras.pop())
-        assert isinstance(cells, Sequence)
-        function.cells = list(cells.items)  # type: ignore[arg-type]
-    else:
-        function.cells = []
-    annotations = extras.pop() if flags & 0x04 else None
-    function.kwdefaults = {}
-    if flags & 0x02:
-        table = trace.read(extras.pop())
-        assert isinstance(table, Mapping)
-        function.kwdefaults = table.read_all(trace)
-    function.defaults = []
-    if flags & 0x01:
-        defaults = trace.read(extras.pop())
-        assert isinstance(defaults, Sequence)
-        function.defaults = list(defaults.items)
-    function.annotations = annotations
+    function.cells, function.defaults, function.kwdefaults = [], [], {}
+    for flag in reversed(_FUNCTION_ATTRIBUTES):
+        if (ins.arg or 0) & flag:
+            _FUNCTION_ATTRIBUTES[flag](trace, function, extras.pop())
     return function
+
+
+@opcode("SET_FUNCTION_ATTRIBUTE", lazy=True)
+def set_function_attribute(
+    trace: Trace, frame: Frame, ins: Instruction, value: Value, function: Value
+) -> Any:
+    assert isinstance(function, FunctionValue) and ins.arg is not None
+    _FUNCTION_ATTRIBUTES[ins.arg](trace, function, value)
+    return function
+
+
+def _set_defaults(trace: Trace, function: FunctionValue, value: Value) -> None:
+    defaults = trace.read(value)
+    assert isinstance(defaults, Sequence)
+    function.defaults = list(defaults.items)
+
+
+def _set_keyword_defaults(trace: Trace, function: FunctionValue, value: Value) -> None:
+    table = trace.read(value)
+    assert isinstance(table, Mapping)
+    function.kwdefaults = table.read_all(trace)
+
+
+def _set_annotations(trace: Trace, function: FunctionValue, value: Value) -> None:
+    function.annotations = value
+
+
+def _set_closure(trace: Trace, function: FunctionValue, value: Value) -> None:
+    cells = trace.read(value)
+    assert isinstance(cells, Sequence)
+    function.cells = list(cells.items)  # type: ignore[arg-type]
+
+
+def _set_annotate(trace: Trace, function: FunctionValue, value: Value) -> None:
+    function.annotate = trace.read(value)
+
+
+# By the flag that asks for them, in the order in which they lie on the stack.
+_FUNCTION_ATTRIBUTES: dict[int, Callable[[Trace, FunctionValue, Value], None]] = {
+    0x01: _set_defaults,
+    0x02: _set_keyword_defaults,
+    0x04: _set_annotations,
+    0x08: _set_closure,
+    0x10: _set_annotate,
+}
 
 
 @opcode("IMPORT_NAME")

@@ -27,8 +27,8 @@ class FunctionValue(Value):
     """A Python function."""
 
     __slots__ = (
-        "annotations", "attributes", "cells", "code", "defaults", "globals", "kwdefaults",
-        "name", "own", "qualname", "real",
+        "annotate", "annotations", "attributes", "cells", "code", "defaults", "globals",
+        "kwdefaults", "name", "own", "qualname", "real",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class FunctionValue(Value):
         self.defaults: list[Value] | None = None
         self.kwdefaults: dict[str, Value] | None = None
         self.annotations: Value | None = None
+        self.annotate: Value | None = None  # from Python 3.14 on: what makes them when asked for
         self.attributes: Mapping | None = None
         self.own: dict[str, Value] = {}  # __doc__, __module__, __annotations__ where written
 

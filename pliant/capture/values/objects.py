@@ -22,6 +22,26 @@ if TYPE_CHECKING:
     from pliant.capture.trace import Trace
 
 
+def _after_missing() -> str:
+    """What this Python adds to its message, for an object that has no `__dict__`."""
+    try:
+        object().missing = 1  # type: ignore[attr-defined]
+    except AttributeError as error:
+        return str(error).removeprefix("'object' object has no attribute 'missing'")
+    return ""
+
+
+AFTER_MISSING = _after_missing()
+
+
+def refused_attribute(cls: type, name: str, on_class: bool) -> AttributeError:
+    """What writing an attribute raises, of an object that has no `__dict__`."""
+    text = f"attribute {name!r} is read-only"
+    if not on_class:
+        text = f"has no attribute {name!r}{AFTER_MISSING}"
+    return AttributeError(f"{cls.__name__!r} object {text}")
+
+
 class Instance(Value):
     """An object of class `cls`. `real` is the object itself where it came from outside."""
 
@@ -53,8 +73,7 @@ class Instance(Value):
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
         if not self.has_dict:
             on_class = trace.lookup(self.cls, name) is not MISSING
-            text = f"attribute {name!r} is read-only" if on_class else f"has no attribute {name!r}"
-            trace.throw(AttributeError(f"{self.cls.__name__!r} object {text}"))
+            trace.throw(refused_attribute(self.cls, name, on_class))
         instance_dict(trace, self).store(trace, name, value)
 
     def dropped(self, trace: Trace) -> None:

@@ -27,6 +27,7 @@ from pliant.capture.model import (
     get_attribute,
     has_attribute,
     truth,
+    type_name,
     unwrap_static,
 )
 from pliant.capture.native import FUNCTIONS, METHODS, PURE, function, method
@@ -485,8 +486,11 @@ def make_super(trace: Trace, *args: Value) -> Value:
         trace.throw(TypeError(f"super() argument 1 must be a type, not {name}"))
     start = obj.value if isinstance(obj, Const) and isinstance(obj.value, type) else None
     if not issubclass(obj.python_type(), real) and not (start and issubclass(start, real)):
-        message = "super(type, obj): obj must be an instance or subtype of type"
-        trace.throw(TypeError(message))
+        stranger = start or type(type_name(obj.python_type()), (), {})()
+        try:
+            super(real, stranger)
+        except TypeError as error:
+            trace.throw(error)
     return Super(real, obj)
 
 

@@ -359,7 +359,10 @@ for _cls in CLASSES:
     if "__str__" in vars(_cls):
         METHODS[_cls, "__str__"] = TEXT.get(_cls, _special_str)
 REPR[BaseException.__repr__] = _show_exception
-METHODS[BaseException, "__repr__"] = lambda trace, obj: Const(_show_exception(trace, obj))
+REPR[BaseExceptionGroup.__repr__] = _show_exception  # one of its own from Python 3.13 on
+for _cls in CLASSES:
+    if "__repr__" in vars(_cls):
+        METHODS[_cls, "__repr__"] = lambda trace, obj: Const(_show_exception(trace, obj))
 
 
 @function(sys.exception)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.capture.library.python.classes import is_callable
 from pliant.capture.library.python.objects import shown
-from pliant.capture.library.python.sequences import as_index, as_sequence, is_a
+from pliant.capture.library.python.sequences import as_index, as_sequence, is_a, run_real
 from pliant.capture.model import OPERATE, call_special, drain, iterate, length, truth
 from pliant.capture.native import METHODS, function, method
 from pliant.capture.value import FALSE, NONE, Break, Const, Raised, Value
@@ -105,8 +105,7 @@ def make_iterator(trace: Trace, obj: Value, *sentinel: Value) -> Value:
     if not sentinel:
         return iterate(trace, obj)
     if not is_callable(trace, obj):
-        word, other = ("v", "w") if sys.version_info < (3, 12) else ("object", "sentinel")
-        trace.throw(TypeError(f"iter({word}, {other}): {word} must be callable"))
+        run_real(trace, iter, None, None)  # raises, in the words of this Python
     return CallableIterator(obj, *sentinel)
 
 

@@ -496,11 +496,7 @@ def _assignable(trace: Trace, selection: slice, value: Value) -> list[Value]:
     value = trace.read(value)
     cls = value.python_type()
     if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:
-        simple = selection.step is None or selection.step == 1
-        problem = (
-            "can only assign an iterable" if simple else "must assign iterable to extended slice"
-        )
-        trace.throw(TypeError(problem))
+        run_real(trace, operator.setitem, [], selection, None)
     return drain(trace, value)
 
 
