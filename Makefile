@@ -30,7 +30,11 @@ PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(
 # has to be written (-b dummy); this takes about 5 s.
 SPHINX := $(PY) -m sphinx -q -W --keep-going -E -a -c docs -d build/doctrees
 
+<<<<<<< HEAD
 .PHONY: help demo test test-long test-models test-gpu fuzz conformance check docs bench format setup setup-dev clean FORCE
+=======
+.PHONY: help demo test test-long test-models test-matrix fuzz check docs bench format setup setup-dev clean FORCE
+>>>>>>> 792413f (Refuse the free-threaded build; run the tests on other Pythons)
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -49,11 +53,16 @@ test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random w
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models --backend=llvm
 
+<<<<<<< HEAD
 test-gpu: setup-dev  ## programs on a GPU; without one they are skipped
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) tests/gpu
 
 conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source tree of it
 	$(PY) tools/conformance.py $(PYTORCH) --report docs/conformance.md
+=======
+test-matrix:  ## the tests on Python 3.13 and 3.14, in environments made for them (as root)
+	python3 tools/matrix.py $(PYTHONS)
+>>>>>>> 792413f (Refuse the free-threaded build; run the tests on other Pythons)
 
 fuzz: setup-dev  ## random programs against eager, for MINUTES=10
 	$(PY) tools/fuzz.py --minutes $(MINUTES) --jobs $(WORKERS) --report fuzz-report.txt
@@ -82,14 +91,14 @@ setup: $(PLIANT_STAMP)
 
 setup-dev: $(PLIANT_STAMP) $(DEV_STAMP)
 
-# Python 3.11 or 3.12: `make PYTHON=/path/to/python`, or the first that is found.
+# Python 3.11 to 3.14: `make PYTHON=/path/to/python`, or the first that is found.
 $(STAMPS)/venv:
 	@if ! $(PY) -m pip --version >/dev/null 2>&1; then \
-	    for python in $(PYTHON) python3 python3.12 python3.11; do \
-	        if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+	    for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	        if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' \
 	            2>/dev/null; then found=$$python; break; fi; \
 	    done; \
-	    test -n "$${found:-}" || { echo "pliant needs Python 3.11 or 3.12" >&2; exit 1; }; \
+	    test -n "$${found:-}" || { echo "pliant needs Python 3.11 to 3.14" >&2; exit 1; }; \
 	    echo "making $(VENV) with $$($$found --version)"; \
 	    $$found -m venv --clear $(VENV); \
 	fi

@@ -1,8 +1,12 @@
 """pliant: a just-in-time compiler for PyTorch programs."""
 
 import os
+import sys
 
 from pliant.base.collection import without_collection
+from pliant.base.interpreter_build import check_build
+
+check_build(sys.abiflags)  # before the extension, which there is none of for other builds
 
 with without_collection():
     from torch import _check as check

@@ -72,6 +72,8 @@ for _maker, _lock_type in LOCK_TYPES.items():
     METHODS[_lock_type, "__enter__"] = METHODS[_lock_type, "acquire"] = _acquire
     METHODS[_lock_type, "__exit__"] = METHODS[_lock_type, "release"] = _release
 FUNCTIONS[threading.RLock] = _make_lock(_thread.RLock)
+if threading.Lock is not _thread.allocate_lock:  # from Python 3.13 on: the class
+    FUNCTIONS[threading.Lock] = _make_lock(_thread.allocate_lock)
 METHODS[LOCK_TYPES[_thread.allocate_lock], "locked"] = lambda trace, lock: boolean(lock.held > 0)
 
 
