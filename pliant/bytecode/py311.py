@@ -59,3 +59,4 @@ CALLABLE_FIRST = False  # a plain call begins with NULL, then the callable
 LOAD_CHECKED = "LOAD_FAST"  # always looks whether the slot is filled
 LOOP_END: tuple[str, ...] = ()  # what takes an exhausted iterator off the stack
 COMPARE_SHIFT = 0
+POSITIONS_ARE_OBJECTS = True

@@ -58,3 +58,4 @@ CALLABLE_FIRST = False
 LOAD_CHECKED = "LOAD_FAST_CHECK"  # LOAD_FAST does not look whether the slot is filled
 LOOP_END = ("END_FOR",)
 COMPARE_SHIFT = 4  # the low bits of the argument are a mask of caches
+POSITIONS_ARE_OBJECTS = True

@@ -75,3 +75,4 @@ CALLABLE_FIRST = True
 LOAD_CHECKED = "LOAD_FAST_CHECK"
 LOOP_END = ("END_FOR", "POP_TOP")
 COMPARE_SHIFT = 5  # below lie a mask of caches and the flag that asks for a bool
+POSITIONS_ARE_OBJECTS = True

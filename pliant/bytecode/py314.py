@@ -72,3 +72,6 @@ CALLABLE_FIRST = True
 LOAD_CHECKED = "LOAD_FAST_CHECK"
 LOOP_END = ("END_FOR", "POP_ITER")
 COMPARE_SHIFT = 5
+POSITIONS_ARE_OBJECTS = (
+    False  # of failed instructions, on the stack; not references to numbers any more
+)

@@ -50,6 +50,7 @@ from pliant.bytecode.tables import (
     CALLABLE_FIRST,
     LOAD_CHECKED,
     OPCODES,
+    POSITIONS_ARE_OBJECTS,
     Operand,
     Role,
     opcodes_with,
@@ -220,6 +221,7 @@ _MAKES_CELL = opcodes_with(Role.MAKES_CELL)
 _PLAIN_LOCAL = opcodes_with(Role.PLAIN_LOCAL)
 _REPEATABLE = opcodes_with(Role.NAMES_KEYWORDS | Role.PREPARES_CALL | Role.TESTS_TRUTH)
 _YIELDS = opcodes_with(Role.YIELDS)
+_RERAISES = opcodes_with(Role.RERAISES)
 _STORES_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.WRITES_LOCAL)
 _LOADS_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.READS_LOCAL) - opcodes_with(Role.WRITES_LOCAL)
 
@@ -462,6 +464,8 @@ class _Builder:
                 arg = self.slot[instruction.value]
             elif operand is Operand.SUPER_ATTR:
                 arg |= _TWO_ARGUMENTS
+            if op in _RERAISES and not POSITIONS_ARE_OBJECTS:
+                arg = 0  # the position may have come as a parameter, which will not do
             if op in _LOADS_LOCAL and instruction.value not in self.parameters:
                 # Since 3.12 it reads without a look where the original is sure that it is filled.
                 op = LOAD_CHECKED

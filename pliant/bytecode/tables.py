@@ -83,6 +83,8 @@ LOAD_CHECKED: str = _RUNNING.LOAD_CHECKED
 """The opcode that loads a local variable and raises where it is unbound."""
 LOOP_END: tuple[str, ...] = _RUNNING.LOOP_END
 """The instructions at the end of a ``for`` that take an exhausted iterator off the stack."""
+POSITIONS_ARE_OBJECTS: bool = _RUNNING.POSITIONS_ARE_OBJECTS
+"""Whether the position of a failed instruction lies on the stack as a number like others."""
 COMPARE_SHIFT: int = _RUNNING.COMPARE_SHIFT
 """How many bits of the argument of COMPARE_OP lie below the operator."""
 
@@ -114,6 +116,7 @@ __all__ = [
     "LOAD_CHECKED",
     "LOOP_END",
     "OPCODES",
+    "POSITIONS_ARE_OBJECTS",
     "SPECIAL_METHODS",
     "VERSIONS",
     "OpInfo",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _warnings
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from pliant.capture.attributes import module_namespace
@@ -135,9 +136,22 @@ def _filtered(
 
 
 def filters_changed(trace: Trace) -> Value:
-    call_later(trace, _warnings._filters_mutated, [])  # type: ignore[attr-defined]
+    call_later(trace, warnings._filters_mutated, [])  # type: ignore[attr-defined]
+    return NONE
+
+
+def lock_filters(trace: Trace) -> Value:
+    """The lock that 3.14 holds while it changes filters: nothing is changed during the capture."""
     return NONE
 
 
 FUNCTIONS[_warnings.warn] = warn_later
-FUNCTIONS[_warnings._filters_mutated] = filters_changed  # type: ignore[attr-defined]
+_CALLED: dict[str, Callable[[Trace], Value]] = {
+    "_filters_mutated": filters_changed,  # up to Python 3.13
+    "_filters_mutated_lock_held": filters_changed,
+    "_acquire_lock": lock_filters,
+    "_release_lock": lock_filters,
+}
+for _name, _handler in _CALLED.items():
+    if hasattr(_warnings, _name):
+        FUNCTIONS[getattr(_warnings, _name)] = _handler
