@@ -6,6 +6,7 @@ side.
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,7 +23,8 @@ from pliant.sym.records import Provenance
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """What `pliant.explain(f)(*args)` returns: the result of the call, and everything about what
-    was compiled for it and for earlier calls. It prints as a report."""
+    was compiled for it and for earlier calls. It prints in short; `details()` is the long form, and
+    a notebook shows both."""
 
     result: Any
     """What the call returned."""
@@ -71,13 +73,45 @@ class Explanation:
         return sum(_operations(graph) for graph in self.graphs)
 
     def __str__(self) -> str:
-        graphs = f"{_count(self.graph_count, 'graph')} with {_count(self.op_count, 'operation')}"
-        breaks = _count(self.graph_break_count, "graph break")
-        lines = [f"{_count(len(self.compiled), 'compilation')}, {graphs}, {breaks}"]
+        """The short form: what was compiled, where graphs break, which sizes became constants."""
+        lines = [self._headline()]
+        for broken, times in Counter(self._own_breaks()).items():
+            again = f"  ({times} times)" if times > 1 else ""
+            lines += ["", f"breaks at {broken.what} [{broken.code}]{again}"]
+            if broken.position is not None:
+                lines += format_position(broken.position).splitlines()
+        special = [why for why in self.symbols if why.state == "specialised"]
+        lines += [f"constant: {text}" for text in dict.fromkeys(map(str, special))]
+        return "\n".join([*lines, "", "Guards, sizes and graphs of each compilation: details()"])
+
+    def details(self) -> str:
+        """The long form: graph, guards and sizes of each compilation."""
+        lines = [self._headline()]
         for number, one in enumerate(self.compiled):
             name = one.captured.name
             lines += ["", f"{number}: {name}", *(f"  {line}" for line in _about(one))]
         return "\n".join(lines)
+
+    def _headline(self) -> str:
+        graphs = f"{_count(self.graph_count, 'graph')} with {_count(self.op_count, 'operation')}"
+        breaks = _count(self.graph_break_count, "graph break")
+        return f"{_count(len(self.compiled), 'compilation')}, {graphs}, {breaks}"
+
+    def _own_breaks(self) -> list[BreakInfo]:
+        """Without those that only go on from an earlier one in the same expression."""
+        return [broken for broken in self.breaks if not broken.follows]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the short form, and the long one to unfold."""
+        short = str(self).rpartition("\n\n")[0]
+        parts = [f"<pre>{html.escape(short)}</pre>"]
+        for number, one in enumerate(self.compiled):
+            graph = one.bindings.graph
+            code = "" if graph is None else graph.print_readable(print_output=False)
+            text = html.escape("\n".join([*_about(one), "", code]).rstrip())
+            title = html.escape(f"{number}: {one.captured.name}")
+            parts.append(f"<details><summary>{title}</summary><pre>{text}</pre></details>")
+        return "\n".join(parts)
 
     def __repr__(self) -> str:
         return str(self)

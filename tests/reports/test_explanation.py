@@ -59,7 +59,28 @@ def test_breaks_and_text() -> None:
     assert explanation.graph_break_count == 1 and explanation.breaks[0].code == "user"
     text = str(explanation)
     assert text.startswith("2 compilations, 2 graphs with 2 operations, 1 graph break\n")
-    assert "pliant.graph_break()" in text
+    assert "pliant.graph_break()" in text and "[user]" in text
+    assert "type(L['x']) is Tensor" not in text  # that is a detail
+    assert "type(L['x']) is Tensor" in explanation.details()
+    assert explanation.details().startswith(text.partition("\n")[0])
+
+
+def test_a_size_that_became_a_constant_is_shown() -> None:
+    text = str(pliant.explain(lambda x: x.view(5) + 1, dynamic=True)(torch.ones(5)))
+    assert "constant: L['x'].size()[0] is specialised (5)" in text
+
+
+def test_in_a_notebook() -> None:
+    def f(x):
+        y = x + 1
+        pliant.graph_break()
+        return y * (2 if x.size(0) < 3 else 1)
+
+    page = pliant.explain(f)(torch.ones(2))._repr_html_()
+    assert page.startswith("<pre>2 compilations, 2 graphs")
+    assert page.count("<details>") == page.count("</details>") == 2
+    assert "def forward(self" in page
+    assert "<locals>" not in page  # what is text is escaped
 
 
 def test_modules_and_methods() -> None:
