@@ -94,6 +94,9 @@ class Externals:
         return data
 
     def identity(self, value: Any) -> Any:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known
         return value if type(value) in SINGLE else self.external(value)
 
     def external(self, value: Any) -> External:

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -126,7 +127,13 @@ def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[.
             scope[f"new_{name}"] = field.default_factory
             default, value = "=missing", f"new_{name}() if {name} is missing else {name}"
         (named if field.kw_only else positional).append(f"{name}{default}")
-        body.append(f"put(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+        if not frozen:
+            body.append(f"self.{name} = {value}")
+        elif isinstance(slot := getattr(cls, name, None), MemberDescriptorType):
+            scope[f"put_{name}"] = slot.__set__  # past `_refuse`, in half the time of `put`
+            body.append(f"put_{name}(self, {value})")
+        else:
+            body.append(f"put(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     parameters = ", ".join([*positional, *(["*", *named] if named else [])])

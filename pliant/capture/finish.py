@@ -31,7 +31,7 @@ from pliant.capture.torch_state import NESTING
 from pliant.capture.trace import Restart, Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
-from pliant.guards.guard import Guard, GuardKind
+from pliant.guards.guard import Guard, GuardKind, guards_data
 from pliant.guards.source import Local
 from pliant.stages import Bindings, BreakInfo, Captured, ResumeTarget
 from pliant.sym.frozen import META
@@ -279,7 +279,7 @@ class Finisher:
             graph=None if graph is None else graph_data(graph, shapes, inputs, self.externals),
             graph_name=graph_name,
             graph_line=len(comments) + drawing + 2 + (2 if trace.graph_effects.undoable else 0),
-            guards=data(guards),
+            guards=guards_data(guards, self.externals),
             slots=data(tuple(emit.slots)),
             residual="\n".join([signature, *comments, *head, *emit.lines, ""]),
             namespace=namespace_data(emit.namespace, self.externals),

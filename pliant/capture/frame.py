@@ -19,7 +19,7 @@ class Frame:
     __slots__ = (
         "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function",
         "generator", "globals",
-        "handled", "index", "instructions", "keyword_names", "locals", "next", "returned", "stack",
+        "handled", "index", "instructions", "internal", "keyword_names", "locals", "next", "returned", "stack",
         "step",
     )  # fmt: skip
 
@@ -53,11 +53,8 @@ class Frame:
         self.changes = 0  # of the trace, when the present instruction began
         self.keyword_names: tuple[str, ...] = ()
         self.returned: Value | None = None
-
-    @property
-    def internal(self) -> bool:
-        """Whether this runs a Python equivalent of pliant, hidden from the user's stack."""
-        return str(self.globals.get("__name__", "")).partition(".")[0] == "pliant"
+        # Whether this runs a Python equivalent of pliant, hidden from the user's stack.
+        self.internal = str(namespace.get("__name__", "")).partition(".")[0] == "pliant"
 
     @property
     def instruction(self) -> Instruction:

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from pliant.base.external import without_addresses
+from pliant.base.external import PLAIN, without_addresses
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.fake.trial import Call, Trials
@@ -243,9 +243,17 @@ def _has_sign(number: Any) -> bool:
 
 
 def _holds_complex(arg: Any) -> bool:
+    kind = type(arg)
+    if kind in PLAIN:  # as most are
+        return kind is complex
     if isinstance(arg, dict):
         arg = list(arg.values())
-    return any(map(_holds_complex, arg)) if type(arg) in (list, tuple) else type(arg) is complex
+    elif kind not in (list, tuple):
+        return False
+    for item in arg:
+        if type(item) is not fx.Node and _holds_complex(item):
+            return True
+    return False
 
 
 def layout_of(fake: torch.Tensor) -> InputLayout:

@@ -135,9 +135,10 @@ class Trace:
         """Look at `value`: an object from outside becomes what it is, with guards."""
         if not isinstance(value, Lazy):
             return value
-        if value.seen is None:
-            value.seen = value.look(self)
-        return value.seen
+        seen = value.seen
+        if seen is None:
+            seen = value.seen = value.look(self)
+        return seen
 
     def wrap(self, real: Any, source: Source) -> Value:
         """The value for an object found at `source`, with the guards that make it certain."""

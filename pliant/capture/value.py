@@ -140,7 +140,8 @@ class Unread(Lazy):
     source: Source
 
     def __init__(self, real: Any, source: Source) -> None:
-        super().__init__(source)
+        self.source = source  # without `super()`: thousands are made
+        self.seen = None
         self.real = real
 
     def look(self, trace: Trace) -> Value:

@@ -30,6 +30,9 @@ MOST_ELEMENTS: Final = 1 << 16
 SMALL: Final = 8
 """Sizes up to this one are never replaced."""
 
+LEAVES: Final = {Fake, bool, int, float, str, type(None), torch.dtype, torch.device}
+"""Types of most arguments, which need no closer look."""
+
 GOES_BACK: Final = "_pliant_goes_back"
 """Marks functions that follow the history of tensors, so that no others like them will do."""
 
@@ -53,7 +56,8 @@ class Call:
     def mixes_dtypes(self) -> bool:
         """Whether the tensors are of several dtypes. Generated code may convert them where a kernel
         of PyTorch's refuses to."""
-        return len({fake.dtype for fake in self.fakes()}) > 1
+        leaves = _walk((self.args, self.kwargs))
+        return len({leaf.dtype for leaf in leaves if type(leaf) is Fake}) > 1
 
 
 @dataclass(slots=True)
@@ -85,6 +89,9 @@ def _walk(value: Any) -> list[Any]:
 
 def _collect(value: Any, leaves: list[Any]) -> None:
     """(No generator: every call of every program is walked, and nested generators are slow.)"""
+    if type(value) in LEAVES:
+        leaves.append(value)
+        return
     if isinstance(value, dict):
         leaves.append((dict, *value))
         value = tuple(value.values())

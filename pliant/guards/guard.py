@@ -60,4 +60,9 @@ def _mapped(guard: Guard, mapper: Mapper) -> Guard:
     return Guard(guard.kind, source, expected, guard.position)
 
 
+def guards_data(guards: tuple[Guard, ...], mapper: Mapper) -> tuple[Guard, ...]:
+    """The guards of a capture as data."""
+    return tuple([_mapped(guard, mapper) for guard in guards])
+
+
 STRUCTURES[Guard] = _mapped

@@ -231,8 +231,10 @@ def _with_parent(source: Source, mapper: Mapper) -> Source:
 
 
 def _with_key(source: DictItem, mapper: Mapper) -> Source:
-    parent, key = mapper.visit(source.parent), mapper.visit(source.key)
-    unchanged = parent is source.parent and key is source.key
+    parent, key = mapper.visit(source.parent), source._key[0]
+    if type(key) is not str:  # as it is nearly always
+        key = mapper.visit(key)
+    unchanged = parent is source.parent and key is source._key[0]
     return source if unchanged else DictItem(parent, key)
 
 
