@@ -152,9 +152,7 @@ class CodeGenerator:
         kernels = write_kernels(scheduled, targets, env.expect)  # loops, and code for the target
         self._check(kernels, scheduled)
         handles = compile_kernels(kernels, scheduled)  # machine code
-        batches = plan_batches(
-            scheduled, kernels, target.launch_step, env.expect
-        )  # launched together
+        batches = plan_batches(scheduled, kernels, target, env.expect)  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
             *(functional, lowered, scheduled, kernels, batches, target, self.watcher),
             # A fallback needs the inputs as they were. A backward has none, so what the forward

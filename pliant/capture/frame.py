@@ -19,8 +19,8 @@ class Frame:
     __slots__ = (
         "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function",
         "generator", "globals",
-        "handled", "index", "instructions", "internal", "keyword_names", "locals", "next", "returned", "stack",
-        "step",
+        "handled", "index", "instructions", "internal", "keyword_names", "locals", "next",
+        "returned", "stack", "step",
     )  # fmt: skip
 
     def __init__(

@@ -250,10 +250,7 @@ def _holds_complex(arg: Any) -> bool:
         arg = list(arg.values())
     elif kind not in (list, tuple):
         return False
-    for item in arg:
-        if type(item) is not fx.Node and _holds_complex(item):
-            return True
-    return False
+    return any(map(_holds_complex, arg))
 
 
 def layout_of(fake: torch.Tensor) -> InputLayout:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pliant.fake.overload import CPU, META
+from pliant.base.devices import CPU, META
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
 

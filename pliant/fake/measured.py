@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import CPU, META
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
 from pliant.fake.calls import Arguments
 from pliant.fake.errors import Unsupported
 from pliant.fake.layout import ask_for_ones
 from pliant.fake.order import hint, is_contiguous
-from pliant.fake.overload import CPU, META, Overload, without_out
+from pliant.fake.overload import Overload, without_out
 from pliant.fake.tensor import Fake, resize
 from pliant.fake.trial import MOST_BYTES, NotTried, Reals, memory_of, specialise
 

@@ -11,12 +11,10 @@ from typing import Any
 
 import torch
 
+from pliant.base.devices import CPU, META
 from pliant.base.operators import Record, record_of
 from pliant.base.values import dataclass
 from pliant.fake.raising import MayRaise, may_raise
-
-META = torch.device("meta")
-CPU = torch.device("cpu")
 
 
 class OverloadKind(enum.Enum):

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import CPU, META
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
 from pliant.fake.order import hint
-from pliant.fake.overload import CPU, META
 from pliant.fake.tensor import Fake
 from pliant.sym.node import SYMBOLIC
 

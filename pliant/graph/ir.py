@@ -13,12 +13,11 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import CPU
 from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
 from pliant.sym.floats import FloatExpr
-
-CPU: Final = torch.device("cpu")
 
 
 @dataclass(slots=True, eq=False)

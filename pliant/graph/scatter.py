@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import CPU
 from pliant.graph.ir import Strided, Tensor
 from pliant.graph.overlap import keep_injective
 from pliant.sym.cond import eq, ge, le
@@ -109,4 +110,4 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
     return rec.dispatch(aten.as_strided.default, (updated, *layout), {})
 
 
-_INDEX: Final = {"dtype": torch.int64, "device": torch.device("cpu")}
+_INDEX: Final = {"dtype": torch.int64, "device": CPU}

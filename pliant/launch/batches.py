@@ -26,7 +26,7 @@ from pliant.loop.fuse import ExternCall
 from pliant.loop.ir import Access
 from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
 from pliant.sym.expr import Expr, product_of
-from pliant.targets.target import Hint
+from pliant.targets.target import Hint, Target
 
 MOST_BYTES: Final = 1 << 20
 MOST_NS: Final = 200_000
@@ -36,11 +36,9 @@ Batch = tuple[int, ...]
 """Positions in the schedule: of one call, or of groups that are launched together."""
 
 
-def plan_batches(
-    scheduled: Scheduled, kernels: Kernels, launch_step: str, hint: Hint
-) -> list[Batch]:
+def plan_batches(scheduled: Scheduled, kernels: Kernels, target: Target, hint: Hint) -> list[Batch]:
     """All items of the schedule, in an order in which they can run."""
-    if launch_step != "cpu_kernel":  # a GPU runs what is launched at the same time by itself
+    if target.overlaps_launches:
         return [(at,) for at in range(len(scheduled.items))]
     memory = _memory_of(scheduled)
     batches: list[Batch] = []

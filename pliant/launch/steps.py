@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from pliant.base.checks import CHECKS
+from pliant.base.devices import CPU
 from pliant.base.values import dataclass
 from pliant.launch.arithmetic import arithmetic_parts
 from pliant.launch.kernels import GroupKernel
@@ -37,7 +38,7 @@ ABSENT: Final = -1  # a launch parameter that a kernel does not have
 class StepWriter:
     """A launch sequence in the making, for a target: `place` is the device of its tensors."""
 
-    place: torch.device = torch.device("cpu")
+    place: torch.device = CPU
     values: dict[Any, int] = field(default_factory=dict)
     slots: dict[Definition, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import META
 from pliant.base.operators import aten_names, register
 from pliant.fake import shapes
 from pliant.fake.layout import (
     pointwise_strides,
 )
-from pliant.fake.overload import META, Overload
+from pliant.fake.overload import Overload
 from pliant.fake.pointwise import like_first
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe, Several

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import META
 from pliant.base.operators import aten_names, register
 from pliant.fake.layout import (
     channels_last_strides,
     contiguous_strides,
     is_like_channels_last,
 )
-from pliant.fake.overload import META, Overload
+from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe
 from pliant.fake.rule import Args, Kwargs, is_empty, new

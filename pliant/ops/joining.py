@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base.devices import META
 from pliant.base.operators import aten_names, register
 from pliant.fake import meta, shapes
 from pliant.fake.images import has_pixels, image, plain_image
@@ -22,7 +23,7 @@ from pliant.fake.layout import (
     promoted,
 )
 from pliant.fake.order import is_contiguous, need
-from pliant.fake.overload import META, Overload
+from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe
 from pliant.fake.rule import Args, Kwargs, ShapeRule, dense, new

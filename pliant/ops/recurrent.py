@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from pliant.base.devices import CPU
 from pliant.base.operators import aten_names, register, register_functions
 from pliant.fake import unbacked
 from pliant.fake.functions import depending_on
@@ -15,7 +16,6 @@ from pliant.fake.layout import (
     contiguous_strides,
 )
 from pliant.fake.order import need
-from pliant.fake.overload import CPU
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe, Several
 from pliant.fake.rule import Args, Kwargs

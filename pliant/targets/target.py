@@ -44,6 +44,11 @@ class Target(Protocol):
     def launch_step(self) -> str:
         """The kind of step that launches its kernels."""
 
+    @property
+    def overlaps_launches(self) -> bool:
+        """Whether kernels launched one after the other run at the same time, so that nothing is
+        gained by launching them together."""
+
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         """Why this machine can't run the kernel (a type or an operation it doesn't have), or should
         not, if so; `hint` tells sizes that were seen."""

@@ -90,6 +90,14 @@ def test_a_target_says_which_step_launches_its_kernels(use):
         codes(program, X)
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_kernels_are_launched_together_where_that_gains_something(use, overlaps):
+    use(Other(overlaps_launches=overlaps))
+    (code,) = codes(lambda x, y: (x + 1, y[0] + 2), X, X)
+    launched = [step[0] for step in code.program.steps if "kernel" in step[0] or "batch" in step[0]]
+    assert launched == (["cpu_kernel", "cpu_kernel"] if overlaps else ["cpu_batch"])
+
+
 def test_launch_parameters_are_the_targets_own(use):
     def launch_parameters(kernel, hint):
         return (None, 7.5)

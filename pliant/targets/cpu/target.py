@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 
+from pliant.base import devices
 from pliant.base.values import dataclass
 from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement
 from pliant.sym.expr import product_of
@@ -16,7 +17,6 @@ from pliant.targets.target import Hint, KernelSource, LaunchParameters
 WEIGHT_NS: Final = 0.02  # what an operation takes, roughly, in vectors and from the caches
 ACCESS_NS: Final = 0.08
 LEAST_NS: Final = 0.05
-PLACE: Final = torch.device("cpu")  # made once: modes of the program would see each call
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,15 @@ class CpuTarget:
 
     @property
     def place(self) -> torch.device:
-        return PLACE
+        return devices.CPU
 
     @property
     def launch_step(self) -> str:
         return "cpu_kernel"
+
+    @property
+    def overlaps_launches(self) -> bool:
+        return False
 
     @property
     def compiler(self) -> KernelCompiler:

@@ -54,6 +54,10 @@ class TritonTarget:
     def launch_step(self) -> str:
         return "cuda_kernel" if self.device == "cuda" else "python_kernel"
 
+    @property
+    def overlaps_launches(self) -> bool:
+        return True
+
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         if any(loop.kind is LoopKind.SERIAL for loop in loops(kernel.body)):
             return "Triton kernels have no loops that run in order yet"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._device import _device_constructors
 
+from pliant.base.devices import CPU
 from pliant.capture.native import PURE, function, method
 from pliant.capture.torch_calls import BEFORE_CALLS
 from pliant.capture.trace import Trace
@@ -92,7 +93,7 @@ def get_default_device(trace: Trace) -> Value:
     device = None if trace.default_device is None else trace.default_device.current()
     if device is not None and device.index is None and device.type not in ("cpu", "meta"):
         raise Break("unsupported", "the number of the default device")
-    return Const(torch.device("cpu") if device is None else device)
+    return Const(CPU if device is None else device)
 
 
 def place(trace: Trace, real: Any, kwargs: dict[str, Value]) -> dict[str, Value]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.distributions import utils as distribution_utils
 
+from pliant.base.devices import CPU
 from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.library.torch.tensor_subclasses import alias
 from pliant.capture.model import call, drain, get_attribute
@@ -147,7 +148,7 @@ def _legacy(dtype: torch.dtype | None) -> Any:
         """`torch.Tensor(data)` makes a tensor of the data, `torch.Tensor(2, 3)` one of that
         size."""
         kind = Const(torch.get_default_dtype() if dtype is None else dtype)
-        device = Const(torch.device("cpu"))  # whatever the default is
+        device = Const(CPU)  # whatever the default is
         options: dict[str, Value] = {"dtype": kind, "device": device}
         first = trace.read(args[0]) if args else Sequence(tuple, [])
         if isinstance(first, Sequence) and first.cls in (list, tuple) and len(args) <= 1:
