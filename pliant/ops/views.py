@@ -454,7 +454,26 @@ def _unfold_layout(t: torch.Tensor, dim: int, size: Any, step: Any) -> ViewLayou
     return ViewLayout((*sizes, size), (*strides, stride), t.storage_offset())
 
 
-register("aten.unfold.default", view=_unfold_layout)
+WINDOW_COST: Final = 1
+"""Elements that take more operations are kept: windows that overlap would compute them again."""
+
+
+def _unfold_map(
+    x: IndexedTensor, sizes: tuple[Expr, ...], dim: int, size: Any, step: Any
+) -> IndexMap:
+    """Element `j` of window `i`, which is the last dimension, is element `i * step + j`."""
+    apart = isinstance(size, int) and isinstance(step, int) and size <= step
+    if not x.sizes or not (apart or x.cost <= WINDOW_COST):
+        raise NotLowered("windows of what is better kept in memory")
+    at = dim % len(x.sizes)
+
+    def where(index: Index) -> Index:
+        return (*index[:at], index[at] * step + index[-1], *index[at + 1 : -1])
+
+    return where
+
+
+register("aten.unfold.default", view=_unfold_layout, index_map=_unfold_map)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -161,6 +161,30 @@ def test_a_diagonal_of_what_is_not_in_memory_is_one_kernel(offset, dims, dynamic
     assert len(generated.kernels()) == 1
 
 
+def kernels_of(function, x, dynamic):
+    """How many there are, in a compiled function that is right."""
+    made = []
+    with events.listening(made.append), torch.no_grad():
+        result = pliant.compile(function, dynamic=dynamic)(x)
+        torch.testing.assert_close(result, function(x))
+    (generated,) = [e for e in made if isinstance(e, events.CodeGenerated)]
+    return len(generated.kernels())
+
+
+@pytest.mark.parametrize("window", [(0, 3, 1), (1, 2, 2), (-1, 2, 3), (1, 0, 1), (0, 6, 4)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_windows_of_what_is_not_in_memory_are_one_kernel(window, dynamic):
+    x = torch.randn(6, 5, 4)
+    assert kernels_of(lambda x: (x * 2).unfold(*window) * 3, x, dynamic) == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_windows_that_overlap_do_not_repeat_what_takes_long(dynamic):
+    x = torch.randn(6, 5)
+    assert kernels_of(lambda x: x.sin().unfold(0, 3, 1) * 3, x, dynamic) == 2
+    assert kernels_of(lambda x: x.sin().unfold(0, 2, 2) * 3, x, dynamic) == 1
+
+
 @pytest.mark.parametrize("first", [-1, 2])
 @pytest.mark.parametrize("size", [0, 1, 3])
 def test_expanded_to_a_number_that_may_be_negative(size, first):
