@@ -12,6 +12,7 @@ from benchmarks import (
     capture,
     cliffs,
     cold,
+    gpu,
     kernels,
     models,
     overhead,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "train": train.main,
     "cold": cold.main,
     "cliffs": cliffs.main,
+    "gpu": gpu.main,
 }
 MODELS = {"overhead": overhead.models, "capture": capture.models}
 ONLY = {

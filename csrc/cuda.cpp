@@ -19,6 +19,7 @@ constexpr int kSharedMemory = 8;            // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHA
 constexpr uint32_t kUsualShared = 48 << 10;  // what a kernel may have without asking
 constexpr int64_t kMultiple = 16;
 constexpr int64_t kNarrow = (int64_t{1} << 31) - (1 << 20);  // `launch.NARROW` in Python
+constexpr int64_t kFewRows = 4096;  // `blocks.FEW_ROWS`
 
 std::string driver_name = "libcuda.so.1";  // a test has one of its own
 
@@ -84,7 +85,7 @@ CudaVariant CudaKernel::variant(const Key& key) {
     }
   }
   py::gil_scoped_acquire lock;
-  py::tuple made = py::handle(make_)(key.wide, key.multiples, int64_t{1} << key.columns);
+  py::tuple made = py::handle(make_)(key.wide, key.multiples, int64_t{1} << key.columns, key.few);
   CudaVariant variant{reinterpret_cast<void*>(made[0].cast<uintptr_t>()),
                       made[1].cast<uint32_t>(), made[2].cast<uint32_t>(),
                       made[3].cast<int64_t>(), made[4].cast<int64_t>()};
@@ -98,7 +99,7 @@ void CudaKernel::launch(c10::ArrayRef<const at::Tensor*> tensors,
   int64_t outer = numbers[0], rows = numbers[1], columns = numbers[2];
   if (outer <= 0 || rows <= 0 || (columns <= 0 && !by_rows_)) return;
   auto last_column = static_cast<uint64_t>(std::max<int64_t>(columns - 1, 0));
-  Key key{0, static_cast<uint8_t>(std::bit_width(last_column)), false};
+  Key key{0, static_cast<uint8_t>(std::bit_width(last_column)), false, outer * rows < kFewRows};
   int64_t largest = std::max({outer, rows, columns});
   size_t count = tensors.size() + wide_.size();
   // Two more arguments, which kernels of ours don't use: memory for Triton itself.

@@ -21,7 +21,7 @@ struct CudaVariant {
 };
 
 // A kernel in all variants that were needed so far. Python makes others: `make(wide, multiples,
-// columns)`, as `pliant.targets.triton.launch` says.
+// columns, few)`, as `pliant.targets.triton.launch` says.
 class CudaKernel {
  public:
   CudaKernel(PyObject* make, bool by_rows, std::vector<bool> wide)
@@ -39,6 +39,7 @@ class CudaKernel {
     uint64_t multiples;
     uint8_t columns;  // as a power of two
     bool wide;
+    bool few;  // rows
     bool operator==(const Key&) const = default;
   };
   CudaVariant variant(const Key& key);

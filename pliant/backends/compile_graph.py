@@ -142,7 +142,8 @@ class CodeGenerator:
             except WrittenTooEarly as early:
                 late |= early.inputs
             except KernelError as failure:
-                refused |= self._without_kernel(lowered, failure, len(refused))
+                for each in (failure, *failure.others):
+                    refused |= self._without_kernel(lowered, each, len(refused))
 
     def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> GeneratedCode:
         target = self.target
@@ -176,7 +177,7 @@ class CodeGenerator:
         if isinstance(error, KernelRefused):  # the target can't do this, which is no failure
             if not nodes:  # a write that no operator asks for
                 raise NotFunctionalized(str(error)) from error
-            return dict.fromkeys(nodes, str(error))
+            return dict.fromkeys(lowered.defined_by(failure.loops) or nodes, str(error))
         if self.options.raise_on_fallback or not nodes or already > MOST_REFUSED:
             raise error
         names = tuple(sorted({node.name for node in nodes}))

@@ -66,9 +66,16 @@ class Lowered:
             for tensor in tensors_in((node.args, node.kwargs)):
                 if self.indexed_tensors[tensor].memory is None:
                     waiting.append(tensor.node)
+        return self._not_called(computing)
+
+    def defined_by(self, definitions: Iterable[Definition]) -> set[Node]:
+        """The operators that made these definitions, without what those compute on the way."""
+        return self._not_called(set(map(self.made_for.get, definitions)) - {None})
+
+    def _not_called(self, nodes: set[Any]) -> set[Node]:
         # PyTorch runs those in any case.
         called = {step.what.node for step in self.steps if isinstance(step, ExternCall)}
-        return {node for node in computing - called if not node.view and node.func is not None}
+        return {node for node in nodes - called if not node.view and node.func is not None}
 
 
 class InPlace:

@@ -36,7 +36,8 @@ def draws(node: Node) -> bool:
     """Whether the call draws random numbers."""
     if isinstance(node.func, OpaqueFunction | CopyingFunction):
         return node.effect
-    known = describe(node.func).draws if isinstance(node.func, torch._ops.OpOverload) else None
+    func = getattr(node.func, "func", node.func)  # an operator, with all of its results or some
+    known = describe(func).draws if isinstance(func, torch._ops.OpOverload) else None
     return known is not None and known(node.args, node.kwargs)
 
 

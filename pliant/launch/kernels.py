@@ -14,7 +14,7 @@ from typing import Any
 from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
-from pliant.loop.define import Definition
+from pliant.loop.define import Computed, Definition
 from pliant.loop.fuse import FusionGroup
 from pliant.loop.ir import Kernel, structure
 from pliant.loop.scheduled import Scheduled, ScheduledGroup
@@ -28,12 +28,22 @@ class KernelRefused(Exception):
 
 
 class KernelError(Exception):
-    """What was to share a kernel has to run without one, because of the `error`."""
+    """What was to share a kernel has to run without one, because of the `error`. `others` are
+    groups that the target refuses, too."""
 
-    def __init__(self, group: FusionGroup, error: Exception) -> None:
+    def __init__(
+        self, group: FusionGroup, error: Exception, others: tuple[KernelError, ...] = ()
+    ) -> None:
         super().__init__(group, error)
         self.group = group
         self.error = error
+        self.others = others
+
+    @property
+    def loops(self) -> list[Definition]:
+        """The reductions, scans and the like: what a target refuses is rarely about the members
+        that are computed element by element."""
+        return [m for m in self.group.members if not isinstance(m.body, Computed)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +72,14 @@ def write_kernels(scheduled: Scheduled, targets: Mapping[str, Target], hint: Hin
     """Write the kernels, each for the target of the device that has its memory."""
     groups: dict[int, GroupKernel] = {}
     sources: dict[Any, KernelSource] = {}  # a network of equal layers has few different kernels
+    refused: list[KernelError] = []  # all of them, or the graph is lowered again for each
     for at, item in enumerate(scheduled.items):
         if not isinstance(item, ScheduledGroup):
             continue
         name = f"kernel{len(groups)}"
         device = item.group.members[0].device
         target = targets[device]
-        with _blamed_on(item.group):
+        with _blamed_on(item.group, refused):
             written = write_kernel(item.group, item.stored, name, hint, item.reuse, target.arrange)
             kernel = written.kernel
             if not written.memory:  # nobody needs any of it
@@ -83,6 +94,8 @@ def write_kernels(scheduled: Scheduled, targets: Mapping[str, Target], hint: Hin
             if (key := (device, structure(kernel))) not in sources:
                 sources[key] = target.generate(kernel, hint)
             groups[at] = GroupKernel(kernel, written.memory, sources[key], launch, target)
+    if refused:
+        raise KernelError(refused[0].group, refused[0].error, tuple(refused[1:]))
     return Kernels(groups)
 
 
@@ -99,9 +112,13 @@ def compile_kernels(kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
 
 
 @contextmanager
-def _blamed_on(group: FusionGroup) -> Iterator[None]:
+def _blamed_on(group: FusionGroup, refused: list[KernelError] | None = None) -> Iterator[None]:
     try:
         yield
+    except KernelRefused as reason:
+        if refused is None:
+            raise KernelError(group, reason) from reason
+        refused.append(KernelError(group, reason))
     except (NotLowered, NotImplementedError, *FATAL):
         raise  # about the whole graph, or no mistake of ours
     except Exception as error:

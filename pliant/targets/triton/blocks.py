@@ -17,6 +17,8 @@ WHOLE: Final = 8192  # columns of a row that are in registers all at once
 LONG: Final = 4096  # columns of a block of a row that is longer
 SIDE: Final = 32  # of a tile that is read along both sides
 MOST_ROWS: Final = 64
+FEW_ROWS: Final = 4096  # fewer than that would leave processors idle, `MOST_ROWS` at a time
+FEW_AT_ONCE: Final = 8  # rows of a tile if there are few: what memory gives at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,11 @@ def power_of_two(number: int) -> int:
     return 1 << max(number - 1, 0).bit_length()
 
 
-def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE) -> Blocks:
-    """The tile for rows of so many columns."""
+def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE, few: bool = False) -> Blocks:
+    """The tile for rows of so many columns; `few`: there are less than `FEW_ROWS`."""
     size = power_of_two(columns)
     if tiling.by_rows:
-        return _for_rows(tiling, size, whole)
+        return _for_rows(tiling, size, whole, few)
     if tiling.columns is None:
         return Blocks("", 1, 1, 1)
     if tiling.rows is None:
@@ -50,10 +52,12 @@ def blocks_for(tiling: Tiling, columns: int, whole: int = WHOLE) -> Blocks:
     return Blocks("", ELEMENTS // size, size, 4)
 
 
-def _for_rows(tiling: Tiling, size: int, whole: int) -> Blocks:
+def _for_rows(tiling: Tiling, size: int, whole: int, few: bool) -> Blocks:
     if tiling.across:  # rows are next to each other in memory, columns aren't
         if size <= min(SIDE, whole):
             return Blocks("_whole", MOST_ROWS, size, 4)
+        if few:
+            return Blocks("_looped", FEW_AT_ONCE, min(4 * SIDE, size), 4)
         return Blocks("_looped", MOST_ROWS, min(SIDE, size), 8)
     if size <= whole:
         rows = min(max(ELEMENTS // size, 1), MOST_ROWS)

@@ -9,9 +9,11 @@ from typing import Any, Final
 import torch
 
 from pliant._native import cuda_load
+from pliant.base import events
+from pliant.base.isolation import FATAL
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import interpret
-from pliant.targets.triton.blocks import WHOLE, blocks_for, power_of_two
+from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, blocks_for, power_of_two
 from pliant.targets.triton.compile import MULTIPLE, KernelVariant
 from pliant.targets.triton.printer import PrintedKernel
 
@@ -49,18 +51,40 @@ class CudaKernel:
         self.whole = whole
         self.functions = compiler.functions(printed.source, key, interpreted=False)
         self.loaded: dict[KernelVariant, tuple[int, ...]] = {}
+        self.launched = False  # the variant that is expected is there
+        self.failed: dict[KernelVariant, Exception] = {}
 
-    def variant(self, wide: bool, multiples: int, columns: int) -> tuple[int, ...]:
+    def variant(self, wide: bool, multiples: int, columns: int, few: bool) -> tuple[int, ...]:
         """The address of a function, its threads and shared memory in bytes, and its tile: for
         indices of 64 bits or not, arguments that are multiples of 16 (as bits), and rows of up to
-        so many columns."""
+        so many columns; `few`: there are less than `FEW_ROWS`."""
         count = len(self.printed.buffers) + len(self.printed.arguments)
         known = tuple([bool(multiples >> at & 1) for at in range(count)])
-        blocks = blocks_for(self.printed.tiling, columns, self.whole)
+        blocks = blocks_for(self.printed.tiling, columns, self.whole, few)
         variant = KernelVariant(blocks, wide, known)
+        if variant in self.failed:  # the graph runs with PyTorch's operators for such sizes
+            raise self.failed[variant]
         if variant not in self.loaded:
-            self.loaded[variant] = self._load(variant)
+            self.loaded[variant] = self._load_or_tell(variant)
         return self.loaded[variant]
+
+    def _load_or_tell(self, variant: KernelVariant) -> tuple[int, ...]:
+        try:
+            return self._load(variant)
+        except FATAL:
+            raise
+        except Exception as error:
+            self.failed[variant] = error
+            if self.launched:  # who compiles the graph tells of what fails before
+                reason = f"{type(error).__name__}: {error}"
+                operators = ("the graph",)
+                function = "a compiled function"
+                events.emit(
+                    events.KernelFailed(
+                        function=function, operators=operators, reason=reason, error=error
+                    )
+                )
+            raise
 
     def _load(self, variant: KernelVariant) -> tuple[int, ...]:
         function = function_for(self.functions, variant)
@@ -81,7 +105,9 @@ class CudaKernel:
         multiples += [number % MULTIPLE == 0 for number in given]
         # Triton makes wider loads where it knows that an argument is a multiple of 16.
         bits = sum([1 << at for at, multiple in enumerate(multiples) if multiple])
-        self.variant(False, bits, power_of_two(numbers[2]))
+        outer, rows, columns = numbers[:EXTENTS]
+        self.variant(False, bits, power_of_two(columns), outer * rows < FEW_ROWS)
+        self.launched = True
 
 
 def function_for(functions: dict[str, Any], variant: KernelVariant) -> Any:
@@ -98,7 +124,7 @@ def choose(
 ) -> tuple[int, KernelVariant]:
     """How many programs, and which variant of the kernel."""
     outer, rows, columns = numbers[:EXTENTS]
-    blocks = blocks_for(printed.tiling, columns, whole)
+    blocks = blocks_for(printed.tiling, columns, whole, outer * rows < FEW_ROWS)
     programs = outer * math.ceil(max(rows, 0) / blocks.rows)
     if not printed.tiling.by_rows:
         programs *= math.ceil(max(columns, 0) / blocks.columns)

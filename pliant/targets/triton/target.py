@@ -14,7 +14,7 @@ from pliant.loop.ir import Kernel, LoopKind, Op, loops, values
 from pliant.loop.types import INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
-from pliant.targets.triton.blocks import MOST_ROWS, WHOLE
+from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
 from pliant.targets.triton.printer import printed
 from pliant.targets.triton.tiling import NotTiled, Tiling, tiled
 
@@ -114,8 +114,11 @@ def _is_thin(tiling: Tiling, hint: Hint) -> bool:
     if not tiling.by_rows or tiling.columns is None:
         return False
     assert tiling.rows is not None
-    programs = hint(product_of([loop.extent for loop in (*tiling.outer, tiling.rows)]))
+    rows = hint(product_of([loop.extent for loop in (*tiling.outer, tiling.rows)]))
+    columns = hint(tiling.columns)
+    if not tiling.across:
+        return rows < FEW_PROGRAMS and columns >= MANY_COLUMNS
     # A tile of such a kernel has that many rows.
-    programs //= MOST_ROWS if tiling.across else 1
-    many = MANY_FAR_COLUMNS if tiling.across else MANY_COLUMNS
-    return programs < FEW_PROGRAMS and hint(tiling.columns) >= many
+    programs = rows // (FEW_AT_ONCE if rows < FEW_ROWS else MOST_ROWS)
+    many = MANY_FAR_COLUMNS * (1 if programs < FEW_PROGRAMS // 4 else 8)
+    return programs < FEW_PROGRAMS and columns >= many

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import pliant
-from pliant.backends import llvm
+from pliant.backends import compile_graph, llvm
 from pliant.backends.own_backend import OwnBackend
 from pliant.base import events
 from pliant.graph import aliases
@@ -113,3 +113,56 @@ DRAWN = {
 def test_random_numbers(name, programs):
     (program,) = programs(DRAWN[name], X)
     assert "cpu" not in program
+
+
+ATTENTION = {
+    "flash": lambda q: torch.ops.aten._scaled_dot_product_flash_attention.default(q, q, q, 0.1),
+    "cudnn": lambda q: torch.ops.aten._scaled_dot_product_cudnn_attention.default(
+        q, q, q, None, True, 0.1
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_operators_that_return_more_than_tensors(name, programs, monkeypatch):
+    """What they return when they run is as long as their schema says."""
+    called = []
+
+    def call(self, *args):
+        called.append(self)
+        return original(self, *args)
+
+    original = aliases.Defined.__call__
+    monkeypatch.setattr(aliases.Defined, "__call__", call)
+    q = torch.empty(2, 4, 16, 64, device=META, dtype=torch.bfloat16)
+    (program,) = programs(lambda q: ATTENTION[name](q)[0] * 2, q)
+    assert program.count("object") == 1
+    (line,) = [line for line in program.splitlines() if "object" in line]
+    made = aliases.Defined(
+        getattr(torch.ops.aten, f"_scaled_dot_product_{name}_attention").default, (), (0, 1, 6, 7)
+    )
+    given = (q, q, q, 0.1) if name == "flash" else (q, q, q, None, True, 0.1)
+    assert len(made(*given)) == 4
+    assert 4 <= line.split("=")[0].count("t") <= 5
+
+
+def test_only_what_is_refused_stays_with_pytorch(programs, monkeypatch):
+    """All groups are refused at once, and only the scans in them."""
+    lowerings = []
+    original = compile_graph.lower
+
+    def lower(*args):
+        lowerings.append(args)
+        return original(*args)
+
+    monkeypatch.setattr(compile_graph, "lower", lower)
+
+    def program(x):
+        one = ((x + 1).exp().cumsum(1) * 2).relu()
+        other = ((x - 1).tanh().t().cumsum(0) * 3).sigmoid()
+        return one @ other
+
+    (text,) = programs(program, X)
+    assert text.count("aten::cumsum") == 2 and text.count("aten::") == 3
+    assert text.count("cuda_kernel") >= 2
+    assert len(lowerings) <= 3

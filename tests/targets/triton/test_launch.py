@@ -4,6 +4,26 @@ in a process of its own."""
 import subprocess
 import sys
 
+import pytest
+import torch
+
+from pliant.base import events
+from pliant.loop.ir import Access, Buffer, Kernel, Loop, LoopKind, LoopValue, Op
+from pliant.loop.types import Type
+from pliant.sym.expr import ZERO, symbol
+from pliant.targets.triton import launch
+from pliant.targets.triton.printer import printed
+
+ROWS, LENGTH, I, J = map(symbol, ("s0", "s1", "i0", "i1"))
+READ = Buffer("b0", Type.F32, Access.READ, ZERO)
+WRITTEN = Buffer("b1", Type.F32, Access.WRITE, ZERO)
+LOAD = LoopValue(Op.LOAD, Type.F32, (), J * ROWS + I, READ)
+SUM = LoopValue(Op.SUM, Type.F32, (LOAD,))
+REDUCTION = Loop(J, LENGTH, LoopKind.REDUCTION, (LOAD, SUM))
+STORE = LoopValue(Op.STORE, Type.F32, (SUM,), I, WRITTEN)
+LOOP = Loop(I, ROWS, LoopKind.PARALLEL, (REDUCTION, STORE))
+COLUMNS = Kernel("sums_of_columns", (ROWS, LENGTH), (READ, WRITTEN), (LOOP,))
+
 DRIVER = r"""
 #include <stdint.h>
 #include <string.h>
@@ -44,8 +64,8 @@ except RuntimeError as error:
 cuda_driver(sys.argv[1])
 driver, asked = ctypes.CDLL(sys.argv[1]), []
 
-def make(wide, multiples, columns):
-    asked.append((wide, multiples, columns))
+def make(wide, multiples, columns, few):
+    asked.append((wide, multiples, columns, few))
     return cuda_load(b"code", "kernel", 64 << 10, 0), 128, 64 << 10, 2, 16
 
 # As many outer iterations as the tensor has rows; one argument, one bound.
@@ -68,7 +88,7 @@ for by_rows, programs in ((False, 3 * 2 * 3), (True, 3 * 2)):
     y = torch.zeros(3 * 64 + 1)[1:].view(3, 64)
     launcher(y)
     launcher(torch.zeros(0, 5))
-    assert asked == [(False, 1, 64), (False, 2, 64)], asked
+    assert asked == [(False, 1, 64, True), (False, 2, 64, True)], asked
     asked.clear()
 print("done")
 """
@@ -82,3 +102,39 @@ def test_what_a_kernel_is_launched_with(tmp_path):
         [sys.executable, "-c", PROGRAM, library], check=False, capture_output=True, text=True
     )
     assert ran.stdout == "done\n", ran.stderr
+
+
+def test_tiles_for_few_rows():
+    """One of few rows has fewer of them, so that all processors have some."""
+
+    def blocks(rows):
+        kernel = printed(COLUMNS)
+        numbers = (1, rows, 1000, *[1000] * (len(kernel.arguments) + len(kernel.bounds)))
+        return launch.choose(kernel, [torch.ones(4)] * 2, numbers)
+
+    programs, variant = blocks(100)
+    assert (programs, variant.blocks.rows) == (13, 8)
+    programs, variant = blocks(6400)
+    assert (programs, variant.blocks.rows) == (100, 64)
+
+
+@pytest.mark.filterwarnings("ignore:.*no such instruction")
+def test_a_variant_that_fails_is_told_and_not_tried_again(monkeypatch, seen):
+    tried = []
+
+    def load(kernel, variant):
+        tried.append(variant)
+        if len(tried) == 2:
+            raise RuntimeError("no such instruction")
+        return (1, 2, 3, 4, 5)
+
+    monkeypatch.setattr(launch.CudaKernel, "_load", load)
+    kernel = launch.CudaKernel(printed(COLUMNS), "key", torch.device("cpu"))
+    kernel.expect([1, 5, 5, *[5] * 9])
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="no such instruction"):
+            kernel.variant(True, 0, 8, True)
+    assert kernel.variant(True, 1, 8, True) == (1, 2, 3, 4, 5)
+    assert len(tried) == 3
+    (failed,) = seen(events.KernelFailed)
+    assert "no such instruction" in failed.reason
