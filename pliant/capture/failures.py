@@ -58,7 +58,7 @@ class GraphEffects:
         it before."""
         before = set[int]()
         for fake in fakes:
-            outgrown = {memory._cdata for memory in fake._outgrown} & self.outside
+            outgrown = {memory._cdata for memory in getattr(fake, "_outgrown", ())} & self.outside
             if outgrown:
                 self.outside.add(fake.untyped_storage()._cdata)
             before |= outgrown

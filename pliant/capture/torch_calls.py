@@ -48,6 +48,7 @@ from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
 from pliant.fake.trial import Call
 from pliant.fake.unbacked import Listed
+from pliant.fake.wrappers import is_wrapper
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
@@ -193,6 +194,7 @@ def record(
         trace.graph.keep(node)  # so that it raises, rather than a test of the capture
     # To try these would draw, raise, or change something.
     untried = result.random or result.raises or writes_metadata(function)
+    untried = untried or trace.world.has_wrapper((fake_args, fake_kwargs))
     if not untried and not torch._C._is_any_autocast_enabled():
         call = Call(function, tuple(fake_args), fake_kwargs, result.value)
         trace.graph.try_call(node, call, trace.frames[-1].step)
@@ -415,11 +417,11 @@ def _has_origin(value: Any) -> bool:
 
 def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
     """The result of the node as a value."""
-    if isinstance(value, Fake):
+    if isinstance(value, Fake) or (trace.world.wraps and is_wrapper(value)):
         existing = trace.tensors.get(id(value))
         if existing is not None:
             return existing
-        tensor = TensorValue(node, value)
+        tensor = TensorValue(node, value, torch.Tensor if type(value) is Fake else type(value))
         trace.tensors[id(value)] = tensor
         if value._has_symbolic_sizes_strides:
             trace.sizes.nodes.settle_sizes(value, node)

@@ -35,9 +35,11 @@ from pliant.capture.values.functions import (
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import kind_without_fake
+from pliant.fake.wrappers import is_wrapper, make_wrapper
 from pliant.guards.guard import ExpectedTensor, GuardKind
-from pliant.guards.predicates import EqualNumber, SameValue
+from pliant.guards.predicates import EqualNumber, FlattensTo, SameValue
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source, attribute
+from pliant.sym.node import from_torch
 
 PLAIN_BASES = (int, float, complex, str, bytes)
 NUMBERS = (int, float)
@@ -160,6 +162,8 @@ def _foreign(trace: Trace, real: Any, source: Source) -> Value:
 
 def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
+    if is_wrapper(real) and not _hides_itself(type(real)):
+        return _wrapper(trace, real, source)
     if kind_without_fake(real) is not None or _hides_itself(type(real)):
         return Opaque(real, source)
     plain = has_torch_function(type(real))
@@ -179,6 +183,52 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     # A write to this memory outlives a graph that fails.
     trace.graph_effects.outside.add(fake.untyped_storage()._cdata)
     return value
+
+
+def _wrapper(trace: Trace, real: Any, source: Source) -> Value:
+    """A tensor that is made of others, which are looked at like any others; they are no inputs of
+    the graph."""
+    names, context = real.__tensor_flatten__()
+    inner = {name: trace.read(Unread(getattr(real, name), Attr(source, name))) for name in names}
+    if not all(isinstance(value, TensorValue) and not value.plain for value in inner.values()):
+        return Opaque(real, source)
+    fakes = {name: value.fake for name, value in inner.items()}  # type: ignore[attr-defined]
+    layout, shown = _outer_layout(trace, real, fakes)
+    _assume(trace, GuardKind.PREDICATE, source, FlattensTo(tuple(names), context, shown))
+    trace.guard(GuardKind.TENSOR, source, tensor_spec(real, layout))
+    trace.world.wraps = True
+    fake: Any = make_wrapper(real, fakes, context, torch.Size(layout.sizes), layout.strides)
+    node = trace.graph.tensor_input(source, real, False, fake)
+    if fake._has_symbolic_sizes_strides:
+        trace.sizes.nodes.settle_sizes(fake, node)
+    value = TensorValue(node, fake, type(real), real, source)
+    trace.tensors[id(fake)] = value
+    return value
+
+
+def _outer_layout(
+    trace: Trace, real: torch.Tensor, inner: dict[str, torch.Tensor]
+) -> tuple[Layout, tuple[tuple[str, int, str], ...]]:
+    """The sizes and strides that such a tensor shows. One that a tensor inside has too is the same
+    symbol, which is guarded; the others are constants."""
+    shown: dict[str, list[Any]] = {"size": list(real.size()), "stride": list(real.stride())}
+    same: list[tuple[str, int, str]] = []
+    for what, numbers in shown.items():
+        for dim, number in enumerate(numbers):
+            for name, part in inner.items():
+                symbol = getattr(part, what)(dim) if part.dim() == real.dim() else number
+                if isinstance(symbol, torch.SymInt) and _hint(trace, symbol) == number:
+                    same.append((what, dim, name))
+                    numbers[dim] = symbol
+                    break
+    fixed = [
+        tuple(n if isinstance(n, int) else None for n in numbers) for numbers in shown.values()
+    ]
+    return Layout(tuple(shown["size"]), tuple(shown["stride"]), *fixed), tuple(same)
+
+
+def _hint(trace: Trace, symbol: torch.SymInt) -> int | None:
+    return trace.sizes.env.hint(from_torch(symbol))
 
 
 # What is asked of a tensor to know what it is.

@@ -33,6 +33,7 @@ from pliant.fake.raising import MayRaise, RefusesDtypes
 from pliant.fake.results import Alias, Recipe, recipe_for
 from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, shorten
 from pliant.fake.trial import GOES_BACK
+from pliant.fake.wrappers import fakes_inside, is_made_of_fakes, is_wrapper_class, wrappers_in
 from pliant.sym.env import ShapeEnv
 
 
@@ -81,6 +82,7 @@ class World(TorchDispatchMode):
         self.reads_numbers = reads_numbers  # item() gives a symbol; else it can't be answered
         self.env = ShapeEnv() if env is None else env
         self.keeps_tangents = False  # dual numbers are in use
+        self.wraps = False  # there are fakes of wrapper subclasses
         self._self = weakref.ref(self)
         self._reals = convert.Converter(self._self)
         # Recipes by operator and metadata of arguments; one table per default dtype, which decides
@@ -114,6 +116,8 @@ class World(TorchDispatchMode):
             return self._show(name, args)
         kwargs = kwargs or {}
         record = function_record(func) or _UNKNOWN
+        if self.has_wrapper((args, kwargs)):
+            record = _UNKNOWN  # what is known is about tensors that are what they seem
         outer, self._notes = self._notes, Notes(name, record, raises=record.checks_data)
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
@@ -146,6 +150,9 @@ class World(TorchDispatchMode):
             if caching_casts:
                 torch.set_autocast_cache_enabled(True)
             self._notes = outer
+
+    def has_wrapper(self, value: Any) -> bool:
+        return self.wraps and next(wrappers_in(value), None) is not None
 
     def _call(
         self, instead: Any, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -203,25 +210,17 @@ class World(TorchDispatchMode):
     def _all_fake(self, value: Any) -> Any:
         """Functions that make tensors without dispatching (`from_numpy`) return real ones."""
         if isinstance(value, torch.Tensor):
-            return value if type(value) is Fake else self._reals.fake(value)
+            known = type(value) is Fake or is_made_of_fakes(value)
+            return value if known else self._reals.fake(value)
         if type(value) in (tuple, list) and any(type(v) is torch.Tensor for v in value):
             return type(value)(self._all_fake(v) for v in value)
         return value
 
     def _mutated(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Fake, ...]:
-        """The fakes among the arguments whose memory was written, or whose own metadata was."""
         notes = self._notes
         if not notes.written and not notes.reshaped:
             return ()
-        # A write through a view inside of the function is a write to the argument that it is a view
-        # of.
-        memory = {t.untyped_storage()._cdata for t in notes.written}
-        objects = {id(t) for t in notes.reshaped}
-        mutated: dict[int, Fake] = {}
-        for t in _fakes_in((args, kwargs)):
-            if id(t) in objects or t.untyped_storage()._cdata in memory:
-                mutated[id(t)] = t
-        return tuple(mutated.values())
+        return _written_among(notes, (args, kwargs), self.wraps)
 
     # How operators are answered.
 
@@ -232,6 +231,8 @@ class World(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if self.wraps and any(map(is_wrapper_class, types)):
+            return NotImplemented  # what it is made of comes here
         return self.dispatch(func, args, kwargs or {})
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -507,6 +508,22 @@ DATA_READERS = frozenset(
     ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "share_memory_", "__reduce_ex__")
     + ("str", "repr", "ascii", "format", "print", "__str__", "__repr__", "__format__")
 )
+
+
+def _written_among(notes: Notes, value: Any, wraps: bool) -> tuple[Fake, ...]:
+    """The fakes among the arguments whose memory was written, or whose own metadata was."""
+    # A write through a view inside of the function is a write to the argument that it is a view of.
+    memory = {t.untyped_storage()._cdata for t in notes.written}
+    objects = {id(t) for t in notes.reshaped}
+
+    def is_written(t: Fake) -> bool:
+        return id(t) in objects or t.untyped_storage()._cdata in memory
+
+    mutated = {id(t): t for t in _fakes_in(value) if is_written(t)}
+    for wrapper in wrappers_in(value) if wraps else ():
+        if any(map(is_written, fakes_inside(wrapper))):
+            mutated[id(wrapper)] = wrapper  # type: ignore[assignment]
+    return tuple(mutated.values())
 
 
 def _shows_values(func: Any, name: str) -> bool:

@@ -67,6 +67,31 @@ class SameValue:
 
 
 @dataclass(frozen=True, slots=True)
+class FlattensTo:
+    """Of a tensor that is made of others: it is made of those of these names, and the rest of it is
+    this, or what its class takes for the same."""
+
+    names: tuple[str, ...]
+    context: Any
+    shown: tuple[tuple[str, int, str], ...] = ()  # sizes and strides that those inside have too
+
+    def __call__(self, value: Any) -> bool:
+        names, context = value.__tensor_flatten__()
+        if tuple(names) != self.names:
+            return False
+        for what, dim, name in self.shown:
+            if getattr(value, what)(dim) != getattr(getattr(value, name), what)(dim):
+                return False
+        same = getattr(type(value), "__metadata_guard__", None)
+        if same is not None:
+            return bool(same(self.context, context))
+        return bool(context is self.context or context == self.context)
+
+    def __repr__(self) -> str:
+        return f"(lambda t: t.__tensor_flatten__() == {(list(self.names), self.context)!r})"
+
+
+@dataclass(frozen=True, slots=True)
 class MethodGives:
     """The method gives this answer."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import fx
 
-from pliant.capture.value import Value
+from pliant.capture.value import Break, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.fake import Fake
 from pliant.guards.source import Source
@@ -52,6 +52,8 @@ class TensorValue(Value):
         return [*self.slots.values(), *extra]
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
+        if self.real is None and type(self.fake) is not Fake and name in vars(self.fake):
+            raise Break("tensor-attribute", f"{self.cls.__name__}.{name} of a result")
         return instance_dict(trace, self).get(trace, name)
 
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:

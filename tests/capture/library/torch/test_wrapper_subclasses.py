@@ -1,0 +1,158 @@
+"""Tensors made of others, with a `__torch_dispatch__`: captured through what they are made of."""
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
+
+import pliant
+
+
+class Scaled(torch.Tensor):
+    """A tensor with a number beside it, which is not shown."""
+
+    @staticmethod
+    def __new__(cls, data, scale, note="a"):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, data.size(), strides=data.stride(), dtype=data.dtype, device=data.device
+        )
+
+    def __init__(self, data, scale, note="a"):
+        self.data_, self.scale, self.note = data, scale, note
+
+    def __tensor_flatten__(self):
+        return ["data_", "scale"], self.note
+
+    @staticmethod
+    def __tensor_unflatten__(inner, note, size, stride):
+        return Scaled(inner["data_"], inner["scale"], note)
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args, kwargs=None):
+        first = next(a for a in pytree.tree_leaves(args) if isinstance(a, Scaled))
+        plain = pytree.tree_map_only(Scaled, lambda t: t.data_ * t.scale.sum(), args)
+        return Scaled(func(*plain, **(kwargs or {})), torch.ones(1), first.note)
+
+
+def two(*shape, grad=False):
+    return TwoTensor(*(torch.randn(shape, requires_grad=grad) for _ in range(2)))
+
+
+def same(actual, expected):
+    assert type(actual) is type(expected)
+    if not isinstance(expected, TwoTensor | Scaled):
+        torch.testing.assert_close(actual, expected)
+        return
+    names, context = expected.__tensor_flatten__()
+    assert actual.__tensor_flatten__() == (names, context)
+    assert actual.size() == expected.size() and actual.stride() == expected.stride()
+    assert actual.requires_grad is expected.requires_grad
+    for name in names:
+        same(getattr(actual, name), getattr(expected, name))
+
+
+PROGRAMS = {
+    "pointwise": lambda x: (x * 2).sin() + 1,
+    "a reduction": lambda x: x.sum(),
+    "views": lambda x: x.view(-1)[2:5],
+    "a plain tensor beside it": lambda x: x + torch.ones(4),
+    "what is inside": lambda x: x.a + x.b * 2,
+    "a size": lambda x: x * x.shape[0],
+    "a detached one": lambda x: x.detach() * 2,
+    "several results": lambda x: x.split(2, 1)[1],
+    "a branch on its class": lambda x: x + 1 if type(x) is TwoTensor else x - 1,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_same_as_eager(name, dynamic, backend):
+    program = PROGRAMS[name]
+    compiled = pliant.compile(program, fullgraph=True, dynamic=dynamic, backend=backend)
+    for shape in ((3, 4), (5, 4), (3, 4)):
+        x = two(*shape)
+        same(compiled(x), program(x))
+
+
+def test_nested():
+    x = TwoTensor(two(3, 4), two(3, 4))
+    same(pliant.compile(lambda t: t.sin() * 2, fullgraph=True)(x), x.sin() * 2)
+
+
+def test_symbolic_sizes_serve_all_sizes():
+    before = pliant.counters["compilations"]
+    compiled = pliant.compile(lambda x: x.sin() * x.shape[1], fullgraph=True, dynamic=True)
+    for shape in ((3, 4), (5, 6), (7, 2)):
+        x = two(*shape)
+        same(compiled(x), x.sin() * shape[1])
+    assert pliant.counters["compilations"] == before + 1
+
+
+def test_gradients():
+    x = two(3, 4, grad=True)
+    (x * x).sin().sum().backward()
+    y = TwoTensor(*(t.detach().clone().requires_grad_() for t in (x.a, x.b)))
+    pliant.compile(lambda t: (t * t).sin().sum(), fullgraph=True)(y).backward()
+    same(y.grad, x.grad)
+
+
+def test_writes():
+    def program(x):
+        y = x.mul_(2)
+        x.add_(1)
+        return y is x
+
+    x = two(3, 4)
+    y = TwoTensor(x.a.clone(), x.b.clone())
+    assert pliant.compile(program, fullgraph=True)(y) is program(x)
+    same(y, x)
+
+
+def test_as_a_parameter():
+    module = torch.nn.Linear(4, 3, bias=False)
+    module.weight = torch.nn.Parameter(two(3, 4))
+
+    def program(x):
+        return module.weight * x
+
+    same(pliant.compile(program, fullgraph=True)(torch.ones(4)), program(torch.ones(4)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: Scaled(torch.ones(2, 3), torch.ones(1), "b"),  # another context
+        lambda: Scaled(torch.ones(2, 3), torch.ones(2)),  # another size inside
+        lambda: Scaled(torch.ones(2, 3).double(), torch.ones(1)),
+        lambda: torch.ones(2, 3),
+    ],
+)
+def test_what_is_assumed_is_guarded(other):
+    def program(x):
+        return x.cos() if getattr(x, "note", "b") == "a" else x.sin()
+
+    compiled = pliant.compile(program, fullgraph=True, dynamic=False)
+    for x in (Scaled(torch.ones(2, 3), torch.ones(1)), other()):
+        before = pliant.counters["compilations"]
+        same(compiled(x), program(x))
+        assert pliant.counters["compilations"] == before + 1
+
+
+def test_a_class_says_which_contexts_are_the_same():
+    class Lenient(Scaled):
+        @staticmethod
+        def __tensor_unflatten__(inner, note, size, stride):
+            return Lenient(inner["data_"], inner["scale"], note)
+
+        @classmethod
+        def __metadata_guard__(cls, one, other):
+            return one <= other
+
+    compiled = pliant.compile(lambda x: x.sin(), fullgraph=True)
+    before = pliant.counters["compilations"]
+    for note in "bca":
+        compiled(Lenient(torch.ones(2), torch.ones(1), note))
+    assert pliant.counters["compilations"] == before + 2
