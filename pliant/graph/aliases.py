@@ -52,6 +52,7 @@ class Base:
     input: int | None = None
     version: int = 0
     shared: bool = False  # with another input
+    between: bool = False  # whether a view shows what lies between its elements
 
 
 @dataclass(slots=True, eq=False)

@@ -43,6 +43,7 @@ from pliant.graph.raising import keep_one
 from pliant.graph.scatter import (
     can_be_put_back,
     covers_all,
+    keep_unwritten,
     memory_of,
     window_of,
     written_back,
@@ -336,6 +337,7 @@ class Functionalizer(AliasWorld):
         base.value.node = node
         self.function.nodes.append(node)
         base.version += 1  # from here on `value` makes views of this memory again
+        keep_unwritten(base)
         if base.input is not None:
             self.function.writes[base.input] = base.value
             self.function.times[base.input] = base.version

@@ -76,7 +76,29 @@ def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
     inside += [ge(size, 1) for size in base.sizes]  # nothing reaches anywhere in an empty one
     if not all(map(known, inside)):
         raise Undecided("as_strided, maybe beyond the tensor")
+    if not _shows_elements_only(functionalizer, window, base):
+        alias.base.between = True
+        keep_unwritten(alias.base)
     return alias
+
+
+def keep_unwritten(memory: Any) -> None:
+    """A value that is computed has nothing between its elements; only an input has, until there is
+    another value for it."""
+    if memory.between and memory.version:
+        raise Undecided("as_strided, of what lies between the elements of a tensor")
+
+
+def _shows_elements_only(functionalizer: Any, window: Tensor, base: Tensor) -> bool:
+    """Whether it is known that a window on memory shows nothing but elements of the tensor there,
+    if it does not reach beyond it."""
+    known = functionalizer.env.known
+    if known(eq(product_of(base.sizes) - 1, _reach(base))):
+        return True
+    steps = [stride for stride, size in zip(base.strides, base.sizes) if not known(eq(size, 1))]
+    step = steps[0].value if len(steps) == 1 else None
+    numbers = [n.value for n in (*window.strides, window.offset - base.offset)]
+    return step is not None and all(n is not None and step and n % step == 0 for n in numbers)
 
 
 def _reach(t: Any) -> Expr:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import pliant
-from tests.support.against_eager import run, same_outcome
+from tests.support.against_eager import run, same, same_outcome
 
 
 def agree(function, *args, dynamic=None):
@@ -134,6 +134,58 @@ def test_writes_that_pytorch_refuses(function, dynamic):
 )
 def test_writes_to_one_place_several_times(function):
     agree(function, torch.randn(3, 4))
+
+
+def _between_after_all(x):
+    torch.neg(x, out=x)
+    view = x.as_strided((2,), (0,), 1)
+    x.as_strided((2,), (1,)).add_(1)
+    return view + 0, view
+
+
+def _between_before_all(x):
+    view = x.as_strided((3,), (1,), 0)
+    x.mul_(2)
+    return view + 0, view
+
+
+def _between_and_copy(x):
+    x.copy_(torch.ones(()))
+    return x.as_strided((3,), (1,), 0) * 2
+
+
+def _between_only(x):
+    x.as_strided((2,), (1,), 1).add_(1)
+    return x.as_strided((3,), (1,), 0) + x.sum()
+
+
+def _elements_only(x):
+    x.as_strided((1,), (2,), 2).add_(1)
+    x.mul_(3)
+    return x.as_strided((2,), (2,), 0) + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [_between_after_all, _between_before_all, _between_and_copy, _between_only, _elements_only],
+)
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda t: t[:8:2],
+        lambda t: t.view(4, 4)[:, ::2],
+        lambda t: t.view(4, 4)[:3, :2],
+        lambda t: t.view(4, 4).T[::3],
+    ],
+)
+def test_writes_to_what_lies_between_elements(part, function, dynamic):
+    """`as_strided` shows memory of an input that is no element of it, until all is computed."""
+    compiled = pliant.compile(function, backend="llvm", dynamic=dynamic)
+    for _ in range(2):
+        mine, eager = torch.arange(16.0), torch.arange(16.0)
+        same(compiled(part(mine)), function(part(eager)))
+        same(mine, eager)
 
 
 def test_an_argument_that_is_resized():

@@ -477,3 +477,12 @@ def test_strides_behind_a_mask_among_the_arguments() -> None:
     finding = asdict(Finding("stride of a dimension of size 1", "", 0))
     assert reason(program("return a[m].unfold(0, 1, 2)", calls=calls), finding) is not None
     assert reason(program("return a[a].unfold(0, 1, 2)", calls=calls), finding) is None
+
+
+def test_strides_where_a_tensor_is_a_size() -> None:
+    finding = {"kind": "stride of a dimension of size 1", "text": "", "place": ""}
+    calls = [[Argument("a", (1,), dtype="int64")]]
+    assert reason(program("return a.expand(a, *a.shape)", calls=calls), finding) is not None
+    assert reason(program("return a.expand(1, 1)", calls=calls), finding) is None
+    calls = [[Argument("a", (1,))]]
+    assert reason(program("return a.expand(a, *a.shape)", calls=calls), finding) is None

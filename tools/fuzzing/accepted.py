@@ -15,7 +15,7 @@ def _stride_with_size_from_data(program: Program, finding: dict[str, Any]) -> bo
     small = ("stride of a dimension of size 1", "stride of an empty tensor")
     source = program.source()
     from_data = any(name in source for name in SIZES_FROM_DATA) or _indexes_by_mask(program)
-    return finding["kind"] in small and from_data
+    return finding["kind"] in small and (from_data or _is_sized_by_tensor(program))
 
 
 def _indexes_by_mask(program: Program) -> bool:
@@ -23,6 +23,19 @@ def _indexes_by_mask(program: Program) -> bool:
     masks = {a.name for call in program.calls for a in call if a.dtype == "bool"}
     return any(f"[{name}]" in program.source() for name in masks)
 
+
+def _is_sized_by_tensor(program: Program) -> bool:
+    """Whether one of the program's arguments, a tensor of integers, is given as a size."""
+    names = {a.name for call in program.calls for a in call if "int" in a.dtype}
+    sizes = [
+        item.strip() for call in TAKES_SIZES.findall(program.source()) for item in call.split(",")
+    ]
+    return not names.isdisjoint(sizes)
+
+
+TAKES_SIZES = re.compile(
+    r"\b(?:expand|view|reshape|repeat|tile|narrow|unflatten|new_\w+)\(([^()]*)\)"
+)
 
 SIZES_FROM_DATA = (
     "nonzero",
