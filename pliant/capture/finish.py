@@ -32,7 +32,7 @@ from pliant.capture.trace import Restart, Trace
 from pliant.capture.value import Break, Null, Value
 from pliant.capture.values.objects import ExceptionValue
 from pliant.guards.guard import Guard, GuardKind, guards_data
-from pliant.guards.source import Local
+from pliant.guards.source import HANDED_OVER, Local
 from pliant.stages import Bindings, BreakInfo, Captured, ResumeTarget
 from pliant.sym.frozen import META
 
@@ -346,7 +346,6 @@ class Finisher:
 
 ITERATES = opcodes_with(Role.ITERATES)
 RETURNS_TOP = frozenset(op for op in opcodes_with(Role.RETURNS) if OPCODES[op].pops == 1)
-HANDED_OVER = ("stack_", "inner_")  # parameters that only resume functions have
 
 
 def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:

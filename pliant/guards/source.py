@@ -68,6 +68,9 @@ class Source:
         return source
 
 
+HANDED_OVER = ("stack_", "inner_")  # parameters that only resume functions have
+
+
 class Local(Source):
     """A parameter of the compiled function, by position in its signature.
 

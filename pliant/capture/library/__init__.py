@@ -33,6 +33,7 @@ MODULES = (
     "python.symbolic_numbers",
     "stdlib.context_variables",
     "stdlib.copying",
+    "stdlib.counters",
     "stdlib.dates",
     "stdlib.decimals",
     "stdlib.deques",

@@ -82,13 +82,13 @@ def drawn(
     targets = [DrawnNumber(number + i, name) for i in range(len(items))]
     trace.changes += 1
     trace.random_draws.append(RandomDraw(tuple(targets), owner, f"{{}}.{name}({arguments})", state))
-    values = [_number(trace, *pair) for pair in zip(targets, items, strict=True)]
+    values = [drawn_number(trace, *pair) for pair in zip(targets, items, strict=True)]
     if many:
         return Sequence(list, list(values))
     return values[0] if values else NONE
 
 
-def _number(trace: Trace, source: DrawnNumber, example: Any) -> Value:
+def drawn_number(trace: Trace, source: DrawnNumber, example: Any) -> Value:
     load, env = Load(source, "value", 0), trace.sizes.env
     expr: Any
     if type(example) is int:
