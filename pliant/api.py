@@ -10,7 +10,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +19,7 @@ from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import NotCallableError
+from pliant.base.late import Late
 from pliant.base.options import resolve, with_changes
 from pliant.driver import reporting, stance
 from pliant.driver.pipeline import Compiler
@@ -31,8 +32,12 @@ from pliant.module import (
     stands_for,
 )
 from pliant.reports.explanation import Explanation
-from pliant.reports.page import Recording
 from pliant.sym import expr
+
+if TYPE_CHECKING:
+    from pliant.reports import page
+else:
+    page = Late("pliant.reports.page")  # which few programs write
 
 _compiled: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # everything `reset` has to forget
 
@@ -202,7 +207,7 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
     return explained
 
 
-def report(path: str | os.PathLike[str]) -> Recording:
+def report(path: str | os.PathLike[str]) -> page.Recording:
     """Record what pliant does, and write it as a page for a browser.
 
     ::
@@ -217,7 +222,7 @@ def report(path: str | os.PathLike[str]) -> Recording:
     Args:
         path: the file to write.
     """
-    return Recording(path, _entries_used)
+    return page.Recording(path, _entries_used)
 
 
 def _entries_used() -> Iterator[events.EntryUsed]:

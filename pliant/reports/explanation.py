@@ -6,18 +6,23 @@ side.
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from pliant.base.late import Late
 from pliant.base.position import format_position
 from pliant.base.values import dataclass
 from pliant.guards.guard import Guard
 from pliant.stages import BreakInfo, Captured, Compiled
 from pliant.sym.records import Provenance
+
+if TYPE_CHECKING:
+    import html
+else:
+    html = Late("html")  # which notebooks need
 
 
 @dataclass(frozen=True, slots=True)

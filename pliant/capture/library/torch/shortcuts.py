@@ -8,7 +8,7 @@ import torch
 
 from pliant.capture.attributes import module_namespace
 from pliant.capture.model import CALL, call, get_attribute, iterate, set_attribute
-from pliant.capture.native import SHORTCUTS, function
+from pliant.capture.native import FUNCTIONS, LATE, SHORTCUTS, function
 from pliant.capture.trace import Trace
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
@@ -146,10 +146,12 @@ def annotate(trace: Trace, the_type: Value, the_value: Value) -> Value:
     return the_value
 
 
-@function(torch.onnx.is_in_onnx_export)
 def is_off(trace: Trace) -> Value:
     """Where this is on, nothing is captured."""
     return FALSE
+
+
+LATE["torch.onnx"].append(lambda: FUNCTIONS.update({torch.onnx.is_in_onnx_export: is_off}))
 
 
 @function(torch._C._are_functorch_transforms_active)

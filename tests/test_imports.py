@@ -1,0 +1,37 @@
+"""What a program imports that compiles something small for the CPU: most of its time to the first
+result is imports."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys, torch
+before = set(sys.modules)
+import pliant
+compiled = pliant.compile(lambda x: x + 1, options={"raise_on_fallback": True})
+assert compiled(torch.ones(3)).sum() == 6
+print(*sorted(set(sys.modules) - before))
+"""
+DEFERRED = (
+    "html",
+    "pliant.backends.checkers",
+    "pliant.backends.training",
+    "pliant.driver.check",
+    "pliant.graph.joint",
+    "pliant.graph.partition",
+    "pliant.reports.page",
+    "pliant.targets.triton",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.onnx",
+    "triton",
+)
+
+
+def test_a_first_result_needs_few_modules():
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    imported = done.stdout.split()
+    assert "pliant.targets.cpu.target" in imported
+    needless = [m for m in imported if any(f"{m}.".startswith(f"{d}.") for d in DEFERRED)]
+    assert not needless
