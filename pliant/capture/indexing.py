@@ -54,3 +54,15 @@ def _as_number(trace: Trace, item: Value, read: Read) -> tuple[Value, bool]:
     if isinstance(item, TensorValue) and not item.fake.dim() and item.fake.dtype in INTEGERS:
         item = read(trace, item)
     return item, isinstance(item, Number) and item.python_type() is int
+
+
+def tensors_of(trace: Trace, key: Value) -> list[Value] | None:
+    """The tensors that a key is made of; None if it is made of other things too."""
+    is_tuple = isinstance(key, Sequence) and key.cls is tuple
+    items = [trace.read(item) for item in key.items] if is_tuple else [key]  # type: ignore[attr-defined]
+    return items if items and all(isinstance(item, TensorValue) for item in items) else None
+
+
+def at(tensor: torch.Tensor, *indices: torch.Tensor) -> torch.Tensor:
+    """The elements at these places, without a look at which ones they are."""
+    return torch.ops.aten.index.Tensor(tensor, list(indices))

@@ -506,6 +506,10 @@ def _get_item(trace: Trace, tensor: Value, key: Value) -> Value | None:
     key = trace.read(indexing.with_indices(trace, key))
     if type(key) not in CONVERT:
         return None
+    if trace.indexes_with_tensors:
+        indices = indexing.tensors_of(trace, key)
+        if indices is not None:
+            return record(trace, indexing.at, indexing.at, [tensor, *indices], {})
     key, selects = indexing.with_numbers(trace, key, _item)
     run = selection.get if selects else operator.getitem
     return record(trace, operator.getitem, run, [tensor, key], {})

@@ -58,6 +58,7 @@ MODULES = (
     "torch.custom_functions",
     "torch.devices",
     "torch.directives",
+    "torch.flex_attention",
     "torch.forward_ad",
     "torch.graph_objects",
     "torch.lazy_modules",
