@@ -43,11 +43,23 @@ def with_numbers(trace: Trace, key: Value, read: Read) -> tuple[Value, bool]:
     """The key with numbers for tensors that hold one, and whether there is one in it that is not
     known."""
     if isinstance(key, Sequence) and key.cls is tuple:
-        pairs = [_as_number(trace, trace.read(item), read) for item in key.items]
-        if not any(selects for _, selects in pairs):
-            return key, False
-        return Sequence(tuple, [item for item, _ in pairs]), True
-    return _as_number(trace, key, read)
+        items = [_with_bounds(trace, trace.read(item), read) for item in key.items]
+        pairs = [_as_number(trace, item, read) for item in items]
+        if any(selects for _, selects in pairs):
+            return Sequence(tuple, [item for item, _ in pairs]), True
+        same = all(a is trace.read(b) for a, b in zip(items, key.items, strict=True))
+        return key if same else Sequence(tuple, items), False
+    return _as_number(trace, _with_bounds(trace, key, read), read)
+
+
+def _with_bounds(trace: Trace, item: Value, read: Read) -> Value:
+    """A slice with numbers for the tensors that are its bounds."""
+    if not isinstance(item, SliceValue):
+        return item
+    parts = [trace.read(part) for part in item.parts]
+    if not any(isinstance(part, TensorValue) for part in parts):
+        return item
+    return SliceValue([_as_number(trace, part, read)[0] for part in parts])
 
 
 def _as_number(trace: Trace, item: Value, read: Read) -> tuple[Value, bool]:

@@ -74,3 +74,33 @@ def test_of_what_was_found():
         return rows[order[0]], rows[order[1:]]
 
     check(f, torch.randn(8, 4), graphs=1)
+
+
+# ---- bounds of slices that are tensors
+
+
+def slices(x, n):
+    return x[:n], x[n:], x[n : n + 1], x[1:n], x[:, n:], x[n, :n]
+
+
+def written_slices(x, n):
+    x[:n] = 1
+    x[n:, 0] = 2
+    return x + 1
+
+
+@pytest.mark.parametrize("function", [slices, written_slices])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_bounds_from_tensors(function, dtype):
+    compiled = check(function, torch.arange(16.0).reshape(4, 4), torch.tensor(2, dtype=dtype))
+    for bound in (0, 1, 3, -1):
+        args = torch.arange(16.0).reshape(4, 4), torch.tensor(bound, dtype=dtype)
+        expected = function(*[arg.clone() for arg in args])
+        assert str(compiled(*[arg.clone() for arg in args])) == str(expected)
+
+
+def test_numbers_by_the_names_of_methods():
+    check(
+        lambda x: (x.__int__(), x.__float__() + 1, torch.ones(3) * x.__int__()), torch.tensor(2.5)
+    )
+    check(lambda x: (x.__int__(), x.__float__()), torch.tensor([3]))

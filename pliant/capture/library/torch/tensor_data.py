@@ -13,6 +13,7 @@ import torch
 from torch.distributions import utils as distribution_utils
 
 from pliant.base.devices import CPU
+from pliant.capture.library.python.numbers import make_float, make_int
 from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.library.torch.tensor_subclasses import alias
 from pliant.capture.model import call, drain, get_attribute
@@ -51,6 +52,19 @@ def lazy_property(trace: Trace, wrapped: Value) -> Value:
     if not isinstance(getter, FunctionValue) or getter.real is None:
         raise Break("unsupported-class", LazyProperty.__name__)
     return Const(LazyProperty(getter.real))
+
+
+# ---- numbers, by the names of their methods
+
+
+@method(torch._C.TensorBase, "__int__")
+def tensor_int(trace: Trace, self: Value) -> Value:
+    return make_int(trace, self)
+
+
+@method(torch._C.TensorBase, "__float__")
+def tensor_float(trace: Trace, self: Value) -> Value:
+    return make_float(trace, self)
 
 
 # ---- comparisons of whole tensors
