@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -83,6 +85,11 @@ def rows_of(part: str, samples: int) -> list[Row]:
 # The page
 
 
+def release() -> str:
+    """Of PyTorch, without what patches change: the database is another one in each."""
+    return ".".join(torch.__version__.split(".")[:2])
+
+
 def page(rows: list[Row], samples: int) -> str:
     by_op: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -91,7 +98,7 @@ def page(rows: list[Row], samples: int) -> str:
     counts = Counter(map(verdict, by_op.values()))
     hows = Counter(str(row["how"]) for of_one in by_op.values() for row in of_one)
     total = sum(hows.values())
-    lines = [INTRODUCTION.format(samples=samples)]
+    lines = [INTRODUCTION.format(samples=samples, release=release())]
     lines += ["| | operators | means |", "|---|---:|---|"]
     lines += [f"| {name} | {counts[name]} | {means} |" for name, means in MEANINGS.items()]
     lines += [
@@ -158,12 +165,12 @@ MEANINGS = {
 INTRODUCTION = """# What is compiled, operator by operator
 
 PyTorch has a database of its operators with sample inputs, for its own tests. This table is made by
-`python tools/make_operator_table.py` from a run of all of it on CPU: for each operator the first
-{samples} samples in float32, float64, bfloat16, int64 and bool, each with fixed and with symbolic
-sizes (`dynamic=True`). Every sample is compiled with default options and compared with eager
-PyTorch: values (within PyTorch's own tolerances), shapes, strides, dtypes, and which tensors share
-memory. The tests compare all samples, and those of in-place methods and in other memory layouts as
-well (`make test-long`).
+`python tools/make_operator_table.py` from a run of all that PyTorch {release} has, on CPU: for each
+operator the first {samples} samples in float32, float64, bfloat16, int64 and bool, each with fixed
+and with symbolic sizes (`dynamic=True`). Every sample is compiled with default options and compared
+with eager PyTorch: values (within PyTorch's own tolerances), shapes, strides, dtypes, and which
+tensors share memory. The tests compare all samples, and those of in-place methods and in other
+memory layouts as well (`make test-long`).
 
 An operator that is not lowered is still part of the compiled program, with what stands around it
 fused; the right-hand column says what is left to PyTorch, and why if it isn't that there is no rule

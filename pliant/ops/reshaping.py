@@ -25,6 +25,7 @@ from pliant.fake.layout import (
     layout_of,
 )
 from pliant.fake.order import hint, is_contiguous, need, sure
+from pliant.fake.raising import never
 from pliant.fake.supposed import Undecidable, as_now
 from pliant.fake.views import ViewLayout
 from pliant.loop.define import Index
@@ -349,4 +350,4 @@ register("aten.reshape.default", decomposition=reshape)
 register("aten.flatten.using_ints", decomposition=flatten)
 register_functions((torch.reshape, torch.Tensor.reshape), symbolic=reshape)
 register_functions((torch.flatten, torch.Tensor.flatten), symbolic=flatten)
-register("aten._unsafe_view.default", undeclared_view=True)
+register("aten._unsafe_view.default", undeclared_view=True, raises=never)

@@ -11,6 +11,7 @@ from tools import make_operator_table as table
 PAGE = table.PAGE.read_text()
 LINES = dict(re.findall(r"^(?=\| `([^`]+)`)(.*)$", PAGE, re.MULTILINE))
 SAMPLES = int(re.search(r"first\s+(\d+) samples", PAGE)[1])
+RELEASE = re.search(r"PyTorch\s+(\d+\.\d+) has", PAGE)[1]
 FEW, SOME = database.operators()[8::230], database.operators()[7::60]
 
 
@@ -34,8 +35,11 @@ def _totals():
 
 
 def test_all_operators_that_have_samples_are_listed():
+    """The database of another release of PyTorch lacks some of them."""
     names = {database.name_of(op) for op in database.operators()}
-    assert set(LINES) <= names
+    if table.release() == RELEASE:
+        assert set(LINES) <= names
+    assert len(set(LINES) & names) > 0.9 * len(LINES)
     for op in database.operators():
         if database.name_of(op) not in LINES:
             assert all(row["how"] == "skipped" for row in table.attempts(op, SAMPLES))
