@@ -229,6 +229,7 @@ NOT_FOLLOWED: dict[str, tuple[str, tuple[str, ...]]] = {
     "importlib": (_IMPORTS, ()),
     "logging": ("writes to wherever the program's handlers say", ()),
     **dict.fromkeys(("torch._inductor", "torch.onnx", "torch._logging"), (_COMPILER, ())),
+    "triton.runtime": (_COMPILER, ()),  # a kernel of the program's is compiled when it is called
     **dict.fromkeys(("torch._library", "torch.library"), (_REGISTRY, ())),
     "torch.profiler": (_NATIVE, ()),
     "torch.autograd": (
