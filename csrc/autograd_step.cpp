@@ -4,10 +4,10 @@
 // not there yet, and for gradients that have gradients themselves.
 #include "autograd_step.h"
 
-#include <ATen/Context.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/AutogradState.h>
+#include <c10/util/hash.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -19,9 +19,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "isolated.h"
@@ -51,6 +51,7 @@ struct Backward {
   std::string key;
   Ref code;
   Indices gradients;  // by result: which of the `wanted`
+  std::unordered_set<size_t> succeeded;  // with arguments of these sizes
 };
 
 // What Python said of the graph: see the stub.
@@ -129,7 +130,7 @@ struct Kept {
   // For gradients of gradients, where the graph runs again.
   Ref inputs;  // a tuple
   std::vector<uint32_t> versions;
-  std::vector<at::Tensor> random;  // states of the generators, by device
+  std::vector<RandomState> random;  // of the generators, by device
 
   bool is_unchanged(size_t i) const {
     PyObject* input = PyTuple_GET_ITEM(inputs.get(), static_cast<Py_ssize_t>(i));
@@ -189,7 +190,7 @@ struct PliantBackward : Node {
   Backward* find(Plan& plan, const variable_list& tangents) const;
   void drop_saved(const std::shared_ptr<Kept>& kept);
   variable_list run(const std::shared_ptr<Kept>& kept, Plan& plan, Backward& backward,
-                    const variable_list& tangents);
+                    variable_list& tangents);
   variable_list run_again(const Kept& kept, Plan& plan, const variable_list& tangents,
                           const py::object& error) const;
 
@@ -233,7 +234,7 @@ Backward* PliantBackward::find(Plan& plan, const variable_list& tangents) const 
   for (size_t i = 0; i < plan.wanted.size(); ++i) {
     if (key[tangents.size() + i] == '1') wanted.add(plan.wanted[i]);
   }
-  Backward made{std::move(key), {}, {}};
+  Backward made{std::move(key), {}, {}, {}};
   PyObject* args[] = {present.ptr(), wanted.ptr()};
   Ref result = checked(PyObject_Vectorcall(plan.make_backward.get(), args, 2, nullptr));
   if (result.get() != Py_None) {
@@ -274,7 +275,7 @@ void PliantBackward::drop_saved(const std::shared_ptr<Kept>& kept) {
 }
 
 variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan, Backward& backward,
-                                  const variable_list& tangents) {
+                                  variable_list& tangents) {
   const Kept& kept = *held;
   auto numbers = static_cast<size_t>(PyTuple_GET_SIZE(kept.numbers.get()));
   size_t most = kept.tensors.size() + numbers + tangents.size();
@@ -293,10 +294,17 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
     if (tangents[i].defined()) call.arguments.push_back(laid_out(tangents[i], kept.strides[i]));
   }
   call.results.resize(backward.gradients.size());
+  size_t sizes = 0;
+  for (const at::Tensor& argument : call.arguments) {
+    if (!argument.defined()) continue;
+    for (int64_t size : argument.sizes()) sizes = c10::hash_combine(sizes, size);
+  }
+  const bool succeeded = backward.succeeded.count(sizes) != 0;
+  if (succeeded) tangents.clear();  // the code frees them, too
   drop_saved(held);
   PyObject* returned = call_backward(backward, objects.data(), call);
   if (returned == nullptr) {
-    if (must_propagate() || !kept.is_unchanged()) throw_error();
+    if (succeeded || must_propagate() || !kept.is_unchanged()) throw_error();
     // PyTorch tells what is wrong; or it isn't, and the code is of no use.
     py::error_already_set error;
     variable_list gradients = run_again(kept, plan, tangents, error.value());
@@ -304,6 +312,7 @@ variable_list PliantBackward::run(const std::shared_ptr<Kept>& held, Plan& plan,
     backward.code = Ref();
     return gradients;
   }
+  backward.succeeded.insert(sizes);
   results_of(returned, std::ssize(call.results), call);
   variable_list gradients(num_outputs());
   for (size_t i = 0; i < call.results.size(); ++i) {
@@ -327,7 +336,9 @@ variable_list PliantBackward::run_again(const Kept& kept, Plan& plan,
     edges.push_back(i);
     needed.append(plan.wanted[i]);
   }
-  py::object random = py::cast(kept.random);
+  std::vector<at::Tensor> states;
+  for (const RandomState& state : kept.random) states.push_back(state.copy.get_state());
+  py::object random = py::cast(states);
   PyObject* args[] = {kept.inputs.get(), random.ptr(), given.ptr(), needed.ptr(), error.ptr()};
   Ref results = checked(PyObject_Vectorcall(plan.run_again.get(), args, 5, nullptr));
   auto found = py::handle(results.get()).cast<std::vector<std::optional<at::Tensor>>>();
@@ -376,11 +387,7 @@ void track(PyObject* outputs, int32_t index, const NodePointer& node) {
 // What the graph needs to run again, as it is before the forward.
 std::shared_ptr<Kept> keep_inputs(const Plan& plan, PyObject* const* args) {
   auto kept = std::make_shared<Kept>();
-  for (c10::Device device : plan.draws) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    kept->random.push_back(generator.get_state());
-  }
+  for (c10::Device device : plan.draws) kept->random.emplace_back(device);
   kept->inputs = checked(tuple_of(args, plan.inputs));
   at::AutoGradMode no_grad(false);
   for (int32_t i : plan.copied) {

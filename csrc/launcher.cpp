@@ -5,8 +5,6 @@
 
 #include "isolated.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -23,7 +21,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
 #include <span>
 
 namespace pliant {
@@ -55,16 +52,6 @@ constexpr double kRelease = 50'000;
 std::atomic<bool> forked{false};
 
 using Slot = c10::MaybeOwned<at::Tensor>;
-
-// PyTorch's generator for the CPU: with what is left of a pair of normal numbers. That of a GPU is
-// one tensor.
-struct RandomState {
-  at::mt19937 engine;
-  std::optional<float> next_float;
-  std::optional<double> next_double;
-  at::Generator gpu;
-  at::Tensor on_gpu;
-};
 
 // Where the memory of a tensor begins and ends.
 std::pair<const char*, const char*> memory_of(const at::Tensor& tensor) {
@@ -189,21 +176,15 @@ class Run {
     give_up_ = number < std::get<int64_t>(step.least) || number > std::get<int64_t>(step.most);
   }
   void step(const KeepRandom& step) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    std::lock_guard<std::mutex> lock(generator.mutex());
-    auto* state = at::check_generator<at::CPUGeneratorImpl>(generator);
-    random_.reset(new RandomState{state->engine(), state->next_float_normal_sample(),
-                                  state->next_double_normal_sample(), {}, {}});
-    if (step.device.is_cpu()) return;
-    random_->gpu = at::globalContext().defaultGenerator(step.device);
-    std::lock_guard<std::mutex> locked(random_->gpu.mutex());
-    random_->on_gpu = random_->gpu.get_state();
+    random_.assign(1, RandomState(c10::kCPU));
+    if (!step.device.is_cpu()) random_.emplace_back(step.device);
   }
   void step(const Save& step) {
     const at::Tensor& part = tensor(step.slot);
     at::AutoDispatchBelowADInplaceOrView below;
     saved_.emplace_back(part, part.clone());
   }
+  void step(const Take& step);
   void step(const CheckErrors&) { give_up_ = failed_ != 0; }
   void step(const CheckSizes& step);
   void step(const Wrote& step) {
@@ -237,18 +218,7 @@ class Run {
       for (; !saved_.empty(); saved_.pop_back()) saved_.back().first.copy_(saved_.back().second);
     }
     slots_.clear();
-    if (random_) {
-      at::Generator generator = at::detail::getDefaultCPUGenerator();
-      std::lock_guard<std::mutex> lock(generator.mutex());
-      auto* state = at::check_generator<at::CPUGeneratorImpl>(generator);
-      state->set_engine(random_->engine);
-      state->set_next_float_normal_sample(random_->next_float);
-      state->set_next_double_normal_sample(random_->next_double);
-      if (random_->on_gpu.defined()) {
-        std::lock_guard<std::mutex> locked(random_->gpu.mutex());
-        random_->gpu.set_state(random_->on_gpu);
-      }
-    }
+    for (RandomState& state : random_) state.restore();
     if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
     if (!show_arguments()) return nullptr;
@@ -294,7 +264,7 @@ class Run {
   PyObject* instead_ = nullptr;  // to be called with these sizes, which `sizes_` are if it is new
   std::string sizes_;
   int64_t failed_ = 0;  // the error flag
-  std::unique_ptr<RandomState> random_;  // before the first random number was drawn
+  std::vector<RandomState> random_;  // before the first random number was drawn
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // parts of inputs, and what was in them
@@ -446,6 +416,18 @@ PyObject* Run::call_instead() {
   std::vector<PyObject*> all{launcher_, key.get()};
   all.insert(all.end(), args_, args_ + program_.inputs.size());
   return PyObject_Vectorcall(instead_, all.data(), all.size(), nullptr);
+}
+
+// The argument itself, if there is no other tensor in its memory, which PyTorch has allocated.
+void Run::step(const Take& step) {
+  at::Tensor given = tensor(step.argument);
+  this->step(Free{{step.argument}});
+  const c10::Storage& storage = given.storage();
+  bool alone = given.use_count() == 1 && storage.use_count() == 1 &&
+               storage.nbytes() == given.nbytes() &&
+               storage.data_ptr().get_deleter() == c10::GetAllocator(storage.device_type())->raw_deleter();
+  at::AutoDispatchBelowADInplaceOrView below;
+  set(step.slot, alone ? std::move(given) : given.clone());
 }
 
 void Run::step(const LaidOut& step) {

@@ -3,6 +3,7 @@
 // `launcher.cpp` runs it. What they mean is said in pliant/_native.pyi.
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
@@ -133,6 +134,9 @@ struct InRange {
   bool infinite;  // or nan: in the range, too
 };
 
+// An argument that nobody else has, or a copy of it, to be overwritten.
+struct Take { int32_t slot, argument; };
+
 // What is drawn from here on, on the CPU and on this device, is drawn again by the fallback.
 struct KeepRandom { c10::Device device; };
 struct Save { int32_t slot; };  // put back before the fallback runs
@@ -150,8 +154,22 @@ struct CheckSizes {
 
 using Step = std::variant<Compute, CpuEmpty, Empty, LaidOut, View, CpuKernel, CpuBatch, LaunchCuda,
                           CallOperator, CallPython, Calculate, Require, ReadNumber, ReadItem, Apart,
-                          InRange, Save, KeepRandom,
+                          InRange, Save, Take, KeepRandom,
                           CheckErrors, CheckSizes, Wrote, Free>;
+
+// A generator of PyTorch's as it is now: the copy takes half of what its state takes as a tensor.
+struct RandomState {
+  explicit RandomState(c10::Device device)
+      : generator(at::globalContext().defaultGenerator(device)) {
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    copy = generator.clone();
+  }
+  void restore() {
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(copy.get_state());
+  }
+  at::Generator generator, copy;
+};
 
 struct LaunchProgram {
   // What an input has to be: a tensor, and one of those that kernels can work on.

@@ -402,6 +402,12 @@ Step save(Reader& reader, const py::sequence& items) {
   return Save{reader.slot(at(items, 1), Need::Tensor)};
 }
 
+Step take(Reader& reader, const py::sequence& items) {
+  int32_t argument = reader.input(at(items, 2));
+  reader.slots.drop(argument);
+  return Take{reader.new_slot(at(items, 1)), argument};
+}
+
 Step check(Reader&, const py::sequence&) { return CheckErrors{}; }
 
 Step random(Reader&, const py::sequence& items) {
@@ -429,7 +435,7 @@ const Table<Step (*)(Reader&, const py::sequence&)> kSteps = {
     {"compute", compute}, {"cpu_empty", allocate}, {"view", view},   {"cpu_kernel", kernel},
     {"call", call},       {"python", python},      {"read", read},   {"check", check},
     {"wrote", wrote},     {"free", free},          {"apart", apart}, {"laid_out", laid_out},
-    {"sizes", sizes},     {"random", random},      {"save", save},
+    {"sizes", sizes},     {"random", random},      {"save", save},   {"take", take},
     {"in_range", in_range}, {"cpu_batch", batch},  {"item", read_item},
     {"require", require}, {"calculate", calculate}, {"python_kernel", python_kernel},
     {"empty", allocate_on}, {"cuda_kernel", cuda_kernel}};

@@ -252,6 +252,8 @@ class Launcher:
         ("apart", sizes, strides, offset[, sizes, strides, offset, elementwise])   fall back if the
                          two tensors in one memory have an element in common (`elementwise`: other
                          than at the same index), or one alone has two in one place
+        ("take", slot, argument)                       the argument if nobody else has it or its
+                         memory, otherwise a copy; the argument is not used any more
         ("save", slot)                                 what is in it is put back on falling back
         ("check",)                                     fall back if a kernel set the error flag
         ("random", device)                             the fallback draws these numbers again

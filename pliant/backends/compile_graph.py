@@ -7,7 +7,7 @@ process: a `Program` is plain data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -39,13 +39,14 @@ from pliant.launch.kernels import (
 )
 from pliant.launch.program import Program, ProgramBindings, load
 from pliant.launch.sequence import OutputLayout, Watcher, sequence
+from pliant.loop.define import Definition
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
-from pliant.sym.expr import Expr
+from pliant.sym.expr import Expr, product_of
 from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.targets.cpu.target import CPU
-from pliant.targets.target import Target
+from pliant.targets.target import Hint, Target
 
 if TYPE_CHECKING:
     from pliant.backends import checkers
@@ -111,13 +112,14 @@ class GeneratedCode:
 class CodeGenerator:
     """Makes code of functional graphs. `fallback` runs in its place where the code can't;
     `watcher` is told of sizes for which PyTorch lays results out in ways of its own, if somebody
-    watches them."""
+    watches them. `donated` are inputs whose memory the code gets."""
 
     name: str
     options: Options
     fallback: Callable[..., Any] | None
     watcher: Watcher | None = None
     target: Target = CPU
+    donated: Collection[int] = ()
 
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._check(functional)
@@ -147,7 +149,9 @@ class CodeGenerator:
 
     def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> GeneratedCode:
         target = self.target
-        scheduled = _schedule(lowered)  # which share a kernel, in which order and memory
+        scheduled = _schedule(
+            lowered, self.donated, env.expect
+        )  # which share a kernel, in which order and memory
         self._check(scheduled)
         targets = {"cpu": CPU, target.place.type: target}  # numbers of a program are on the CPU
         kernels = write_kernels(scheduled, targets, env.expect)  # loops, and code for the target
@@ -227,10 +231,14 @@ def _variant(compiler: GraphCompiler, args: Sequence[Any], ones: frozenset[Expr]
     return Variant(code.load(), code.layout)
 
 
-def _schedule(lowered: Lowered) -> Scheduled:
+def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Scheduled:
+    def size(definition: Definition) -> int:
+        return hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
+
     returned = [item for item in lowered.outputs if isinstance(item, tuple)]
     # The caller owns what is returned: its memory is not reused.
     kept = {memory.of for _, memory in returned}
     numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
     constants = [definition for definition, _ in lowered.constants]
-    return plan_schedule(lowered.steps, lowered.inputs, constants, kept, numbers)
+    taken = [given for at in donated if (given := lowered.inputs[at]) is not None]
+    return plan_schedule(lowered.steps, lowered.inputs, constants, kept, numbers, taken, size)

@@ -111,7 +111,7 @@ class TrainingCompiler:
         code = generator.generate(step.function.freeze(), env)
         self.tell(self.name, code)
         return CompiledStep(
-            *(code.load(), eager, step.outputs, step.gradients, step.fresh),
+            *(code.load(), eager, step.outputs, step.gradients, step.fresh, step.dropped),
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
         )
 
@@ -222,7 +222,9 @@ def _make_backward(
         # Compiled when first needed: outputs without a tangent, and inputs that need no gradient,
         # leave out much of the backward.
         function, gradients = parts.backward(tangents, wanted)
-        generator = CodeGenerator(name, compiler.options, None, target=compiler.target)
+        generator = CodeGenerator(
+            name, compiler.options, None, target=compiler.target, donated=parts.saved.donated
+        )
         code = generator.generate(function.freeze(), env)
         compiler.tell(name, code)
         return code.load(), gradients

@@ -32,7 +32,7 @@ from pliant.graph.matmul import MatmulLowering
 from pliant.graph.opaque_calls import WRITES_IN_PLACE, CopyingFunction, item_at, with_item
 from pliant.graph.raising import alive, may_raise, read_whole
 from pliant.loop.define import Computed, Definition, Index, LoopBody, contiguous
-from pliant.loop.fuse import ExternCall, owner, probe, sized, variables
+from pliant.loop.fuse import ExternCall, Reads, owner, probe, sized, variables
 from pliant.loop.ir import LoopValue
 from pliant.loop.types import BY_DTYPE, Type
 from pliant.ops.indexed_tensor import IndexedTensor, in_memory
@@ -296,24 +296,22 @@ class _Lowerer(InPlace):
             return not laid_out_so(indexed, tensor)
         # Several readers would each compute it again: better to store it, unless that is cheap.
         shared = self.readers[tensor] > 1 and (
-            indexed.cost > RECOMPUTE_LIMIT or self._joins_memory(indexed)
+            indexed.cost > RECOMPUTE_LIMIT or self._frees_memory(tensor, indexed)
         )
         # However many readers: bounds the size of kernels and the depth of Python's stack.
         deep = indexed.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
         return indexed.memory is None and (shared or deep)
 
-    def _joins_memory(self, indexed: IndexedTensor) -> bool:
-        """Whether an element is made of several that are stored, and not for others: what they are
-        in can be freed, or overwritten, once the result is stored."""
+    def _frees_memory(self, tensor: Tensor, indexed: IndexedTensor) -> bool:
+        """Whether an element is made of several that are stored (or of one, if the result is stored
+        anyway), and not for others: what they are in can be freed, or overwritten."""
         rank = len(sized(indexed.sizes))
-        if indexed.memory is not None or indexed.reads < 2 or rank == 0:
+        least = 1 if tensor in self.kept else 2
+        if indexed.memory is not None or indexed.reads < least or rank == 0:
             return False
-        whole = Definition(
-            "", indexed.sizes, contiguous(indexed.sizes), indexed.type, Computed(indexed.at)
-        )
-        places = probe(whole).places
+        places = _probed(indexed).places
         read = {of for of, place in places if place.symbols.issuperset(variables(rank))}
-        return len(read) > 1 and any(owner(of) not in self.input_memory for of in read)
+        return len(read) >= least and any(owner(of) not in self.input_memory for of in read)
 
     def _compute_faults(self, node: Node, tensor: Tensor) -> None:
         """What may find that it has to raise is computed in full, by who reads it or here."""
@@ -324,10 +322,7 @@ class _Lowerer(InPlace):
         if not inherited:
             if not may_raise(node):
                 return
-            whole = Definition(
-                "", indexed.sizes, contiguous(indexed.sizes), indexed.type, Computed(indexed.at)
-            )
-            if not probe(whole).faults:
+            if not _probed(indexed).faults:
                 return
         if tensor in self.read_whole:
             self.raising.add(tensor)  # its readers compute all of it, and raise
@@ -483,6 +478,11 @@ def _require_device(devices: set[torch.device], expected: str) -> None:
         raise NotLowered("tensors on several devices")
     if devices and devices.pop().type != expected:
         raise NotLowered(f"not on {expected}")
+
+
+def _probed(x: IndexedTensor) -> Reads:
+    """What the elements of a tensor need."""
+    return probe(Definition("", x.sizes, contiguous(x.sizes), x.type, Computed(x.at)))
 
 
 def _can_be_given(x: Any) -> bool:

@@ -8,6 +8,7 @@ minimum cut between what can only be had in the forward and what the backward re
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
@@ -137,11 +138,13 @@ def fuses(node: Node) -> bool:
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedTensors:
     """What the forward leaves for the backward. Tensors: "input" or "output" with this number, or
-    "more" with its place behind the outputs; then the numbers."""
+    "more" with its place behind the outputs; then the numbers. The tensors `donated` are in memory
+    that nobody else has, which the last backward may overwrite."""
 
     tensors: tuple[tuple[str, int], ...]
     values: tuple[Tensor, ...]
     numbers: tuple[Any, ...]
+    donated: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -368,7 +371,25 @@ def _forward(
         constants=whole.constants,
         conditions=whole.conditions,
     )
-    return forward, SavedTensors(tuple(places), tuple(values), tuple(numbers))
+    roots = Counter([_root(value) for value in values])
+    roots.update([_root(out.of) for out in outputs[: joint.outputs] if _is_new(out)])
+    donated = [
+        at
+        for at, (value, place) in enumerate(zip(values, places, strict=True))
+        if place[0] == "more" and _root(value) is value and roots[value] == 1
+    ]
+    return forward, SavedTensors(tuple(places), tuple(values), tuple(numbers), tuple(donated))
+
+
+def _is_new(out: Any) -> bool:
+    return isinstance(out, OutputView) and out.of is not None
+
+
+def _root(value: Tensor) -> Tensor:
+    """What a value is a view of, in the end, or itself."""
+    while value.node is not None and value.node.view:
+        value = value.node.args[0]
+    return value
 
 
 def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:

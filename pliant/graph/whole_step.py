@@ -20,6 +20,7 @@ from pliant.fake.tensor import Fake
 from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.ir import FunctionalBuilder
 from pliant.graph.joint import DifferentiatedRun, JointEnv, trace_with_autograd
+from pliant.graph.raising import may_raise
 from pliant.sym.cond import Cond
 from pliant.sym.frozen import Shapes
 
@@ -29,12 +30,14 @@ class WholeStep:
     """`function` returns the outputs of the graph, then gradients. `gradients`: for each input that
     has another one afterwards, the number of the result, or None for no gradient; one that was
     there and is added to is an input, and returned as it is. `fresh`: inputs that must not have one
-    before. `spent`: outputs whose history was used up."""
+    before. `dropped`: inputs whose gradient is dropped before anything can fail. `spent`: outputs
+    whose history was used up."""
 
     function: FunctionalBuilder
     outputs: int
     gradients: tuple[tuple[int, int | None], ...]
     fresh: tuple[int, ...]
+    dropped: tuple[int, ...]
     spent: tuple[int, ...]
     anchor: int  # some input that requires grad
     preconditions: tuple[Cond, ...]
@@ -49,6 +52,7 @@ def trace_whole_step(
 class _StepRun(DifferentiatedRun[WholeStep]):
     def trace(self, required: Sequence[Cond]) -> WholeStep:
         self.written: dict[int, bool] = {}  # leaves whose gradient is set: before it is written?
+        self.dropped: list[int] = []
         results, leaves = self._run_with_autograd()
         with self.functionalizer:
             spent = [at for at, out in enumerate(results) if self._is_spent(out, leaves)]
@@ -65,9 +69,14 @@ class _StepRun(DifferentiatedRun[WholeStep]):
                     raise NotFunctionalized("a gradient that is a view of an input")
                 function.outputs.append(view)
         return WholeStep(
-            *(function, len(results), tuple(gradients)),
-            tuple([at for at, reset in self.written.items() if not reset]),
-            *(tuple(spent), next(iter(leaves)), preconditions),
+            function=function,
+            outputs=len(results),
+            gradients=tuple(gradients),
+            fresh=tuple([at for at, reset in self.written.items() if not reset]),
+            dropped=tuple(self.dropped),
+            spent=tuple(spent),
+            anchor=next(iter(leaves)),
+            preconditions=preconditions,
         )
 
     def _leaves(self) -> dict[int, Fake]:
@@ -86,9 +95,16 @@ class _StepRun(DifferentiatedRun[WholeStep]):
             if target is builtins.getattr:
                 return leaf.grad
             leaf.grad = self._args(node.args[2])
-            self.written.setdefault(self.leaves[id(leaf)], True)
+            if self.leaves[id(leaf)] not in self.written:
+                self._first_set(self.leaves[id(leaf)])
             return None
         return super()._call_function(node)
+
+    def _first_set(self, at: int) -> None:
+        self.written[at] = True
+        nodes = self.functionalizer.function.nodes
+        if not any(node.effect or may_raise(node) for node in nodes):
+            self.dropped.append(at)
 
     def _call_body(self, node: fx.Node) -> Any:
         if BODY_CALLS.get(node.target) is BodyCall.CHECKPOINT:

@@ -155,6 +155,13 @@ class _Checker:
         yield from self._use_values((*step[3], *step[4], step[5]), "view")
         yield from self._make_slot(step[1], "view")
 
+    def take(self, step: Step) -> Iterator[str]:
+        yield from self._use_slot(step[2], "take")
+        if step[2] >= self.program.inputs:
+            yield f"t{step[2]} is taken, and is no input"
+        self.freed.add(step[2])
+        yield from self._make_slot(step[1], "take")
+
     def laid_out(self, step: Step) -> Iterator[str]:
         yield from self._use_slot(step[1], "laid_out")
         yield from self._use_values((*step[3], *step[4]), "laid_out")
@@ -232,6 +239,7 @@ STEPS: Final[dict[str, Callable[[Any, Step], Iterator[str]]]] = {
     "cuda_kernel": _Checker.tile_kernel,
     "python_kernel": _Checker.tile_kernel,
     "view": _Checker.view,
+    "take": _Checker.take,
     "laid_out": _Checker.laid_out,
     "call": _Checker.call,
     "python": _Checker.python,

@@ -129,6 +129,7 @@ _TEXT: Final[dict[str, Callable[[Step], str]]] = {
     "cpu_empty": lambda s: f"t{s[1]} = cpu_empty {s[2]} {_layout(s[3], s[4])}",
     "empty": lambda s: f"t{s[1]} = empty {s[2]} {_layout(s[3], s[4])} on {s[5]}",
     "view": lambda s: f"t{s[1]} = view t{s[2]} {_layout(s[3], s[4])} offset v{s[5]} {s[6]}",
+    "take": lambda s: f"t{s[1]} = take t{s[2]}",
     "laid_out": lambda s: f"expect t{s[1]}: {s[2]} {_layout(s[3], s[4])}",
     "cpu_kernel": lambda s: (
         f"cpu_kernel {s[1]}({_slots(s[2])}; {_values(s[3])})"

@@ -58,7 +58,12 @@ def sequence(
     sources, numbers = symbols_of(function.inputs)
     # `as_seen` counts sizes of 0 as 1, and must leave strides alone.
     strides_read = {symbol for symbol, at in numbers.items() if sources[at][1] == "stride"}
-    writer = StepWriter(target.place, numbers=scheduled.numbers, strides=strides_read)
+    writer = StepWriter(
+        target.place,
+        numbers=scheduled.numbers,
+        strides=strides_read,
+        donated=set(scheduled.donated),
+    )
     _write_inputs(writer, function, lowered, numbers)
     read = _read_by_any(lowered, scheduled, kernels)
     for definition, real in lowered.constants:  # first: any step may read them

@@ -51,6 +51,7 @@ class StepWriter:
     foreign: set[Definition] = field(default_factory=set)  # that PyTorch has allocated
     first: dict[Definition, Definition] = field(default_factory=dict)  # to have that memory
     strides: set[Any] = field(default_factory=set)  # symbols that are no sizes
+    donated: set[Definition] = field(default_factory=set)  # inputs that are not taken over yet
     _views: dict[Any, int] = field(default_factory=dict)
     _count: int = 0
 
@@ -185,11 +186,20 @@ class StepWriter:
         """Memory for what a group stores."""
         for member in item.group.members:
             memory = member.into or item.reuse.get(member)
+            if memory in self.donated:
+                self._take(memory)
             if memory is not None:
                 self.slots[member] = self.slots[memory]
                 self.first[member] = self.first.get(memory, memory)
             elif member in item.stored:
                 self._allocate(member)
+
+    def _take(self, donated: Definition) -> None:
+        """Have an input that is read for the last time as a tensor of the program's own."""
+        self.donated.remove(donated)
+        slot = self.new_slot()
+        self.steps.append(("take", slot, self.slots[donated]))
+        self.slots[donated] = slot
 
     def _allocate(self, definition: Definition) -> None:
         slot = self.slots[definition] = self.new_slot()
@@ -323,8 +333,9 @@ class StepWriter:
         ]
         gone: dict[int, list[int]] = {}
         # A "view" step counts as a use of its base, but a tensor keeps its storage alive by itself.
+        staying = {step[2] for step in needed if step[0] == "take"}.union(kept)
         for slot, at in _last_uses(needed).items():
-            if slot not in kept:
+            if slot not in staying:
                 gone.setdefault(at, []).append(slot)
         steps = list(self.computes)
         for at, step in enumerate(needed):
@@ -391,6 +402,7 @@ _SLOTS: Final[dict[str, Callable[[tuple[Any, ...]], Iterable[int]]]] = {
     **dict.fromkeys(("cpu_empty", "empty"), lambda step: (step[1],)),
     "laid_out": lambda step: (step[1],),
     "view": lambda step: (step[1], step[2]),
+    "take": lambda step: (step[1], step[2]),
     "read": lambda step: (step[2],),
     "save": lambda step: (step[1],),
     **dict.fromkeys(("cpu_kernel", "cuda_kernel", "python_kernel"), lambda step: step[2]),

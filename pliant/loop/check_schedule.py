@@ -82,7 +82,8 @@ class _Checker:
                 yield f"{member} is not stored, and has the memory of {buffer}"
             if buffer.type is not member.type:
                 yield f"{member} has the memory of {buffer}, of another type"
-            if buffer in self.scheduled.kept or buffer in self.scheduled.inputs:
+            lent = set(self.scheduled.inputs) - self.scheduled.donated
+            if buffer in self.scheduled.kept or buffer in lent:
                 yield f"{member} takes the memory of {buffer}, which belongs to the caller"
             yield from self._read(buffer, f"the reuse by {member}")
             self.gone[buffer] = member

@@ -583,12 +583,13 @@ def users(plan: Sequence[FusionGroup | ExternCall]) -> dict[Definition, set[int]
     """Who reads each definition: positions in the plan."""
     readers: dict[Definition, set[int]] = {}
     for at, item in enumerate(plan):
-        for of in _read_by(item):
+        for of in read_by(item):
             readers.setdefault(of, set()).add(at)
     return readers
 
 
-def _read_by(item: FusionGroup | ExternCall) -> Iterator[Definition]:
+def read_by(item: FusionGroup | ExternCall) -> Iterator[Definition]:
+    """What it reads, or overwrites in part."""
     if isinstance(item, ExternCall):
         yield from item.reads
     else:

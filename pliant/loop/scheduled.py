@@ -14,6 +14,7 @@ from typing import Any
 from pliant.base.values import dataclass
 from pliant.loop.buffer_reuse import Lifetimes, reused_buffers
 from pliant.loop.define import Definition
+from pliant.loop.early_release import Size, release_early
 from pliant.loop.fuse import (
     ExternCall,
     FusionGroup,
@@ -57,13 +58,15 @@ class ScheduledCall:
 @dataclass(frozen=True, slots=True, eq=False)
 class Scheduled:
     """Groups and calls in the order in which they run. `inputs` and `constants` are there from the
-    start, `kept` is what the caller gets; `numbers` are the expressions that symbols stand for."""
+    start, `kept` is what the caller gets; `numbers` are the expressions that symbols stand for.
+    `donated` are inputs whose memory the program gets."""
 
     items: tuple[ScheduledGroup | ScheduledCall, ...]
     inputs: tuple[Definition | None, ...]
     constants: tuple[Definition, ...]
     kept: frozenset[Definition]
     numbers: Mapping[Any, Any]
+    donated: frozenset[Definition]
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -75,16 +78,18 @@ def plan_schedule(
     constants: Sequence[Definition],
     kept: Collection[Definition],
     numbers: Mapping[Any, Any],
+    donated: Collection[Definition] = (),
+    size: Size = lambda definition: 0,
 ) -> Scheduled:
-    """Fuse the definitions, order groups and calls, and plan their memory."""
-    plan = schedule(steps, numbers)
+    """Fuse the definitions, order groups and calls, and plan their memory. `size`: bytes."""
+    plan = release_early(schedule(steps, numbers), kept, donated, size)
     writes = written_after_reading(plan, {memory for memory in inputs if memory is not None})
     # `CodeGenerator` lowers once more, with these written at the end only.
     early = {at for at, memory in enumerate(inputs) if memory in writes.too_early}
     if early:
         raise WrittenTooEarly(early)
     lifetimes = Lifetimes(plan, kept)
-    fresh: set[Definition] = set()  # memory that nobody else has
+    fresh = set(donated)  # memory that nobody else has
     items: list[ScheduledGroup | ScheduledCall] = []
     for at, item in enumerate(plan):
         final = at in writes.final
@@ -96,12 +101,15 @@ def plan_schedule(
                 fresh.difference_update(map(owner, item.reads))
             continue
         stored = lifetimes.stored(at, item)
-        # Inputs, constants and views are never fresh: their memory belongs to others.
+        # Other inputs, constants and views are never fresh: their memory belongs to others.
         reuse = reused_buffers(item, stored, lifetimes.ending(at) & fresh)
         fresh.update([m for m in item.members if m in stored and m.into is None])
         saved = tuple(writes.saved.get(at, ()))
         items.append(ScheduledGroup(item, frozenset(stored), reuse, saved, final))
-    return Scheduled(tuple(items), tuple(inputs), tuple(constants), frozenset(kept), numbers)
+    return Scheduled(
+        *(tuple(items), tuple(inputs), tuple(constants), frozenset(kept), numbers),
+        frozenset(donated),
+    )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -16,13 +16,15 @@ from pliant.runtime.differentiable import Refused
 class CompiledStep:
     """Called with the inputs of a graph that calls `backward`. `gradients`: which inputs get which
     result as their gradient (None: none); `fresh`: inputs that must not have one before, or PyTorch
-    runs the graph. The outputs `spent` have a history that was used up."""
+    runs the graph; `dropped`: those whose gradient is not to be in memory meanwhile. The outputs
+    `spent` have a history that was used up."""
 
     program: Callable[..., Any]
     eager: Callable[..., Any]
     outputs: int
     gradients: Sequence[tuple[int, int | None]]
     fresh: Sequence[int]
+    dropped: Sequence[int]
     spent: Sequence[int]
     anchor: int
     accepts: Callable[[Sequence[Any]], bool] | None
@@ -33,6 +35,8 @@ class CompiledStep:
     def _call(self, *inputs: Any) -> Any:
         if not self._fits(inputs):
             return self.eager(*inputs)
+        for at in self.dropped:
+            inputs[at].grad = None
         try:
             with torch.no_grad():
                 results = self.program(*inputs)

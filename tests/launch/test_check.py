@@ -51,6 +51,8 @@ LAUNCH = ("cpu_kernel", 0, (0,), (0,), 0, 1.0, False)
 BROKEN = {
     "uses t1 before it is there": blank(("save", 1)),
     "uses t1 after it is freed": blank(ALLOCATE, ("free", (1,)), ("save", 1)),
+    "t1 is taken, and is no input": blank(ALLOCATE, ("take", 2, 1)),
+    "save uses t0 after it is freed": blank(("take", 1, 0), ("save", 0)),
     "free uses t1 after it is freed": blank(ALLOCATE, ("free", (1,)), ("free", (1,))),
     "makes t1, which is there already": blank(ALLOCATE, ALLOCATE),
     "uses v7 before it is computed": blank(("cpu_empty", 1, F32, (7,), (0,))),

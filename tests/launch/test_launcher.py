@@ -717,6 +717,23 @@ def test_a_call_with_wrong_arguments_is_a_type_error():
 # Memory
 
 
+def test_what_is_taken_from_python_is_copied():
+    """Python holds its arguments."""
+    x = torch.arange(6.0).reshape(2, 3).t()
+    made = launcher(steps=[("take", 1, 0)], outputs=[("slot", 1)])
+    (taken,) = made(x)
+    assert taken is not x and taken.data_ptr() != x.data_ptr()
+    assert torch.equal(taken, x) and taken.stride() == x.stride()
+
+
+@pytest.mark.parametrize(
+    "steps", [[("take", 0, 0)], [("take", 1, 0), ("take", 2, 1)], [("take", 1, 0), ("free", [0])]]
+)
+def test_what_can_be_taken(steps):
+    with pytest.raises(ValueError):
+        launcher(steps=steps)
+
+
 def test_free_lets_go_of_a_tensor():
     alive = []
 
