@@ -21,6 +21,7 @@ class BodyCall(Enum):
 
     CHECKPOINT = "checkpoint"
     HOOK = "hook"
+    BRANCHES = "branches"  # it calls one of two, as a tensor before them says
     INLINED = "inlined"  # it calls its body once, with the arguments behind it
 
 

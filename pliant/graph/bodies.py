@@ -13,8 +13,11 @@ from typing import Any, Final
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from pliant.base.bodies import BodyCall
+from pliant.fake.overload import describe
+from pliant.fake.raising import RefusesDtypes
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, results_in
 from pliant.graph.ir import Node, UserGradient
@@ -39,6 +42,58 @@ def run_inlined(run: Any, node: fx.Node) -> Any:
     operands: list[fx.Node] = []
     fx.map_arg((node.args[1:], node.kwargs), operands.append)
     return run_body(run, run._args(node.args[0]), run._args(operands), {})
+
+
+# --------------------------------------------------------------------------------------------------
+# Branches
+
+
+def run_branches(run: Any, node: fx.Node) -> Any:
+    """Both sides of a condition and a choice between their results, if both are nothing but loops:
+    so the condition stays in the kernel. Without gradients alone, because that of the side which
+    is not taken may be nan, and times 0 it still is."""
+    pred, true, false, *lifted = run._args(node.args)
+    world = run.functionalizer
+    mark, first, writes = world.mark(), len(world.function.nodes), dict(world.function.times)
+    try:
+        sides = [
+            run_body(run, body, args, {}) for body, args in zip((true, false), lifted, strict=True)
+        ]
+        loops = all(map(_is_loop, world.function.nodes[first:])) and world.function.times == writes
+        chosen = _choices(pred, *sides) if loops else None
+    except NotFunctionalized:
+        chosen = None
+    if chosen is None:
+        if not world.roll_back(mark):
+            raise NotFunctionalized("a condition whose sides do more than compute")
+        return NotImplemented
+    results = iter(chosen)
+    return pytree.tree_map_only(torch.Tensor, lambda _: next(results), sides[0])
+
+
+def _choices(pred: Any, true: Any, false: Any) -> list[Any] | None:
+    """Of each pair of results the one that is wanted; None if they differ in more than values."""
+    pairs = list(zip(_tensors_in(true), _tensors_in(false), strict=True))
+    if any(t.requires_grad for pair in pairs for t in pair):
+        return None
+    choices = [torch.where(pred.reshape(()).to(torch.bool), *pair) for pair in pairs]
+    same = all(
+        a.stride() == b.stride() == c.stride() for (a, b), c in zip(pairs, choices, strict=True)
+    )
+    return choices if same else None
+
+
+def _tensors_in(results: Any) -> list[Fake]:
+    return [leaf for leaf in pytree.tree_leaves(results) if type(leaf) is Fake]
+
+
+def _is_loop(node: Node) -> bool:
+    """Whether a call computes each element by itself, and can't fail."""
+    if not isinstance(node.func, torch._ops.OpOverload) or node.effect:
+        return False
+    raises = describe(node.func).raises
+    can_fail = raises is not None and not isinstance(raises, RefusesDtypes)  # which are known
+    return torch.Tag.pointwise in node.func.tags and not can_fail
 
 
 # --------------------------------------------------------------------------------------------------
@@ -79,7 +134,11 @@ def _note_checkpoint(world: AliasWorld, inner: Sequence[Node], results: Sequence
             last.recompute = False
 
 
-BODY_RUNS: Final = {BodyCall.CHECKPOINT: run_checkpoint, BodyCall.INLINED: run_inlined}
+BODY_RUNS: Final = {
+    BodyCall.CHECKPOINT: run_checkpoint,
+    BodyCall.INLINED: run_inlined,
+    BodyCall.BRANCHES: run_branches,
+}
 """How calls are taken apart, by what they do with their body."""
 
 

@@ -562,7 +562,7 @@ class CapturedRun:
             return self._call(node.target, node)
         taken_apart = BODY_RUNS.get(BODY_CALLS[node.target])
         # Only a body that was captured is a graph; otherwise it is a function that may do anything.
-        if taken_apart is not None and isinstance(self._args(node.args[0]), fx.GraphModule):
+        if taken_apart is not None and _has_body(self._args(node.args[:2])):
             result = taken_apart(self, node)
             if result is not NotImplemented:
                 return result
@@ -712,6 +712,10 @@ class CapturedRun:
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
             value,
         )
+
+
+def _has_body(args: Sequence[Any]) -> bool:
+    return any(isinstance(arg, fx.GraphModule) for arg in args)
 
 
 def _needs_grad(value: Any) -> bool:

@@ -166,6 +166,9 @@ def cond(pred: Any, true_body: Body, false_body: Body, true_lifted: Any, false_l
     return true_body(*true_lifted) if pred else false_body(*false_lifted)
 
 
+BODY_CALLS[cond] = BodyCall.BRANCHES
+
+
 def while_loop(test: Body, step: Body, carried: Any, test_lifted: Any, step_lifted: Any) -> Any:
     carried = tuple(carried)
     if type(carried[0]) is Fake:

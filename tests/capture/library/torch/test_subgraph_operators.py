@@ -146,3 +146,42 @@ def test_a_function_that_changes_objects_around_it_is_not_captured():
         pliant.compile(program, fullgraph=True)(X)
     torch.testing.assert_close(pliant.compile(program)(X), X + 1)
     assert seen == [1]
+
+
+CONDITIONS = {
+    "loops": (lambda t: t.relu() + 1, lambda t: (t * 2).abs()),
+    "a structure": (lambda t: {"a": [t + 1, t * 2]}, lambda t: {"a": [t - 1, t.abs()]}),
+    "another dtype": (lambda t: t > 1, lambda t: t < 1),
+}
+CALLED = {
+    "a reduction": (lambda t: t.sum(0), lambda t: t[0] + 1),
+    "random numbers": (lambda t: t + torch.rand(3), lambda t: t * 2),
+    "transposed": (lambda t: t.T + 1, lambda t: t.T * 2),
+    "other strides": (lambda t: (t.T + 1).T, lambda t: t * 2),
+}
+
+
+@pytest.mark.parametrize("name", [*CONDITIONS, *CALLED])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_condition_of_loops_stays_in_the_kernel(name, dynamic):
+    true, false = {**CONDITIONS, **CALLED}[name]
+
+    def program(x):
+        y = x * 2
+        return torch.cond(x.sum() > 0, lambda: true(y), lambda: false(y))
+
+    seen = []
+    with events.listening(seen.append):
+        check(program, X.clone(), fullgraph=True, dynamic=dynamic, backend="llvm")
+        check(program, -X, fullgraph=True, dynamic=dynamic, backend="llvm")
+    called = [event.called for event in seen if isinstance(event, events.CodeGenerated)]
+    assert bool(name in CALLED) is any("cond" in str(names) for names in called)
+
+
+def test_nan_of_the_other_side_does_not_reach_gradients():
+    def program(x):
+        return torch.cond(x.min() < 0, lambda: x * 2, lambda: x.sqrt()).sum()
+
+    x = X.clone().requires_grad_()
+    pliant.compile(program, fullgraph=True, backend="llvm")(x).backward()
+    torch.testing.assert_close(x.grad, torch.full_like(X, 2.0))
