@@ -40,8 +40,6 @@ def same(function, *args, seed=0, close=None, fullgraph=True, **options):
 @MODES
 @pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS])
 def test_operators(name, dynamic) -> None:
-    if name == "positions":
-        pytest.skip("its program makes a tensor on the CPU")
     function, args = (POINTWISE | BY_ROWS)[name]
     same(function, *map(on_gpu, args), dynamic=dynamic)
 

@@ -35,7 +35,7 @@ POINTWISE = {
     "nans": (lambda x: (x.clamp(min=0), torch.fmax(x, x * 0), x.relu()), (ODD,)),
     "power": (lambda x: x.abs() ** 1.7, (X,)),
     "number": (lambda x, a: x * a + 1, (X, 2.5)),
-    "positions": (lambda x: x + torch.arange(40), (X,)),
+    "positions": (lambda x: x + torch.arange(40, device=x.device), (X,)),
     "cat": (lambda x, y: torch.cat([x, y], 1) * 2, (X, Y)),
     "pad": (lambda x: F.pad(x, (1, 2)), (X,)),
     "flip": (lambda x: x.flip(1), (X,)),
