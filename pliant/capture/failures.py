@@ -20,7 +20,7 @@ from pliant.base.values import dataclass
 from pliant.base.writes import PARTLY, RAISES, WHOLLY, WRITES
 from pliant.bytecode.tables import OPCODES, Role, opcodes_with
 from pliant.capture.torch_state import WRITERS
-from pliant.capture.value import NULL, Break, Value
+from pliant.capture.value import NULL, Break, Lazy, Value
 from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake.tensor import Fake
@@ -177,5 +177,9 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
 
 def _leaves_pytorch(leave: list[Value]) -> bool:
     bound = [each for each in leave if isinstance(each, BoundMethod)]
-    receiver = bound[0].obj if bound else leave[-1] if len(leave) == 2 else NULL
-    return receiver is not NULL and receiver.python_type().__module__.split(".")[0] == "torch"
+    receiver: Value | None = bound[0].obj if bound else leave[-1] if len(leave) == 2 else None
+    if isinstance(receiver, Lazy):
+        receiver = receiver.seen
+    if receiver is None or receiver is NULL:
+        return False
+    return receiver.python_type().__module__.split(".")[0] == "torch"

@@ -32,7 +32,7 @@ from pliant.capture.model import (
 from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value, boolean
-from pliant.capture.values.containers import Mapping, Sequence, SetValue, key_of
+from pliant.capture.values.containers import Mapping, Sequence, SetValue, element_of, key_of
 from pliant.capture.values.functions import called
 from pliant.capture.values.generators import refuse_stop_iteration
 from pliant.capture.values.objects import make_slice
@@ -55,7 +55,7 @@ def build_list(trace: Trace, frame: Frame, ins: Instruction, *items: Value) -> A
 
 @opcode("BUILD_SET")
 def build_set(trace: Trace, frame: Frame, ins: Instruction, *items: Value) -> Any:
-    return SetValue(set, {key_of(trace, item) for item in items})
+    return SetValue(set, {element_of(trace, item) for item in items})
 
 
 @opcode("BUILD_MAP", lazy=True)
@@ -128,7 +128,7 @@ def set_add(trace: Trace, frame: Frame, ins: Instruction, target: Value, *rest: 
     target = trace.read(target)
     assert isinstance(target, SetValue)
     trace.mutate(target)
-    target.items.add(key_of(trace, rest[-1]))
+    target.items.add(element_of(trace, rest[-1]))
     return (target, *rest[:-1])
 
 
@@ -222,11 +222,30 @@ def unpack_sequence(trace: Trace, frame: Frame, ins: Instruction, value: Value) 
     while len(items) <= count and (item := advance(trace, iterator)) is not None:
         items.append(item)
     if len(items) > count:
-        trace.throw(ValueError(f"too many values to unpack (expected {count})"))
+        _refuse_more(trace, value, count)
     if len(items) < count:
         text = f"not enough values to unpack (expected {count}, got {len(items)})"
         trace.throw(ValueError(text))
     return tuple(reversed(items))
+
+
+def _refuse_more(trace: Trace, value: Value, count: int) -> None:
+    """Python 3.14 also says how many there are, of what has a length without asking."""
+    text = f"expected {count}"
+    if COUNTS_VALUES and value.python_type() in (list, tuple, dict):
+        text += f", got {length(trace, value).constant()}"
+    trace.throw(ValueError(f"too many values to unpack ({text})"))
+
+
+def _counts_values() -> bool:
+    try:
+        _, _ = (1, 2, 3)  # type: ignore[misc]
+    except ValueError as error:
+        return "got" in str(error)
+    return False
+
+
+COUNTS_VALUES = _counts_values()
 
 
 def _unpackable(trace: Trace, value: Value) -> Value:

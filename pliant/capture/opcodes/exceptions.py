@@ -127,8 +127,10 @@ PROTOCOLS = {
 @opcode("LOAD_SPECIAL")
 def load_special(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
     """A method of a context manager, ready to be called."""
-    name = manager.python_type().__name__
-    if trace.lookup(manager.python_type(), ins.value) is MISSING:
+    cls = manager.python_type()
+    if trace.lookup(cls, ins.value) is MISSING:
+        plain = cls.__module__ in ("builtins", "__main__")
+        name = cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
         text = f"'{name}' object does not support the {PROTOCOLS[ins.value]} protocol"
         trace.throw(TypeError(f"{text} (missed {ins.value} method)"))
     return method_entries(special(trace, manager, ins.value), manager)

@@ -4,6 +4,7 @@ coroutines at the same time are not followed."""
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 from pliant.bytecode.decode import Instruction
@@ -25,6 +26,11 @@ from pliant.capture.values.generators import GeneratorValue, returned_value
 from pliant.guards.guard import MISSING
 
 ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
+NOT_AWAITABLE = (
+    "'{}' object can't be awaited"
+    if sys.version_info >= (3, 14)
+    else "object {} can't be used in 'await' expression"
+)
 
 
 @opcode("RETURN_GENERATOR")
@@ -96,7 +102,7 @@ def get_awaitable(trace: Trace, frame: Frame, ins: Instruction, value: Value) ->
     iterator = call_special(trace, value, "__await__")
     name = type_name(value.python_type())
     if iterator is None:
-        trace.throw(TypeError(f"object {name} can't be used in 'await' expression"))
+        trace.throw(TypeError(NOT_AWAITABLE.format(name)))
     return trace.read(iterator)
 
 

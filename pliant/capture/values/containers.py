@@ -261,18 +261,53 @@ class ByMethod(ById):
         return all(mine is its for mine, its in zip(self.parts, other.parts, strict=True))
 
 
-def key_of(trace: Trace, value: Value) -> Any:
-    """`value` as a key, by the rules of its class."""
+class Unhashable(Exception):
+    """A value that is no key, in Python's words."""
+
+
+def _says_for_what() -> bool:
+    keys: list[Any] = [[]]
+    try:
+        dict.fromkeys(keys)
+    except TypeError as error:
+        return str(error).startswith("cannot use")
+    return False
+
+
+SAYS_FOR_WHAT = _says_for_what()  # from Python 3.14 on
+
+
+def key_of(trace: Trace, value: Value, purpose: str = "dict key") -> Any:
+    """`value` as a key, by the rules of its class. The error says what it was wanted for."""
+    try:
+        return _key_of(trace, value)
+    except Unhashable as error:
+        cls = trace.read(value).python_type()
+        plain = cls.__module__ in ("builtins", "__main__")
+        name = cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
+        text = f"cannot use '{name}' as a {purpose} ({error})" if SAYS_FOR_WHAT else str(error)
+        trace.throw(TypeError(text))
+
+
+def element_of(trace: Trace, value: Value) -> Any:
+    """`value` as an element of a set."""
+    return key_of(trace, value, "set element")
+
+
+def _key_of(trace: Trace, value: Value) -> Any:
     value = trace.read(value)
     try:
         key = value.constant()
     except NotConstant:
         pass
     else:
-        hash_or_raise(trace, key)
+        try:
+            hash(key)
+        except TypeError as error:
+            raise Unhashable(str(error)) from None
         return key
     if isinstance(value, Sequence) and value.cls is tuple:
-        return tuple(key_of(trace, item) for item in value.items)
+        return tuple(_key_of(trace, item) for item in value.items)
     cls = value.python_type()
     if trace.lookup(cls, "__hash__") in (object.__hash__, torch.Tensor.__hash__):
         trace.keys.append(value)
@@ -282,15 +317,8 @@ def key_of(trace: Trace, value: Value) -> Any:
     if trace.lookup(cls, "__hash__") is None:
         has_plain_hash = cls.__module__ == "builtins" or is_python_class(cls)
         name = cls.__name__ if has_plain_hash else f"{cls.__module__}.{cls.__qualname__}"
-        trace.throw(TypeError(f"unhashable type: '{name}'"))
+        raise Unhashable(f"unhashable type: '{name}'")
     return ByHash(trace, value)
-
-
-def hash_or_raise(trace: Trace, key: Any) -> None:
-    try:
-        hash(key)
-    except TypeError as error:
-        trace.throw(error)
 
 
 def value_of_key(key: Any) -> Value:

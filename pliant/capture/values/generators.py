@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 STARTS = opcodes_with(Role.STARTS)
 STEPS_OF_DELEGATION = opcodes_with(Role.DELEGATES)
 ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
+CLOSE_RETURNS = sys.version_info >= (3, 13)
 DELEGATES = 2  # the argument of a RESUME behind the `yield` that a `yield from` contains
 
 
@@ -157,6 +159,7 @@ class GeneratorValue(Value):
 
     def _raise_at_yield(self, trace: Trace, raised: Raised) -> Value | None:
         self.frame.index -= 1  # the yield itself
+        self.frame.stack.append(NONE)  # as if sent: the handler of a `yield from` counts it
         trace.frames.append(self.frame)
         try:
             note_raised(trace, self.frame, raised)
@@ -170,19 +173,21 @@ class GeneratorValue(Value):
 
     # ---- the end
 
-    def close(self, trace: Trace) -> None:
+    def close(self, trace: Trace) -> Value:
+        """What it returns is what the generator returned then, from Python 3.13 on."""
         if not self.started:
             self.frame.finished = True
         if self.frame.finished:
-            return
+            return NONE
         try:
             item = self.throw_in(trace, ExceptionValue(GeneratorExit, []))
         except Raised as raised:
             if issubclass(raised.value.python_type(), GeneratorExit | StopIteration):
-                return
+                return NONE
             raise
         if item is not None:
             trace.throw(RuntimeError(f"{self.kind} ignored GeneratorExit"))
+        return self.result if CLOSE_RETURNS else NONE
 
     def has_cleanup(self) -> bool:
         """Whether closing the generator here would run code of it."""
@@ -308,8 +313,7 @@ def generator_throw(
 @method(types.CoroutineType, "close")
 @method(types.GeneratorType, "close")
 def generator_close(trace: Trace, self: GeneratorValue) -> Value:
-    self.close(trace)
-    return NONE
+    return self.close(trace)
 
 
 @method(types.CoroutineType, "__name__")

@@ -45,7 +45,7 @@ from pliant.capture.values.containers import (
     Mapping,
     Sequence,
     SetValue,
-    key_of,
+    element_of,
     plain_list,
     plain_tuple,
 )
@@ -318,7 +318,7 @@ def _elements(trace: Trace, iterable: Value | None) -> Iterable[Any]:
         return set(iterable.items)
     if isinstance(iterable, Const) and type(iterable.value) is frozenset:
         return set(iterable.value)
-    return [key_of(trace, item) for item in drain(trace, iterable)]
+    return [element_of(trace, item) for item in drain(trace, iterable)]
 
 
 @method(deque, "__new__")

@@ -26,7 +26,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.native import function, method
 from pliant.capture.value import NOT_IMPLEMENTED, Break, Const, Unread, Value, boolean
-from pliant.capture.values.containers import Mapping, SetValue, key_of
+from pliant.capture.values.containers import Mapping, SetValue, element_of, key_of
 from pliant.capture.values.dict_views import ORDERED_VIEWS, VIEWS, DictView, MappingProxy
 from pliant.capture.values.iterators import MappingIterator
 from pliant.capture.values.objects import Opaque
@@ -123,7 +123,7 @@ def _elements(trace: Trace, value: Value) -> Any:
         return operand(trace, value)
     if value.of == "keys":
         return value.mapping.read_all(trace)
-    return [key_of(trace, item) for item in value.elements(trace)]
+    return [element_of(trace, item) for item in value.elements(trace)]
 
 
 @method(VIEWS["keys"], "isdisjoint")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections import namedtuple
+from collections import deque, namedtuple
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,7 +30,7 @@ from pliant.capture.model import (
     truth,
     type_name,
 )
-from pliant.capture.native import method
+from pliant.capture.native import METHODS, method
 from pliant.capture.value import (
     NONE,
     NOT_IMPLEMENTED,
@@ -103,12 +103,31 @@ def run_real(trace: Trace, action: Callable[..., Any], *args: Any) -> Any:
         trace.throw(error)
 
 
-def not_found(trace: Trace, value: Value, kind: str) -> NoReturn:
+def not_found(trace: Trace, value: Value, kind: str, method: str = "index") -> NoReturn:
     try:
         text = repr(known_object(value, trace))
     except NotConstant:
         text = shown(trace, value)
-    trace.throw(ValueError(f"{text} is not in {kind}"))
+    trace.throw(ValueError(NOT_FOUND.get((kind, method), f"{text} is not in {kind}")))
+
+
+def _words_of(container: Any, name: str) -> str | None:
+    """What this Python says without showing the object, if it does so."""
+    try:
+        getattr(container, name)("wanted")
+    except ValueError as error:
+        return None if "wanted" in str(error) else str(error)
+    return None
+
+
+_ASKED: dict[tuple[str, str], Any] = {
+    ("list", "index"): [],
+    ("deque", "index"): deque(),
+    ("deque", "remove"): deque(),
+}
+NOT_FOUND = {
+    asked: words for asked, empty in _ASKED.items() if (words := _words_of(empty, asked[1]))
+}
 
 
 def find(trace: Trace, items: list[Value], wanted: Value, start: int, stop: int) -> int | None:
@@ -221,6 +240,9 @@ method(list, "__len__")(_length)
 method(tuple, "__len__")(_length)
 register_comparisons(list)
 register_comparisons(tuple)
+if "__eq__" in vars(torch.Size):  # of PyTorch for Python 3.14: as of a tuple
+    for _name in COMPARISONS:
+        METHODS[torch.Size, _name] = METHODS[tuple, _name]
 register_repr(list)
 register_repr(tuple)
 

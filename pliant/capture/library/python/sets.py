@@ -13,7 +13,7 @@ from pliant.capture.library.python.sequences import COMPARISONS, is_a, register_
 from pliant.capture.model import COMPARE, advance, iterate
 from pliant.capture.native import method
 from pliant.capture.value import NONE, NOT_IMPLEMENTED, Const, NotConstant, Raised, Value, boolean
-from pliant.capture.values.containers import Mapping, SetValue, key_of, value_of_key
+from pliant.capture.values.containers import Mapping, SetValue, element_of, value_of_key
 from pliant.capture.values.iterators import ConstantIterator, SetIterator
 from pliant.capture.values.objects import ExceptionValue
 
@@ -46,7 +46,7 @@ def operand(trace: Trace, value: Value) -> Any:
 def _keys(trace: Trace, iterable: Value) -> Iterator[Any]:
     iterator = iterate(trace, iterable)
     while (item := advance(trace, iterator)) is not None:
-        yield key_of(trace, item)
+        yield element_of(trace, item)
 
 
 def element(trace: Trace, value: Value) -> Any:
@@ -54,7 +54,7 @@ def element(trace: Trace, value: Value) -> Any:
     value = trace.read(value)
     if isinstance(value, SetValue) and issubclass(value.cls, set):
         return frozenset(value.items)
-    return key_of(trace, value)
+    return element_of(trace, value)
 
 
 def _base(self: Value) -> type:
@@ -209,7 +209,7 @@ for _name in ("update", "intersection_update", "difference_update", "symmetric_d
 
 @method(set, "add")
 def set_add(trace: Trace, self: SetValue, item: Value) -> Value:
-    key = key_of(trace, item)
+    key = element_of(trace, item)
     trace.mutate(self)
     self.items.add(key)
     return NONE

@@ -231,7 +231,7 @@ def deque_remove(trace: Trace, self: Sequence, item: Value) -> Value:
         if same:
             del _change(trace, self)[index]
             return NONE
-    not_found(trace, item, "deque")
+    not_found(trace, item, "deque", "remove")
 
 
 @method(deque, "clear")

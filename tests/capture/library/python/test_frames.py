@@ -161,7 +161,7 @@ def variables_of_a_failed_call(x):
         raises_inside(x, 1)
     except ValueError as error:
         last = error.__traceback__.tb_next.tb_next
-        return x + 1, last.tb_frame.f_locals, last.tb_frame.f_back.f_locals["depth"]
+        return x + 1, dict(last.tb_frame.f_locals), last.tb_frame.f_back.f_locals["depth"]
 
 
 def cleared_frames(x):
@@ -174,7 +174,7 @@ def cleared_frames(x):
         try:
             running.clear()
         except RuntimeError as refused:
-            return x + 1, last.tb_frame.f_locals, str(refused)
+            return x + 1, dict(last.tb_frame.f_locals), str(refused)
 
 
 def walked(x):
