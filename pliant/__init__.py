@@ -50,6 +50,7 @@ with without_collection():
         maybe_mark_dynamic,
     )
     from pliant.module import CompiledModule as OptimizedModule
+    from pliant.reproduce.reproduce import repro
 
 __version__ = "0.1.0"
 
@@ -87,6 +88,7 @@ __all__ = [
     "patch_config",
     "register_backend",
     "report",
+    "repro",
     "reset",
     "run",
     "set_logs",

@@ -1,0 +1,1 @@
+"""`pliant.repro`: a failure, or a wrong result, becomes a script of a few lines."""

@@ -1,0 +1,216 @@
+"""The smallest program that still fails.
+
+The one idea: whether a smaller program fails in the same way is always tried, never concluded. So a
+step may be as bold as it likes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map
+
+from pliant.base.isolation import FATAL
+from pliant.base.values import dataclass
+from pliant.reproduce.graphs import Pieces, RecordedGraph
+from pliant.reproduce.inputs import FEW, INTEGERS, InputWriter, tensors_in
+from pliant.reproduce.script import Script, SeenFailure
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Trial:
+    """Tries scripts, for a limited time: afterwards no script is smaller."""
+
+    failure: SeenFailure
+    seconds: float = 300.0
+    started: float = field(default_factory=time.monotonic)
+
+    def fails(self, script: Script) -> bool:
+        """Whether the script fails as the program did."""
+        if time.monotonic() - self.started > self.seconds:
+            return False
+        try:
+            failure = script.failure()
+        except FATAL:
+            raise
+        except Exception:  # eager PyTorch can't run it, or it can't be written down
+            return False
+        return failure is not None and failure.kind == self.failure.kind
+
+
+def smallest_subset(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
+    """Delta debugging (Zeller's ddmin): a subset that fails, of which no item can be left out."""
+    items, chunks = list(items), 2
+    while len(items) >= 2:
+        size = -(-len(items) // chunks)
+        parts = [items[i : i + size] for i in range(0, len(items), size)]
+        smaller = next((part for part in parts if fails(part)), None)
+        if smaller is not None:
+            items, chunks = smaller, 2
+            continue
+        rests = [[i for p in parts if p is not part for i in p] for part in parts]
+        smaller = next((rest for rest in rests if len(parts) > 2 and fails(rest)), None)
+        if smaller is not None:
+            items, chunks = smaller, max(chunks - 1, 2)
+        elif chunks >= len(items):
+            break
+        else:
+            chunks = min(2 * chunks, len(items))
+    return items
+
+
+@dataclass(frozen=True, slots=True)
+class Minimized:
+    """A script, and the nodes of the graph that are left in it."""
+
+    script: Script
+    nodes: tuple[fx.Node, ...]
+
+
+class GraphMinimizer:
+    """Makes a failing graph smaller: fewer nodes, fewer results, no values of the user, fewer
+    settings, smaller sizes."""
+
+    def __init__(
+        self, record: RecordedGraph, settings: Mapping[str, Any], gradients: bool, trial: Trial
+    ) -> None:
+        self.pieces = Pieces(record)
+        self.trial = trial
+        settings = {**settings, "dynamic": True} if record.symbolic else dict(settings)
+        self.settings: Mapping[str, Any] = settings
+        self.gradients = gradients and record.grad_enabled
+
+    def whole(self) -> Script:
+        """The graph as it is."""
+        return self._script(self.pieces.nodes)
+
+    def minimize(self) -> Minimized:
+        """The smallest script. The whole graph must fail (`whole`)."""
+        nodes = smallest_subset(
+            self.pieces.nodes, lambda kept: self.trial.fails(self._script(kept))
+        )
+        outputs = self.pieces.outputs(nodes)
+        outputs = smallest_subset(outputs, lambda some: self.trial.fails(self._script(nodes, some)))
+        script = self._script(nodes, outputs)
+        code = self.pieces.code(nodes, outputs)
+        script, all_random = without_values(self.trial, script, code.inputs)
+        script = without_settings(self.trial, script)
+        if all_random:
+            script = self._smaller(script, nodes, outputs)
+        return Minimized(script, tuple(nodes))
+
+    def _script(
+        self, kept: Collection[fx.Node], outputs: Sequence[fx.Node] | None = None
+    ) -> Script:
+        """A piece with the values of the program."""
+        kept = {*kept}
+        code = self.pieces.code(kept, self.pieces.outputs(kept) if outputs is None else outputs)
+        return Script(
+            code.text,
+            InputWriter(lambda tensor: True).write(code.inputs),
+            self.settings,
+            self.pieces.record.grad_enabled,
+            self.gradients,
+            saved=code.saved,
+        )
+
+    def _smaller(
+        self,
+        script: Script,
+        nodes: Collection[fx.Node],
+        outputs: Sequence[fx.Node],
+    ) -> Script:
+        """With smaller sizes; sizes among the arguments of nodes become smaller with them."""
+        kept = {*nodes}
+        sizes: dict[int, int] = {}
+        constants: dict[int, int] = {}
+        for size, smaller in smaller_sizes(self.pieces.code(kept, outputs).inputs):
+            if size in sizes:
+                continue
+            for changed in (constants, {**constants, size: smaller}):
+                code = self.pieces.code(kept, outputs, changed)
+                written = InputWriter().write(resized(code.inputs, {**sizes, size: smaller}))
+                candidate = replace(script, function=code.text, inputs=written)
+                if self.trial.fails(candidate):
+                    script, sizes, constants = candidate, {**sizes, size: smaller}, changed
+                    break
+        return script
+
+
+def without_values(trial: Trial, script: Script, inputs: Any) -> tuple[Script, bool]:
+    """The script with random numbers where they do; and whether they do everywhere."""
+    random_only = replace(script, inputs=InputWriter().write(inputs))
+    if trial.fails(random_only):
+        return random_only, True
+    real = {id(tensor) for tensor in tensors_in(inputs)}
+    for tensor in tensors_in(inputs):
+        fewer = real - {id(tensor)}
+        if tensor.numel() <= FEW:
+            continue  # a few numbers can be read
+        candidate = replace(script, inputs=InputWriter(lambda t: id(t) in fewer).write(inputs))  # noqa: B023
+        if trial.fails(candidate):
+            script, real = candidate, fewer
+    return script, False
+
+
+def without_settings(trial: Trial, script: Script) -> Script:
+    """The script without what isn't needed for the failure."""
+    candidates: list[Callable[[Script], Script]] = [lambda s: replace(s, gradients=False)]
+    for name in script.settings:
+        candidates.append(
+            lambda s, name=name: replace(  # type: ignore[misc]
+                s, settings={key: value for key, value in s.settings.items() if key != name}
+            )
+        )
+    for simpler in candidates:
+        candidate = simpler(script)
+        if candidate != script and trial.fails(candidate):
+            script = candidate
+    return script
+
+
+def smaller_sizes(inputs: Any) -> Iterator[tuple[int, int]]:
+    """Each size of the inputs, and what it may become, the smallest first."""
+    sizes = {size for tensor in tensors_in(inputs) for size in tensor.shape if size > 2}
+    for size in sorted(sizes, reverse=True):
+        for smaller in (1, 2, 3, 4, 8, 16, size // 2):
+            if smaller < size:
+                yield size, smaller
+
+
+def resized(inputs: Any, sizes: Mapping[int, int]) -> Any:
+    """Tensors like the inputs, of other sizes. Their numbers mean nothing but their range."""
+
+    def resize(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not tensors_in(value):
+            return value
+        shape = [sizes.get(size, size) for size in value.shape]
+        if shape == list(value.shape):
+            return value
+        return _empty_like(value, shape)
+
+    return tree_map(resize, inputs)
+
+
+def _empty_like(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """Of this shape, with strides in the same order."""
+    strides, step = [0] * len(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda d: (tensor.stride(d), -d)):
+        if tensor.stride(dim):
+            strides[dim] = step
+            step *= max(shape[dim], 1)
+    result = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+    if tensor.dtype in INTEGERS and tensor.numel():
+        base = result.as_strided((step,), (1,))
+        base.fill_(tensor.min())
+        base[0] = tensor.max()
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(result, tensor.requires_grad)
+    return result.requires_grad_(tensor.requires_grad)
