@@ -94,9 +94,14 @@ def sample(total, seed):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_at_some_lines(name, kind):
     program = PROGRAMS[name]
-    for at in sample(program.count(), f"{name} {kind}"):
+    lines = sample(program.count(), f"{name} {kind}")
+    attempt(program, kind, lines[0])  # what is loaded once stays
+    before = objects()
+    for at in lines:
         assert attempt(program, kind, at) is None
-    gc.collect()
+    after = objects()
+    if kind is KeyboardInterrupt:
+        assert after - before == Counter()
 
 
 @pytest.mark.own_default
