@@ -103,3 +103,8 @@ __all__ = [
 
 if os.environ.get("PLIANT_INSTALL", "0") not in ("", "0"):
     install()
+
+if os.environ.get("PLIANT_REPRO"):
+    from pliant.reproduce.environment import write_failures
+
+    write_failures(os.environ["PLIANT_REPRO"])

@@ -33,7 +33,7 @@ from pliant.capture.capture import NotCaptured, capturable, capture, refused
 from pliant.capture.directives import disable
 from pliant.capture.inputs import Dynamic, observe
 from pliant.capture.value import ForeignTracer
-from pliant.driver import recovery, reporting, stance
+from pliant.driver import failures, recovery, reporting, stance
 from pliant.driver.callbacks import routed
 from pliant.driver.function_cache import FunctionCache
 from pliant.driver.limits import Limits
@@ -82,6 +82,9 @@ class Compiler:
 
     def on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
         """No entry fits the call: compile one, or None to run the function as it is."""
+        return failures.watched(self._isolated_on_miss, dispatcher, values)
+
+    def _isolated_on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
         entry: Entry | None = isolated(COMPILATION, cleanups(), self._on_miss, dispatcher, values)
         return entry
 
