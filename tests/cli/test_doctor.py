@@ -13,7 +13,8 @@ def test_everything_is_well(capsys):
     text = capsys.readouterr().out
     assert f"pliant:       {pliant.__version__}" in text
     assert f"torch:        {torch.__version__.partition('+')[0]}" in text
-    assert text.endswith("self-test\n  inference:    ok\n  training:     ok\n")
+    on_gpu = "  GPU:          ok\n" if torch.cuda.is_available() else ""
+    assert text.endswith(f"self-test\n  inference:    ok\n  training:     ok\n{on_gpu}")
 
 
 def test_a_failure_is_shown_and_is_the_exit_status(monkeypatch, capsys):

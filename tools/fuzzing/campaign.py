@@ -228,17 +228,18 @@ class Campaign:
     def run(self, seeds: Iterable[int], jobs: int, minutes: float | None) -> None:
         """Ends at the time, also if programs run by then; Ctrl-C ends it early."""
         self.deadline = Deadline(None if minutes is None else 60 * minutes)
-        self._save()
         pending = iter(seeds)
-        with ThreadPoolExecutor(jobs) as pool:
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            self._save()  # who sees the report may end the campaign: within the `try`
             workers = [pool.submit(self._work, pending) for _ in range(jobs)]
-            try:
-                for worker in as_completed(workers):  # a mistake in any of them ends it
-                    worker.result()
-            except KeyboardInterrupt:
-                self.tell("interrupted")
-            finally:
-                self.deadline.end_now()
+            for worker in as_completed(workers):  # a mistake in any of them ends it
+                worker.result()
+        except KeyboardInterrupt:
+            self.tell("interrupted")
+        finally:
+            self.deadline.end_now()
+            pool.shutdown()
         self._save()
 
     def _work(self, pending: Any) -> None:

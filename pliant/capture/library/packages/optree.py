@@ -39,7 +39,7 @@ ONE_LEAF: Node = (LEAF, 0, None, None, None, 1, 1, None)
 EMPTY = Const("")
 
 
-class Item:
+class Held:
     """Stands for a value in a real container."""
 
     __slots__ = ("value",)
@@ -116,7 +116,7 @@ def _is_custom(entry: Any) -> bool:
 def _container(trace: Trace, value: Value) -> Any:
     """A real container like `value`, with its items in place of what they stand for."""
     if isinstance(value, Sequence):
-        items = [Item(item) for item in value.items]
+        items = [Held(item) for item in value.items]
         if value.cls is list:
             return items
         return deque(items, value.maxlen) if value.cls is deque else make_tuple(value.cls, items)
@@ -125,7 +125,7 @@ def _container(trace: Trace, value: Value) -> Any:
     held = value.read_all(trace)
     if any(isinstance(key, ById | tuple) for key in held):
         raise Break("unsupported", "a pytree with keys told apart by identity")
-    real = {key: Item(item) for key, item in held.items()}
+    real = {key: Held(item) for key, item in held.items()}
     if value.cls is defaultdict:
         factory = None if value.factory is None else known_object(value.factory, trace)
         return defaultdict(factory, real)
@@ -133,7 +133,7 @@ def _container(trace: Trace, value: Value) -> Any:
 
 
 def _as_value(item: Any) -> Value:
-    return item.value if isinstance(item, Item) else Const(item)
+    return item.value if isinstance(item, Held) else Const(item)
 
 
 def _from_container(real: Any) -> Value:
@@ -150,7 +150,7 @@ def _from_container(real: Any) -> Value:
 
 
 def _is_item(obj: Any) -> bool:
-    return isinstance(obj, Item)
+    return isinstance(obj, Held)
 
 
 # ---- the program's own classes
@@ -315,7 +315,7 @@ def handle_unflatten(trace: Trace, self: Value, leaves: Value) -> Value:
         elif kind == CUSTOM:
             done.append(_unflatten_custom(trace, rules, node, children))
         else:
-            real = rules.one_level(node).unflatten([Item(child) for child in children])
+            real = rules.one_level(node).unflatten([Held(child) for child in children])
             done.append(_from_container(real))
     return done[0]
 
