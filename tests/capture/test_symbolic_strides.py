@@ -28,8 +28,7 @@ def outcome(function, x):
 
 
 def agree(function, layout, **options):
-    compiled = pliant.compile(function, **options)
-    pliant.config.recompile_limit = 100
+    compiled = pliant.compile(function, recompile_limit=100, **options)
     for sizes in SIZES:
         x = LAYOUTS[layout](*sizes)
         assert outcome(compiled, x) == outcome(function, x), sizes
