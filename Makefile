@@ -30,11 +30,7 @@ PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(
 # has to be written (-b dummy); this takes about 5 s.
 SPHINX := $(PY) -m sphinx -q -W --keep-going -E -a -c docs -d build/doctrees
 
-<<<<<<< HEAD
-.PHONY: help demo test test-long test-models test-gpu fuzz conformance check docs bench format setup setup-dev clean FORCE
-=======
-.PHONY: help demo test test-long test-models test-matrix fuzz check docs bench format setup setup-dev clean FORCE
->>>>>>> 792413f (Refuse the free-threaded build; run the tests on other Pythons)
+.PHONY: help demo test test-long test-models test-gpu test-matrix fuzz conformance check docs bench format setup setup-dev clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -53,16 +49,14 @@ test-models: setup-dev $(MODELS_STAMP)  ## real networks (transformers, random w
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m models tests/models --backend=llvm
 
-<<<<<<< HEAD
 test-gpu: setup-dev  ## programs on a GPU; without one they are skipped
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) tests/gpu
 
 conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source tree of it
 	$(PY) tools/conformance.py $(PYTORCH) --report docs/conformance.md
-=======
+
 test-matrix:  ## the tests on Python 3.13 and 3.14, in environments made for them (as root)
 	python3 tools/matrix.py $(PYTHONS)
->>>>>>> 792413f (Refuse the free-threaded build; run the tests on other Pythons)
 
 fuzz: setup-dev  ## random programs against eager, for MINUTES=10
 	$(PY) tools/fuzz.py --minutes $(MINUTES) --jobs $(WORKERS) --report fuzz-report.txt
