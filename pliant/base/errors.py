@@ -71,6 +71,11 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {matches[0]!r}?" if matches else ""
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 graph`, `2 graphs`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def choices(name: str, names: Iterable[str]) -> str:
     """The remedy for a misspelt name: the closest match, then all there are."""
     known = sorted(names)

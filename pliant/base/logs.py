@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from pliant.base import events
-from pliant.base.errors import UnknownLogError, choices, format_position, warn
+from pliant.base.errors import UnknownLogError, choices, counted, format_position, warn
 from pliant.base.events import Event, render
 from pliant.base.records import JsonLog
 from pliant.base.values import dataclass
@@ -62,8 +62,7 @@ def _graph_broke(event: events.GraphBroke, details: bool) -> str:
 
 
 def _graph_captured(event: events.GraphCaptured, details: bool) -> str:
-    plural = "" if event.nodes == 1 else "s"
-    head = f"{_which(event)}: a graph of {event.nodes} operation{plural}"
+    head = f"{_which(event)}: a graph of {counted(event.nodes, 'operation')}"
     return f"{head}\n{_indented(render(event.graph))}"
 
 
@@ -149,8 +148,7 @@ def _code_generated(event: events.CodeGenerated, details: bool) -> str:
     called = [f"{n} x {what}" for what, n in sorted(event.called.items())]
     if not details:
         called = [text.split(":")[0] for text in called]
-    plural = "" if len(kernels) == 1 else "s"
-    head = f"{_which(event)}: {len(kernels)} kernel{plural}"
+    head = f"{_which(event)}: {counted(len(kernels), 'kernel')}"
     rest = ["PyTorch runs " + ", ".join(called)] if called else []
     return "\n".join([head, *[_indented(text) for text in [*kernels, *rest]]])
 

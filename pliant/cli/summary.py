@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pliant.base import events
+from pliant.base.errors import counted
 from pliant.base.events import Event
 
 SHOWN = 3  # of each kind of trouble, the most frequent
@@ -34,13 +35,13 @@ class Summary:
         if not compilations:
             return "pliant: nothing was compiled: the program never called something compiled"
         parts = [
-            f"{_count(len(self._functions), 'function')} compiled in {self._seconds:.1f} s",
-            _count(counts[events.GraphCaptured], "graph"),
-            _count(counts[events.GraphBroke], "graph break"),
-            _count(counts[events.Recompiled], "recompilation"),
+            f"{counted(len(self._functions), 'function')} compiled in {self._seconds:.1f} s",
+            counted(counts[events.GraphCaptured], "graph"),
+            counted(counts[events.GraphBroke], "graph break"),
+            counted(counts[events.Recompiled], "recompilation"),
         ]
         if counts[events.FellBack]:
-            parts.append(_count(counts[events.FellBack], "fallback"))
+            parts.append(counted(counts[events.FellBack], "fallback"))
         lines = ["pliant: " + ", ".join(parts)]
         for text, times in self._troubles.most_common(SHOWN):
             lines.append(f"  {text}" + (f" ({times} times)" if times > 1 else ""))
@@ -65,7 +66,3 @@ def _trouble(event: Event) -> str | None:
     if isinstance(event, events.FellBack):
         return f"{event.function} runs eagerly, because pliant failed on it: {event.reason}"
     return None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
+from pliant.base.errors import counted
 from pliant.graph.ir import Node, Tensor
 from pliant.graph.partition import Partition, Prices, can_be_repeated, fuses
 
@@ -31,13 +32,9 @@ def _summary(partition: Partition, prices: Prices) -> str:
     total = sum(map(prices.bytes, saved.values))
     extra = sum(map(prices.bytes, new))
     return (
-        f"{_count(len(saved.values), 'tensor')} saved, {total:,} bytes, {extra:,} of them neither "
-        f"inputs nor outputs; {_count(len(partition.recomputed), 'operation')} computed again"
+        f"{counted(len(saved.values), 'tensor')} saved, {total:,} bytes, {extra:,} of them neither "
+        f"inputs nor outputs; {counted(len(partition.recomputed), 'operation')} computed again"
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _saved(partition: Partition, prices: Prices, inputs: Sequence[str]) -> Iterator[list[str]]:

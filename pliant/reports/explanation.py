@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from pliant.base.errors import counted
 from pliant.base.late import Late
 from pliant.base.position import format_position
 from pliant.base.values import dataclass
@@ -98,9 +99,9 @@ class Explanation:
         return "\n".join(lines)
 
     def _headline(self) -> str:
-        graphs = f"{_count(self.graph_count, 'graph')} with {_count(self.op_count, 'operation')}"
-        breaks = _count(self.graph_break_count, "graph break")
-        return f"{_count(len(self.compiled), 'compilation')}, {graphs}, {breaks}"
+        graphs = f"{counted(self.graph_count, 'graph')} with {counted(self.op_count, 'operation')}"
+        breaks = counted(self.graph_break_count, "graph break")
+        return f"{counted(len(self.compiled), 'compilation')}, {graphs}, {breaks}"
 
     def _own_breaks(self) -> list[BreakInfo]:
         """Without those that only go on from an earlier one in the same expression."""
@@ -122,14 +123,10 @@ class Explanation:
         return str(self)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _about(compiled: Compiled) -> Iterator[str]:
     captured, bindings = compiled.captured, compiled.bindings
     count = 0 if bindings.graph is None else _operations(bindings.graph)
-    yield f"graph: {_count(count, 'operation')}"
+    yield f"graph: {counted(count, 'operation')}"
     shown = [guard for guard in bindings.guards if not guard.routine]
     yield from _listed("guards", [str(guard) for guard in shown])
     yield from _listed("symbols", [str(why) for why in captured.symbols])

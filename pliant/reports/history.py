@@ -42,6 +42,7 @@ class _History:
         self.functions: dict[tuple[str, str], dict[str, Any]] = {}
         self.compilations: list[Compilation] = []
         self.processes: dict[int, dict[str, Any]] = {}
+        self._owners: list[dict[str, Any]] = []  # the function of each compilation
         self._open: dict[tuple[int, int], Compilation] = {}  # by process and thread
         self._reasons: dict[tuple[int, int], list[Any]] = {}  # of the next compilation there
         self._latest: dict[str, Compilation] = {}  # by the short name of the function
@@ -86,6 +87,7 @@ class _History:
             "hits": None,
         }
         self.compilations.append(compilation)
+        self._owners.append(function)
         function["compilations"].append(compilation)
         self._open[place] = self._latest[_short_name(record)] = compilation
 
@@ -128,13 +130,13 @@ class _History:
         line = record.get("line") if isinstance(record.get("line"), dict) else record["position"]
         if text is None or line is None or compilation is None:
             return
-        for function in self.functions.values():
-            if compilation in function["compilations"] and function["file"] == line["file"]:
-                kind, write = text
-                function["notes"].append(
-                    {"line": line["line"], "kind": kind, "text": write(record),
-                     "compilation": compilation["id"]}
-                )  # fmt: skip
+        function = self._owners[compilation["id"]]
+        if function["file"] == line["file"]:
+            kind, write = text
+            function["notes"].append(
+                {"line": line["line"], "kind": kind, "text": write(record),
+                 "compilation": compilation["id"]}
+            )  # fmt: skip
 
 
 def _written(record: Record) -> tuple[str, str]:

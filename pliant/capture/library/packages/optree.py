@@ -83,6 +83,14 @@ class Rules:
             trace.read(namespace).constant(),
         )
 
+    @property
+    def asks(self) -> bool:
+        """Whether a function of the program says what is a leaf."""
+        return not (isinstance(self.is_leaf, Const) and self.is_leaf.value is None)
+
+    def says_leaf(self, trace: Trace, value: Value) -> bool:
+        return self.asks and truth(trace, call(trace, self.is_leaf, [value]))
+
     def spec(self, nodes: Iterable[Node]) -> Any:
         """A real PyTreeSpec of these nodes, children first."""
         cls = _package().PyTreeSpec
@@ -209,10 +217,7 @@ def _take_apart(
     trace: Trace, rules: Rules, value: Value, leaves: list[Value], nodes: list[Node]
 ) -> None:
     value = trace.read(value)
-    asked = not (isinstance(rules.is_leaf, Const) and rules.is_leaf.value is None)
-    expanded = None
-    if not (asked and truth(trace, call(trace, rules.is_leaf, [value]))):
-        expanded = _children(trace, rules, value)
+    expanded = None if rules.says_leaf(trace, value) else _children(trace, rules, value)
     if expanded is None:
         leaves.append(value)
         nodes.append(ONE_LEAF)
@@ -232,42 +237,35 @@ def _flatten(trace: Trace, rules: Rules, tree: Value) -> tuple[list[Value], Any]
     return leaves, rules.spec(nodes)
 
 
-def handle_flatten(
-    trace: Trace,
-    tree: Value,
-    is_leaf: Value = NONE,
-    none_is_leaf: Value = FALSE,
-    namespace: Value = EMPTY,
-) -> Value:
-    rules = Rules.of(trace, is_leaf, none_is_leaf, namespace)
+def _with_rules(handler: Callable[[Trace, Rules, Value], Value]) -> Callable[..., Value]:
+    """The handler of a function with the parameters that all have which take trees apart."""
+
+    def handle(
+        trace: Trace,
+        tree: Value,
+        is_leaf: Value = NONE,
+        none_is_leaf: Value = FALSE,
+        namespace: Value = EMPTY,
+    ) -> Value:
+        return handler(trace, Rules.of(trace, is_leaf, none_is_leaf, namespace), tree)
+
+    return handle
+
+
+def handle_flatten(trace: Trace, rules: Rules, tree: Value) -> Value:
     leaves, spec = _flatten(trace, rules, tree)
     return plain_tuple([plain_list(leaves), Const(spec)])
 
 
-def handle_flatten_with_path(
-    trace: Trace,
-    tree: Value,
-    is_leaf: Value = NONE,
-    none_is_leaf: Value = FALSE,
-    namespace: Value = EMPTY,
-) -> Value:
-    rules = Rules.of(trace, is_leaf, none_is_leaf, namespace)
+def handle_flatten_with_path(trace: Trace, rules: Rules, tree: Value) -> Value:
     leaves, spec = _flatten(trace, rules, tree)
     paths = [plain_tuple([Const(part) for part in path]) for path in spec.paths()]
     return plain_tuple([plain_list([*paths]), plain_list(leaves), Const(spec)])
 
 
-def handle_is_leaf(
-    trace: Trace,
-    tree: Value,
-    is_leaf: Value = NONE,
-    none_is_leaf: Value = FALSE,
-    namespace: Value = EMPTY,
-) -> Value:
-    rules = Rules.of(trace, is_leaf, none_is_leaf, namespace)
+def handle_is_leaf(trace: Trace, rules: Rules, tree: Value) -> Value:
     value = trace.read(tree)
-    asked = not (isinstance(rules.is_leaf, Const) and rules.is_leaf.value is None)
-    if asked and truth(trace, call(trace, rules.is_leaf, [value])):
+    if rules.says_leaf(trace, value):
         return boolean(True)
     cls = value.python_type()
     if cls is type(None) and rules.none_is_leaf:
@@ -275,16 +273,9 @@ def handle_is_leaf(
     return boolean(rules.entry(trace, cls) is None)
 
 
-def handle_iter(
-    trace: Trace,
-    tree: Value,
-    is_leaf: Value = NONE,
-    none_is_leaf: Value = FALSE,
-    namespace: Value = EMPTY,
-) -> Value:
+def handle_iter(trace: Trace, rules: Rules, tree: Value) -> Value:
     """The leaves one after the other. If the program is asked what a leaf is, it is asked late."""
-    rules = Rules.of(trace, is_leaf, none_is_leaf, namespace)
-    if not (isinstance(rules.is_leaf, Const) and rules.is_leaf.value is None):
+    if rules.asks:
         raise Break("unsupported", "optree.tree_iter with is_leaf")
     return iterate(trace, plain_list(_flatten(trace, rules, tree)[0]))
 
@@ -361,10 +352,10 @@ def _register() -> None:
     never_changes(spec)
     never_changes(package.PyTreeKind)
     table: dict[Any, Callable[..., Value]] = {
-        native.flatten: handle_flatten,
-        native.flatten_with_path: handle_flatten_with_path,
-        native.is_leaf: handle_is_leaf,
-        native.PyTreeIter: handle_iter,
+        native.flatten: _with_rules(handle_flatten),
+        native.flatten_with_path: _with_rules(handle_flatten_with_path),
+        native.is_leaf: _with_rules(handle_is_leaf),
+        native.PyTreeIter: _with_rules(handle_iter),
         vars(spec)["unflatten"].__func__: handle_unflatten,
         vars(spec)["flatten_up_to"].__func__: handle_flatten_up_to,
     }
