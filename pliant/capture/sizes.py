@@ -22,11 +22,11 @@ from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.number import Number
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards.guard import Guard, GuardKind, Load, ShapeCondition
+from pliant.guards.predicates import Fulfils
 from pliant.sym.cond import Cond, eq, ne
 from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import provenance
 from pliant.sym.expr import Expr, symbol
-from pliant.sym.floats import FloatExpr
 from pliant.sym.node import bridge_of, from_torch
 from pliant.sym.printing import to_python
 from pliant.sym.program import compile_program
@@ -134,8 +134,6 @@ class Sizes:
 
     def truth(self, expr: Symbolic) -> bool:
         """What a branch on the number does."""
-        if isinstance(expr, FloatExpr):
-            return bool(self.specialise(expr))
         return bool(self.specialise(expr if isinstance(expr, Cond) else ne(expr, 0)))
 
     # ---- checks in the graph
@@ -221,8 +219,13 @@ class Sizes:
         loads = self._loads()
         try:
             return [_shape_guard(cond, loads, position)]
-        except NotImplementedError:  # floats: the numbers have to be those that were seen
-            return [self._seen(s, loads[s], position) for s in cond.symbols]
+        except NotImplementedError:  # floats, which Python has to compare
+            if len(cond.symbols) > 1:  # a predicate is given one value: these stay what they are
+                return [self._seen(s, loads[s], position) for s in cond.symbols]
+        (s,) = cond.symbols
+        load = loads[s]
+        holds = Fulfils(cond, s, load.what, load.dim, to_python(cond, {s: load.text("v")}))
+        return [Guard(GuardKind.PREDICATE, load.source, holds, position)]
 
     def _seen(self, s: Any, load: Load, position: Position | None) -> Guard:
         hint = self.env.hints[s]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pliant.base.external import PLAIN, SINGLE, STRUCTURES, Mapper, without_addresses
 from pliant.base.values import dataclass
@@ -44,16 +45,25 @@ class ExpectedTensor:
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a symbol stands for: the size or stride of a tensor in a dimension, its storage offset,
-    or an int itself."""
+    or a number itself."""
 
     source: Source
     what: Literal["size", "stride", "offset", "value"]
     dim: int = 0
 
     def __str__(self) -> str:
-        return _LOADS[self.what].format(self.source, self.dim)
+        return self.text(str(self.source))
+
+    def text(self, source: str) -> str:
+        return _LOADS[self.what].format(source, self.dim)
 
 
+READ: Final[dict[str, Callable[[Any, int], Any]]] = {
+    "size": lambda tensor, dim: tensor.size(dim),
+    "stride": lambda tensor, dim: tensor.stride(dim),
+    "offset": lambda tensor, dim: tensor.storage_offset(),
+    "value": lambda number, dim: number,
+}
 _LOADS = {
     "size": "{}.size()[{}]",
     "stride": "{}.stride()[{}]",

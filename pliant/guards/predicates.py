@@ -13,6 +13,9 @@ from typing import Any
 from pliant.base import caches
 from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
+from pliant.guards.expected import READ
+from pliant.sym.cond import Cond
+from pliant.sym.expr import evaluate
 
 PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None)})
 
@@ -223,6 +226,27 @@ class HasNames:
 
     def __repr__(self) -> str:
         return f"(lambda c: tuple(vars(c)) == {self.names})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fulfils:
+    """Of a number, or of a size, stride or offset of a tensor: a condition with floats holds for
+    it, which programs of the native tree can't test."""
+
+    condition: Cond
+    symbol: Any  # what the number is in the condition
+    what: str  # as in `Load`
+    dim: int
+    text: str  # the condition on `v`
+
+    def __call__(self, value: Any) -> bool:
+        try:
+            return bool(evaluate(self.condition, {self.symbol: READ[self.what](value, self.dim)}))
+        except (ArithmeticError, ValueError, IndexError):  # it has no value, so it doesn't hold
+            return False
+
+    def __repr__(self) -> str:
+        return f"(lambda v: {self.text})"
 
 
 def is_empty_cell(cell: types.CellType) -> bool:

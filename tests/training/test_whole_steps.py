@@ -140,16 +140,26 @@ SCHEDULERS = {
     "milestones": lambda o: lr_scheduler.MultiStepLR(o, [20, 50]),
     "function": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.95**epoch),
 }
+# Those that change their course get code for each, which is chosen by a guard.
+COURSES = {
+    "one cycle": lambda o: lr_scheduler.OneCycleLR(o, 0.2, total_steps=10),
+    "one linear cycle": lambda o: lr_scheduler.OneCycleLR(
+        o, 0.2, total_steps=10, anneal_strategy="linear"
+    ),
+    "cycles": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3),
+    "warm-up": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: min(1, (epoch + 1) / 4)),
+    "linear": lambda o: lr_scheduler.LinearLR(o, total_iters=4),
+}
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
-@pytest.mark.parametrize("optimizer_name", ["sgd", "adamw"])
+@pytest.mark.parametrize("name", [*SCHEDULERS, *COURSES])
+@pytest.mark.parametrize("optimizer_name", ["momentum", "adamw"])
 def test_schedulers(name: str, optimizer_name: str) -> None:
     """A learning rate that changes in each step is an input."""
 
     def make(model):
         optimizer = OPTIMIZERS[optimizer_name](model.parameters())
-        scheduler = SCHEDULERS[name](optimizer)
+        scheduler = (SCHEDULERS | COURSES)[name](optimizer)
 
         def step(x, y):
             optimizer.zero_grad()
@@ -161,7 +171,7 @@ def test_schedulers(name: str, optimizer_name: str) -> None:
 
         return step
 
-    check(make)
+    check(make, compilations=2 if name in SCHEDULERS else 3)
 
 
 def test_a_scheduler_outside_of_the_step() -> None:
