@@ -24,6 +24,7 @@ from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.values import dataclass
+from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
 from pliant.graph.ir import Functional, FunctionalBuilder, Node
@@ -124,6 +125,8 @@ class CodeGenerator:
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._check(functional)
         refuse_devices(functional, self.target.place)
+        for body in bodies_in(functional):  # of loops, each with code of its own
+            compile_body(self, body, env)
         try:
             return self._generate(functional, env)
         except NotLowered as error:  # a tensor whose dtype loops can't copy
@@ -190,6 +193,37 @@ class CodeGenerator:
             events.KernelFailed(function=self.name, operators=names, reason=reason, error=error)
         )
         return dict.fromkeys(nodes, f"its kernel could not be compiled ({reason})")
+
+
+def compile_body(generator: CodeGenerator, body: FlatBody, env: FrozenEnv) -> None:
+    """Code for a graph that an operator of this one calls."""
+    name, options = type(body.gm).__name__, generator.options
+
+    def generate() -> Launcher:
+        compiler = GraphCompiler(body.gm, body.shapes, options, generator.target)
+        code = compiler.compile(body.examples(env.expect))
+        tell(name, code)
+        return code.load()
+
+    body.code = or_not_generated(name, options, generate) or body.gm.forward
+
+
+def tell(name: str, code: GeneratedCode) -> None:
+    for stage, value in (
+        ("functional", code.functional),
+        ("scheduled", code.scheduled),
+        ("kernels", code.written),
+        ("program", code.program),
+    ):
+        events.emit(events.StageFinished(function=name, stage=stage, text=value.__str__))
+    events.emit(
+        events.CodeGenerated(
+            function=name,
+            kernels=lambda: [str(kernel) for kernel in code.kernels],
+            lowered=code.lowered.lowered,
+            called=code.lowered.called,
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

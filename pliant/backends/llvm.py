@@ -13,9 +13,8 @@ import torch
 from torch import fx
 
 from pliant.backends.choose_target import interpreter_of, target_of
-from pliant.backends.compile_graph import GeneratedCode, GraphCompiler, or_not_generated
+from pliant.backends.compile_graph import GraphCompiler, or_not_generated, tell
 from pliant.backends.own_backend import OwnBackend
-from pliant.base import events
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
@@ -72,7 +71,7 @@ def _loaded(
     """Code for the graph as it is."""
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
     launcher = code.load()
-    _tell(type(gm).__name__, code)
+    tell(type(gm).__name__, code)
     return launcher
 
 
@@ -93,7 +92,7 @@ def _differentiable(
 ) -> Callable[..., Any]:
     """Code for both directions, or for the forward alone where nothing needs a gradient, as in the
     step of an optimizer."""
-    compiler = training.TrainingCompiler(gm, shapes, options, _tell, target)
+    compiler = training.TrainingCompiler(gm, shapes, options, tell, target)
     if any(node.target is torch.autograd.backward for node in gm.graph.nodes):
         return compiler.compile_step(example_inputs)
     try:
@@ -104,21 +103,3 @@ def _differentiable(
         except NotFunctionalized:
             # Why there is no joint graph tells more than why the forward alone failed as well.
             raise reason from None
-
-
-def _tell(name: str, code: GeneratedCode) -> None:
-    for stage, value in (
-        ("functional", code.functional),
-        ("scheduled", code.scheduled),
-        ("kernels", code.written),
-        ("program", code.program),
-    ):
-        events.emit(events.StageFinished(function=name, stage=stage, text=value.__str__))
-    events.emit(
-        events.CodeGenerated(
-            function=name,
-            kernels=lambda: [str(kernel) for kernel in code.kernels],
-            lowered=code.lowered.lowered,
-            called=code.lowered.called,
-        )
-    )

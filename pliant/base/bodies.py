@@ -22,6 +22,8 @@ class BodyCall(Enum):
     CHECKPOINT = "checkpoint"
     HOOK = "hook"
     BRANCHES = "branches"  # it calls one of two, as a tensor before them says
+    LOOP = "loop"  # it calls each of its bodies as often as the data says
+    TRANSFORM = "transform"  # it calls its body on tensors of its own, which do the rest
     INLINED = "inlined"  # it calls its body once, with the arguments behind it
 
 

@@ -37,6 +37,12 @@ from pliant.sym.frozen import FrozenEnv
 from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
 
 DEVICES: Final = ("cpu", "cuda")
+_WRAPPED: Final = {  # how PyTorch's C++ puts numbers into tensors
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
 MOST_DIMS: Final = 64  # some of PyTorch's kernels refuse more
 
 
@@ -186,12 +192,29 @@ class AliasWorld(World):
 
     # ---- what is written down
 
+    def _lifted(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments in which real tensors are constants of the program."""
+        # PyTorch puts a number into a tensor (`x * 2`), and shows it as a number again. Transforms
+        # convert it before they use it: there the operator needs the tensor.
+        wrapped = _WRAPPED.get(type(args[0])) if args else None
+        alone = wrapped is not None and not results_in((args, tuple(kwargs.values())))
+        if alone and isinstance(func._schema.arguments[0].type, torch.TensorType):
+            with torch._C._DisableTorchDispatch():
+                number = torch.tensor(args[0], dtype=wrapped)
+            args = (self._constant(number), *args[1:])
+        named = {name: self._lift_constants(value) for name, value in kwargs.items()}
+        return tuple(map(self._lift_constants, args)), named
+
     def _lift_constants(self, value: Any) -> Any:
-        """Real tensors are constants of the program."""
         if isinstance(value, (list, tuple)):
             return type(value)(map(self._lift_constants, value))
         if not isinstance(value, torch.Tensor) or type(value) is Fake or is_number(value):
             return value
+        return self._constant(value)
+
+    def _constant(self, value: torch.Tensor) -> Fake:
         fake = self._reals.fake(value)
         if id(fake) not in self._aliases:
             constant = self.tensor(fake)

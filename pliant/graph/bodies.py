@@ -20,6 +20,7 @@ from pliant.fake.overload import describe
 from pliant.fake.raising import RefusesDtypes
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, results_in
+from pliant.graph.body_code import call_with_bodies
 from pliant.graph.ir import Node, UserGradient
 from pliant.graph.opaque_calls import draws
 
@@ -66,7 +67,7 @@ def run_branches(run: Any, node: fx.Node) -> Any:
     if chosen is None:
         if not world.roll_back(mark):
             raise NotFunctionalized("a condition whose sides do more than compute")
-        return NotImplemented
+        return run_with_code(run, node)
     results = iter(chosen)
     return pytree.tree_map_only(torch.Tensor, lambda _: next(results), sides[0])
 
@@ -94,6 +95,30 @@ def _is_loop(node: Node) -> bool:
     raises = describe(node.func).raises
     can_fail = raises is not None and not isinstance(raises, RefusesDtypes)  # which are known
     return torch.Tag.pointwise in node.func.tags and not can_fail
+
+
+# --------------------------------------------------------------------------------------------------
+# Transforms
+
+
+def run_transform(run: Any, node: fx.Node) -> Any:
+    """PyTorch's transform, on fakes: what the operators of the body become arrives as operators."""
+    return run._call(node.target, node)
+
+
+# --------------------------------------------------------------------------------------------------
+# Loops
+
+
+def run_with_code(run: Any, node: fx.Node) -> Any:
+    """One opaque call, whose bodies get code of their own."""
+    world = run.functionalizer
+    target: Any = node.target
+    call, args = call_with_bodies(world, target, run._args(node.args))
+    result = run._opaque(call, node, args)
+    for body in call.bodies.values():
+        body.settle(world, run.shapes.env, call.symbols)
+    return result
 
 
 # --------------------------------------------------------------------------------------------------
@@ -138,6 +163,8 @@ BODY_RUNS: Final = {
     BodyCall.CHECKPOINT: run_checkpoint,
     BodyCall.INLINED: run_inlined,
     BodyCall.BRANCHES: run_branches,
+    BodyCall.LOOP: run_with_code,
+    BodyCall.TRANSFORM: run_transform,
 }
 """How calls are taken apart, by what they do with their body."""
 

@@ -84,10 +84,7 @@ class Functionalizer(AliasWorld):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._quiet:  # only the metadata of the result is wanted
             return super().dispatch(func, args, kwargs)
-        args, kwargs = (
-            tuple(map(self._lift_constants, args)),
-            {name: self._lift_constants(value) for name, value in kwargs.items()},
-        )
+        args, kwargs = self._lifted(func, args, kwargs)
         op = describe(func)
         # Autocast rules of other libraries' operators are not known here.
         if func.namespace != "aten" and autocast.enabled():
@@ -568,14 +565,15 @@ class CapturedRun:
                 return result
         return self._opaque(node.target, node)
 
-    def _opaque(self, target: Any, node: fx.Node) -> Any:
+    def _opaque(self, target: Any, node: fx.Node, args: Sequence[Any] | None = None) -> Any:
         """A function of Python's, as an `autograd.Function`: PyTorch runs it."""
         name = getattr(target, "__name__", str(target))
         if self.grad and self.graded:
             raise NotFunctionalized("autograd")
         if name.startswith(_CHANGES) or getattr(target, "__module__", "") in _STATEFUL:
             raise NotFunctionalized(name)
-        result = self._opaque_call(target, self._args(node.args), self._args(node.kwargs))
+        args = self._args(node.args) if args is None else args
+        result = self._opaque_call(target, args, self._args(node.kwargs))
         if result is NotImplemented:
             raise NotFunctionalized(name)
         return result

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+from torch.utils import _pytree as pytree
 
 from pliant.base.values import dataclass
 from pliant.fake.layout import is_plain
@@ -30,6 +31,22 @@ class OpaqueFunction:
     def __call__(self, *args: Any) -> Any:
         with torch.no_grad():
             return call_by_position(self.function, self.names, args)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnLeaves:
+    """A function whose arguments are taken apart."""
+
+    function: Callable[..., Any]
+    spec: pytree.TreeSpec
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    def __call__(self, *leaves: Any) -> Any:
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.function(*args, **kwargs)
 
 
 def draws(node: Node) -> bool:
@@ -55,6 +72,9 @@ def record_opaque_call(
     arguments, and to write to arguments."""
     if autocast.enabled():  # when the code runs, it may not be
         return NotImplemented
+    if _has_dict(args):  # which a node does not look into
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        function, args, kwargs = OnLeaves(function, spec), tuple(leaves), {}
     fakes = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
     layouts = [(t, t.size(), t.stride()) for t in fakes]
     # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
@@ -195,6 +215,12 @@ def with_item(value: Any, path: Path, instead: Any) -> Any:
     items = list(value)
     items[path[0]] = with_item(items[path[0]], path[1:], instead)
     return type(value)(items)
+
+
+def _has_dict(value: Any) -> bool:
+    return isinstance(value, dict) or (
+        isinstance(value, (list, tuple)) and any(map(_has_dict, value))
+    )
 
 
 def _leaves(value: Any) -> Any:

@@ -109,6 +109,7 @@ def scan_over(
     first, inputs = trace.read(init), trace.read(xs)
     if type(along) is not int or type(backwards) is not bool:
         raise Break("operation-raises", "scan")
+    along = _from_the_front(trace, inputs, along)
     body = _followed(trace, "scan", combine_fn, [first, _slice(trace, inputs, along)])
     if not isinstance(body.result, Sequence) or len(body.result.items) != 2:
         raise Break("operation-raises", "scan")
@@ -141,6 +142,17 @@ def map_function(trace: Trace, f: Value, xs: Value, *args: Value) -> Value:
 
 def _followed(trace: Trace, name: str, body: Value, args: list[Value]) -> Body:
     return follow_body(trace, name, body, args, {}, [None] * len(args))
+
+
+def _from_the_front(trace: Trace, value: Value, dim: int) -> int:
+    """A dimension counted from the front, as of the first tensor in a structure."""
+    value = trace.read(value)
+    while isinstance(value, Sequence | Mapping):
+        items = value.items if isinstance(value, Sequence) else value.read_all(trace).values()
+        value = trace.read(next(iter(items), NOTHING))
+        if value is NOTHING:
+            break
+    return dim + value.fake.dim() if dim < 0 and isinstance(value, TensorValue) else dim
 
 
 def _slice(trace: Trace, value: Value, dim: int) -> Value:

@@ -37,6 +37,9 @@ def vmap(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) 
     return torch.func.vmap(body, **options)(*args, *lifted, **kwargs)
 
 
+BODY_CALLS[vmap] = BodyCall.TRANSFORM
+
+
 def jacrev(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
     return torch.func.jacrev(body, **options)(*args, *lifted, **kwargs)
 
@@ -173,13 +176,16 @@ def while_loop(test: Body, step: Body, carried: Any, test_lifted: Any, step_lift
     carried = tuple(carried)
     if type(carried[0]) is Fake:
         return while_loop_on_fakes(test, step, carried, test_lifted, step_lifted)
+    initial = carried
     while test(*carried, *test_lifted):
         carried = tuple(step(*carried, *step_lifted))
-    return carried
+    # What was given is not returned itself.
+    return carried if carried is not initial else tuple(t.clone() for t in carried)
 
 
 def scan(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: Any) -> Any:
-    """`inputs` are scanned along `dim`; what each step gives is stacked along the first one."""
+    """`inputs` are scanned along `dim`, which is the one that results are stacked along, if the
+    stack has as many."""
     if type(pytree.tree_leaves(inputs)[0]) is Fake:
         return scan_on_fakes(body, carry, inputs, dim, reverse, lifted)
     steps = range(pytree.tree_leaves(inputs)[0].shape[dim])
@@ -187,7 +193,7 @@ def scan(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, lifted: A
     for index in reversed(steps) if reverse else steps:
         carry, output = body(carry, _each(inputs, dim, index), *lifted)
         outputs.append(output)
-    return carry, _stacked(outputs[::-1] if reverse else outputs)
+    return carry, _along(dim, _stacked(outputs[::-1] if reverse else outputs))
 
 
 def map_over(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:
@@ -201,8 +207,15 @@ def _each(inputs: Any, dim: int, index: int) -> Any:
     return pytree.tree_map(lambda t: t.select(dim, index), inputs)
 
 
+def _along(dim: int, stacks: Any) -> Any:
+    return pytree.tree_map(lambda t: t.movedim(0, dim) if dim < t.dim() else t, stacks)
+
+
 def _stacked(outputs: list[Any]) -> Any:
     return pytree.tree_map(lambda *each: torch.stack(each), *outputs)
+
+
+BODY_CALLS[while_loop] = BODY_CALLS[scan] = BODY_CALLS[map_over] = BodyCall.LOOP
 
 
 # ---- on fakes: all ways are tried, and no step is repeated
@@ -229,6 +242,9 @@ def while_loop_on_fakes(
     for pair in zip(carried, stepped, strict=True):
         _must_agree(*pair)
     _no_inputs_among(list(stepped), [*carried, *step_lifted])
+    if _strides(carried) != _strides(stepped):  # from the second step on
+        test(*stepped, *test_lifted)
+        return tuple(step(*stepped, *step_lifted))
     return stepped
 
 
@@ -237,7 +253,9 @@ def scan_on_fakes(body: Body, carry: Any, inputs: Any, dim: int, reverse: bool, 
     for pair in zip(pytree.tree_leaves(carry), pytree.tree_leaves(next_carry), strict=True):
         _must_agree(*pair)
     _no_inputs_among(pytree.tree_leaves(next_carry), [*pytree.tree_leaves(carry), *lifted])
-    return next_carry, _repeated(output, pytree.tree_leaves(inputs)[0].shape[dim])
+    if _strides(carry) != _strides(next_carry):  # from the second step on
+        next_carry, output = body(next_carry, _each(inputs, dim, 0), *lifted)
+    return next_carry, _along(dim, _repeated(output, pytree.tree_leaves(inputs)[0].shape[dim]))
 
 
 def map_on_fakes(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:
@@ -247,6 +265,12 @@ def map_on_fakes(body: Body, inputs: Any, rest: Any, lifted: Any) -> Any:
 
 def _repeated(output: Any, count: Any) -> Any:
     return pytree.tree_map(lambda t: t.unsqueeze(0).expand(count, *t.shape).contiguous(), output)
+
+
+def _strides(values: Any) -> list[str]:
+    """As text: to compare symbols would be to ask whether they are equal."""
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    return [repr(tensor.stride()) for tensor in tensors]
 
 
 def _requires_grad(value: Any) -> bool:
