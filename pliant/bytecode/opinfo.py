@@ -6,19 +6,24 @@ assembler of resume functions; none of them knows an opcode by heart.
 
 ``pops`` says how far down an opcode reaches and ``pushes`` what lies there afterwards, so that
 ``SWAP 2`` takes two entries and leaves two. The difference is the effect on the stack's depth.
+
+``meaning`` says the same in Python, where one expression or statement can: ``-{0}``. That is how
+the instruction is written in residual code, and what capture follows if it has no faster handler.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from pliant.base.values import dataclass
+from pliant.bytecode.semantics import match_class
 
 Count = int | Callable[[int], int]
 Jumps = Literal["always", "maybe"] | None
+Meaning = str | Callable[..., object]
 Part = tuple[str, int | None]
 """An instruction that another one stands for: its opcode and its argument."""
 
@@ -102,7 +107,10 @@ class OpInfo:
     Where the stack differs when the jump is taken, ``jump_pops`` and ``jump_pushes`` say how.
     ``terminal`` opcodes never continue with the next instruction and do not jump either.
     ``caches`` is the number of two-byte cache entries that follow it in the code. ``parts`` are the
-    instructions that are decoded in its place, for an argument. ``roles`` are for
+    instructions that are decoded in its place, for an argument. ``meaning`` is Python source over
+    the entries it takes (``{0}`` is the deepest, ``{all}`` are all of them) and what its argument
+    means (``{value}``): an expression if it leaves an entry, else a statement. It can be a function
+    of the entries and the argument instead (``semantics.py``). ``roles`` are for
     code that looks for instructions of a kind: a new Python version is a table, and nothing else.
     """
 
@@ -116,6 +124,7 @@ class OpInfo:
     terminal: bool = False
     caches: int = 0
     parts: Callable[[int], tuple[Part, ...]] | None = None
+    meaning: Meaning | None = None
     roles: Role = NO_ROLE
 
     @property
@@ -126,6 +135,11 @@ class OpInfo:
     def with_caches(self, caches: int) -> OpInfo:
         """The same with another number of cache entries."""
         return replace(self, caches=caches)
+
+    def source(self, operands: Sequence[str], value: str) -> str:
+        """The meaning over these expressions, with the argument written as `value`."""
+        assert isinstance(self.meaning, str)
+        return self.meaning.format(*operands, all=", ".join(operands), value=value)
 
     def stack(self, arg: int | None, jump: bool = False) -> tuple[int, int]:
         """How many entries are taken and left, for this argument, when jumping or not."""
@@ -162,6 +176,10 @@ def _number(pops: Count, pushes: Count, roles: Role = NO_ROLE, caches: int = 0) 
     return OpInfo(pops, pushes, Operand.NUMBER, caches=caches, roles=roles)
 
 
+def _built(pops: Count, meaning: Meaning) -> OpInfo:
+    return OpInfo(pops, 1, Operand.NUMBER, meaning=meaning)
+
+
 def _name(pops: Count, pushes: Count, roles: Role = NO_ROLE) -> OpInfo:
     return OpInfo(pops, pushes, Operand.NAME, roles=roles)
 
@@ -190,16 +208,16 @@ _STACK: dict[str, OpInfo] = {
 }
 
 _OPERATORS: dict[str, OpInfo] = {
-    "UNARY_NEGATIVE": OpInfo(1, 1),
-    "UNARY_NOT": OpInfo(1, 1),
-    "UNARY_INVERT": OpInfo(1, 1),
-    "STORE_SUBSCR": OpInfo(3, 0, caches=1, roles=Role.WRITES_OBJECT),
-    "DELETE_SUBSCR": OpInfo(2, 0, roles=Role.WRITES_OBJECT),
+    "UNARY_NEGATIVE": OpInfo(1, 1, meaning="-{0}"),
+    "UNARY_NOT": OpInfo(1, 1, meaning="not {0}"),
+    "UNARY_INVERT": OpInfo(1, 1, meaning="~{0}"),
+    "STORE_SUBSCR": OpInfo(3, 0, caches=1, meaning="{1}[{2}] = {0}", roles=Role.WRITES_OBJECT),
+    "DELETE_SUBSCR": OpInfo(2, 0, meaning="del {0}[{1}]", roles=Role.WRITES_OBJECT),
     "BINARY_OP": OpInfo(2, 1, Operand.BINARY, caches=1),
-    "IS_OP": OpInfo(2, 1, Operand.IS),
-    "CONTAINS_OP": OpInfo(2, 1, Operand.IN),
+    "IS_OP": OpInfo(2, 1, Operand.IS, meaning="{0} {value} {1}"),
+    "CONTAINS_OP": OpInfo(2, 1, Operand.IN, meaning="{0} {value} {1}"),
     "GET_LEN": OpInfo(1, 2),
-    "GET_ITER": OpInfo(1, 1),
+    "GET_ITER": OpInfo(1, 1, meaning="iter({0})"),
     "GET_YIELD_FROM_ITER": OpInfo(1, 1),
     "FORMAT_VALUE": OpInfo(lambda arg: 2 if arg & 4 else 1, 1, Operand.FORMAT),
 }
@@ -207,11 +225,11 @@ _OPERATORS: dict[str, OpInfo] = {
 _BUILDERS: dict[str, OpInfo] = {
     "BUILD_TUPLE": _number(ARG, 1),
     "BUILD_LIST": _number(ARG, 1),
-    "BUILD_SET": _number(ARG, 1),
+    "BUILD_SET": _built(ARG, "set([{all}])"),  # braces around nothing are a dictionary
     "BUILD_MAP": _number(lambda arg: 2 * arg, 1),
     "BUILD_CONST_KEY_MAP": _number(arg_plus(1), 1),
-    "BUILD_STRING": _number(ARG, 1),
-    "BUILD_SLICE": _number(lambda arg: 3 if arg == 3 else 2, 1),
+    "BUILD_STRING": _built(ARG, "''.join(({all},))"),
+    "BUILD_SLICE": _built(lambda arg: 3 if arg == 3 else 2, "slice({all})"),
     # The container lies `arg` below what is added to it and stays there.
     "LIST_APPEND": _number(arg_plus(1), ARG),
     "SET_ADD": _number(arg_plus(1), ARG),
@@ -240,8 +258,10 @@ _VARIABLES: dict[str, OpInfo] = {
     "DELETE_NAME": _name(0, 0, Role.WRITES_NAME),
     "STORE_GLOBAL": _name(1, 0, Role.WRITES_GLOBAL),
     "DELETE_GLOBAL": _name(0, 0, Role.WRITES_GLOBAL),
-    "STORE_ATTR": OpInfo(2, 0, Operand.NAME, caches=4, roles=Role.WRITES_OBJECT),
-    "DELETE_ATTR": _name(1, 0, Role.WRITES_OBJECT),
+    "STORE_ATTR": OpInfo(
+        2, 0, Operand.NAME, caches=4, meaning="{1}.{value} = {0}", roles=Role.WRITES_OBJECT
+    ),
+    "DELETE_ATTR": OpInfo(1, 0, Operand.NAME, meaning="del {0}.{value}", roles=Role.WRITES_OBJECT),
     "IMPORT_NAME": _name(2, 1, Role.IMPORTS),
     "IMPORT_FROM": _name(1, 2),
     "SETUP_ANNOTATIONS": OpInfo(0, 0),
@@ -274,7 +294,7 @@ _EXCEPTIONS: dict[str, OpInfo] = {
 }
 
 _PATTERNS: dict[str, OpInfo] = {
-    "MATCH_CLASS": _number(3, 1),
+    "MATCH_CLASS": _built(3, match_class),
     "MATCH_MAPPING": OpInfo(1, 2),
     "MATCH_SEQUENCE": OpInfo(1, 2),
     "MATCH_KEYS": OpInfo(2, 3),

@@ -20,10 +20,10 @@ from pliant.bytecode.opinfo import (
 )
 
 _OWN: dict[str, OpInfo] = {
-    "UNARY_POSITIVE": OpInfo(1, 1),
-    "BINARY_SUBSCR": OpInfo(2, 1, caches=4),
-    "COMPARE_OP": OpInfo(2, 1, Operand.COMPARE, caches=2),
-    "LIST_TO_TUPLE": OpInfo(1, 1),
+    "UNARY_POSITIVE": OpInfo(1, 1, meaning="+{0}"),
+    "BINARY_SUBSCR": OpInfo(2, 1, caches=4, meaning="{0}[{1}]"),
+    "COMPARE_OP": OpInfo(2, 1, Operand.COMPARE, caches=2, meaning="{0} {value} {1}"),
+    "LIST_TO_TUPLE": OpInfo(1, 1, meaning="tuple({0})"),
     "PRINT_EXPR": OpInfo(1, 0),
     "IMPORT_STAR": OpInfo(1, 0),
     "LOAD_GLOBAL": OpInfo(0, low_bit_plus(1), Operand.GLOBAL, caches=5, roles=Role.LOADS_GLOBAL),

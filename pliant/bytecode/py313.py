@@ -47,12 +47,14 @@ _OWN: dict[str, OpInfo] = {
     "LOAD_FAST_LOAD_FAST": both("LOAD_FAST", "LOAD_FAST"),
     "STORE_FAST_LOAD_FAST": both("STORE_FAST", "LOAD_FAST"),
     "STORE_FAST_STORE_FAST": both("STORE_FAST", "STORE_FAST"),
-    "COMPARE_OP": OpInfo(2, 1, Operand.COMPARE, caches=1, parts=_compare_parts),
-    "CONTAINS_OP": OpInfo(2, 1, Operand.IN, caches=1),
+    "COMPARE_OP": OpInfo(
+        2, 1, Operand.COMPARE, caches=1, parts=_compare_parts, meaning="{0} {value} {1}"
+    ),
+    "CONTAINS_OP": OpInfo(2, 1, Operand.IN, caches=1, meaning="{0} {value} {1}"),
     "TO_BOOL": OpInfo(1, 1, caches=3, roles=Role.TESTS_TRUTH),
-    "CONVERT_VALUE": OpInfo(1, 1, Operand.CONVERSION),
-    "FORMAT_SIMPLE": OpInfo(1, 1),
-    "FORMAT_WITH_SPEC": OpInfo(2, 1),
+    "CONVERT_VALUE": OpInfo(1, 1, Operand.CONVERSION, meaning="{value}({0})"),
+    "FORMAT_SIMPLE": OpInfo(1, 1, meaning="format({0})"),
+    "FORMAT_WITH_SPEC": OpInfo(2, 1, meaning="format({0}, {1})"),
     "MAKE_FUNCTION": OpInfo(1, 1, roles=Role.DEFINES_FUNCTION),
     "SET_FUNCTION_ATTRIBUTE": OpInfo(2, 1, Operand.NUMBER),
     # The names of the keyword arguments lie on top.

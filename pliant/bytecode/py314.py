@@ -18,6 +18,7 @@ from pliant.bytecode.opinfo import (
     low_bit_plus,
 )
 from pliant.bytecode.py313 import both
+from pliant.bytecode.semantics import build_interpolation, build_template
 
 _GONE = {
     "BEFORE_ASYNC_WITH",
@@ -49,9 +50,9 @@ _OWN: dict[str, OpInfo] = {
     # The method, and its receiver or NULL, in place of the object.
     "LOAD_SPECIAL": OpInfo(1, 2, Operand.SPECIAL),
     "BINARY_OP": OpInfo(2, 1, Operand.BINARY, caches=5),
-    "BUILD_INTERPOLATION": OpInfo(low_bit_plus(2), 1, Operand.NUMBER),
-    "BUILD_SLICE": OpInfo(ARG, 1, Operand.NUMBER),
-    "BUILD_TEMPLATE": OpInfo(2, 1),
+    "BUILD_INTERPOLATION": OpInfo(low_bit_plus(2), 1, Operand.NUMBER, meaning=build_interpolation),
+    "BUILD_SLICE": OpInfo(ARG, 1, Operand.NUMBER, meaning="slice({all})"),
+    "BUILD_TEMPLATE": OpInfo(2, 1, meaning=build_template),
     # Without keyword arguments there is NULL in their place.
     "CALL_FUNCTION_EX": OpInfo(4, 1),
     "CALL_KW": OpInfo(

@@ -11,10 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from pliant.base.late import Late
 from pliant.base.tracebacks import rewrite
-
-templatelib = Late("string.templatelib")  # since Python 3.14
 
 GeneratorObject = Generator[Any, Any, Any]
 
@@ -73,19 +70,6 @@ def _special(obj: Any, name: str) -> Any:
             method = vars(cls)[name]
             return method.__get__(obj, type(obj)) if hasattr(method, "__get__") else method
     return None
-
-
-def interpolation(value: Any, text: str, conversion: str | None, spec: str = "") -> Any:
-    """`{value}` in a template string."""
-    return templatelib.Interpolation(value, text, conversion, spec)
-
-
-def template_string(strings: tuple[str, ...], interpolations: tuple[Any, ...]) -> Any:
-    """A template string from the texts around its interpolations, of which there is one more."""
-    parts: list[Any] = [strings[0]]
-    for interpolation, text in zip(interpolations, strings[1:], strict=True):
-        parts += [interpolation, text]
-    return templatelib.Template(*parts)
 
 
 def handling(error: BaseException, operation: Callable[[], Any]) -> Any:
@@ -220,11 +204,9 @@ HELPERS: dict[str, Any] = {
     "enter": enter,
     "finished_generator": finished_generator,
     "handling": handling,
-    "interpolation": interpolation,
     "merge": merge,
     "primed": primed,
     "raise_as_is": raise_as_is,
     "special_method": special_method,
-    "template_string": template_string,
     "without_modes": without_modes,
 }

@@ -1,7 +1,8 @@
 """The operation at a graph break, as a Python statement of the residual code.
 
-A table from opcode to the statement that does the same, and to where the program goes on: each exit
-is a condition, the index of the next instruction, and what lies on the stack there.
+Where the row of an opcode says its meaning, that is what is written. The others have a writer in a
+table: the statement that does the same, and where the program goes on: each exit is a condition,
+the index of the next instruction, and what lies on the stack there.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ def operation_of(
     trace: Trace, emit: Emitter, frame: Frame, places: tuple[CallSite, ...] = ()
 ) -> ResidualOperation:
     """The present instruction of `frame` as residual code."""
-    writer = WRITERS.get(frame.instruction.op)
+    name = frame.instruction.op
+    writer = WRITERS.get(name) or (_meaning if OPCODES[name].meaning else None)
     if writer is None:
-        raise Break("unsupported-instruction", frame.instruction.op)
+        raise Break("unsupported-instruction", name)
     pops = pops_of(frame)
     operands = frame.stack[len(frame.stack) - pops :] if pops else []
     operation = ResidualOperation(trace, frame, emit, places, operands, pops)
@@ -86,25 +88,21 @@ def operation_of(
     return operation
 
 
-def _template(text: str) -> Callable[[ResidualOperation], None]:
-    """An expression over the operands."""
-
-    def write(op: ResidualOperation) -> None:
-        value = op.frame.instruction.value
-        op.result(text.format(*map(op.operand, op.operands), value=value))
-
-    return write
-
-
-def _statement(text: str) -> Callable[[ResidualOperation], None]:
-    """A statement without a result."""
-
-    def write(op: ResidualOperation) -> None:
-        value = op.frame.instruction.value
-        op.text.append(text.format(*map(op.operand, op.operands), value=value))
+def _meaning(op: ResidualOperation) -> None:
+    """What the opcode's row says, in Python."""
+    info, value = OPCODES[op.frame.instruction.op], op.frame.instruction.value
+    operands = [op.operand(each) for each in op.operands]
+    argument = value if isinstance(value, str) else op.emit.constant(value)
+    if callable(info.meaning):
+        function = op.emit.bind(info.meaning.__name__, info.meaning)
+        text = f"{function}({', '.join([*operands, argument])})"
+    else:
+        text = info.source(operands, argument)
+    if info.pushes:
+        op.result(text)
+    else:
+        op.text.append(text)
         op.go_on()
-
-    return write
 
 
 def _binary(op: ResidualOperation) -> None:
@@ -394,40 +392,10 @@ def _format(op: ResidualOperation) -> None:
     op.result(f"format({value}{spec})")
 
 
-def _convert(op: ResidualOperation) -> None:
-    conversion = op.emit.constant(op.frame.instruction.value)
-    op.result(f"{conversion}({op.source(op.operands[0])})")
-
-
-def _interpolation(op: ResidualOperation) -> None:
-    """A part of a template string: the value, its text, perhaps a format; a conversion."""
-    value, text, *spec = map(op.source, op.operands)
-    conversion = (None, "s", "r", "a")[(op.frame.instruction.arg or 0) >> 2]
-    arguments = ", ".join([value, text, repr(conversion), *spec])
-    op.result(f"{op.emit.helper('interpolation')}({arguments})")
-
-
-def _template_string(op: ResidualOperation) -> None:
-    strings, interpolations = map(op.source, op.operands)
-    op.result(f"{op.emit.helper('template_string')}({strings}, {interpolations})")
-
-
-def _build(opening: str, closing: str) -> Callable[[ResidualOperation], None]:
-    def write(op: ResidualOperation) -> None:
-        op.result(opening + ", ".join(map(op.source, op.operands)) + closing)
-
-    return write
-
-
 def _get_len(op: ResidualOperation) -> None:
     name = op.name("length")
     op.text.append(f"{name} = len({op.source(op.operands[0])})")
     op.go_on(op.operands[0], name)
-
-
-def _is_op(op: ResidualOperation) -> None:
-    left, right = map(op.source, op.operands)
-    op.result(f"{left} {op.frame.instruction.value} {right}")
 
 
 def _build_map(op: ResidualOperation) -> None:
@@ -467,22 +435,7 @@ WRITERS: dict[str, Callable[[ResidualOperation], None]] = {
     "LOAD_ATTR": _load_attr,
     "LOAD_METHOD": _load_method,
     "LOAD_SUPER_ATTR": _load_super_attr,
-    "STORE_ATTR": _statement("{1}.{value} = {0}"),
-    "DELETE_ATTR": _statement("del {0}.{value}"),
     "BINARY_OP": _binary,
-    "COMPARE_OP": _template("{0} {value} {1}"),
-    "CONTAINS_OP": _template("{0} {value} {1}"),
-    "IS_OP": _is_op,
-    "UNARY_NEGATIVE": _template("-{0}"),
-    "UNARY_POSITIVE": _template("+{0}"),
-    "UNARY_INVERT": _template("~{0}"),
-    "UNARY_NOT": _template("not {0}"),
-    "BINARY_SUBSCR": _template("{0}[{1}]"),
-    "BINARY_SLICE": _template("{0}[{1}:{2}]"),
-    "STORE_SUBSCR": _statement("{1}[{2}] = {0}"),
-    "STORE_SLICE": _statement("{1}[{2}:{3}] = {0}"),
-    "DELETE_SUBSCR": _statement("del {0}[{1}]"),
-    "GET_ITER": _template("iter({0})"),
     "GET_LEN": _get_len,
     "FOR_ITER": _for_iter,
     "UNPACK_SEQUENCE": _unpack,
@@ -500,14 +453,7 @@ WRITERS: dict[str, Callable[[ResidualOperation], None]] = {
     "MAP_ADD": _map_add,
     "RAISE_VARARGS": _raise,
     "FORMAT_VALUE": _format,
-    "CONVERT_VALUE": _convert,
-    "FORMAT_SIMPLE": _template("format({0})"),
-    "FORMAT_WITH_SPEC": _template("format({0}, {1})"),
-    "BUILD_INTERPOLATION": _interpolation,
-    "BUILD_TEMPLATE": _template_string,
-    "BUILD_SET": _build("set([", "])"),  # braces around nothing are a dictionary
     "BUILD_MAP": _build_map,
-    "BUILD_STRING": _build("''.join((", ",))"),
     "JUMP_IF_TRUE_OR_POP": _jump_or_pop("bool({0})"),
     "JUMP_IF_FALSE_OR_POP": _jump_or_pop("not {0}"),
     **_branches("bool({0})", "IF_TRUE", "FORWARD_IF_TRUE", "BACKWARD_IF_TRUE"),

@@ -3,6 +3,16 @@
 Importing this package fills `interpreter.HANDLERS`; `tests/capture/test_opcodes.py` proves that
 none is missing."""
 
-from pliant.capture.opcodes import calls, control, data, exceptions, generators, variables
+from pliant.capture.opcodes import (
+    calls,
+    control,
+    data,
+    exceptions,
+    generators,
+    meanings,
+    variables,
+)
 
-__all__ = ["calls", "control", "data", "exceptions", "generators", "variables"]
+meanings.add_meanings()
+
+__all__ = ["calls", "control", "data", "exceptions", "generators", "meanings", "variables"]

@@ -9,7 +9,7 @@ from pliant.bytecode.tables import CALLABLE_FIRST
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import opcode
 from pliant.capture.library.python.exception_groups import to_raise
-from pliant.capture.library.python.pattern_matching import match_class, match_keys
+from pliant.capture.library.python.pattern_matching import match_keys
 from pliant.capture.library.python.strings import format_value
 from pliant.capture.model import (
     advance,
@@ -29,7 +29,7 @@ from pliant.capture.model import (
     set_item,
     unary,
 )
-from pliant.capture.native import FUNCTIONS, METHODS
+from pliant.capture.native import METHODS
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence, SetValue, element_of, key_of
@@ -75,34 +75,12 @@ def build_slice(trace: Trace, frame: Frame, ins: Instruction, *parts: Value) -> 
     return make_slice([*parts, *[NONE] * (3 - len(parts))])
 
 
-@opcode("BUILD_STRING")
-def build_string(trace: Trace, frame: Frame, ins: Instruction, *parts: Value) -> Any:
-    return Const("".join(part.constant() for part in parts))
-
-
 @opcode("FORMAT_VALUE")
 def format_operand(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, spec: Value | None = None
 ) -> Any:
     conversion, _ = ins.value
     return format_value(trace, value, conversion, spec)
-
-
-@opcode("CONVERT_VALUE")
-def convert_value(trace: Trace, frame: Frame, ins: Instruction, value: Value) -> Any:
-    return FUNCTIONS[ins.value](trace, value)
-
-
-@opcode("FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
-def format_converted(
-    trace: Trace, frame: Frame, ins: Instruction, value: Value, spec: Value | None = None
-) -> Any:
-    return format_value(trace, value, None, spec)
-
-
-@opcode("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
-def template_string(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    raise Break("unsupported-instruction", ins.op)
 
 
 @opcode("LIST_TO_TUPLE", lazy=True)
@@ -384,13 +362,6 @@ def match_mapping(trace: Trace, frame: Frame, ins: Instruction, subject: Value) 
 @opcode("MATCH_KEYS")
 def match_keys_op(trace: Trace, frame: Frame, ins: Instruction, subject: Value, keys: Value) -> Any:
     return (subject, keys, match_keys(trace, subject, keys))
-
-
-@opcode("MATCH_CLASS")
-def match_class_op(
-    trace: Trace, frame: Frame, ins: Instruction, subject: Value, cls: Value, names: Value
-) -> Any:
-    return match_class(trace, subject, cls, ins.arg or 0, names.constant())
 
 
 INTRINSICS = {
