@@ -18,6 +18,7 @@ from pliant.backends.own_backend import OwnBackend
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.graph.functionalize import NotFunctionalized
+from pliant.graph.unwrapped import Unwrapped, has_wrappers, unwrap
 from pliant.sym.frozen import Shapes
 from pliant.targets.target import Target
 
@@ -69,10 +70,19 @@ def _loaded(
     target: Target,
 ) -> Callable[..., Any]:
     """Code for the graph as it is."""
+    if shapes is not None and has_wrappers(example_inputs):
+        return _unwrapped(unwrap(gm, shapes, example_inputs), options, target)
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
     launcher = code.load()
     tell(type(gm).__name__, code)
     return launcher
+
+
+def _unwrapped(graph: Unwrapped, options: Options, target: Target) -> Callable[..., Any]:
+    """Code for what is inside of tensors of wrapper subclasses."""
+    code = GraphCompiler(graph.gm, graph.shapes, options, target).compile(graph.examples)
+    tell(type(graph.gm).__name__, code)
+    return graph.load(code.load(), list(code.functional.writes))
 
 
 def _wants_gradients(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:

@@ -23,6 +23,7 @@ from pliant.base.external import PLAIN, without_addresses
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.fake.trial import Call, Trials
+from pliant.fake.wrappers import is_wrapper
 from pliant.guards.source import Source
 from pliant.sym.frozen import SYMBOLS, InputLayout
 from pliant.sym.node import from_torch
@@ -253,9 +254,13 @@ def _holds_complex(arg: Any) -> bool:
     return any(map(_holds_complex, arg))
 
 
-def layout_of(fake: torch.Tensor) -> InputLayout:
+def layout_of(fake: Any) -> InputLayout:
     sizes, strides = (map(from_torch, numbers) for numbers in (fake.size(), fake.stride()))
-    return InputLayout(tuple(sizes), tuple(strides))
+    inner: tuple[tuple[str, InputLayout], ...] = ()
+    if is_wrapper(fake):
+        names, _ = fake.__tensor_flatten__()
+        inner = tuple([(name, layout_of(getattr(fake, name))) for name in names])
+    return InputLayout(tuple(sizes), tuple(strides), inner)
 
 
 def begin_body() -> None:

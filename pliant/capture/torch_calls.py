@@ -48,7 +48,7 @@ from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
 from pliant.fake.trial import Call
 from pliant.fake.unbacked import Listed
-from pliant.fake.wrappers import is_wrapper
+from pliant.fake.wrappers import RECIPE, is_wrapper, recipe_of
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
@@ -421,6 +421,8 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
         existing = trace.tensors.get(id(value))
         if existing is not None:
             return existing
+        if type(value) is not Fake:
+            node.meta[RECIPE] = recipe_of(value)
         tensor = TensorValue(node, value, torch.Tensor if type(value) is Fake else type(value))
         trace.tensors[id(value)] = tensor
         if value._has_symbolic_sizes_strides:

@@ -7,12 +7,17 @@ as it always does, and what reaches the world are operators on the fakes inside.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import torch
+from torch.utils import _pytree as pytree
 
+from pliant.base.values import dataclass
 from pliant.fake.tensor import Fake
+
+RECIPE: Final = "wrapper"
+"""Under this key a node of the graph has how its result is put together, if that is a wrapper."""
 
 _NO_OVERRIDE: Any = (torch._C._disabled_torch_function_impl, torch.Tensor.__torch_function__)
 
@@ -69,3 +74,60 @@ def fakes_inside(wrapper: Any) -> Iterator[Fake]:
 
 def is_made_of_fakes(value: Any) -> bool:
     return is_wrapper(value) and any(True for _ in fakes_inside(value))
+
+
+# --------------------------------------------------------------------------------------------------
+# How they are made
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrapperRecipe:
+    """How a wrapper is taken apart and put together: `inner` has the recipe of each tensor inside
+    that is a wrapper itself."""
+
+    cls: Any
+    names: tuple[str, ...]
+    context: Any
+    dims: int
+    inner: tuple[WrapperRecipe | None, ...]
+
+    @property
+    def count(self) -> int:
+        """Of plain tensors inside."""
+        return sum(1 if below is None else below.count for below in self.inner)
+
+    def make(self, parts: Sequence[Any], sizes: Any, strides: Any) -> Any:
+        inner = dict(zip(self.names, parts, strict=True))
+        with torch.no_grad():
+            return self.cls.__tensor_unflatten__(inner, self.context, torch.Size(sizes), strides)
+
+    def take_apart(self, wrapper: Any, parts: list[Any]) -> None:
+        """Append the plain tensors inside."""
+        for name, below in zip(self.names, self.inner, strict=True):
+            tensor = getattr(wrapper, name)
+            if below is None:
+                parts.append(tensor)
+            else:
+                below.take_apart(tensor, parts)
+
+    def put_together(self, flat: Iterator[Any]) -> Any:
+        """From plain tensors, each wrapper followed by the sizes and strides that it shows."""
+        parts = [next(flat) if below is None else below.put_together(flat) for below in self.inner]
+        sizes, strides = ([next(flat) for _ in range(self.dims)] for _ in range(2))
+        return self.make(parts, sizes, tuple(strides))
+
+
+def recipe_of(wrapper: Any) -> WrapperRecipe | None:
+    """None if the context of the wrapper is not the same for every call."""
+    names, context = wrapper.__tensor_flatten__()
+    changing = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+    if any(isinstance(leaf, changing) for leaf in pytree.tree_leaves(context)):
+        return None
+    inner = []
+    for name in names:
+        tensor = getattr(wrapper, name)
+        below = recipe_of(tensor) if is_wrapper(tensor) else None
+        if below is None and type(tensor) is not Fake and is_wrapper(tensor):
+            return None
+        inner.append(below)
+    return WrapperRecipe(type(wrapper), tuple(names), context, wrapper.dim(), tuple(inner))

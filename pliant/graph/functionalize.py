@@ -10,7 +10,6 @@ the base, and a view that is read afterwards is recorded once more, as a view of
 from __future__ import annotations
 
 import builtins
-import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -39,6 +38,7 @@ from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Te
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
 from pliant.graph.overlap import keep_apart, keep_injective
+from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
 from pliant.graph.scatter import (
     can_be_put_back,
@@ -549,7 +549,7 @@ class CapturedRun:
         if FOLLOWED in node.meta or target in BODY_CALLS:
             return self._call_body(node)
         target = ON_NUMBERS.get(target, target)
-        if target not in INSTEAD_OF_PYTHON and not _is_operation(target):
+        if target not in INSTEAD_OF_PYTHON and not is_operation(target):
             return self._opaque(target, node)
         return self._call(target, node)
 
@@ -570,7 +570,7 @@ class CapturedRun:
         name = getattr(target, "__name__", str(target))
         if self.grad and self.graded:
             raise NotFunctionalized("autograd")
-        if name.startswith(_CHANGES) or getattr(target, "__module__", "") in _STATEFUL:
+        if name.startswith(CHANGES) or getattr(target, "__module__", "") in STATEFUL:
             raise NotFunctionalized(name)
         args = self._args(node.args) if args is None else args
         result = self._opaque_call(target, args, self._args(node.kwargs))
@@ -603,7 +603,14 @@ class CapturedRun:
         mark = self.functionalizer.mark()
         try:
             result = self._overridden(target, args, kwargs) if callable(target) else NotImplemented
-            return target(*args, **kwargs) if result is NotImplemented else result
+            if result is not NotImplemented:
+                return result
+            if not self.functionalizer.has_wrapper((args, kwargs)):
+                return target(*args, **kwargs)
+            # The class of a wrapper sees operators as in eager PyTorch, where autograd has
+            # decomposed those that are made of others.
+            with torch._C._ForceDispatchKeyGuard(*self.functionalizer.above):
+                return target(*args, **kwargs)
         except FATAL:
             raise
         except Exception as error:
@@ -760,35 +767,3 @@ REFUSED_METHODS: Final = frozenset(
     + ("backward", "detach_", "share_memory_")
     + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "__setstate__")
 )
-_MODULES: Final = frozenset(
-    ("torch", "torch.functional", "torch.nn.functional", "torch._C._nn", "torch._C._special")
-    + ("torch._C._fft", "torch._C._linalg", "_operator", "math", "torch.special")
-    + ("torch.fft", "torch.linalg", "torch._ops")
-)
-_PLAIN: Final = frozenset(f for f in vars(operator).values() if callable(f)) | frozenset(
-    (builtins.int, builtins.float, builtins.bool, builtins.min, builtins.max, builtins.abs)
-    + (builtins.round, builtins.len, math.floor, math.ceil, math.trunc, torch.sym_ite)
-)
-
-
-def _is_operation(target: Any) -> bool:
-    """Whether a function only computes: to run it on fakes tells all about it."""
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return True
-    try:
-        if target in _PLAIN:
-            return True
-    except TypeError:
-        return False
-    name = getattr(target, "__name__", "")
-    module = getattr(target, "__module__", None)
-    # Methods of C types have no module: the class they belong to says what they are.
-    if module is None and type(target).__name__ in _NATIVE:
-        return isinstance(getattr(target, "__objclass__", None), type)
-    return module in _MODULES and not name.startswith(_CHANGES)
-
-
-# Functions of PyTorch's that do something besides computing.
-_STATEFUL: Final = frozenset(("torch.random", "torch._C._autograd", "torch.autograd"))
-_NATIVE: Final = ("builtin_function_or_method", "method_descriptor")
-_CHANGES: Final = ("set_", "_set", "manual_seed", "seed", "clear_", "autocast", "_enter")

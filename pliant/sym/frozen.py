@@ -117,10 +117,12 @@ class FrozenEnv(ShapeEnv):
 
 @dataclass(frozen=True, slots=True)
 class InputLayout:
-    """An input tensor: sizes and strides."""
+    """An input tensor: sizes and strides. `inner`: of a wrapper subclass, the tensors that it is
+    made of, by name."""
 
     sizes: tuple[Expr, ...]
     strides: tuple[Expr, ...]
+    inner: tuple[tuple[str, InputLayout], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import pliant
+from pliant.base import events
 
 
 class Scaled(torch.Tensor):
@@ -77,9 +78,73 @@ def test_same_as_eager(name, dynamic, backend):
         same(compiled(x), program(x))
 
 
-def test_nested():
+COMPUTES = ("aten::sin", "aten::mul", "aten::sum", "aten::addmm", "aten::tanh")
+
+
+@pytest.mark.parametrize(
+    "name", ["pointwise", "a reduction", "a plain tensor beside it", "a size", "a layer"]
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_generated_code_runs(name, dynamic):
+    programs = {**PROGRAMS, "a layer": lambda x: torch.nn.functional.linear(x, W, B).tanh()}
+    program, seen = programs[name], []
+    compiled = pliant.compile(program, fullgraph=True, dynamic=dynamic, backend="llvm")
+    with events.listening(seen.append), torch.no_grad():
+        for shape in ((3, 4), (5, 4), (3, 4)):
+            x = two(*shape)
+            same(compiled(x), program(x))
+        with torch.profiler.profile() as profile:
+            compiled(two(3, 4))
+    (code, *_) = [event for event in seen if isinstance(event, events.CodeGenerated)]
+    assert code.kernels()
+    assert not [event for event in seen if isinstance(event, events.NotGenerated)]
+    assert {e.name for e in profile.events()}.isdisjoint(set(COMPUTES) - {"aten::addmm"})
+
+
+W, B = torch.randn(4, 4), torch.randn(4)
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_nested(backend):
     x = TwoTensor(two(3, 4), two(3, 4))
-    same(pliant.compile(lambda t: t.sin() * 2, fullgraph=True)(x), x.sin() * 2)
+    same(pliant.compile(lambda t: t.sin() * 2, fullgraph=True, backend=backend)(x), x.sin() * 2)
+
+
+def test_operators_that_are_made_of_others_reach_the_class_decomposed():
+    """As in eager PyTorch: it sees `addmm`, not `linear`."""
+    calls = []
+
+    class Noted(TwoTensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            calls.append(func)
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+        @staticmethod
+        def __tensor_unflatten__(inner, context, size, stride):
+            return Noted(inner["a"], inner["b"])
+
+    def program(x):
+        return torch.nn.functional.linear(x, W, B)
+
+    x = Noted(torch.randn(3, 4), torch.randn(3, 4))
+    with torch.no_grad():
+        program(x)
+        expected = set(calls)
+        calls.clear()
+        pliant.compile(program, fullgraph=True, backend="llvm")(x)
+    assert expected == set(calls)
+
+
+def test_results_may_be_what_was_given_or_share_its_memory():
+    def program(x, y):
+        return x, x.view(-1), y, x.b
+
+    x, y = two(3, 4), torch.ones(3)
+    first, view, other, part = pliant.compile(program, fullgraph=True, backend="llvm")(x, y)
+    assert first is x and other is y and part is x.b
+    view.a.zero_()
+    assert not x.a.any()
 
 
 def test_symbolic_sizes_serve_all_sizes():
@@ -99,7 +164,8 @@ def test_gradients():
     same(y.grad, x.grad)
 
 
-def test_writes():
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_writes(backend):
     def program(x):
         y = x.mul_(2)
         x.add_(1)
@@ -107,8 +173,10 @@ def test_writes():
 
     x = two(3, 4)
     y = TwoTensor(x.a.clone(), x.b.clone())
-    assert pliant.compile(program, fullgraph=True)(y) is program(x)
+    before = y._version
+    assert pliant.compile(program, fullgraph=True, backend=backend)(y) is program(x)
     same(y, x)
+    assert y._version > before
 
 
 def test_as_a_parameter():
