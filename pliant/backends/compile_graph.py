@@ -28,6 +28,7 @@ from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
 from pliant.graph.functionalize import NotFunctionalized, functionalize
 from pliant.graph.ir import Functional, FunctionalBuilder, Node
+from pliant.graph.known_masks import replace_known_masks
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
 from pliant.launch.batches import plan_batches
@@ -61,6 +62,7 @@ MOST_REFUSED: Final = 50
 
 
 def simplify(functional: FunctionalBuilder) -> None:
+    replace_known_masks(functional)  # which say no more than that attention is causal
     materialize_masks(functional)  # what every layer of attention would make of its mask
     eliminate_common_subexpressions(functional)
 

@@ -176,13 +176,14 @@ def over_nothing(t: Fake, dim: Any) -> bool:
     return any(t.size(d) == 0 for d in _dims(t, dim) or () if t.dim())
 
 
-def contiguous(result_dtype: TypeRule, at: int = 0) -> ShapeRule:
-    """One element for each of the argument at that position; contiguous however that lies."""
+def contiguous(result_dtype: TypeRule, at: int = 0, everywhere: bool = False) -> ShapeRule:
+    """One element for each of the argument at that position; contiguous however that lies. Unless
+    `everywhere`, kernels of GPUs lay their results out in another way."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         values = operands(args[: at + 1])
         dtype = values and result_dtype(promoted(*values))
-        if not dtype or device.type != "cpu" or type(args[at]) is not Fake:
+        if not dtype or not (everywhere or device.type == "cpu") or type(args[at]) is not Fake:
             return None
         return dense(args[at].size(), dtype, device)
 

@@ -404,9 +404,9 @@ class Functionalizer(AliasWorld):
 
 
 def _fills(args: tuple[Any, ...]) -> bool:
-    """Whether places in a mask get a number, which eager PyTorch reads first."""
+    """Whether places in a mask get a number of the CPU, which eager PyTorch reads first."""
     masks = all(index is None or index.dtype in MASKS for index in args[1])
-    return masks and not args[2].dim() and not any(args[3:])
+    return masks and not args[2].dim() and args[2].device.type == "cpu" and not any(args[3:])
 
 
 _FUNCTIONALIZE: Final[

@@ -146,7 +146,7 @@ def take_along_dim(
     def at(b: LoopBody, place: Index) -> LoopValue:
         chosen = indices.at(b, spread_index(low, indices.sizes, place))
         mine = spread_index(low, source.sizes, place)
-        return looked_up(low, b, source, _replaced(mine, dim, chosen), wraps=False)
+        return looked_up(low, b, source, _replaced(mine, dim, chosen), wraps=True)
 
     return reading(low, low.result.sizes, x.type, at, x, indices)
 

@@ -132,7 +132,9 @@ register(
     shape=by_marks(as_first),
 )
 register(
-    "aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar", shape=shapes.contiguous(shapes.to_bool)
+    "aten.isin.Tensor_Tensor",
+    "aten.isin.Tensor_Scalar",
+    shape=shapes.contiguous(shapes.to_bool, everywhere=True),
 )
 
 

@@ -206,6 +206,9 @@ def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | No
     chosen = [index_tensor(one) for one in given if one is not None]
     if not chosen:
         raise NotLowered("no index")
+    # On a GPU a kernel can only assert, after which the process can't use the GPU any more.
+    if low.device != "cpu" and not all(low.known(ge(x.sizes[d], 1)) for d in where):
+        raise NotLowered("an index into what may be empty, which PyTorch refuses before it runs")
     common = low.broadcast([one.sizes for one in chosen])
     together = where == list(range(where[0], where[-1] + 1))
     first = where[0] if together else 0

@@ -116,7 +116,7 @@ def pow_tensor(low: Lowering, self: IndexedTensor, exponent: IndexedTensor) -> I
     return elementwise(low, op(Op.POW), [self, exponent], on=FLOATS, cost=40)
 
 
-@lowers("aten.pow.Scalar", shape=shapes.contiguous(shapes.promote, 1))
+@lowers("aten.pow.Scalar", shape=shapes.contiguous(shapes.promote, 1, everywhere=True))
 def pow_of_number(low: Lowering, self: Number, exponent: IndexedTensor) -> IndexedTensor:
     value = known(self)
     args = [self, exponent]

@@ -225,7 +225,8 @@ class KernelPrinter:
         if value.index.value is not None:
             return Text(typed(value.index.value, value.type))
         text = self.index.write(value.index, wide=True)
-        return Text(f"{text.text}.to(tl.int64)".replace(".to(tl.int64).to(", ".to("), text.axes)
+        whole = text.text if text.text.isidentifier() else f"({text.text})"
+        return Text(f"{whole}.to(tl.int64)", text.axes)
 
     def as_index(self, value: LoopValue) -> Text:
         source = self.text(value.args[0])

@@ -166,3 +166,35 @@ def test_only_what_is_refused_stays_with_pytorch(programs, monkeypatch):
     assert text.count("aten::cumsum") == 2 and text.count("aten::") == 3
     assert text.count("cuda_kernel") >= 2
     assert len(lowerings) <= 3
+
+
+CONTIGUOUS = {
+    "power": lambda x: 2 ** x.t(),
+    "isin": lambda x: torch.isin(x.t(), x),
+}
+
+
+@pytest.mark.parametrize("name", CONTIGUOUS)
+def test_results_that_are_contiguous_however_arguments_lie(name):
+    function = CONTIGUOUS[name]
+    compiled = pliant.compile(lambda x: function(x).stride(), backend=backend, fullgraph=True)
+    assert compiled(X) == (6, 1)
+
+
+def test_a_number_on_the_device_may_be_what_is_written(stream, monkeypatch):
+    """Eager PyTorch reads it first on a CPU only; elsewhere it refuses to."""
+    monkeypatch.setattr(aliases, "DEVICES", {*aliases.DEVICES, "meta"})
+
+    def fill(x):
+        x.index_put_((x > 0,), x[0, 0])
+
+    pliant.compile(fill, backend=backend)(X.clone())
+    (event,) = [e for e in stream if isinstance(e, events.NotGenerated)]
+    assert "reads what it writes" in event.reason
+
+
+@pytest.mark.parametrize(("rows", "generated"), [(6, True), (0, False)])
+def test_an_index_into_what_is_empty_is_for_pytorch_to_refuse(rows, generated, programs):
+    at = torch.empty(3, dtype=torch.long, device=META)
+    (program,) = programs(lambda x: x[at] + 1, torch.empty(rows, 8, device=META))
+    assert ("aten::index" not in program) == generated

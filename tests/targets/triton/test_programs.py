@@ -36,6 +36,7 @@ POINTWISE = {
     "power": (lambda x: x.abs() ** 1.7, (X,)),
     "number": (lambda x, a: x * a + 1, (X, 2.5)),
     "positions": (lambda x: x + torch.arange(40, device=x.device), (X,)),
+    "every other position": (lambda x: x + torch.arange(0, 80, 2, device=x.device), (X,)),
     "cat": (lambda x, y: torch.cat([x, y], 1) * 2, (X, Y)),
     "pad": (lambda x: F.pad(x, (1, 2)), (X,)),
     "flip": (lambda x: x.flip(1), (X,)),
@@ -44,6 +45,7 @@ POINTWISE = {
     "embedding": (F.embedding, (ROWS, X)),
     "gather": (lambda x, i: x.gather(1, i), (X, COLUMNS)),
     "index": (lambda x, i: x[i - 6] + 1, (X, ROWS)),
+    "take along": (lambda x, i: torch.take_along_dim(x, i - 40, 1), (X, COLUMNS)),
     "nearest": (lambda x: F.interpolate(x.view(1, 1, 6, 40), scale_factor=2.0), (X,)),
 }
 BY_ROWS = {
