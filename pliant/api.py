@@ -18,7 +18,7 @@ from pliant._native import Dispatcher
 from pliant.backends.registry import accepts, lookup, with_options
 from pliant.base import events, logs
 from pliant.base.dispatch_mode import DispatchMode
-from pliant.base.errors import NotCallableError
+from pliant.base.errors import NotCallableError, ScriptedModelError
 from pliant.base.late import Late
 from pliant.base.options import resolve, with_changes
 from pliant.driver import reporting, stance
@@ -141,6 +141,13 @@ def _checked(model: Any) -> Any:
         raise NotCallableError(
             f"pliant.compile needs something to call, and got a {type(model).__name__}",
             remedy="Pass a function, a method, a callable object or an nn.Module.",
+        )
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise ScriptedModelError(
+            f"a {type(model).__name__} can't be compiled",
+            why="There is no Python code to follow: like torch.compile does not support compiling "
+            "torch.jit.script or torch.jit.freeze models, pliant doesn't.",
+            remedy="Compile the Python function or module that was scripted.",
         )
     return model
 

@@ -37,7 +37,8 @@ class CompiledModule(Module):
 
     _orig_mod: Module
     _dispatcher: Dispatcher
-    _compile: Callable[[Module], Any]
+    _compile: Callable[[Any], Any]
+    _forwards: dict[Any, Any]  # compiled, by function; made when one is called by its name
     _told: set[str]  # the methods of which it was said that they run the original
     _methods: ClassVar[dict[Any, Any]] = {}  # of each stand-in class; see `method_of`
 
@@ -49,7 +50,11 @@ class CompiledModule(Module):
     ) -> None:
         # No torch.nn.Module.__init__: this object has no state of its own.
         self.__dict__.update(
-            _orig_mod=module, _dispatcher=dispatcher, _compile=compile, _told=set()
+            _orig_mod=module,
+            _dispatcher=dispatcher,
+            _compile=compile,
+            _forwards={},
+            _told=set(),
         )
 
     def __getattribute__(self, name: str) -> Any:
@@ -95,8 +100,8 @@ class CompiledModule(Module):
 
 OWN = frozenset(
     {
-        "_orig_mod", "_dispatcher", "_compile", "_told", "__dict__", "__call__", "__copy__",
-         "__deepcopy__", "__reduce__", "__reduce_ex__", "__setstate__",
+        "_orig_mod", "_dispatcher", "_compile", "_forwards", "_told", "__dict__", "__call__",
+        "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__setstate__",
     }
 )  # fmt: skip
 
@@ -142,7 +147,8 @@ THROUGH = next(c for c in bound_through.__code__.co_consts if isinstance(c, type
 # ---- a class for each class
 
 
-_classes: weakref.WeakValueDictionary[type, type] = weakref.WeakValueDictionary()
+# Neither class is kept alive, so that one garbage collection frees both with all they close over.
+_classes: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
 # Special methods that are never the original's: how the stand-in is made, kept and looked at.
 NOT_FORWARDED = frozenset(
     {
@@ -156,14 +162,16 @@ NOT_FORWARDED = frozenset(
 
 def _class_for(cls: type) -> type[CompiledModule]:
     """The class of the stand-ins for modules of a class."""
-    known = _classes.get(cls)
+    reference = _classes.get(cls)
+    known = None if reference is None else reference()
     if known is None:
         own = [base for base in cls.__mro__ if base not in Module.__mro__]
         names = {name for base in own for name in vars(base)} - NOT_FORWARDED
         namespace = {name: _forwarded(cls, name) for name in names if _is_special(cls, name)}
         namespace |= {"__module__": __name__, "__qualname__": "CompiledModule", "_methods": {}}
         namespace["forward"] = inspect.getattr_static(cls, "forward")  # FX asks the class for it
-        known = _classes[cls] = type("CompiledModule", (CompiledModule,), namespace)
+        known = type("CompiledModule", (CompiledModule,), namespace)
+        _classes[cls] = weakref.ref(known)
     return known
 
 
@@ -198,9 +206,11 @@ def run_original(
     of_every_module = function is getattr(Module, name, None)
     if of_every_module or name in compiled._told or attributes.get(CALL) is not None:
         return function(module, *args, **kwargs)
-    if name == "forward":
-        _tell(compiled, name, function)
-        return function(module, *args, **kwargs)
+    if name == "forward":  # compiled as well: as a call, but without the hooks
+        if (forward := compiled._forwards.get(function)) is None:
+            forward = compiled._compile(types.MethodType(function, module))
+            compiled._forwards[function] = forward
+        return forward(*args, **kwargs)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         attributes[CALL] = None

@@ -466,3 +466,13 @@ def test_recompiling_and_resetting_leaves_nothing() -> None:
     before = round_trip()
     after = [round_trip() for _ in range(5)][-1]
     assert after - before < 50, (before, after)
+
+
+def test_scripted_code_is_refused() -> None:
+    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(3, 3)).eval())
+    for model in (scripted, torch.jit.freeze(scripted), torch.jit.script(torch.nn.functional.silu)):
+        with pytest.raises(errors.ScriptedModelError, match="no Python code"):
+            pliant.compile(model)
+    # Called by compiled code it is fine.
+    x = torch.ones(2, 3)
+    assert torch.equal(pliant.compile(lambda x: scripted(x) + 1)(x), scripted(x) + 1)

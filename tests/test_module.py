@@ -436,10 +436,45 @@ def test_a_method_that_runs_the_original_is_told_once(seen) -> None:
         compiled.generate(X)
     [event] = seen(events.RanOriginal)
     assert event.function == "Generator.generate"
-    compiled.forward(X), compiled.forward(X)
-    assert [event.function for event in seen(events.RanOriginal)][1:] == ["Generator.forward"]
     assert events.counters["compilations"] == 0
     assert set(vars(compiled._orig_mod)) == keys
+
+
+def test_forward_by_its_name_is_compiled_without_hooks(seen) -> None:
+    model = Generator()
+    calls: list[object] = []
+    model.register_forward_hook(lambda *args: calls.append(args))
+    compiled = pliant.compile(model, fullgraph=True)
+    for _ in range(3):
+        assert torch.allclose(compiled.forward(X), model.forward(X))
+    [event] = seen(events.CompileFinished)
+    assert event.function == "Generator.forward" and not calls
+    assert not seen(events.RanOriginal)
+    copied = copy.deepcopy(compiled)
+    copied._orig_mod.lin.weight.data.zero_()
+    assert not torch.allclose(copied.forward(X), compiled.forward(X))
+    model.forward = lambda x: x + 1  # an attribute of the object, which is no method
+    assert torch.equal(compiled.forward(X), X + 1)
+
+
+def test_one_collection_frees_the_class_of_a_module() -> None:
+    def run():
+        inner = torch.nn.Linear(2, 2)
+
+        class Closed(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, x):
+                return self.inner(x)
+
+        pliant.compile(Closed())(X[:2, :2])
+        return weakref.ref(inner), weakref.ref(Closed)
+
+    references = run()
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
 
 
 def test_a_failing_method_leaves_no_trace() -> None:

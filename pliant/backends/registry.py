@@ -175,6 +175,11 @@ def _load(entry: EntryPoint) -> Backend:
     return backend
 
 
+def is_own(backend: Backend) -> bool:
+    """Whether pliant's code generator compiles the graphs, so that no dead code is left."""
+    return hasattr(backend, "compile_with_values")
+
+
 def backend_name(backend: Backend) -> str:
     """What to call a backend in a message."""
     name = getattr(backend, "__name__", None)

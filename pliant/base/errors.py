@@ -26,6 +26,7 @@ __all__ = [
     "Position",
     "RecompileError",
     "RecompileLimitError",
+    "ScriptedModelError",
     "ShapeConstraintError",
     "UnknownBackendError",
     "UnknownLogError",
@@ -139,8 +140,9 @@ class GraphBreakError(PliantError, RuntimeError):
 class RecompileError(PliantError, RuntimeError):
     """A call needs a new compilation, and recompiling was forbidden.
 
-    Raised under `set_stance("fail_on_recompile")` when no compiled entry matches the arguments. The
-    message says which assumption of which entry did not hold.
+    Raised under `set_stance("fail_on_recompile")` and with `config.error_on_recompile` when no
+    compiled entry matches the arguments. The message says which assumption of which entry did not
+    hold.
 
     What to do: make the calls alike, compile for all of the cases before setting the stance, or
     mark what varies as dynamic.
@@ -209,6 +211,14 @@ class NotCallableError(UserError, TypeError):
     """Something that should be called can't be: the argument of `compile`, or a backend.
 
     What to do: pass a function, a method, an `nn.Module` or another callable.
+    """
+
+
+class ScriptedModelError(UserError, RuntimeError):
+    """`compile` got what `torch.jit.script` or `torch.jit.freeze` made, which is no Python code.
+
+    What to do: compile the Python function or module that was scripted. Inside a compiled function,
+    a scripted one may be called.
     """
 
 

@@ -67,6 +67,9 @@ class Options:
     fail_on_recompile_limit_hit: bool = option(
         False, FLAG, "raise RecompileLimitError at either limit instead of running eagerly"
     )
+    error_on_recompile: bool = option(
+        False, FLAG, "raise RecompileError where a function would be compiled once more"
+    )
     guard_filter_fn: Callable[[Any], Any] | None = option(
         None, FUNCTION, "is given the guards of a compilation and says which ones to keep"
     )

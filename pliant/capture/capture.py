@@ -68,16 +68,19 @@ def capture(
     options: Options,
     fullgraph: bool = False,
     dynamic: Dynamic | None = None,
+    keeps_dead_graphs: bool = False,
 ) -> tuple[Captured, Bindings]:
     """Follow `function` called with `values` for its parameters, in order of its signature.
 
-    `dynamic` says which inputs are symbols rather than constants.
+    `dynamic` says which inputs are symbols rather than constants. `keeps_dead_graphs`: a graph that
+    computes nothing that is needed is made too.
     """
     dynamic = dynamic or Dynamic()
     fill_late()
     break_at: dict[int, Break] = {}
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
+        attempt.trace.graph.keeps_dead_graphs = keeps_dead_graphs
         try:
             result: Result = isolated(None, attempt.trace.cleanups, follow, attempt)
             return result

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
+import torch
 from torch import fx
 
 from pliant._native import State
@@ -252,7 +253,7 @@ class Finisher:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
         graph = self._finish_graph(graph_name.removeprefix("graph_of_"))
-        head = [] if graph is None else self._graph_call(graph_name)
+        head = self._mode_left() if graph is None else self._graph_call(graph_name)
         drawing = 0
         if trace.random_draws:
             head, drawing = write_random_draws(emit, trace.random_draws, head)
@@ -316,6 +317,14 @@ class Finisher:
         if trace.graph.refused is not None:
             raise _ending_before(*trace.graph.refused)
         return graph
+
+    def _mode_left(self) -> list[str]:
+        """The line that changes the gradient mode, where a graph would do nothing else."""
+        enabled = self.trace.graph.grad_mode_left
+        if enabled is None:
+            return []
+        setter = self.emit.bind("set_grad_enabled", torch._C._set_grad_enabled)
+        return [f"    {setter}({enabled})"]
 
     def _graph_call(self, graph_name: str) -> list[str]:
         """The lines that call the graph, and undo what it wrote if it fails where that matters."""

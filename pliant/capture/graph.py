@@ -61,6 +61,9 @@ class GraphBuilder:
         self._numbered: Counter[str] = Counter()  # names that were wished for again
         self.root = torch.nn.Module()  # holds what nodes refer to by name
         self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
+        self._grad_enabled = torch.is_grad_enabled()  # when the program begins
+        self.grad_mode_left: Any = None  # to be set by residual code, as there is no graph
+        self.keeps_dead_graphs = False  # the backend is given operations that nobody needs
 
     def attribute(self, wish: str, real: Any) -> fx.Node:
         """An object that is neither tensor nor plain data, kept by the graph's module."""
@@ -203,32 +206,73 @@ class GraphBuilder:
         self.refused = node, step
         return True
 
+    def _redundant_modes(self, dead: Container[fx.Node]) -> list[fx.Node]:
+        """Changes of the gradient mode that no operation runs under, and those to what it is."""
+        enabled, pending, redundant = self._grad_enabled, None, []
+        for node in self.graph.nodes:
+            if node in dead or not (node.op.startswith("call_") or node.op == "output"):
+                continue
+            changes = _changes_grad_mode(node)
+            if pending is not None and (changes or pending.args[0] == enabled):
+                redundant.append(pending)
+            elif pending is not None:
+                enabled = pending.args[0]
+            pending = node if changes else None
+        return redundant
+
+    def _live_calls(self, dead: dict[fx.Node, None]) -> list[fx.Node]:
+        """The calls that stay in the graph. None, if all they do is to change the gradient mode,
+        unless dead ones are wanted: those are taken out of `dead`."""
+        calls = [node for node in self.graph.nodes if node.op.startswith("call_")]
+        live = [node for node in calls if node not in dead]
+        if not all(map(_changes_grad_mode, live)):
+            return live
+        operations = [node for node in calls if not _changes_grad_mode(node)]
+        if self.keeps_dead_graphs and operations:
+            kept = {*operations, *(arg for node in operations for arg in node.all_input_nodes)}
+            for node in kept & dead.keys():
+                del dead[node]
+            return operations
+        for node in live:  # at most one: the others are redundant
+            self.grad_mode_left = node.args[0]
+            dead[node] = None
+        return []
+
     def finish(
         self, name: str, check: bool, reshaped: Container[int] = (), try_all: bool = False
     ) -> fx.GraphModule | None:
-        """The finished graph without dead nodes and unused inputs; None if nothing is left.
-        `reshaped`: the ids of fakes that no longer are what calls were made on. `try_all`: calls
-        that are needed, too."""
+        """The finished graph without dead nodes and unused inputs; None if nothing is left, or the
+        dead operations where those are wanted. `reshaped`: the ids of fakes that no longer are what
+        calls were made on. `try_all`: calls that are needed, too."""
         self.graph.output(tuple(self.outputs))
-        trials, needed = Trials(), set[fx.Node]()
-        # Backwards: users are gone before what they use is looked at.
+        trials, needed, dead = Trials(), set[fx.Node](), dict[fx.Node, None]()
+        # Backwards: users are known to be dead before what they use is looked at.
         for node in reversed(list(self.graph.nodes)):
             effect = node in self._effectful
             if effect or node.op == "output" or not needed.isdisjoint(node.users):
                 needed.add(node)
             tried = try_all or effect or node not in needed or self._mixes_dtypes(node)
             refused = tried and self._is_refused(node, trials, reshaped)
-            if not refused and not node.users and node not in needed and node not in self._kept:
-                self.graph.erase_node(node)
+            used = node in needed or node in self._kept or not node.users.keys() <= dead.keys()
+            if not refused and not used:
+                dead[node] = None
         self._calls.clear()
+        dead |= dict.fromkeys(self._redundant_modes(dead))
+        live = self._live_calls(dead)
+        for node in dead:
+            self.graph.erase_node(node)
         self.inputs = [entry for entry in self.inputs if not entry.node._erased]
         # A graph that only returns its inputs would cost a call and do nothing.
-        if not any(node.op.startswith("call_") for node in self.graph.nodes):
+        if not live:
             return None
         write_stack_traces(self.graph)
         if check:
             self.graph.lint()
         return fx.GraphModule(self.root, self.graph, class_name=name)
+
+
+def _changes_grad_mode(node: fx.Node) -> bool:
+    return node.target is torch._C._set_grad_enabled and type(node.args[0]) is bool
 
 
 def write_stack_traces(graph: fx.Graph) -> None:

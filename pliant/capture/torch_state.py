@@ -57,7 +57,28 @@ def _anomaly_state() -> Callable[[], Any]:
     return functools.partial(torch.set_anomaly_enabled, *flags)
 
 
+def _settings() -> dict[Any, Any]:
+    """Of each setting of PyTorch's kernels, the function that asks for it and the one that sets it:
+    `_get_x` and `_set_x`, or for kinds of attention `_get_x_sdp_enabled` and `_set_sdp_use_x`."""
+    writers = {}
+    for name in dir(torch._C):
+        if name.startswith(WRITABLE_NAMES):
+            plain, attention = name.removeprefix("_get_"), name[5:].removesuffix("_sdp_enabled")
+            for writer in (f"_set_{plain}", f"_set_sdp_use_{attention}"):
+                if hasattr(torch._C, writer):
+                    writers[getattr(torch._C, name)] = getattr(torch._C, writer)
+    return writers
+
+
+WRITABLE_NAMES = (
+    "_get_cublas_", "_get_cudnn_", "_get_mkldnn_", "_get_onednn_", "_get_flash_sdp", "_get_fa3_sdp",
+    "_get_mem_efficient", "_get_math_sdp", "_get_overrideable", "_get_sdp_priority",
+    "_get_float32_matmul",
+)  # fmt: skip
+SETTING_WRITERS = _settings()
+
 WRITERS: dict[Any, Undo] = {
+    **{writer: _restore(query, writer) for query, writer in SETTING_WRITERS.items()},
     torch._C._set_grad_enabled: _restore(torch.is_grad_enabled, torch._C._set_grad_enabled),
     torch.set_autocast_enabled: _autocast_state,
     torch.set_autocast_dtype: _autocast_state,
@@ -78,6 +99,7 @@ SETTING_NAMES = (
     "_get_cublas", "_get_cudnn", "_get_mkldnn", "_get_flash", "_get_mem_efficient", "_get_math_sdp",
     "_get_overrideable", "_get_nested", "_get_linalg", "_get_blas", "_get_rocm", "_get_qengine",
     "_get_miopen", "_get_fp32", "_get_float32_matmul", "_get_warnAlways", "_get_sdp",
+    "_get_onednn", "_get_fa3",
     "get_num_", "_accelerator_getAccelerator", "_get_accelerator", "_is_flash", "_cuda_isInBadFork",
     "_cuda_isCurrentStreamCapturing",
 )  # fmt: skip
@@ -112,6 +134,7 @@ UNCOVERED: frozenset[Any] = frozenset(
 
 
 OWN_WRITERS: dict[Any, Any] = {
+    **SETTING_WRITERS,
     torch.is_anomaly_enabled: torch.set_anomaly_enabled,
     torch.is_anomaly_check_nan_enabled: torch.set_anomaly_enabled,
     torch._C._is_multithreading_enabled: torch._C._set_multithreading_enabled,

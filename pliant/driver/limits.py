@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 
 from pliant._native import UNREACHABLE, Dispatcher
 from pliant.base import events
 from pliant.base.dispatch_mode import DispatchMode
-from pliant.base.errors import RecompileLimitError
-from pliant.base.options import Options
+from pliant.base.errors import RecompileError, RecompileLimitError
+from pliant.base.options import Options, config
 from pliant.base.values import dataclass
 from pliant.driver.reporting import described
 from pliant.dynamic.choose import DynamicPolicy
@@ -61,6 +61,10 @@ class Limits:
 
     def allow(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> bool:
         """Whether the function may be compiled for a call that no entry fits."""
+        # Also where it is turned on for a while, long after `compile` was called.
+        forbidden = self.options.error_on_recompile or config.error_on_recompile
+        if dispatcher.entry_count and forbidden:
+            self._refuse(dispatcher, why_none_fits(dispatcher, values))
         if self.reached(dispatcher) is None:
             if dispatcher.entry_count:
                 self._tell(dispatcher, why_none_fits(dispatcher, values, most=MOST_REASONS))
@@ -75,6 +79,17 @@ class Limits:
             return True
         self._stop(dispatcher, failures)
         return False
+
+    def _refuse(self, dispatcher: Dispatcher, failures: list[Failure]) -> NoReturn:
+        varied, remedy = what_varied(failures)
+        about = described(dispatcher.fn)
+        raise RecompileError(
+            f"{about['function']} would have to be compiled once more, and "
+            "config.error_on_recompile is on",
+            why=varied,
+            remedy=remedy,
+            position=about["position"],
+        )
 
     def reached(self, dispatcher: Dispatcher) -> str | None:
         """The option whose limit the function has reached."""

@@ -19,7 +19,7 @@ import torch
 
 import pliant.ops.table  # noqa: F401  where to look for what is known of operators
 from pliant._native import Dispatcher, Entry, State, isolated
-from pliant.backends.registry import backend_name, call_backend, lookup
+from pliant.backends.registry import backend_name, call_backend, is_own, lookup
 from pliant.base.collection import without_collection
 from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import InternalError, PliantError
@@ -169,8 +169,10 @@ class Compiler:
     ) -> tuple[Captured, Bindings, Any]:
         """Graph, residual code and guards, and the guards as a native tree."""
         try:
+            # As torch.compile does: backends may count on a call for whatever is computed.
+            keeps_dead_graphs = not is_own(self._chosen_backend())
             captured, bindings = capture(
-                dispatcher.fn, values, self.options, self.fullgraph, dynamic
+                dispatcher.fn, values, self.options, self.fullgraph, dynamic, keeps_dead_graphs
             )
         except MemoryError as error:
             # Following a program can take more memory than running it, so Python may still succeed.
@@ -183,6 +185,10 @@ class Compiler:
         times[1:] = [captured_at, time.perf_counter()]
         return captured, bindings, tree
 
+    def _chosen_backend(self) -> Any:
+        forced = stance.current().backend
+        return self.backend if forced is None else lookup(forced)
+
     def _backend(self, captured: Captured, bindings: Bindings, index: int) -> Compiled:
         """Compile the graph, give the residual code what it calls, and make it a function."""
         bound = Binder(bindings.objects).visit
@@ -190,8 +196,7 @@ class Compiler:
         graph = None
         if bindings.graph is not None:
             graphs.register(bindings.graph)
-            forced = stance.current().backend
-            backend = self.backend if forced is None else lookup(forced)
+            backend = self._chosen_backend()
             with reporting.backend(captured.name, backend_name(backend)):
                 # `fullgraph=True` promises compiled code, so that a backend that gives up is an
                 # error too.

@@ -27,6 +27,7 @@ class Stance:
 
     name: str = "default"
     backend: str | Callable[..., Any] | None = None
+    trusts_entries: bool = False
 
 
 _now = Stance()
@@ -52,6 +53,13 @@ def _take(stance: Stance) -> Stance:
 def allows(dispatcher: Dispatcher, resumed: bool = False) -> bool:
     """Whether a function may be compiled for a call that no compiled code fits. `resumed`: it goes
     on behind a graph break of one that was."""
+    if _now.trusts_entries and dispatcher.entry_count:
+        raise RecompileError(
+            "Recompilation triggered with skip_guard_eval_unsafe stance: "
+            f"{dispatcher.fn.__qualname__} would have to be compiled again",
+            why="The stance says that compiled code fits every call, and none fits this one.",
+            remedy="Call it with all kinds of arguments before taking the stance.",
+        )
     if _now.name == "default":
         return True
     if _now.name == "fail_on_recompile":
@@ -85,7 +93,8 @@ class set_stance:
 
     Args:
         stance: one of these.
-        skip_guard_eval_unsafe: accepted, without effect, since guards cost next to nothing.
+        skip_guard_eval_unsafe: a promise that compiled code fits every call: one that needs a
+            recompilation is a `RecompileError`. Guards are still tested; they cost next to nothing.
         force_backend: the backend that compiles from now on, under the stance `"default"`.
     """
 
@@ -102,7 +111,7 @@ class set_stance:
             )
         if force_backend is not None and stance != "default":
             raise InvalidOptionError("force_backend goes with the stance 'default' only")
-        self._stance = Stance(stance, force_backend)
+        self._stance = Stance(stance, force_backend, skip_guard_eval_unsafe)
         # At once, because a plain call `set_stance(...)` must do something.
         self._before = _take(self._stance)
 

@@ -274,3 +274,34 @@ def test_strings_that_vary() -> None:
         for mode in ("a", "bb", "ccc", "dddd"):
             compiled(X, mode)
     assert compilations() == 2
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_error_on_recompile(late) -> None:
+    def program(x, y):
+        return x + y
+
+    options = {} if late else {"error_on_recompile": True}
+    compiled = pliant.compile(program, options=options)
+    x = torch.ones(3)
+    with pliant.config.patch(error_on_recompile=late):
+        for _ in range(2):
+            assert torch.equal(compiled(x, x), x + x)
+        with pytest.raises(pliant.errors.RecompileError, match="error_on_recompile"):
+            compiled(x, x.double())
+        # Even where the program itself would fail.
+        with pytest.raises(pliant.errors.RecompileError):
+            compiled(x, (1, 2))
+        assert torch.equal(compiled(x, x), x + x)
+    if late:
+        assert compiled(x, x.double()).dtype is torch.float64
+
+
+def test_a_stance_that_promises_compiled_code() -> None:
+    compiled = pliant.compile(lambda table: table["x"] + 1)
+    with pliant.set_stance(skip_guard_eval_unsafe=True):
+        assert torch.equal(compiled({"x": X}), X + 1)  # the first compilation is none too many
+        assert torch.equal(compiled({"x": -X}), 1 - X)
+        with pytest.raises(pliant.errors.RecompileError, match="skip_guard_eval_unsafe"):
+            compiled({"x": torch.ones(2, 2)})
+    assert torch.equal(compiled({"x": torch.ones(2, 2)}), torch.ones(2, 2) + 1)

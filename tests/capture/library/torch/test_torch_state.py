@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 
 import pliant
 from tests.support.against_eager import check
@@ -288,3 +289,74 @@ def test_a_name_for_profiles_that_leaves_the_program():
     assert vars(record) == expected
     with record:
         pass
+
+
+# ---- which kernels PyTorch chooses
+
+
+def attention(x):
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def chosen():
+    return torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True)
+
+
+def kinds_of_attention(x):
+    before = chosen()
+    kinds = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+    with torch.nn.attention.sdpa_kernel(kinds, set_priority=True):
+        y, inside = attention(x), chosen()
+    return y * 2, before, inside, chosen()
+
+
+@torch.nn.attention.sdpa_kernel(SDPBackend.MATH)
+def only_math(x):
+    return attention(x) + 1, chosen()
+
+
+def precision_of_products(x):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    y, inside = x @ x.mT, torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(before)
+    return y, before, inside, torch.get_float32_matmul_precision()
+
+
+def setting_that_stays(x):
+    torch.backends.cuda.enable_math_sdp(False)
+    return x + 1, torch.backends.cuda.math_sdp_enabled()
+
+
+@pytest.mark.parametrize(
+    "function", [kinds_of_attention, only_math, precision_of_products, setting_that_stays]
+)
+def test_settings_of_kernels(function) -> None:
+    x = torch.randn(2, 2, 4, 8)
+    before = chosen(), torch.get_float32_matmul_precision()
+    try:
+        expected = function(x)
+        after = chosen()
+        torch.backends.cuda.enable_math_sdp(True)
+        compiled = pliant.compile(function, fullgraph=True)
+        for _ in range(2):
+            result = compiled(x)
+            assert torch.allclose(result[0], expected[0], atol=1e-6)
+            assert result[1:] == expected[1:] and chosen() == after
+            torch.backends.cuda.enable_math_sdp(True)
+    finally:
+        torch.backends.cuda.enable_math_sdp(True)
+    assert (chosen(), torch.get_float32_matmul_precision()) == before
+
+
+def test_a_setting_that_is_asked_for_is_guarded() -> None:
+    def program(x):
+        return x + 1 if torch.get_float32_matmul_precision() == "highest" else x - 1
+
+    compiled = pliant.compile(program, fullgraph=True)
+    assert torch.equal(compiled(X), X + 1)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert torch.equal(compiled(X), X - 1)
+    finally:
+        torch.set_float32_matmul_precision("highest")
