@@ -2,17 +2,18 @@
 
 import os
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from pliant.base.collection import without_collection
 from pliant.base.interpreter_build import check_build
 
 check_build(sys.abiflags)  # before the extension, which there is none of for other builds
 
-with without_collection():
+with without_collection(lasting=True):
     from torch import _check as check
 
     from pliant import cache, compiler
-    from pliant.adoption.install import install, uninstall
     from pliant.api import compile, compile_module, explain, report, reset, uncompile_module
     from pliant.backends.registry import list_backends, register_backend
     from pliant.base import errors
@@ -50,6 +51,9 @@ with without_collection():
         maybe_mark_dynamic,
     )
     from pliant.module import CompiledModule as OptimizedModule
+
+if TYPE_CHECKING:
+    from pliant.adoption.install import install, uninstall
     from pliant.reproduce.reproduce import repro
 
 __version__ = "0.1.0"
@@ -101,8 +105,27 @@ __all__ = [
     "wrap_numpy",
 ]
 
+# What few programs use: the module is imported when the name is.
+_LATE = {
+    "install": "pliant.adoption.install",
+    "repro": "pliant.reproduce.reproduce",
+    "uninstall": "pliant.adoption.install",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(_LATE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
+
+
 if os.environ.get("PLIANT_INSTALL", "0") not in ("", "0"):
-    install()
+    __getattr__("install")()
 
 if os.environ.get("PLIANT_REPRO"):
     from pliant.reproduce.environment import write_failures

@@ -31,12 +31,13 @@ from pliant.module import (
     original_method,
     stands_for,
 )
-from pliant.reports.explanation import Explanation
 from pliant.sym import expr
 
 if TYPE_CHECKING:
-    from pliant.reports import page
+    from pliant.reports import explanation, page
+    from pliant.reports.explanation import Explanation
 else:
+    explanation = Late("pliant.reports.explanation")
     page = Late("pliant.reports.page")  # which few programs write
 
 _compiled: weakref.WeakSet[Dispatcher] = weakref.WeakSet()  # everything `reset` has to forget
@@ -209,7 +210,7 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
         dispatcher: Any = compiled._dispatcher if isinstance(compiled, CompiledModule) else compiled
         dispatcher = getattr(dispatcher, "__func__", dispatcher)
         compiler: Compiler = dispatcher.on_miss.__self__
-        return Explanation(result, compiler.functions.compiled(dispatcher))
+        return explanation.Explanation(result, compiler.functions.compiled(dispatcher))
 
     return explained
 

@@ -4,6 +4,10 @@ result is imports."""
 import subprocess
 import sys
 
+import pytest
+
+import pliant
+
 PROGRAM = """
 import sys, torch
 before = set(sys.modules)
@@ -13,13 +17,19 @@ assert compiled(torch.ones(3)).sum() == 6
 print(*sorted(set(sys.modules) - before))
 """
 DEFERRED = (
+    "decimal",
     "html",
+    "pliant.adoption",
     "pliant.backends.checkers",
     "pliant.backends.training",
+    "pliant.capture.library.numpy.generators",
+    "pliant.capture.library.packages.optree",
+    "pliant.capture.library.stdlib.decimals",
     "pliant.driver.check",
     "pliant.graph.joint",
     "pliant.graph.partition",
-    "pliant.reports.page",
+    "pliant.reports",
+    "pliant.reproduce",
     "pliant.targets.triton",
     "torch._dynamo",
     "torch._inductor",
@@ -35,3 +45,10 @@ def test_a_first_result_needs_few_modules():
     assert "pliant.targets.cpu.target" in imported
     needless = [m for m in imported if any(f"{m}.".startswith(f"{d}.") for d in DEFERRED)]
     assert not needless
+
+
+def test_every_public_name_is_there():
+    assert {*pliant.__all__} <= {*dir(pliant)}
+    assert all(getattr(pliant, name) is not None for name in pliant.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'instal'"):
+        pliant.instal  # noqa: B018

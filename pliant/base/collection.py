@@ -10,16 +10,25 @@ class without_collection(contextlib.ContextDecorator):
     """The modules, graphs and guards made inside would set off the collector again and again, for
     nothing: a single pass over the objects that `import torch` leaves takes a tenth of a second.
 
+    What is made inside is looked at when the block has ended, unless it is `lasting`, as modules
+    are: then the collector takes it for old.
+
     (No generator, which would run the end of its block whenever an interrupted one is freed.)
     """
 
+    def __init__(self, lasting: bool = False) -> None:
+        self._lasting = lasting
+
     def _recreate_cm(self) -> without_collection:
-        return without_collection()
+        return without_collection(self._lasting)
 
     def __enter__(self) -> None:
         self._collecting = gc.isenabled()
         gc.disable()
 
     def __exit__(self, *error: object) -> None:
+        if self._lasting and not gc.get_freeze_count():  # what the program froze stays frozen
+            gc.freeze()
+            gc.unfreeze()  # everything is in the oldest generation now
         if self._collecting:
             gc.enable()

@@ -1,9 +1,10 @@
 """`dataclass`, as that of the standard library, for a program with many that starts quickly.
 
 The one idea: the standard one compiles up to six methods per class while the module is imported,
-which for all of pliant took a third of `import pliant`. Here they are shared functions over the
-fields, and `__init__`, which has to be fast, is compiled when it is known that many instances are
-made.
+which for all of pliant took a third of `import pliant`, and takes annotations apart by regular
+expressions. Here methods are shared functions over the fields, and `__init__`, which has to be
+fast, is compiled when it is known that many instances are made. `dataclasses.fields` and `replace`
+take one class for the other.
 """
 
 from __future__ import annotations
@@ -34,18 +35,17 @@ else:
                 cls, frozen=frozen, eq=eq, slots=slots, kw_only=kw_only, weakref_slot=weakref_slot
             )
         own = set(vars(cls))
-        cls.__doc__ = cls.__doc__ or cls.__name__  # or it is made of the signature, which is slow
-        annotations = vars(cls).get("__annotations__", {})
-        cls.__annotations__ = _without_texts(annotations)
-        made = dataclasses.dataclass(
-            init=False, repr=False, eq=False, slots=slots, kw_only=kw_only,
-            weakref_slot=weakref_slot,
-        )(cls)  # fmt: skip
-        made.__annotations__ = annotations
-        fields = dataclasses.fields(made)
-        for field in fields:
-            field.type = annotations.get(field.name, field.type)  # or it is of a base class
-        methods = {"__init__": _first_init(made, fields, frozen), "__repr__": _show(fields)}
+        cls.__doc__ = cls.__doc__ or cls.__name__
+        by_name = _inherited(cls) | _declared(cls, kw_only)
+        fields = tuple(by_name.values())
+        if slots:
+            cls = _with_slots(cls, [*by_name, *(["__weakref__"] if weakref_slot else [])])
+        positional = tuple([f.name for f in fields if f.init and not f.kw_only])
+        methods: dict[str, Any] = {
+            "__match_args__": positional,
+            "__init__": _first_init(cls, fields, frozen),
+            "__repr__": _show(fields),
+        }
         if eq:
             methods |= _equality(fields, frozen)
         if frozen:
@@ -53,17 +53,64 @@ else:
             methods |= {"__getstate__": _state, "__setstate__": _set_state}
         for name, method in methods.items():
             if name not in own:
-                setattr(made, name, method)
-        return made
+                setattr(cls, name, method)
+        # What `dataclasses.fields` and `replace` look at.
+        cls.__dataclass_fields__ = by_name
+        cls.__dataclass_params__ = _Standard.__dataclass_params__
+        return cls
 
 
-def _without_texts(annotations: dict[str, Any]) -> dict[str, Any]:
-    """The standard library takes an annotation that is a text apart by regular expressions, three
-    times, to find out whether it is one of its special forms. Here only `ClassVar` can be."""
-    return {
-        name: object if isinstance(kind, str) and "ClassVar" not in kind else kind
-        for name, kind in annotations.items()
-    }
+@dataclasses.dataclass
+class _Standard:
+    """Shows what the standard library notes in a dataclass, and in a field of one."""
+
+    field: int
+
+
+_IS_FIELD: Final = dataclasses.fields(_Standard)[0]._field_type  # type: ignore[attr-defined]
+
+
+def _inherited(cls: type) -> dict[str, Field[Any]]:
+    fields: dict[str, Field[Any]] = {}
+    for base in reversed(cls.__mro__[1:]):
+        fields |= vars(base).get("__dataclass_fields__", {})
+    return fields
+
+
+def _declared(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
+    """The fields that the body of a class declares. Their defaults become those of the class."""
+    fields: dict[str, Field[Any]] = {}
+    for name, kind in cls.__annotations__.items():
+        if "ClassVar" in str(kind):
+            continue
+        value: Any = getattr(cls, name, MISSING)
+        if isinstance(value, MemberDescriptorType):  # a slot of a base
+            value = MISSING
+        declared = isinstance(value, Field)
+        field: Any = value if declared else dataclasses.field(default=value)
+        fields[name] = field
+        field.name, field.type, field._field_type = name, kind, _IS_FIELD
+        if field.kw_only is MISSING:
+            field.kw_only = kw_only
+        if declared and field.default is MISSING:
+            delattr(cls, name)
+        elif declared:
+            setattr(cls, name, field.default)
+        if type(field.default).__hash__ is None:
+            raise ValueError(f"{cls.__name__}.{name} needs a default_factory: instances share it")
+    return fields
+
+
+def _with_slots(cls: type, names: list[str]) -> type:
+    """The class anew, since slots have to be known when a class is made."""
+    inherited = {name for base in cls.__mro__ for name in vars(base).get("__slots__", ())}
+    namespace = {name: value for name, value in vars(cls).items() if name not in names}
+    for name in ("__dict__", "__weakref__"):
+        namespace.pop(name, None)
+    namespace["__slots__"] = tuple([name for name in names if name not in inherited])
+    anew = type(cls)(cls.__name__, cls.__bases__, namespace)
+    anew.__qualname__ = cls.__qualname__
+    return anew
 
 
 UNCOMPILED: Final = 16

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import weakref
 from dataclasses import field
 from typing import ClassVar  # noqa: F401
 
@@ -138,6 +139,46 @@ def test_inheritance_and_post_init(dataclass):
 class Kept:
     a: int
     b: list
+
+
+@BOTH
+def test_a_field_declared_again_keeps_its_place(dataclass):
+    @dataclass(slots=True)
+    class Base:
+        a: int
+        b: int = 2
+
+    @dataclass(slots=True)
+    class Derived(Base):
+        c: int = 4
+        a: int = 3
+
+    assert [f.name for f in dataclasses.fields(Derived)] == ["a", "b", "c"]
+    assert Derived() == Derived(3, 2, 4) and Derived.__slots__ == ("c",)
+    assert not hasattr(Derived(), "__dict__")
+
+
+@BOTH
+def test_weak_references_need_a_slot(dataclass):
+    @dataclass(slots=True, weakref_slot=True)
+    class With:
+        a: int
+
+    @dataclass(slots=True)
+    class Without:
+        a: int
+
+    x = With(1)
+    assert weakref.ref(x)() is x
+    assert outcome(lambda: weakref.ref(Without(1))) is TypeError
+
+
+@BOTH
+def test_a_default_that_can_change_is_refused(dataclass):
+    class A:
+        a: list = []  # noqa: RUF012
+
+    assert outcome(lambda: dataclass(A)) is ValueError
 
 
 def test_pickled():

@@ -1,11 +1,14 @@
 """Knowledge of code that can't be followed, by subject: the language (`python`), the standard
 library (`stdlib`), PyTorch (`torch`), NumPy (`numpy`) and other packages (`packages`).
 
-Importing this package fills the tables of `native`. A module that registers handlers stands in the
-list below, and nowhere else.
+Importing this package fills the tables of `native`. A module that registers handlers stands in one
+of the lists below, and nowhere else.
 """
 
+from functools import partial
 from importlib import import_module
+
+from pliant.capture.native import LATE
 
 # In this order: a later module may replace or extend a handler of an earlier one.
 MODULES = (
@@ -35,7 +38,6 @@ MODULES = (
     "stdlib.copying",
     "stdlib.counters",
     "stdlib.dates",
-    "stdlib.decimals",
     "stdlib.deques",
     "stdlib.functional",
     "stdlib.hashes",
@@ -74,10 +76,22 @@ MODULES = (
     "torch.subgraph_operators",
     "torch.transforms",
     "numpy.arrays",
-    "numpy.generators",
     "numpy.scalars",
-    "packages.optree",
 )
+# Those of packages that not every program imports wait until it has. Their `register` fills the
+# tables.
+LATE_MODULES = {
+    "decimal": "stdlib.decimals",
+    "numpy.random": "numpy.generators",
+    "optree": "packages.optree",
+}
+
+
+def _register(module: str) -> None:
+    import_module(f"pliant.capture.library.{module}").register()
+
 
 for _module in MODULES:
     import_module(f"pliant.capture.library.{_module}")
+for _package, _module in LATE_MODULES.items():
+    LATE[_package].append(partial(_register, _module))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pliant.capture.model import DESCRIPTORS, call
-from pliant.capture.native import FUNCTIONS, LATE, METHODS
+from pliant.capture.native import FUNCTIONS, METHODS
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.conversion import from_real, known_object
 from pliant.capture.values.functions import BuiltinMethod
@@ -101,9 +101,6 @@ def _register(cls: type, maker: Any, what: str) -> None:
             METHODS.setdefault((cls, name), _draw(name))
 
 
-def _register_all() -> None:
+def register() -> None:
     _register(numpy.random.Generator, numpy.random.default_rng, "default_rng()")
     _register(numpy.random.RandomState, numpy.random.RandomState, "RandomState()")
-
-
-LATE["numpy.random"].append(_register_all)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pliant.base.values import dataclass
 from pliant.capture.library.python.native_objects import never_changes
 from pliant.capture.model import call, drain, iterate, truth
-from pliant.capture.native import LATE, function, pure
+from pliant.capture.native import function, pure
 from pliant.capture.value import FALSE, NONE, Break, Const, NotConstant, Unread, Value, boolean
 from pliant.capture.values.containers import (
     ById,
@@ -346,7 +346,7 @@ def _matching_children(trace: Trace, rules: Rules, node: Node, value: Value) -> 
     return [_as_value(item) for item in items]
 
 
-def _register() -> None:
+def register() -> None:
     package = _package()
     native, spec = package._C, package.PyTreeSpec
     never_changes(spec)
@@ -362,6 +362,3 @@ def _register() -> None:
     for real, handler in table.items():
         function(real)(handler)
     pure(native.make_leaf, native.make_none, native.make_from_collection)
-
-
-LATE["optree"].append(_register)

@@ -35,5 +35,6 @@ def _in_context(real: Any) -> Callable[..., Value]:
     return handler
 
 
-FUNCTIONS[decimal.Decimal] = _in_context(decimal.Decimal)
-register_immutable(decimal.Decimal, _in_context)
+def register() -> None:
+    FUNCTIONS[decimal.Decimal] = _in_context(decimal.Decimal)
+    register_immutable(decimal.Decimal, _in_context)

@@ -1,0 +1,46 @@
+"""The garbage collector, kept out of work that makes no garbage."""
+
+import gc
+import subprocess
+import sys
+
+from pliant.base.collection import without_collection
+
+
+def is_young(value):
+    return any(value is other for other in gc.get_objects(generation=0))
+
+
+def test_what_lasts_is_old_at_once():
+    with without_collection():
+        young = [[]]
+    with without_collection():
+        assert is_young(young)
+    with without_collection(lasting=True):
+        lasting = [[]]
+    assert not is_young(lasting)
+    assert gc.isenabled() and gc.get_freeze_count() == 0
+
+
+def test_what_is_old_is_still_collected():
+    class Node:
+        pass
+
+    with without_collection(lasting=True):
+        node = Node()
+        node.itself = node
+    alive = sum(type(value) is Node for value in gc.get_objects())
+    del node
+    gc.collect()
+    assert alive == 1 and not any(type(value) is Node for value in gc.get_objects())
+
+
+def test_what_the_program_froze_stays_frozen():
+    code = """
+import gc, torch
+gc.freeze()
+count = gc.get_freeze_count()
+import pliant
+assert count and gc.get_freeze_count() >= count // 2, (count, gc.get_freeze_count())
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
