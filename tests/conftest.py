@@ -4,13 +4,14 @@ another."""
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 
 import pytest
 import torch
 
 from pliant.backends import registry
 from pliant.base import events, logs
-from pliant.base.options import config
+from pliant.base.options import Options, config
 
 os.environ["PLIANT_CACHE"] = "0"
 torch.set_num_threads(1)  # the tests run in several processes
@@ -46,7 +47,8 @@ def clean_state() -> Iterator[None]:
     torch.manual_seed(0)
     events.counters.reset()
     logs.user_warnings.reset()
-    with config.patch(raise_on_fallback=True, check_ir=True):
+    options = {field.name: getattr(config, field.name) for field in fields(Options)}
+    with config.patch(options | {"raise_on_fallback": True, "check_ir": True}):
         yield
     logs.set_logs()
 
