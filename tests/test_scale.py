@@ -5,6 +5,7 @@ Work is counted in calls of functions, so that these tests say the same on each 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -300,6 +301,33 @@ def test_work_is_linear(name):
 
     make(10)()  # what is done once in a process
     assert growth(make, 64) < 4.4
+
+
+def written_inputs(n):
+    return lambda xs: [x.add_(1) for x in xs], (tensors(n),)
+
+
+def views_in_and_out(n):
+    """All of one storage, so that each may overlap each."""
+    return lambda xs: [x * 2 for x in xs], (list(torch.randn(n, 4)),)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [*map(PROGRAMS.get, ["inputs_and_outputs", "arguments"]),
+                                  written_inputs, views_in_and_out])  # fmt: skip
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_two_thousand_tensors_in_and_out(make, backend, seen):
+    def compile_and_call(n: int) -> Callable[[], Any]:
+        f, args = make(n)
+        return lambda: pliant.compile(f, backend=backend, fullgraph=True)(*args)
+
+    compile_and_call(10)()
+    with pliant.config.patch(check_ir=False):  # the work of users, who don't have the checks
+        assert growth(compile_and_call, 500) < 4.4
+    f, args = make(2000)
+    expected = f(*copy.deepcopy(args))
+    torch.testing.assert_close(pliant.compile(f, backend=backend, fullgraph=True)(*args), expected)
+    assert not seen(events.FellBack) and not seen(events.NotGenerated)
 
 
 @pytest.mark.parametrize("make", [list, tuple, "dict", "mixed"])

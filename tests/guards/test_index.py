@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from pliant.guards import index
 from pliant.guards.guard import ExpectedTensor, Guard, GuardKind
 from pliant.guards.kinds import EQUAL
 from pliant.guards.source import Local
-from tests.support.work import calls
+from tests.support.work import calls, instructions
 
 
 def spec_of(x: torch.Tensor, dynamic: bool = False) -> ExpectedTensor:
@@ -135,16 +136,16 @@ def f(x, y):
 def test_entries_are_told_apart_by_what_varies(kind):
     options = {"recompile_limit": 100}
     compiled = pliant.compile(f, backend="eager", dynamic=False, options=options)
-    for n in range(32):
+    for n in range(64):
         torch.testing.assert_close(compiled(*KINDS[kind](n)), f(*KINDS[kind](n)))
-    assert events.counters["compilations"] == compiled.entry_count == 32
-    for n in reversed(range(32)):
+    assert events.counters["compilations"] == compiled.entry_count == 64
+    for n in reversed(range(64)):
         torch.testing.assert_close(compiled(*KINDS[kind](n)), f(*KINDS[kind](n)))
-    assert compiled.entry_count == 32
+    assert compiled.entry_count == 64
     tables = [index.demands(entry.info.bindings.guards) for entry in compiled.entries]
     assert compiled.questions == tuple(index.chosen(tables))
     keys = [tuple([index._mark(q[2], t[q]) for q in compiled.questions]) for t in tables]
-    assert len(set(keys)) == 32
+    assert len(set(keys)) == 64
 
 
 def test_nothing_is_asked_of_few_entries():
@@ -167,6 +168,52 @@ def test_the_work_of_one_more_compilation_stays_the_same():
     early = some(10)
     some(100)  # past 128, where questions are chosen anew
     assert some(10) < early * 1.1
+
+
+LIMITS = {"recompile_limit": 3000, "accumulated_recompile_limit": 3000}
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_the_last_of_many_compilations_runs_as_many_instructions(backend, count, seen):
+    """Loops over all entries within one line are counted, which `calls` doesn't see."""
+    compiled = pliant.compile(f, backend=backend, dynamic=False, options=LIMITS)
+    numbers = iter(range(count))
+
+    def compile_one():
+        compiled(torch.zeros(2), next(numbers))
+
+    for _ in range(40):
+        compile_one()
+    early = sorted(instructions(compile_one) for _ in range(5))[2]
+    while compiled.entry_count < count - 5:
+        compile_one()
+    late = sorted(instructions(compile_one) for _ in range(5))[2]
+    assert late < early * 1.1
+    assert compiled.entry_count == events.counters["compilations"] == count
+    assert not seen(events.FellBack)
+
+
+@pytest.mark.parametrize("count", [64, 2000])
+def test_a_call_evaluates_the_guards_of_what_it_can_fit(count):
+    tried = []
+    dispatcher = Dispatcher(lambda a: "eager")
+    for n in range(count):
+        tree = GuardTree(1)
+        tree.check_predicate(tree.local(0), lambda value, n=n: tried.append(n) or value == n, None)
+        tree.slot(tree.local(0))
+        tree.finish()
+        guards = (Guard(GuardKind.EQUALS, Local(0, "a"), n),)
+        info = SimpleNamespace(bindings=SimpleNamespace(guards=guards))
+        entry = Entry(tree, lambda a: f"entry {a}", info)
+        dispatcher.install(entry)
+        index.update(dispatcher, entry)
+    tried.clear()
+    for n in range(count):
+        assert dispatcher(n) == f"entry {n}"
+    assert tried == list(range(count))
+    assert dispatcher(count) == dispatcher("text") == "eager"
+    assert tried == list(range(count))
 
 
 def test_no_more_than_some_reasons_are_told(seen):
