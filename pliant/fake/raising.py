@@ -10,6 +10,7 @@ more memory than there is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -31,6 +32,32 @@ def converts(at: int) -> MayRaise:
         return getattr(value, "dtype", None) is not args[0].dtype
 
     return may_raise
+
+
+def overflows(at: int) -> MayRaise:
+    """A number is converted to the dtype of the result, which is that of the first tensor if no
+    other is asked for, and may be out of its range."""
+
+    def may_raise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        value = args[at] if len(args) > at else next(iter(kwargs.values()), None)
+        like = getattr(args[0], "dtype", None) if args else None
+        dtype = kwargs.get("dtype") or like or torch.get_default_dtype()
+        if isinstance(value, bool) or dtype is torch.bool:
+            return False
+        if not isinstance(value, int | float):
+            # It may be another one in the next call. Of wide types that isn't asked.
+            return dtype is torch.float16 or dtype in _NARROW_INTEGERS
+        if dtype.is_floating_point or dtype.is_complex:
+            return math.isfinite(value) and abs(value) > torch.finfo(dtype).max
+        info = torch.iinfo(dtype)
+        return not info.min <= value <= info.max  # nan is neither
+
+    return may_raise
+
+
+_NARROW_INTEGERS: Final = frozenset(
+    (torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64)
+)
 
 
 def _draws_unusual(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -83,7 +110,7 @@ class RefusesDtypes:
                 return type(value)(map(small, value))
             if type(value) is bool and numbers:
                 return int(value)
-            if type(value) is int:
+            if type(value) in (int, float):  # of any size: what is out of range is `overflows`
                 return min(value, 2)
             if isinstance(value, SYMBOLIC):
                 return value.node.pytype(1)

@@ -1,8 +1,8 @@
 """Items of tensors chosen by numbers that are not known while the program is followed.
 
 PyTorch asks such a number (a size, or what a tensor without dimensions holds) for its value before
-it selects by it; `select` itself does not. So selections are made first, the rest of the key after
-them, which is what PyTorch does with plain numbers.
+it selects by it; `select` itself does not. So selections are made first, with the new dimensions
+between them, the rest of the key after them, which is what PyTorch does with plain numbers.
 """
 
 from __future__ import annotations
@@ -41,15 +41,18 @@ def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, tuple[Any, 
     left = tensor.dim() - sum(takes)
     if left < 0 or sum(item is ... for item in items) > 1:
         return None
-    dim, selections, rest = 0, [], []
+    dim, rest = 0, []
     for item, count in zip(items, takes, strict=True):
         if isinstance(item, torch.SymInt):
-            selections.append((dim, item))
+            tensor = tensor.select(dim, item)
+        elif item is None:
+            # In its turn: its stride is that of the dimension after it, before this is selected.
+            tensor = tensor.unsqueeze(dim)
+            rest.append(slice(None))
+            dim += 1
         else:
             rest.append(item)
-        dim += left if item is ... else count
-    for dim, index in reversed(selections):
-        tensor = tensor.select(dim, index)
+            dim += left if item is ... else count
     return tensor, tuple(rest)
 
 

@@ -27,6 +27,7 @@ from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
+from pliant.fake.raising import overflows
 from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.graph import autocast
@@ -289,11 +290,10 @@ class Functionalizer(AliasWorld):
     def _copied(self, target: Fake, source: Any) -> Fake:
         if type(source) is not Fake:
             number = item_of(source) if isinstance(source, torch.Tensor) else source
-            source = self.dispatch(
-                torch.ops.aten.full.default,
-                ([], number),
-                {"dtype": target.dtype, "device": target.device},
-            )
+            like = {"dtype": target.dtype, "device": target.device}
+            # PyTorch refuses what is out of range, but not for one element of a half type.
+            sizes = list(target.size()) if _may_overflow(([], number), like) else []
+            source = self.dispatch(torch.ops.aten.full.default, (sizes, number), like)
         return self._as(source, target)
 
     def _as(self, new: Fake, target: Fake) -> Fake:
@@ -425,6 +425,7 @@ CHANGES_OF_METADATA: Final = frozenset(
     ("unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_")
     + ("resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_")
 )
+_may_overflow: Final = overflows(1)  # of `full(sizes, number, dtype=...)`
 _STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 

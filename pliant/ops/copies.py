@@ -21,7 +21,7 @@ from pliant.fake.layout import (
 )
 from pliant.fake.overload import Overload
 from pliant.fake.promotion import as_computed
-from pliant.fake.raising import converts, never
+from pliant.fake.raising import converts, never, overflows
 from pliant.fake.results import Recipe, Same
 from pliant.fake.rule import Args, Kwargs, dense, new
 from pliant.loop.define import LoopBody
@@ -234,7 +234,9 @@ register("aten.where.ScalarOther", "aten.where.ScalarSelf", pointwise=True)
 register("aten.masked_fill.Scalar", shape=_masked_fill_shape)
 register("aten.masked_fill.Scalar", pointwise=False)
 register("aten.masked_fill.Tensor", raises=converts(2))
+register("aten.masked_fill.Scalar", raises=overflows(2))
 register("aten.fill.Tensor", raises=converts(1))
+register("aten.fill.Scalar", raises=overflows(1))
 register("aten.copy_.default", shape=_copy_in_place_shape)
 register(
     *("aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"),

@@ -19,7 +19,7 @@ from pliant.fake.layout import (
 )
 from pliant.fake.order import need
 from pliant.fake.overload import Overload
-from pliant.fake.raising import never
+from pliant.fake.raising import never, overflows
 from pliant.fake.results import Recipe
 from pliant.fake.rule import Args, Kwargs, dense
 from pliant.loop.define import Index, LoopBody
@@ -280,3 +280,5 @@ scalar_tensor empty empty_like empty_permuted empty_strided new_empty new_empty_
 tril_indices triu_indices
 """
 register(*aten_names(_SAFE), raises=never)
+register("aten.full.default", "aten.full_like.default", raises=overflows(1))
+register("aten.new_full.default", raises=overflows(2))

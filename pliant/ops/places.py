@@ -201,6 +201,8 @@ class Picked:
 
 
 def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]) -> Picked:
+    if len(indices) > len(x.sizes):
+        raise NotLowered("more indices than dimensions, which is an error")
     given = (*indices, *[None] * (len(x.sizes) - len(indices)))
     where = [d for d, one in enumerate(given) if one is not None]
     chosen = [index_tensor(one) for one in given if one is not None]

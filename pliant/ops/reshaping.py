@@ -162,6 +162,9 @@ def _view_layout(t: torch.Tensor, sizes: Sequence[Any]) -> ViewLayout | None:
     for strides in _ways_to_view(t, shape):
         if is_view_now(t, shape, strides):
             return ViewLayout(shape, strides, t.storage_offset())
+    if not _has_view_now(t, shape):
+        # PyTorch's own rule for symbolic sizes finds a view of some expanded tensors.
+        raise RuntimeError("view size is not compatible with input tensor's size and stride")
     return None
 
 
@@ -181,6 +184,14 @@ def is_view_now(t: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any]) -
     now = tuple(map(hint, strides))
     try:
         return 0 in map(hint, shape) or as_now(_viewed, [layout_of(t)], shape) == now
+    except Undecidable:
+        return True
+
+
+def _has_view_now(t: torch.Tensor, shape: Sequence[Any]) -> bool:
+    """Whether eager PyTorch has a view of this shape, as the sizes are now."""
+    try:
+        return as_now(_viewed, [layout_of(t)], shape) is not None
     except Undecidable:
         return True
 

@@ -499,8 +499,12 @@ register(
 )
 
 
-def _split_sizes_layout(t: torch.Tensor, parts: Sequence[Any], dim: int = 0) -> list[ViewLayout]:
+def _split_sizes_layout(
+    t: torch.Tensor, parts: Sequence[Any], dim: int = 0
+) -> list[ViewLayout] | None:
     dim = _dim(t.dim(), dim)
+    if any(type(part) is int and part < 0 for part in parts):
+        return None  # PyTorch has its own words for that
     for part in parts:
         if type(part) is not int:
             need(part >= 0)

@@ -132,6 +132,32 @@ def test_indices(sizes, index):
                 assert actual.stride() == expected.stride()
 
 
+KEYS = {
+    "before": lambda n: (None, n),
+    "before the last": lambda n: (..., None, n),
+    "around": lambda n: (None, n, None, n),
+    "between": lambda n: (n, None, n),
+    "and slices": lambda n: (slice(1, 2), None, n, ..., None),
+    "and indices": lambda n: (torch.tensor([0, 1]), None, n),
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_new_dimensions_beside_an_index_in_the_data(key, backend, dynamic):
+    def f(x, n):
+        return x[key(n)]
+
+    x = torch.arange(60.0).reshape(3, 4, 5).transpose(0, 1)
+    compiled = pliant.compile(f, backend=backend, dynamic=dynamic, fullgraph=True)
+    for number in (1, 2, 0):
+        actual, expected = (g(x, torch.tensor(number)) for g in (compiled, f))
+        assert torch.equal(actual, expected)
+        assert actual.stride() == expected.stride()
+        assert actual.storage_offset() == expected.storage_offset()
+
+
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("kernel", [1, 2])
 def test_a_convolution_along_a_transposed_row(width, kernel):

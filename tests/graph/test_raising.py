@@ -261,3 +261,97 @@ def test_trying_a_dtype_takes_no_memory() -> None:
 
     x = torch.ones(2, 3, dtype=torch.int64)
     assert pliant.compile(function)(x).equal(x + 1)
+
+
+OVERWRITTEN: dict[str, Callable[[Tensor], object]] = {
+    "fill_": lambda x: x.fill_(1e30),
+    "fill_ of a part": lambda x: x.view(-1)[1:].fill_(-1e30),
+    "fill_ with nan": lambda x: x.fill_(float("nan")),
+    "masked_fill_": lambda x: x.masked_fill_(x > 0, 1e30),
+    "index_fill_": lambda x: x.index_fill_(0, torch.tensor([0]), 1e30),
+    "setitem": lambda x: x.__setitem__(0, 1e30),
+    "full_like": lambda x: torch.full_like(x, 1e30),
+    "new_full": lambda x: x.new_full((2,), 1e30),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float16])
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_a_number_out_of_range_is_refused_though_it_is_overwritten(name, dtype, backend) -> None:
+    """Also after a call of the same types with a number that fits."""
+
+    def fits(x):
+        x.masked_fill_(x > 0, 2.0)
+        x.fill_(2.0)
+        x.zero_()
+
+    def function(x):
+        OVERWRITTEN[name](x)
+        x.fill_(True)
+
+    pliant.compile(fits, backend=backend)(torch.ones(2, dtype=dtype))
+    compiled = pliant.compile(function, backend=backend)
+    actual = run(compiled, (torch.ones(2, dtype=dtype),))
+    expected = run(function, (torch.ones(2, dtype=dtype),))
+    same_outcome(actual, expected)
+    assert dtype is torch.float16 or expected.error is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.uint8])
+@pytest.mark.parametrize("size", [(), (1,), (2,), (0,), (2, 3)])
+def test_a_fill_out_of_range(size, dtype) -> None:
+    """Eager makes one element of a half type infinite, and refuses to fill any other number."""
+
+    def function(x, number):
+        x.fill_(number)
+        return x + 1
+
+    compiled = pliant.compile(function, backend="llvm")
+    for number in (2.0, 1e300, 3.0, float("inf")):
+        arguments = [(torch.ones(size, dtype=dtype), number) for _ in range(2)]
+        same_outcome(run(compiled, arguments[0]), run(function, arguments[1]))
+
+
+def test_the_first_error_is_raised() -> None:
+    def function(x):
+        x.fill_(1e30)
+        x.fill_(True)
+        x.normal_()
+
+    for backend in ("eager", "llvm"):
+        compiled = pliant.compile(function, backend=backend)
+        arguments = (torch.ones(2, dtype=torch.int64),)
+        same_outcome(run(compiled, arguments), run(function, arguments))
+
+
+REFUSED_SHAPES: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "view": lambda a, b: b.view(a.size(0), -1),
+    "view, used": lambda a, b: b.view(a.size(0), -1) + 1,
+    "split": lambda a, b: a.split([3, a.size(0) - 3]),
+    "split, used": lambda a, b: a.split([3, a.size(0) - 3])[0] + 1,
+    "index_put": lambda a, b: b.amin().index_put((torch.tensor([0, 0]),), a[:0]),
+    "index_put, used": lambda a, b: b.amin().index_put((torch.tensor([0, 0]),), a[:0]) + 1,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", REFUSED_SHAPES)
+def test_what_sizes_make_impossible_is_refused(name, dynamic, backend) -> None:
+    """As eager refuses it; with symbolic sizes too, after calls with other ones."""
+
+    def function(a, b):
+        result = REFUSED_SHAPES[name](a, b)
+        return result if "used" in name else None
+
+    compiled = pliant.compile(function, dynamic=dynamic, backend=backend)
+    expanded = torch.ones(1, 1, 2).expand(3, 1, 2)
+    calls = [(torch.ones(0), torch.ones(0, 1, 0)), (torch.ones(2), expanded)]
+    calls += [(torch.ones(6), torch.ones(2, 1, 6)), (torch.ones(3), expanded)]
+    errors = []
+    for arguments in calls:
+        actual, expected = run(compiled, arguments), run(function, arguments)
+        same_outcome(actual, expected)
+        errors.append(expected.error)
+    assert any(errors)

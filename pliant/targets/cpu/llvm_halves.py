@@ -45,7 +45,8 @@ class Halves:
 
     def before_rounding(self, value: LoopValue) -> LoopValue | None:
         """What a bfloat16 was made of, if that is the same number."""
-        if value.op is Op.CAST and value.args[0] in self.short:
+        # A cast to any other type, such as an integer, may change it.
+        if value.op is Op.CAST and value.type is Type.BF16 and value.args[0] in self.short:
             return value.args[0]
         return None
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import pliant
 from pliant.loop.build import Builder
 from pliant.loop.ir import Access, Op
 from pliant.loop.types import Type
@@ -75,3 +76,23 @@ def test_a_nan_from_memory_stays_one(target):
     found = [torch.zeros(4, dtype=torch.bfloat16) for _ in outs]
     call(build.kernel(), [x.view(torch.float32), *found], [4], target)
     assert all(out.isnan().all() for out in found)
+
+
+CASTS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.float16]
+
+
+@pytest.mark.parametrize("dtype", CASTS)
+def test_a_cast_to_another_type_is_no_rounding(dtype):
+    """Numbers that a bfloat16 holds exactly change in a cast to an integer, which stays."""
+
+    def of_memory(x):
+        return x.float().to(dtype).float()
+
+    def of_constants(x):
+        fills = [torch.full((3,), number) for number in (-1.0, 300.0, 2.5)]
+        return [fill.to(dtype).float() for fill in fills]
+
+    x = torch.tensor([-1.0, 0.5, 2.5, 100.25, -3.75], dtype=torch.bfloat16)
+    for function in (of_memory, of_constants):
+        actual = pliant.compile(function, backend="llvm", fullgraph=True)(x)
+        torch.testing.assert_close(actual, function(x), rtol=0, atol=0)
