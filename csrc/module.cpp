@@ -7,6 +7,7 @@
 #include "objects.h"
 #include "state.h"
 #include "tensor.h"
+#include <torch/version.h>
 
 namespace {
 
@@ -63,9 +64,10 @@ PyMODINIT_FUNC PyInit__native() {
   pliant::Ref torch = pliant::Ref::owned(PyImport_ImportModule("torch"));
   pliant::Ref module = pliant::Ref::owned(torch ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_types(module.get())) return nullptr;
-  if (PyModule_AddFunctions(module.get(), class_methods) < 0) return nullptr;
-  if (PyModule_AddFunctions(module.get(), pliant::isolated_methods) < 0) return nullptr;
-  if (PyModule_AddFunctions(module.get(), pliant::cuda_methods) < 0) return nullptr;
+  if (PyModule_AddStringConstant(module.get(), "built_for", TORCH_VERSION) < 0) return nullptr;
+  for (PyMethodDef* methods : {class_methods, pliant::isolated_methods, pliant::cuda_methods}) {
+    if (PyModule_AddFunctions(module.get(), methods) < 0) return nullptr;
+  }
   pliant::init_tensors();
   pliant::init_dict_versions();
   return module.release();

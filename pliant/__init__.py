@@ -5,12 +5,16 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pliant.base.builds import check_build, check_extension
 from pliant.base.collection import without_collection
-from pliant.base.interpreter_build import check_build
 
 check_build(sys.abiflags)  # before the extension, which there is none of for other builds
 
 with without_collection(lasting=True):
+    import torch
+
+    check_extension("pliant._native", torch.__version__)  # before all that uses it
+
     from torch import _check as check
 
     from pliant import cache, compiler

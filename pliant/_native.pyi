@@ -9,6 +9,9 @@ import torch
 
 T = TypeVar("T")
 
+built_for: Final[str]
+"""The version of PyTorch whose headers it was compiled with."""
+
 UNREACHABLE: Final[object]
 """Reported by `GuardTree.check` when there is no way to the value of a guard."""
 
