@@ -23,6 +23,7 @@ hash = $(shell cat $(1) 2>/dev/null | sha256sum | cut -c1-16)
 TORCH_STAMP := $(STAMPS)/$(subst ==,-,$(TORCH))
 DEV_STAMP := $(STAMPS)/dev-$(call hash,pyproject.toml)
 DOCS_STAMP := $(STAMPS)/docs-$(call hash,pyproject.toml)
+RELEASE_STAMP := $(STAMPS)/release-$(call hash,pyproject.toml)
 MODELS_STAMP := $(STAMPS)/models-$(call hash,tests/models/requirements.txt)
 PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(sort $(wildcard csrc/*)))
 
@@ -30,7 +31,7 @@ PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(
 # has to be written (-b dummy); this takes about 5 s.
 SPHINX := $(PY) -m sphinx -q -W --keep-going -E -a -c docs -d build/doctrees
 
-.PHONY: help demo test test-long test-models test-gpu test-matrix fuzz conformance check docs bench format setup setup-dev clean FORCE
+.PHONY: help demo test test-long test-models test-gpu test-matrix test-wheel wheels fuzz conformance check docs bench format setup setup-dev clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -57,6 +58,12 @@ conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source 
 
 test-matrix:  ## the tests on Python 3.13 and 3.14, in environments made for them (as root)
 	python3 tools/matrix.py $(PYTHONS)
+
+wheels: setup $(RELEASE_STAMP)  ## what is published, in build/wheels: the source, and a wheel for this Python and torch
+	$(PY) tools/wheels.py build
+
+test-wheel: wheels  ## installs the wheel into a new environment, and runs it without a compiler
+	$(PY) tools/wheels.py try
 
 fuzz: setup-dev  ## random programs against eager, for MINUTES=10
 	$(PY) tools/fuzz.py --minutes $(MINUTES) --jobs $(WORKERS) --report fuzz-report.txt
@@ -117,6 +124,11 @@ $(DOCS_STAMP): | $(TORCH_STAMP)
 	@echo "installing what builds the documentation"
 	@$(PIP) $(call extra,docs)
 	@rm -f $(STAMPS)/docs-* && touch $@
+
+$(RELEASE_STAMP): | $(TORCH_STAMP)
+	@echo "installing what builds wheels"
+	@$(PIP) $(call extra,release)
+	@rm -f $(STAMPS)/release-* && touch $@
 
 # Without what they depend on, which would be another torch.
 $(MODELS_STAMP): tests/models/requirements.txt | $(TORCH_STAMP)

@@ -1,6 +1,13 @@
 """The native extension; everything else is declared in pyproject.toml."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
+
+# The metadata of this tree, once made, names pliant as an extension of torch. What is being built
+# must not be loaded for that.
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
@@ -37,4 +44,22 @@ native = CppExtension(
 )
 native.include_dirs = []
 
-setup(ext_modules=[native], cmdclass={"build_ext": BuildExtension.with_options(use_ninja=False)})
+
+class Build(BuildExtension):
+    """torch's own, without ninja, which would be one more thing to install."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, use_ninja=False, **kwargs)
+
+    def build_extensions(self):
+        compiler = os.environ.get("CXX", "c++").split()[0]
+        if shutil.which(compiler) is None:
+            sys.exit(
+                f"pliant's extension is in C++, and there is no compiler `{compiler}`. Install "
+                "one (Debian: apt install g++; Fedora: dnf install gcc-c++), or install a wheel of "
+                "pliant, which needs none."
+            )
+        super().build_extensions()
+
+
+setup(ext_modules=[native], cmdclass={"build_ext": Build})
