@@ -13,7 +13,7 @@ from pliant.capture.class_writes import ClassNamespace, set_on_class
 from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
 from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import Break, Const, Unread, Value
+from pliant.capture.value import NONE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
@@ -191,14 +191,14 @@ def _real_attribute(name: str, attribute: Any) -> Any:
 
 
 def _own_annotations(trace: Trace, obj: FunctionValue) -> Value:
-    """A dictionary, made from the pairs that the instruction was given."""
-    declared = obj.annotations
-    annotations = Mapping(dict)
-    if declared is not None:
-        parts = trace.read(declared)
-        items = parts.items if isinstance(parts, Sequence) else []
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            annotations.items[trace.read(key).constant()] = value
+    """A dictionary that is made when it is first asked for."""
+    annotations: Value = Mapping(dict)
+    annotate = obj.own.get("__annotate__", NONE)
+    if not (isinstance(annotate, Const) and annotate.value is None):
+        annotations = trace.read(call(trace, annotate, [Const(VALUE_FORMAT)]))
+        if not issubclass(annotations.python_type(), dict):
+            kind = annotations.python_type().__name__
+            trace.throw(TypeError(f"__annotate__ returned non-dict of type '{kind}'"))
     obj.own["__annotations__"] = annotations
     return annotations
 
@@ -211,6 +211,7 @@ def _own_closure(trace: Trace, obj: FunctionValue) -> Value:
     return Sequence(tuple, list(obj.cells)) if obj.cells else Const(None)
 
 
+VALUE_FORMAT = 1  # annotationlib.Format.VALUE: evaluated, not as text
 FUNCTION_ATTRIBUTES: dict[str, Any] = {
     "__name__": lambda trace, obj: Const(obj.name),
     "__qualname__": lambda trace, obj: Const(obj.qualname),
@@ -231,6 +232,8 @@ FUNCTION_ATTRIBUTES: dict[str, Any] = {
 }
 if sys.version_info < (3, 12):
     del FUNCTION_ATTRIBUTES["__type_params__"]
+if sys.version_info >= (3, 14):
+    FUNCTION_ATTRIBUTES["__annotate__"] = _real_attribute("__annotate__", lambda trace, obj: NONE)
 
 
 def _docstring(code: types.CodeType) -> str | None:

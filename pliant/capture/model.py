@@ -12,7 +12,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pliant._native import Dispatcher, is_python_class
+from pliant._native import Dispatcher
+from pliant.base.python_errors import no_container, type_name
 from pliant.capture.native import METHODS
 from pliant.capture.value import (
     Break,
@@ -40,13 +41,6 @@ GET: dict[type, Callable[[Trace, Any, str], Value | None]] = {}  # by value clas
 SET: dict[type, Callable[[Trace, Any, str, Value | None], None]] = {}
 CALL: dict[type, Callable[..., Value]] = {}  # by value class
 OPERATE: dict[type, Callable[..., Value | None]] = {}  # by value class: may take over operators
-
-
-def type_name(cls: type) -> str:
-    """The name that messages show for a class: C code's own classes are shown with their module."""
-    if is_python_class(cls) or cls.__module__ == "builtins":
-        return cls.__name__
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 # ---- attributes
@@ -718,8 +712,8 @@ def _iterator_for_search(trace: Trace, container: Value) -> Value:
     except Raised as raised:
         if not issubclass(raised.value.python_type(), TypeError):
             raise
-        name = type_name(container.python_type())
-    trace.throw(TypeError(f"argument of type '{name}' is not iterable"))
+    cls = container.python_type()
+    trace.throw(no_container(cls))
 
 
 def equal(trace: Trace, left: Value, right: Value) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from pliant.base.python_errors import MANAGER_METHODS, no_manager
 from pliant.base.tracebacks import rewrite
 
 GeneratorObject = Generator[Any, Any, Any]
@@ -43,14 +44,8 @@ def merge(target: dict[str, Any], added: Any, callee: str) -> None:
 
 def enter(manager: Any) -> tuple[Any, Any]:
     """What `with manager` does first: its `__exit__`, and what its `__enter__` gives."""
-    name = type(manager).__name__
-    text = f"'{name}' object does not support the context manager protocol"
-    start = _special(manager, "__enter__")
-    if start is None:
-        raise TypeError(text)
-    leave = _special(manager, "__exit__")
-    if leave is None:
-        raise TypeError(f"{text} (missed __exit__ method)")
+    start = special_method(manager, "__enter__")
+    leave = special_method(manager, "__exit__")
     return leave, start()
 
 
@@ -58,8 +53,9 @@ def special_method(manager: Any, name: str) -> Any:
     """A method of a context manager, or what Python says if there is none."""
     method = _special(manager, name)
     if method is None:
-        text = f"'{type(manager).__name__}' object does not support the context manager protocol"
-        raise TypeError(f"{text} (missed {name} method)")
+        cls = type(manager)
+        methods = [each for each in MANAGER_METHODS if _special(manager, each) is not None]
+        raise no_manager(cls, methods, name.startswith("__a"))
     return method
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from pliant.base.python_errors import names_value
 from pliant.sym import cond as conds
 from pliant.sym import floats, node_layout
 from pliant.sym.bounded import MOST_DEPTH
@@ -152,16 +153,21 @@ class Bridge:
     def defined(self, expr: AnyExpr, where: Cond = TRUE) -> Any:
         """The node of an expression that has a value only `where` this holds; where it has none,
         this raises what Python raises when it computes it."""
-        if not self.expect_true(where):
-            raise ValueError("math domain error")
+        holds = self.expect_true(where)
         try:
             self.env.hint(expr)
-        except (ArithmeticError, ValueError):
-            symbols: list[Any] = sorted(expr.symbols, key=lambda s: s.order)
-            for s in symbols:
-                self.specialise(s)  # so that it raises for these values only
+        except (ArithmeticError, ValueError) as error:
+            if holds or names_value(error):
+                self._specialise_all(expr)  # so that it raises for these values only
             raise
+        if not holds:
+            raise ValueError("math domain error")
         return self.node(expr)
+
+    def _specialise_all(self, expr: AnyExpr) -> None:
+        symbols: list[Any] = sorted(expr.symbols, key=lambda s: s.order)
+        for s in symbols:
+            self.specialise(s)
 
     # What PyTorch's shape functions call
 

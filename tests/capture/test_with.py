@@ -1,5 +1,6 @@
 """`with` blocks: contexts entered, left, swallowing exceptions, and entered again after a break."""
 
+import collections
 import contextlib
 
 import pytest
@@ -189,6 +190,38 @@ def return_break_continue(x, log):
 def not_a_manager(x):
     with x:
         return x
+
+
+class OnlyEnters:
+    def __enter__(self):
+        raise AssertionError("Python looks for both methods first")
+
+
+class OnlyExits:
+    def __exit__(self, *error):
+        raise AssertionError
+
+
+class Asynchronous:
+    async def __aenter__(self):
+        raise AssertionError
+
+    async def __aexit__(self, *error):
+        raise AssertionError
+
+
+@program(X)
+def no_managers(x):
+    """What Python says differs between its versions; classes of C are named with their module."""
+    errors = []
+    others = (3, None, collections.deque(), collections.OrderedDict(), OnlyEnters)
+    for each in (OnlyEnters(), OnlyExits(), Asynchronous(), *others):
+        try:
+            with each:
+                x = x + 1
+        except TypeError as error:
+            errors.append(str(error))
+    return x, errors
 
 
 # ---- with breaks

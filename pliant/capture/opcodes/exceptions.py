@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pliant.base.python_errors import MANAGER_METHODS, no_manager
 from pliant.bytecode.decode import Instruction
 from pliant.capture.frame import Frame
 from pliant.capture.interpreter import current_exception, opcode
@@ -104,35 +105,24 @@ def reraise(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> A
 
 @opcode("BEFORE_WITH")
 def before_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
-    name = manager.python_type().__name__
-    if trace.lookup(manager.python_type(), "__enter__") is MISSING:
-        text = f"'{name}' object does not support the context manager protocol"
-        trace.throw(TypeError(text))
-    if trace.lookup(manager.python_type(), "__exit__") is MISSING:
-        text = f"'{name}' object does not support the context manager protocol"
-        trace.throw(TypeError(f"{text} (missed __exit__ method)"))
+    for name in ("__enter__", "__exit__"):
+        need_manager_method(trace, manager.python_type(), name)
     # Before `__enter__` is called, as Python does: entering may change the class.
     leave = special(trace, manager, "__exit__")
     return (leave, call(trace, special(trace, manager, "__enter__"), []))
 
 
-PROTOCOLS = {
-    "__enter__": "context manager",
-    "__exit__": "context manager",
-    "__aenter__": "asynchronous context manager",
-    "__aexit__": "asynchronous context manager",
-}
+def need_manager_method(trace: Trace, cls: type, name: str) -> None:
+    """Raise Python's error if a class has no such method of context managers."""
+    if trace.lookup(cls, name) is MISSING:
+        methods = [each for each in MANAGER_METHODS if trace.lookup(cls, each) is not MISSING]
+        trace.throw(no_manager(cls, methods, name.startswith("__a")))
 
 
 @opcode("LOAD_SPECIAL")
 def load_special(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
     """A method of a context manager, ready to be called."""
-    cls = manager.python_type()
-    if trace.lookup(cls, ins.value) is MISSING:
-        plain = cls.__module__ in ("builtins", "__main__")
-        name = cls.__qualname__ if plain else f"{cls.__module__}.{cls.__qualname__}"
-        text = f"'{name}' object does not support the {PROTOCOLS[ins.value]} protocol"
-        trace.throw(TypeError(f"{text} (missed {ins.value} method)"))
+    need_manager_method(trace, manager.python_type(), ins.value)
     return method_entries(special(trace, manager, ins.value), manager)
 
 

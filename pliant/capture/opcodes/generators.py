@@ -20,10 +20,10 @@ from pliant.capture.model import (
     special,
     type_name,
 )
+from pliant.capture.opcodes.exceptions import need_manager_method
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Raised, Value
 from pliant.capture.values.generators import GeneratorValue, returned_value
-from pliant.guards.guard import MISSING
 
 ENDS_DELEGATION = opcodes_with(Role.ENDS_DELEGATION)
 NOT_AWAITABLE = (
@@ -136,12 +136,8 @@ def end_async_for(
 
 @opcode("BEFORE_ASYNC_WITH")
 def before_async_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) -> Any:
-    cls = manager.python_type()
-    text = f"'{cls.__name__}' object does not support the asynchronous context manager protocol"
-    if trace.lookup(cls, "__aenter__") is MISSING:
-        trace.throw(TypeError(text))
-    if trace.lookup(cls, "__aexit__") is MISSING:
-        trace.throw(TypeError(f"{text} (missed __aexit__ method)"))
+    for name in ("__aenter__", "__aexit__"):
+        need_manager_method(trace, manager.python_type(), name)
     leave = special(trace, manager, "__aexit__")
     return (leave, call(trace, special(trace, manager, "__aenter__"), []))
 

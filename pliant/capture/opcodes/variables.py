@@ -359,7 +359,13 @@ def _set_keyword_defaults(trace: Trace, function: FunctionValue, value: Value) -
 
 
 def _set_annotations(trace: Trace, function: FunctionValue, value: Value) -> None:
-    function.annotations = value
+    """A tuple of names and values in turn."""
+    parts = trace.read(value)
+    items = parts.items if isinstance(parts, Sequence) else list(map(Const, parts.constant()))
+    annotations = Mapping(dict)
+    for key, annotation in zip(items[::2], items[1::2], strict=True):
+        annotations.items[trace.read(key).constant()] = annotation
+    function.own["__annotations__"] = annotations
 
 
 def _set_closure(trace: Trace, function: FunctionValue, value: Value) -> None:
@@ -369,7 +375,8 @@ def _set_closure(trace: Trace, function: FunctionValue, value: Value) -> None:
 
 
 def _set_annotate(trace: Trace, function: FunctionValue, value: Value) -> None:
-    function.annotate = trace.read(value)
+    """From Python 3.14 on: a function that makes the annotations when they are asked for."""
+    function.own["__annotate__"] = trace.read(value)
 
 
 # By the flag that asks for them, in the order in which they lie on the stack.

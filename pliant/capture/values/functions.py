@@ -27,8 +27,8 @@ class FunctionValue(Value):
     """A Python function."""
 
     __slots__ = (
-        "annotate", "annotations", "attributes", "cells", "code", "defaults", "globals",
-        "kwdefaults", "name", "own", "qualname", "real",
+        "attributes", "cells", "code", "defaults", "globals", "kwdefaults", "name", "own",
+        "qualname", "real",
     )  # fmt: skip
 
     def __init__(
@@ -47,10 +47,9 @@ class FunctionValue(Value):
         self.cells: list[Cell] | None = None
         self.defaults: list[Value] | None = None
         self.kwdefaults: dict[str, Value] | None = None
-        self.annotations: Value | None = None
-        self.annotate: Value | None = None  # from Python 3.14 on: what makes them when asked for
         self.attributes: Mapping | None = None
-        self.own: dict[str, Value] = {}  # __doc__, __module__, __annotations__ where written
+        # __doc__, __module__, __annotations__ and what makes those (3.14: __annotate__), if written
+        self.own: dict[str, Value] = {}
 
     def python_type(self) -> type:
         return types.FunctionType
@@ -122,6 +121,8 @@ class FunctionValue(Value):
             )
             emit.line(f"{name}.__kwdefaults__ = {{{items}}}")
         for key, written in self.own.items():
+            if key == "__annotate__" and "__annotations__" in self.own:
+                continue  # Python forgets one when the other is set
             emit.line(f"{name}.{key} = {emit.expression(written)}")
         if self.attributes is not None:
             for key, value in self.attributes.items.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ from pliant.capture.model import (
     GET,
     SET,
     bind_descriptor,
+    call,
     equal,
     generic_set_attribute,
     get_attribute,
@@ -135,6 +137,25 @@ def _set_own(name: str) -> Callable[[Trace, FunctionValue, Value], None]:
     return write
 
 
+def _set_annotations(trace: Trace, obj: FunctionValue, value: Value) -> None:
+    if issubclass(value.python_type(), dict):
+        obj.own["__annotations__"] = value
+    elif isinstance(value, Const) and value.value is None:
+        obj.own["__annotations__"] = Mapping(dict)
+    else:
+        trace.throw(TypeError("__annotations__ must be set to a dict object"))
+    obj.own.pop("__annotate__", None)
+
+
+def _set_annotate(trace: Trace, obj: FunctionValue, value: Value) -> None:
+    none = isinstance(value, Const) and value.value is None
+    if not none and not trace.read(call(trace, Const(callable), [value])).constant():
+        trace.throw(TypeError("__annotate__ must be callable or None"))
+    if not none:  # annotations that were made already go with what made them
+        obj.own.pop("__annotations__", None)
+    obj.own["__annotate__"] = value
+
+
 def _set_code(trace: Trace, obj: FunctionValue, value: Value) -> None:
     raise Break("attribute-write", "function.__code__")
 
@@ -146,10 +167,12 @@ WRITERS: dict[str, Callable[[Trace, FunctionValue, Value], None]] = {
     "__kwdefaults__": _set_keyword_defaults,
     "__doc__": _set_own("__doc__"),
     "__module__": _set_own("__module__"),
-    "__annotations__": _set_own("__annotations__"),
+    "__annotations__": _set_annotations,
     "__type_params__": _set_own("__type_params__"),
     "__code__": _set_code,
 }
+if sys.version_info >= (3, 14):
+    WRITERS["__annotate__"] = _set_annotate
 SET[FunctionValue] = set_function_attribute
 
 

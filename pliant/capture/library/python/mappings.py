@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from pliant.base.python_errors import no_pair
 from pliant.capture.library.python.sequences import is_a, register_repr
 from pliant.capture.library.python.sets import missing_key
 from pliant.capture.model import (
@@ -345,8 +346,7 @@ def _pair(trace: Trace, element: Value, place: int) -> list[Value]:
     except Raised as raised:
         if not issubclass(raised.value.python_type(), TypeError):
             raise
-        text = f"cannot convert dictionary update sequence element #{place} to a sequence"
-        trace.throw(TypeError(text))
+        trace.throw(no_pair(place))
     items = []
     while (item := advance(trace, iterator)) is not None:
         items.append(item)

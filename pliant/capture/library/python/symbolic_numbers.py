@@ -19,6 +19,7 @@ from torch import fx
 
 from pliant.base.errors import DataDependentError
 from pliant.base.isolation import FATAL
+from pliant.base.python_errors import names_value
 from pliant.capture.failures import is_guarded
 from pliant.capture.model import GET, OPERATE, fold, get_attribute
 from pliant.capture.trace import Trace
@@ -80,6 +81,8 @@ class SymbolicOperation:
         try:
             self.function(*[self._example(operand) for operand in self.operands])
         except Exception as error:
+            if names_value(error):
+                raise NeedsConstants from error
             self.trace.throw(error)
         raise Break("data-dependent-number", f"the operands of {self.function.__name__}")
 

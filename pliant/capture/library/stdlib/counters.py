@@ -3,6 +3,7 @@ they give is a number that is not known. So a counter that each call advances is
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,9 @@ class OutsideNumbers(Value):
 
 def counts_integers(counter: Any) -> bool:
     """The predicate that a counter gives integers."""
-    return all(type(number) is int for number in counter.__reduce__()[1])
+    # The step, and the number to come unless a C integer holds it. (3.14 has no `__reduce__`.)
+    parts = [part for part in gc.get_referents(counter) if part is not itertools.count]
+    return all(type(part) is int for part in parts)
 
 
 def numbers_from_outside(trace: Trace, real: Any, source: Source) -> Value:

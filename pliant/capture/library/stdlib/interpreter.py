@@ -79,9 +79,8 @@ def signature_of(trace: Trace, target: Value, **kwargs: Value) -> Value:
     )
     defaults = [known_object(value, trace) for value in function_value.default_values(trace)]
     named = {k: known_object(v, trace) for k, v in function_value.keyword_defaults(trace).items()}
-    if function_value.annotations is not None or not all(
-        map(is_plain, (*defaults, *named.values()))
-    ):
+    annotated = not {"__annotations__", "__annotate__"}.isdisjoint(function_value.own)
+    if annotated or not all(map(is_plain, (*defaults, *named.values()))):
         raise NotConstant(function_value)
     function_object.__defaults__, function_object.__kwdefaults__ = (
         tuple(defaults) or None,

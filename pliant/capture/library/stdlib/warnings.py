@@ -67,7 +67,8 @@ def _is_recording(trace: Trace) -> bool:
     """Whether a graph break has left the program inside a `catch_warnings` of its own: what is
     recorded there can be seen."""
     held = [value for frame in trace.frames for value in frame.stack if isinstance(value, Unread)]
-    owners = [getattr(value.real, "__self__", None) for value in held]
+    # Its `__exit__`, or (from Python 3.14 on) the function and the manager itself.
+    owners = [getattr(value.real, "__self__", value.real) for value in held]
     return any(isinstance(owner, warnings.catch_warnings) for owner in owners)
 
 

@@ -120,3 +120,9 @@ def is_bf16_supported(trace: Trace, *args: Value, **kwargs: Value) -> Value:
 
 # How many devices there are does not change while a program runs.
 PURE.update(filter(None, [getattr(torch._C, "_cuda_getDeviceCount", None)]))
+
+
+@function(torch.cuda.device_count)
+def device_count(trace: Trace) -> Value:
+    """A process keeps the devices that it has found. Finding them loads a library of the driver."""
+    return Const(torch.cuda.device_count())

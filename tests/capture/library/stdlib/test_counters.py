@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pliant
-from tests.support.against_eager import check
+from tests.support.against_eager import same
 
 X = torch.arange(3.0)
 
@@ -76,7 +76,11 @@ def test_numbers_that_python_has_to_know():
     def function(x, numbers):
         return x + [10, 20, 30, 40][next(numbers)], list(range(next(numbers)))
 
-    check(function, X, itertools.count(), breaks=None)
+    compiled = pliant.compile(function)
+    actual, expected = itertools.count(), itertools.count()  # 3.14 copies none
+    for _ in range(2):
+        same(compiled(X, actual), function(X, expected))
+    assert next(actual) == next(expected)
 
 
 def test_counter_of_other_numbers():
