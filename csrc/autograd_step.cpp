@@ -2,9 +2,6 @@
 // gives its outputs a node whose backward is compiled too. All else (hooks, accumulation, version
 // checks, the order of backward passes) is PyTorch's. Python is asked to compile a backward that is
 // not there yet, and for gradients that have gradients themselves.
-#include "autograd_step.h"
-
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/AutogradState.h>
 #include <c10/util/hash.h>
@@ -78,17 +75,6 @@ Plan& plan_of(PyObject* object) {
   TORCH_CHECK(self_of(object)->plan != nullptr, "the step is gone");
   return *self_of(object)->plan;
 }
-
-// The program's modes see nothing of what we call.
-struct WithoutTorchFunction {
-  using State = at::impl::PythonTorchFunctionTLS;
-  WithoutTorchFunction() { State::set_disabled_state(at::impl::ALL_DISABLED); }
-  ~WithoutTorchFunction() { State::set_disabled_state(before); }
-  WithoutTorchFunction(const WithoutTorchFunction&) = delete;
-  WithoutTorchFunction& operator=(const WithoutTorchFunction&) = delete;
-
-  const at::impl::TorchFunctionDisabledState before = State::get_disabled_state();
-};
 
 // The error leaves the interpreter's lock behind, so it has to be taken along.
 [[noreturn]] void throw_error() {
@@ -552,12 +538,6 @@ int step_clear(PyObject* object) {
   return 0;
 }
 
-void step_dealloc(PyObject* object) {
-  PyObject_GC_UnTrack(object);
-  step_clear(object);
-  Py_TYPE(object)->tp_free(object);
-}
-
 PyObject* saved_tensors(PyObject* object, void*) {
   HANDLE_TH_ERRORS
   auto* base = reinterpret_cast<torch::autograd::THPCppFunction*>(object)->cdata.get();
@@ -587,8 +567,8 @@ PyTypeObject* init_autograd_step_type() {
   type.tp_call = PyVectorcall_Call;
   type.tp_new = step_new;
   type.tp_doc = "AutogradStep(*, ...): a compiled graph as one step of autograd; see the stub.";
-  return ready(type, "pliant._native.AutogradStep", sizeof(AutogradStep), step_dealloc,
-               step_traverse, step_clear);
+  return ready(type, "pliant._native.AutogradStep", sizeof(AutogradStep), step_traverse,
+               step_clear);
 }
 
 }  // namespace pliant

@@ -7,9 +7,7 @@ namespace pliant {
 
 class Signature {
  public:
-  bool is_of(PyObject* function) const {
-    return code_.get() == PyFunction_GET_CODE(function);
-  }
+  bool is_of(PyObject* function) const { return code_.get() == PyFunction_GET_CODE(function); }
 
   // False, with a Python error, if it fails.
   bool read(PyObject* function);

@@ -4,6 +4,7 @@
 #include "facts.h"
 #include "index.h"
 #include "objects.h"
+#include "profile.h"
 
 #include <structmember.h>
 
@@ -42,15 +43,12 @@ PyTypeObject dispatcher_type = blank_type();
 PyTypeObject tail_call_type = blank_type();
 
 thread_local bool bypass = false;
+thread_local int64_t call_start = 0;  // of the latest call that is measured
 
 Dispatcher* self_of(PyObject* object) { return reinterpret_cast<Dispatcher*>(object); }
 
 // The call as it was made, for running the function itself.
-struct Call {
-  PyObject* const* args;
-  size_t nargsf;
-  PyObject* kwnames;
-};
+struct Call { PyObject* const* args; size_t nargsf; PyObject* kwnames; };
 
 PyObject* run_eagerly(Dispatcher* self, const Call& call) {
   // `fn` may be replaced while it runs, if the object is cleared.
@@ -134,15 +132,11 @@ void move_to_front(Dispatcher* self, PyObject* entry) {
 }
 
 bool is_installable(Dispatcher* self, PyObject* object) {
-  if (!is_entry(object)) {
-    PyErr_Format(PyExc_TypeError, "expected an Entry, got %R", object);
-    return false;
-  }
+  if (!is_entry(object)) return fail(PyExc_TypeError, "expected an Entry, got %R", object);
   Tree* tree = reinterpret_cast<Entry*>(object)->tree->tree;
   if (tree->finished() && tree->nlocals() == self->signature->count()) return true;
-  PyErr_Format(PyExc_ValueError, "the guards of this entry are not for the %zd parameters of %R",
+  return fail(PyExc_ValueError, "the guards of this entry are not for the %zd parameters of %R",
                self->signature->count(), self->fn);
-  return false;
 }
 
 // Calls ------------------------------------------------------------------------------------------
@@ -174,6 +168,7 @@ bool matches(Entry* entry, PyObject* const* locals, Values& frame) {
 
 PyObject* run_entry(Dispatcher* self, Entry* entry, PyObject* const* locals, Values& frame) {
   ++entry->hits;
+  Timer timer(reinterpret_cast<PyObject*>(entry), kResidual, call_start);
   size_t nargs = entry->tree->tree->slot_count() | PY_VECTORCALL_ARGUMENTS_OFFSET;
   PyObject* result = PyObject_Vectorcall(entry->residual, frame.data(), nargs, nullptr);
   return result != nullptr ? result : handle_error(self, entry, locals);
@@ -193,6 +188,7 @@ PyObject* handle_miss(Dispatcher* self, PyObject* const* locals, const Call& cal
   if (!is_installable(self, made.get())) return nullptr;
   auto* entry = reinterpret_cast<Entry*>(made.get());
   Values frame(entry->tree->tree->frame_size());
+  call_start = 0;  // it was compiled: that time is not one of guards
   if (matches(entry, locals, frame)) return run_entry(self, entry, locals, frame);
   if (PyErr_Occurred() != nullptr) return nullptr;
   frame.clear();
@@ -249,6 +245,8 @@ bool renew_signature(Dispatcher* self) {
 PyObject* call_once(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   Dispatcher* self = self_of(object);
   if (self->fn == nullptr) return PyErr_Format(PyExc_RuntimeError, "the compiled function is gone");
+  Timer timer(object, kCall);
+  if (timer.span.start != 0) call_start = timer.span.start;
   Call call{args, nargsf, kwnames};
   if (self->mode == kEager || bypass) return run_eagerly(self, call);
   Signature& signature = *self->signature;
@@ -339,19 +337,11 @@ int tail_clear(PyObject* object) {
   return 0;
 }
 
-void tail_dealloc(PyObject* object) {
-  PyObject_GC_UnTrack(object);
-  tail_clear(object);
-  Py_TYPE(object)->tp_free(object);
-}
-
 // The type ---------------------------------------------------------------------------------------
 
 PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"fn", "on_miss", "on_error", nullptr};
-  PyObject* fn = nullptr;
-  PyObject* on_miss = Py_None;
-  PyObject* on_error = Py_None;
+  PyObject *fn = nullptr, *on_miss = Py_None, *on_error = Py_None;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO", const_cast<char**>(names),
                                    &PyFunction_Type, &fn, &on_miss, &on_error)) {
     return nullptr;
@@ -431,10 +421,6 @@ PyObject* dispatcher_getattro(PyObject* self, PyObject* name) {
 
 PyObject* get_entries(PyObject* self, void*) { return list_of(all_entries(self_of(self))); }
 
-PyObject* get_entry_count(PyObject* self, void*) {
-  return PyLong_FromSsize_t(PyTuple_GET_SIZE(self_of(self)->entries));
-}
-
 PyObject* get_questions(PyObject* self, void*) {
   Index* index = self_of(self)->index;
   return index == nullptr ? PyTuple_New(0) : Py_NewRef(index->text.get());
@@ -490,8 +476,7 @@ PyObject* set_index(PyObject* object, PyObject* questions) {
 }
 
 PyObject* file_entry(PyObject* object, PyObject* args) {
-  PyObject* entry = nullptr;
-  PyObject* answers = nullptr;
+  PyObject *entry = nullptr, *answers = nullptr;
   if (!PyArg_ParseTuple(args, "OO", &entry, &answers)) return nullptr;
   Index* index = self_of(object)->index;
   if (index == nullptr || !is_entry(entry)) {
@@ -531,33 +516,26 @@ PyObject* copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
 PyMethodDef dispatcher_methods[] = {
     {"install", install, METH_O, "Add an entry, to be tried first."},
     {"find", find_entry, METH_O, "find(locals): the entry whose guards hold, or None."},
-    {"index", set_index, METH_O,
-     "index(questions): from now on, ask these to see which entries a call can fit."},
-    {"file", file_entry, METH_VARARGS,
-     "file(entry, answers): the entry fits no call that answers the questions otherwise."},
+    {"index", set_index, METH_O, "index(questions): ask these to see which entries a call fits."},
+    {"file", file_entry, METH_VARARGS, "file(entry, answers): it fits no call of other answers."},
     {"remove", remove_entry, METH_O, "Take an entry away; whether it was there."},
     {"clear", clear_entries, METH_NOARGS, "Take all entries away."},
-    {"tail", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(tail)), METH_FASTCALL,
-     "tail(*args): for residual code to return: calls this function once it has returned."},
+    {"tail", method(tail), METH_FASTCALL, "tail(*args): a call, for residual code to return."},
     {"__reduce__", reduce, METH_NOARGS, nullptr},
     {"__copy__", copy, METH_NOARGS, nullptr},
     {"__deepcopy__", copy, METH_O, nullptr},
     {"__prepare_scriptable__", prepare_scriptable, METH_NOARGS, "The function itself."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyMemberDef dispatcher_members[] = {
-    {"fn", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "The function itself."},
-    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), 0,
-     "on_miss(dispatcher, locals): an Entry, or None to run the function itself."},
-    {"on_error", T_OBJECT, offsetof(Dispatcher, on_error), 0,
-     "on_error(dispatcher, entry, locals, exception): the result instead."},
-    {"mode", T_INT, offsetof(Dispatcher, mode), 0,
-     "0: on_miss decides; 1: a miss runs the function itself; 2: every call does."},
+PyMemberDef dispatcher_members[] = {  // described in the stub
+    {"fn", T_OBJECT, offsetof(Dispatcher, fn), READONLY, nullptr},
+    {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), 0, nullptr},
+    {"on_error", T_OBJECT, offsetof(Dispatcher, on_error), 0, nullptr},
+    {"mode", T_INT, offsetof(Dispatcher, mode), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef dispatcher_getset[] = {
     {"entries", get_entries, nullptr, "A list of the entries, in order.", nullptr},
-    {"entry_count", get_entry_count, nullptr, "How many entries there are.", nullptr},
     {"questions", get_questions, nullptr, "What `index` was given; empty without it.", nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
@@ -579,8 +557,8 @@ PyObject* call_through(PyObject* self, PyObject* const* args, Py_ssize_t nargs, 
 }
 
 PyMethodDef call_through_method = {
-    "__call__", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_through)),
-    METH_FASTCALL | METH_KEYWORDS, "Calls the compiled function for the object it belongs to."};
+    "__call__", method(call_through), METH_FASTCALL | METH_KEYWORDS,
+    "Calls the compiled function for the object it belongs to."};
 
 PyObject* calls_through(PyObject*, PyObject* cls) {
   if (!PyType_Check(cls)) return PyErr_Format(PyExc_TypeError, "expected a class, got %R", cls);
@@ -597,11 +575,8 @@ PyObject* set_bypass(PyObject*, PyObject* arg) {
 }
 
 // Sets `bypass` for a while.
-struct Bypassed {
+struct Bypassed : Pinned {
   bool before = std::exchange(bypass, true);
-  Bypassed() = default;
-  Bypassed(const Bypassed&) = delete;
-  Bypassed& operator=(const Bypassed&) = delete;
   ~Bypassed() { bypass = before; }
 };
 
@@ -616,19 +591,14 @@ PyObject* call_bypassed(PyObject*, PyObject* args, PyObject* kwargs) {
 }  // namespace
 
 PyMethodDef bypass_methods[] = {
-    {"calls_through", calls_through, METH_O,
-     "calls_through(cls): a call of its instances calls their `_dispatcher` with `_orig_mod`."},
-    {"set_bypass", set_bypass, METH_O,
-     "set_bypass(on): whether compiled functions run uncompiled in this thread; the old setting."},
-    {"call_bypassed",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_bypassed)),
-     METH_VARARGS | METH_KEYWORDS,
-     "call_bypassed(function, ...): in it, compiled functions run uncompiled in this thread."},
+    {"calls_through", calls_through, METH_O, "calls_through(cls): see the stub."},
+    {"set_bypass", set_bypass, METH_O, "set_bypass(on): see the stub."},
+    {"call_bypassed", method(call_bypassed), METH_VARARGS | METH_KEYWORDS, "see the stub"},
     {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject* init_tail_call_type() {
-  return ready(tail_call_type, "pliant._native.TailCall", sizeof(TailCall), tail_dealloc,
-               tail_traverse, tail_clear);
+  return ready(tail_call_type, "pliant._native.TailCall", sizeof(TailCall), tail_traverse,
+               tail_clear);
 }
 
 PyTypeObject* init_dispatcher_type() {
@@ -645,8 +615,8 @@ PyTypeObject* init_dispatcher_type() {
   type.tp_methods = dispatcher_methods;
   type.tp_members = dispatcher_members;
   type.tp_getset = dispatcher_getset;
-  return ready(type, "pliant._native.Dispatcher", sizeof(Dispatcher), dispatcher_dealloc,
-               dispatcher_traverse, dispatcher_clear);
+  return ready(type, "pliant._native.Dispatcher", sizeof(Dispatcher), dispatcher_traverse,
+               dispatcher_clear, dispatcher_dealloc);
 }
 
 }  // namespace pliant

@@ -13,9 +13,7 @@ Entry* self_of(PyObject* object) { return reinterpret_cast<Entry*>(object); }
 
 PyObject* entry_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"tree", "residual", "info", nullptr};
-  PyObject* tree = nullptr;
-  PyObject* residual = nullptr;
-  PyObject* info = Py_None;
+  PyObject *tree = nullptr, *residual = nullptr, *info = Py_None;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O", const_cast<char**>(names), &tree,
                                    &residual, &info)) {
     return nullptr;
@@ -70,8 +68,8 @@ PyTypeObject* init_entry_type() {
   entry_type.tp_doc = "Entry(tree, residual, info=None): one compilation of a function.";
   entry_type.tp_new = entry_new;
   entry_type.tp_members = entry_members;
-  return ready(entry_type, "pliant._native.Entry", sizeof(Entry), entry_dealloc, entry_traverse,
-               entry_clear);
+  return ready(entry_type, "pliant._native.Entry", sizeof(Entry), entry_traverse, entry_clear,
+               entry_dealloc);
 }
 
 }  // namespace pliant

@@ -58,9 +58,27 @@ bool same_bits(double a, double b) {
 }
 
 bool same_complex(PyObject* a, PyObject* b) {
-  Py_complex x = PyComplex_AsCComplex(a);
-  Py_complex y = PyComplex_AsCComplex(b);
+  Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
   return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+}
+
+template <typename Predicate>
+bool all_in_tuple(PyObject* tuple, Predicate holds) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
+    if (!holds(PyTuple_GET_ITEM(tuple, i))) return false;
+  }
+  return true;
+}
+
+template <typename Predicate>
+bool all_in_set(PyObject* set, Predicate holds) {
+  Py_ssize_t position = 0;
+  PyObject* item = nullptr;
+  Py_hash_t hash = 0;
+  while (_PySet_NextEntry(set, &position, &item, &hash)) {
+    if (!holds(item)) return false;
+  }
+  return true;
 }
 
 bool same_tuple(PyObject* a, PyObject* b) {
@@ -72,25 +90,11 @@ bool same_tuple(PyObject* a, PyObject* b) {
   return true;
 }
 
-bool set_has(PyObject* set, PyObject* item) {
-  Py_ssize_t position = 0;
-  PyObject* other = nullptr;
-  Py_hash_t hash = 0;
-  while (_PySet_NextEntry(set, &position, &other, &hash)) {
-    if (same_constant(other, item)) return true;
-  }
-  return false;
-}
-
 bool same_frozenset(PyObject* a, PyObject* b) {
-  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
-  Py_ssize_t position = 0;
-  PyObject* item = nullptr;
-  Py_hash_t hash = 0;
-  while (_PySet_NextEntry(a, &position, &item, &hash)) {
-    if (!set_has(b, item)) return false;
-  }
-  return true;
+  auto in_b = [b](PyObject* item) {
+    return !all_in_set(b, [item](PyObject* other) { return !same_constant(other, item); });
+  };
+  return PySet_GET_SIZE(a) == PySet_GET_SIZE(b) && all_in_set(a, in_b);
 }
 
 PyTypeObject* extra_comparable = nullptr;
@@ -102,8 +106,7 @@ bool compares_itself(PyTypeObject* type) {
 }
 
 bool same_slice(PyObject* a, PyObject* b) {
-  auto* x = reinterpret_cast<PySliceObject*>(a);
-  auto* y = reinterpret_cast<PySliceObject*>(b);
+  auto *x = reinterpret_cast<PySliceObject*>(a), *y = reinterpret_cast<PySliceObject*>(b);
   return same_constant(x->start, y->start) && same_constant(x->stop, y->stop) &&
          same_constant(x->step, y->step);
 }
@@ -245,12 +248,7 @@ bool is_plain_key(PyObject* key) {
       type == &PyFloat_Type || type == &PyBytes_Type || key == Py_None) {
     return true;
   }
-  if (type == &PyTuple_Type) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
-      if (!is_plain_key(PyTuple_GET_ITEM(key, i))) return false;
-    }
-    return true;
-  }
+  if (type == &PyTuple_Type) return all_in_tuple(key, is_plain_key);
   return compares_by_identity(type) && type->tp_hash == PyBaseObject_Type.tp_hash;
 }
 
@@ -314,24 +312,12 @@ bool is_constant(PyObject* value) {
       compares_itself(type) || compares_by_identity(type)) {
     return true;
   }
-  if (PyTuple_Check(value)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
-      if (!is_constant(PyTuple_GET_ITEM(value, i))) return false;
-    }
-    return true;
-  }
+  if (PyTuple_Check(value)) return all_in_tuple(value, is_constant);
   if (type == &PySlice_Type) {
     auto* slice = reinterpret_cast<PySliceObject*>(value);
     return is_constant(slice->start) && is_constant(slice->stop) && is_constant(slice->step);
   }
-  if (type != &PyFrozenSet_Type) return false;
-  Py_ssize_t position = 0;
-  PyObject* item = nullptr;
-  Py_hash_t hash = 0;
-  while (_PySet_NextEntry(value, &position, &item, &hash)) {
-    if (!is_constant(item)) return false;
-  }
-  return true;
+  return type == &PyFrozenSet_Type && all_in_set(value, is_constant);
 }
 
 bool same_constant(PyObject* a, PyObject* b) {

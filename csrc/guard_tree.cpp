@@ -15,15 +15,13 @@ Tree& tree_of(PyObject* self) { return *reinterpret_cast<GuardTree*>(self)->tree
 
 bool can_build(PyObject* self) {
   if (!tree_of(self).finished()) return true;
-  PyErr_SetString(PyExc_RuntimeError, "the guard tree is finished");
-  return false;
+  return fail(PyExc_RuntimeError, "the guard tree is finished");
 }
 
 bool valid_node(PyObject* self, Py_ssize_t node) {
   if (!can_build(self)) return false;
   if (node >= 0 && static_cast<size_t>(node) < tree_of(self).node_count()) return true;
-  PyErr_Format(PyExc_IndexError, "no node %zd in this guard tree", node);
-  return false;
+  return fail(PyExc_IndexError, "no node %zd in this guard tree", node);
 }
 
 PyObject* number(int32_t id) { return id < 0 ? nullptr : PyLong_FromLong(id); }
@@ -43,8 +41,7 @@ PyObject* add_fixed(PyObject* self, PyObject* object) {
 
 // A child of another node. The format says what else is given: nothing, an index, a name, a key.
 PyObject* add_child(PyObject* self, PyObject* args, Access access, const char* format) {
-  Py_ssize_t parent = 0;
-  Py_ssize_t index = 0;
+  Py_ssize_t parent = 0, index = 0;
   PyObject* key = nullptr;
   bool indexed = format[1] == 'n';
   void* second = indexed ? static_cast<void*>(&index) : &key;
@@ -74,8 +71,7 @@ bool read_tensor(Check& check, PyObject* spec) {
 
 // The code and globals of a function; the name of a class attribute, and its value if it has one.
 bool read_pair(Check& check, PyObject* pair) {
-  PyObject* first = nullptr;
-  PyObject* second = nullptr;
+  PyObject *first = nullptr, *second = nullptr;
   const char* format = check.test == Test::Function ? "OO" : "U|O";
   Ref args = Ref::owned(PySequence_Tuple(pair));
   if (!args || !PyArg_ParseTuple(args.get(), format, &first, &second)) return false;
@@ -86,29 +82,21 @@ bool read_pair(Check& check, PyObject* pair) {
 
 bool read_object(Check& check, PyObject* expected) {
   check.expected = Ref::borrowed(expected);
+  bool good = true;
   switch (check.test) {
-    case Test::Type:
-      if (PyType_Check(expected)) return true;
-      break;
-    case Test::Keys:
-      if (PyTuple_Check(expected)) return true;
-      break;
-    case Test::Equal:
-      if (is_constant(expected)) return true;
-      break;
+    case Test::Type: good = PyType_Check(expected); break;
+    case Test::Keys: good = PyTuple_Check(expected); break;
+    case Test::Equal: good = is_constant(expected); break;
     case Test::Has: case Test::Lacks: return PyObject_Hash(expected) != -1;
-    default:
-      return true;
+    default: break;
   }
-  PyErr_Format(PyExc_TypeError, "this check cannot be made against %R", expected);
-  return false;
+  return good || fail(PyExc_TypeError, "this check cannot be made against %R", expected);
 }
 
 template <Test test, bool (*read)(Check&, PyObject*) = read_object>
 PyObject* add_check(PyObject* self, PyObject* args) {
   Py_ssize_t node = 0;
-  PyObject* expected = nullptr;
-  PyObject* guard = nullptr;
+  PyObject *expected = nullptr, *guard = nullptr;
   if (!PyArg_ParseTuple(args, "nOO", &node, &expected, &guard) || !valid_node(self, node)) {
     return nullptr;
   }
@@ -121,8 +109,7 @@ PyObject* add_check(PyObject* self, PyObject* args) {
 }
 
 PyObject* add_state(PyObject* self, PyObject* args) {
-  PyObject* state = nullptr;
-  PyObject* guard = nullptr;
+  PyObject *state = nullptr, *guard = nullptr;
   if (!PyArg_ParseTuple(args, "OO", &state, &guard) || !can_build(self)) return nullptr;
   if (!is_state(state)) return PyErr_Format(PyExc_TypeError, "expected a State, got %R", state);
   Check check{};
@@ -135,8 +122,7 @@ PyObject* add_state(PyObject* self, PyObject* args) {
 
 template <bool same>
 PyObject* add_relation(PyObject* self, PyObject* args) {
-  PyObject* nodes = nullptr;
-  PyObject* guard = nullptr;
+  PyObject *nodes = nullptr, *guard = nullptr;
   if (!PyArg_ParseTuple(args, "OO", &nodes, &guard)) return nullptr;
   Ref sequence = Ref::owned(PySequence_Tuple(nodes));
   if (!sequence) return nullptr;
@@ -203,13 +189,9 @@ PyObject* finish(PyObject* self, PyObject*) {
 
 bool match(PyObject* self, PyObject* locals, Values& frame, Report* report) {
   if (!PyTuple_Check(locals) || PyTuple_GET_SIZE(locals) != tree_of(self).nlocals()) {
-    PyErr_Format(PyExc_TypeError, "expected a tuple of %zd values", tree_of(self).nlocals());
-    return false;
+    return fail(PyExc_TypeError, "expected a tuple of %zd values", tree_of(self).nlocals());
   }
-  if (!tree_of(self).finished()) {
-    PyErr_SetString(PyExc_RuntimeError, "the guard tree is not finished");
-    return false;
-  }
+  if (!tree_of(self).finished()) return fail(PyExc_RuntimeError, "the guard tree is not finished");
   return tree_of(self).match(&PyTuple_GET_ITEM(locals, 0), frame.data(), report);
 }
 
@@ -320,8 +302,8 @@ PyTypeObject* init_guard_tree_type() {
   guard_tree_type.tp_doc = "GuardTree(nlocals): the guards of an entry. Built once, then fixed.";
   guard_tree_type.tp_new = tree_new;
   guard_tree_type.tp_methods = tree_methods;
-  return ready(guard_tree_type, "pliant._native.GuardTree", sizeof(GuardTree), tree_dealloc,
-               tree_traverse, tree_clear);
+  return ready(guard_tree_type, "pliant._native.GuardTree", sizeof(GuardTree), tree_traverse,
+               tree_clear, tree_dealloc);
 }
 
 }  // namespace pliant

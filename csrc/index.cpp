@@ -75,10 +75,7 @@ bool Question::read(PyObject* question) {
   if (!PyArg_ParseTuple(question, "nO!bL", &local, &PyTuple_Type, &way, &number, &dimension)) {
     return false;
   }
-  if (number >= kModes || dimension < 0) {
-    PyErr_SetString(PyExc_ValueError, "no such question");
-    return false;
-  }
+  if (number >= kModes || dimension < 0) return fail(PyExc_ValueError, "no such question");
   mode = static_cast<Mode>(number);
   dim = dimension;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(way); ++i) {
@@ -97,22 +94,16 @@ bool Question::ask(PyObject* const* locals, uint64_t& answer) const noexcept {
     case Equal: return hash_constant(value, answer);
     case Is: answer = address_of(value); return true;
     case Type: answer = address_of(Py_TYPE(value)); return true;
-    case Length: {
-      Py_ssize_t length = plain_length(value);
-      answer = static_cast<uint64_t>(length);
-      return length >= 0;
-    }
+    case Length: answer = static_cast<uint64_t>(plain_length(value)); return answer <= INT64_MAX;
     case Tensor: {
       TensorTraits traits{};
       bool known = traits_of(value, traits);
       answer = known ? hash_tensor(traits) : 0;
       return known;
     }
-    case Size: {
-      int64_t size = measure(value, Measure::Size, dim);
-      answer = static_cast<uint64_t>(size);
-      return size != ExpectedTensor::kAny;
-    }
+    case Size:
+      answer = static_cast<uint64_t>(measure(value, Measure::Size, dim));
+      return static_cast<int64_t>(answer) != ExpectedTensor::kAny;
     case kModes: break;
   }
   return false;
@@ -134,8 +125,7 @@ bool Question::demanded(PyObject* expected, uint64_t& answer) const {
     return true;
   }
   if (hash_constant(expected, answer)) return true;
-  PyErr_Format(PyExc_TypeError, "%R has no hash that is known here", expected);
-  return false;
+  return fail(PyExc_TypeError, "%R has no hash that is known here", expected);
 }
 
 void Index::add(Entry* entry) {
@@ -146,13 +136,11 @@ void Index::add(Entry* entry) {
 bool Index::file(Entry* entry, PyObject* answers) {
   if (!PyTuple_Check(answers) ||
       static_cast<size_t>(PyTuple_GET_SIZE(answers)) != questions.size()) {
-    PyErr_Format(PyExc_ValueError, "expected %zu answers", questions.size());
-    return false;
+    return fail(PyExc_ValueError, "expected %zu answers", questions.size());
   }
   auto place = std::find(rest_.begin(), rest_.end(), entry);
   if (place == rest_.end()) {
-    PyErr_SetString(PyExc_ValueError, "the entry is not there, or filed already");
-    return false;
+    return fail(PyExc_ValueError, "the entry is not there, or filed already");
   }
   uint64_t hash = 0;
   for (size_t i = 0; i < questions.size(); ++i) {

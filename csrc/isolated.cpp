@@ -2,7 +2,6 @@
 // an exception between any two steps of Python code, in a `finally` too, but not in here.
 #include "isolated.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 
@@ -14,11 +13,9 @@ namespace pliant {
 namespace {
 
 // An exception that was raised and is looked at later.
-class Raised {
+class Raised : Pinned {
  public:
   Raised() { PyErr_Fetch(&type_, &value_, &traceback_); }
-  Raised(const Raised&) = delete;
-  Raised& operator=(const Raised&) = delete;
   ~Raised() {
     Py_XDECREF(type_);
     Py_XDECREF(value_);
@@ -33,9 +30,7 @@ class Raised {
   }
 
  private:
-  PyObject* type_ = nullptr;
-  PyObject* value_ = nullptr;
-  PyObject* traceback_ = nullptr;
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
 
 int autocast_nesting() {
@@ -80,11 +75,7 @@ class Saved {
     for (int i = nesting; i < nesting_; ++i) at::autocast::increment_nesting();
     // The cache is emptied when the outermost autocast is left, which may not have happened.
     if (nesting != nesting_ && nesting_ == 0) at::autocast::clear_cache();
-    if (collecting_) {
-      PyGC_Enable();
-    } else {
-      PyGC_Disable();
-    }
+    collecting_ ? PyGC_Enable() : PyGC_Disable();
     if (Py_GetRecursionLimit() != recursion_limit_) Py_SetRecursionLimit(recursion_limit_);
     handled_.restore();
   }
@@ -152,14 +143,9 @@ PyObject* locked(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 
 // Call with neither modes nor subclasses that see functions.
 PyObject* without_torch_function(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  using FunctionModes = at::impl::PythonTorchFunctionTLS;
   if (nargs < 1) return PyErr_Format(PyExc_TypeError, "without_torch_function(function, *args)");
-  const auto before = FunctionModes::get_disabled_state();
-  FunctionModes::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  PyObject* result =
-      PyObject_Vectorcall(args[0], args + 1, static_cast<size_t>(nargs - 1), nullptr);
-  FunctionModes::set_disabled_state(before);
-  return result;
+  WithoutTorchFunction off;
+  return PyObject_Vectorcall(args[0], args + 1, static_cast<size_t>(nargs - 1), nullptr);
 }
 
 thread_local bool is_helper_thread = false;
@@ -176,10 +162,7 @@ bool is_finalizing() {
 struct ThreadCall {
   PyObject* const* args;
   Py_ssize_t nargs;
-  PyObject* result = nullptr;
-  PyObject* type = nullptr;
-  PyObject* value = nullptr;
-  PyObject* traceback = nullptr;
+  PyObject *result = nullptr, *type = nullptr, *value = nullptr, *traceback = nullptr;
 
   void run() {
     is_helper_thread = true;
@@ -233,16 +216,11 @@ PyObject* drop_unused(PyObject*, PyObject* dict) {
 
 }  // namespace
 
-PyMethodDef isolated_methods[] = {
-    {"isolated", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(isolated)),
-     METH_FASTCALL, "isolated(lock, cleanups, function, *args): see the stub."},
-    {"locked", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(locked)), METH_FASTCALL,
-     "locked(lock, function, *args): see the stub."},
-    {"without_torch_function",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(without_torch_function)),
-     METH_FASTCALL, "without_torch_function(function, *args): see the stub."},
-    {"uninterrupted", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(uninterrupted)),
-     METH_FASTCALL, "uninterrupted(function, *args): see the stub."},
+PyMethodDef isolated_methods[] = {  // described in the stub
+    {"isolated", method(isolated), METH_FASTCALL, "(lock, cleanups, function, *args)"},
+    {"locked", method(locked), METH_FASTCALL, "(lock, function, *args)"},
+    {"without_torch_function", method(without_torch_function), METH_FASTCALL, "(function, *args)"},
+    {"uninterrupted", method(uninterrupted), METH_FASTCALL, "(function, *args)"},
     {"drop_unused", drop_unused, METH_O, "drop_unused(dict): how many values were dropped."},
     {nullptr, nullptr, 0, nullptr}};
 

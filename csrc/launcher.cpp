@@ -4,6 +4,7 @@
 #include "overlap.h"
 
 #include "isolated.h"
+#include "profile.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
@@ -234,6 +235,15 @@ class Run {
     for (size_t i = 0; i < values.size(); ++i) found[i] = values_[values[i]];
     return found;
   }
+  // What a step took, and the bytes of the tensors that it was about.
+  void measure(const Step& step, int64_t start) {
+    const int64_t number = &step - program_.steps.data(), stop = now();
+    if (program_.touched[number].empty()) return;
+    Span& span = spans_.emplace_back(Span{number, start, stop, 0});
+    for (int32_t slot : program_.touched[number]) {
+      if (tensor(slot).defined()) span.detail += static_cast<int64_t>(tensor(slot).nbytes());
+    }
+  }
   template <typename Buffers>
   void add_buffers(const CpuKernel& kernel, Buffers& buffers) {
     for (int32_t slot : kernel.slots) {
@@ -267,6 +277,7 @@ class Run {
   std::vector<RandomState> random_;  // before the first random number was drawn
   c10::SmallVector<int64_t, 64> values_;
   c10::SmallVector<Slot, 24> slots_;
+  std::vector<Span> spans_;  // of steps, if they are measured
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // parts of inputs, and what was in them
   // The interpreter's lock is given up for long work, until Python is needed.
   std::optional<py::gil_scoped_release> unlocked_;
@@ -274,9 +285,12 @@ class Run {
 
 PyObject* Run::run() {
   if (!take_inputs() || !read_symbols() || !may_write()) return fall_back();
+  const bool measured = is_profiling();
   try {
     for (const Step& step : program_.steps) {
+      const int64_t start = measured ? now() : 0;
       std::visit([this](const auto& step) { this->step(step); }, step);
+      if (measured) measure(step, start);
       if (give_up_) return fall_back();
     }
   } catch (python_error& error) {
@@ -289,17 +303,14 @@ PyObject* Run::run() {
     return fall_back();
   }
   unlocked_.reset();
+  if (measured) record(program_.info, spans_);
   auto count = static_cast<Py_ssize_t>(program_.outputs.size());
   Ref tuple = Ref::owned(PyTuple_New(count));
   for (Py_ssize_t i = 0; tuple && i < count; ++i) {
     const Item& item = program_.outputs[i];
-    PyObject* output = nullptr;
-    if (native_ != nullptr && native_->takes(i) && is_own(item)) {
-      native_->results[i - native_->first] = tensor(item.index);
-      output = Py_NewRef(Py_None);
-    } else {
-      output = object(item);
-    }
+    bool is_native = native_ != nullptr && native_->takes(i) && is_own(item);
+    if (is_native) native_->results[i - native_->first] = tensor(item.index);
+    PyObject* output = is_native ? Py_NewRef(Py_None) : object(item);
     if (output == nullptr) return nullptr;
     PyTuple_SET_ITEM(tuple.get(), i, output);
   }
@@ -350,10 +361,7 @@ bool Run::read_symbols() {
 
 bool Run::may_write() const {
   if (program_.written.empty()) return true;
-  struct Memory {
-    const char *start, *stop;
-    bool written;
-  };
+  struct Memory { const char *start, *stop; bool written; };
   c10::SmallVector<Memory, 32> memory;
   for (const Slot& input : std::span(slots_.data(), program_.inputs.size())) {
     auto [start, stop] = memory_of(*input);
@@ -659,11 +667,8 @@ void Run::store(const std::vector<Item>& places, torch::jit::Stack& results) {
     if (kind == Item::Drop) continue;
     bool good = kind == Item::Slot ? results[i].isTensor() : results[i].isScalar();
     TORCH_CHECK_TYPE(good, "a call returned no ", kind == Item::Slot ? "tensor" : "number");
-    if (kind == Item::Slot) {
-      set(index, std::move(results[i]).toTensor());
-      continue;
-    }
-    put(places[i], results[i].toScalar());
+    if (kind == Item::Slot) set(index, std::move(results[i]).toTensor());
+    if (kind != Item::Slot) put(places[i], results[i].toScalar());
   }
 }
 
@@ -702,11 +707,11 @@ PyObject* launcher_vectorcall(PyObject* object, PyObject* const* args, size_t na
 PyObject* launcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   static const char* names[] = {"inputs",  "symbols",  "steps",   "outputs", "written",
-                                "fallback", "objects", "kernels", nullptr};
+                                "fallback", "objects", "kernels", "info", nullptr};
   Arguments a;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nOOOOO|OO", const_cast<char**>(names), &a.inputs,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "nOOOOO|OOO", const_cast<char**>(names), &a.inputs,
                                    &a.symbols, &a.steps, &a.outputs, &a.written, &a.fallback,
-                                   &a.objects, &a.kernels)) {
+                                   &a.objects, &a.kernels, &a.info)) {
     return nullptr;
   }
   try {
@@ -756,12 +761,6 @@ int launcher_clear(PyObject* object) {
   return 0;
 }
 
-void launcher_dealloc(PyObject* object) {
-  PyObject_GC_UnTrack(object);
-  launcher_clear(object);
-  Py_TYPE(object)->tp_free(object);
-}
-
 }  // namespace
 
 PyObject* call_natively(PyObject* callable, PyObject** objects, size_t count, NativeCall& native) {
@@ -788,10 +787,10 @@ PyTypeObject* init_launcher_type() {
   type.tp_new = launcher_new;
   type.tp_methods = launcher_methods;
   type.tp_doc =
-      "Launcher(inputs, symbols, steps, outputs, written, fallback, objects=(), kernels=()): "
-      "a compiled graph.";
-  return ready(type, "pliant._native.Launcher", sizeof(Launcher), launcher_dealloc,
-               launcher_traverse, launcher_clear);
+      "Launcher(inputs, symbols, steps, outputs, written, fallback, objects=(), kernels=(), "
+      "info=None): a compiled graph.";
+  return ready(type, "pliant._native.Launcher", sizeof(Launcher), launcher_traverse,
+               launcher_clear);
 }
 
 }  // namespace pliant

@@ -58,11 +58,7 @@ struct CpuEmpty {
 struct Empty : CpuEmpty { c10::Device device; };
 
 // What a call must have given: other strides are made these, anything else is a failure.
-struct LaidOut {
-  int32_t slot;
-  c10::ScalarType dtype;
-  Layout layout;
-};
+struct LaidOut : CpuEmpty {};
 
 struct View {
   int32_t slot, of;
@@ -178,9 +174,10 @@ struct LaunchProgram {
   std::vector<Need> inputs;
   std::vector<Number> symbols;
   std::vector<Step> steps;
+  std::vector<Indices> touched;  // by step: the tensors that it is about
   std::vector<Item> outputs;
   Indices written;
-  PyObject* fallback;
+  PyObject *fallback, *info;  // the owner of what is measured
   size_t slot_count = 0;
   size_t value_count = 0;
   std::map<std::string, PyObject*> settled;  // by sizes: what is called instead, null for nothing
@@ -192,7 +189,7 @@ struct LaunchProgram {
 struct Arguments {
   Py_ssize_t inputs = 0;
   PyObject *symbols, *steps, *outputs, *written;             // the program
-  PyObject *fallback, *objects = nullptr, *kernels = nullptr;  // the bindings
+  PyObject *fallback, *objects = nullptr, *kernels = nullptr, *info = Py_None;  // the bindings
 };
 
 // Throws what torch knows how to translate, or a pybind11::cast_error for what is of the wrong type.
@@ -219,6 +216,7 @@ struct NativeCall {
 // results in it that are not in `native`; null with a Python error. May throw, too.
 PyObject* call_natively(PyObject* callable, PyObject** objects, size_t count, NativeCall& native);
 
-PyTypeObject* init_launcher_type();  // null, with a Python error, if it fails
+PyTypeObject* init_launcher_type();       // null, with a Python error, if it fails
+PyTypeObject* init_autograd_step_type();  // as well
 
 }  // namespace pliant

@@ -99,6 +99,7 @@ struct Reader {
   Known slots{"slot"};
   Known values{"value"};
   Indices roots;  // by slot: what it is a view of
+  Indices touched;  // slots of the step that is being read
 
   bool is_input(int32_t slot) const { return slot < std::ssize(program.inputs); }
 
@@ -114,12 +115,14 @@ struct Reader {
   int32_t slot(py::handle object, Need need) {
     int32_t i = slots.use(object);
     if (is_input(i)) program.inputs[i] = std::max(program.inputs[i], need);
+    touched.push_back(i);
     return i;
   }
   int32_t new_slot(py::handle object) {
     int32_t i = slots.make(object);
     TORCH_CHECK_VALUE(!is_input(i), "slot ", i, " is an input");
     roots.resize(slots.count());
+    touched.push_back(i);
     return roots[i] = i;
   }
   int32_t input(py::handle object) {
@@ -215,8 +218,8 @@ Step compute(Reader& reader, const py::sequence& items) {
   return Compute{reader.values.make(at(items, 1)), std::move(program)};
 }
 
-Layout layout(Reader& reader, const py::sequence& items) {
-  Layout made{reader.values.use_all(at(items, 3)), reader.values.use_all(at(items, 4))};
+Layout layout(Reader& reader, const py::sequence& items, size_t i = 3) {
+  Layout made{reader.values.use_all(at(items, i)), reader.values.use_all(at(items, i + 1))};
   TORCH_CHECK_VALUE(made.sizes.size() == made.strides.size(), "not as many strides as sizes");
   return made;
 }
@@ -237,7 +240,7 @@ Step allocate_on(Reader& reader, const py::sequence& items) {
 Step laid_out(Reader& reader, const py::sequence& items) {
   Layout wanted = layout(reader, items);
   int32_t slot = reader.slots.use(at(items, 1));
-  return LaidOut{slot, dtype(at(items, 2)), std::move(wanted)};
+  return LaidOut{{slot, dtype(at(items, 2)), std::move(wanted)}};
 }
 
 Step view(Reader& reader, const py::sequence& items) {
@@ -370,17 +373,12 @@ Step read(Reader& reader, const py::sequence& items) {
 }
 
 Step apart(Reader& reader, const py::sequence& items) {
-  auto layout = [&](size_t i) {
-    Layout made{reader.values.use_all(at(items, i)), reader.values.use_all(at(items, i + 1))};
-    TORCH_CHECK_VALUE(made.sizes.size() == made.strides.size(), "not as many strides as sizes");
-    return made;
-  };
   Apart step;
-  step.one = layout(1);
+  step.one = layout(reader, items, 1);
   step.offset = reader.values.use(at(items, 3));
   step.alone = items.size() == 4;
   if (step.alone) return step;
-  step.other = layout(4);
+  step.other = layout(reader, items, 4);
   step.other_offset = reader.values.use(at(items, 6));
   step.elementwise = at(items, 7).cast<bool>();
   return step;
@@ -468,11 +466,14 @@ std::unique_ptr<LaunchProgram> read_program(const Arguments& arguments) {
     program->written.push_back(reader.input(input));
   }
   for (py::handle step : sequence(arguments.steps)) {
+    reader.touched.clear();
     program->steps.push_back(read_step(reader, sequence(step)));
+    program->touched.push_back(reader.touched);
   }
   program->outputs = reader.python_items(arguments.outputs);
   PyObject* fallback = arguments.fallback;
   program->fallback = fallback == Py_None ? Py_None : reader.callable(fallback);
+  program->info = reader.hold(arguments.info);
   program->slot_count = reader.slots.count();
   program->value_count = reader.values.count();
   for (Step& step : program->steps) {

@@ -1,10 +1,10 @@
 // The extension module `pliant._native`.
-#include "autograd_step.h"
 #include "cuda.h"
 #include "facts.h"
 #include "isolated.h"
 #include "launcher.h"
 #include "objects.h"
+#include "profile.h"
 #include "state.h"
 #include "tensor.h"
 #include <torch/version.h>
@@ -36,15 +36,10 @@ PyMethodDef class_methods[] = {
      "is_python_class(cls): whether a class statement made it, rather than C code."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                          "pliant._native",
-                          "Guards and calls in native code. It holds no policy: Python decides.",
-                          -1,
-                          pliant::bypass_methods,
-                          nullptr,
-                          nullptr,
-                          nullptr,
-                          nullptr};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "pliant._native",
+    "Guards and calls in native code. It holds no policy: Python decides.", -1,
+    pliant::bypass_methods, nullptr, nullptr, nullptr, nullptr};
 
 bool add_types(PyObject* module) {
   PyTypeObject* types[] = {pliant::init_state_type(), pliant::init_guard_tree_type(),
@@ -65,7 +60,8 @@ PyMODINIT_FUNC PyInit__native() {
   pliant::Ref module = pliant::Ref::owned(torch ? PyModule_Create(&definition) : nullptr);
   if (!module || !add_types(module.get())) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "built_for", TORCH_VERSION) < 0) return nullptr;
-  for (PyMethodDef* methods : {class_methods, pliant::isolated_methods, pliant::cuda_methods}) {
+  for (PyMethodDef* methods : {class_methods, pliant::isolated_methods, pliant::cuda_methods,
+                               pliant::profile_methods}) {
     if (PyModule_AddFunctions(module.get(), methods) < 0) return nullptr;
   }
   pliant::init_tensors();

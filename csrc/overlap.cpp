@@ -11,9 +11,7 @@ namespace {
 constexpr int kMostSteps = 100'000;
 
 // A stride, and how many steps of it the one and the other tensor can take at most.
-struct Reach {
-  int64_t stride, one, other;
-};
+struct Reach { int64_t stride, one, other; };
 
 using Reaches = c10::SmallVector<Reach, 8>;
 

@@ -20,6 +20,13 @@
 
 namespace pliant {
 
+// What stays in its place.
+struct Pinned {
+  Pinned() = default;
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+};
+
 // An owned reference.
 class Ref {
  public:
@@ -31,8 +38,6 @@ class Ref {
     Py_XDECREF(old);
     return *this;
   }
-  Ref(const Ref&) = delete;
-  Ref& operator=(const Ref&) = delete;
   ~Ref() { Py_XDECREF(object_); }
 
   static Ref owned(PyObject* object) { return Ref(object); }
@@ -52,7 +57,7 @@ class Ref {
 
 // Owned values, of a number known at run time, on the stack unless there are many. One cell is
 // spare in front, for PY_VECTORCALL_ARGUMENTS_OFFSET.
-class Values {
+class Values : Pinned {
  public:
   explicit Values(size_t count) : count_(count) {
     if (count >= kInline) {
@@ -64,8 +69,6 @@ class Values {
     for (size_t i = 0; i < count; ++i) cells_[i] = nullptr;
   }
   ~Values() { clear(); }
-  Values(const Values&) = delete;
-  Values& operator=(const Values&) = delete;
 
   PyObject** data() { return cells_; }
   PyObject*& operator[](size_t i) { return cells_[i]; }
@@ -95,9 +98,16 @@ inline PyTypeObject blank_type() {
   return type;
 }
 
+// Frees an object that has nothing left once it is cleared.
+inline void dealloc_cleared(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  Py_TYPE(object)->tp_clear(object);
+  Py_TYPE(object)->tp_free(object);
+}
+
 // What all our types have; null, with a Python error, if it fails.
-inline PyTypeObject* ready(PyTypeObject& type, const char* name, size_t size, destructor dealloc,
-                           traverseproc traverse, inquiry clear) {
+inline PyTypeObject* ready(PyTypeObject& type, const char* name, size_t size, traverseproc traverse,
+                           inquiry clear, destructor dealloc = dealloc_cleared) {
   type.tp_name = name;
   type.tp_basicsize = static_cast<Py_ssize_t>(size);
   type.tp_flags |= Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC;
@@ -105,6 +115,19 @@ inline PyTypeObject* ready(PyTypeObject& type, const char* name, size_t size, de
   type.tp_traverse = traverse;
   type.tp_clear = clear;
   return PyType_Ready(&type) == 0 ? &type : nullptr;
+}
+
+// Of functions that take their arguments in other ways than the type says.
+template <typename Function>
+PyCFunction method(Function* function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+// Sets a Python error; false.
+template <typename... Args>
+bool fail(PyObject* type, const char* format, Args... args) {
+  PyErr_Format(type, format, args...);
+  return false;
 }
 
 inline PyObject* tuple_of(PyObject* const* values, Py_ssize_t count) {

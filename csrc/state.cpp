@@ -150,8 +150,7 @@ PyObject* state_str(PyObject* self) { return text_of(self_of(self)->snapshot, nu
 
 PyObject* state_diff(PyObject* self, PyObject* other) {
   if (!is_state(other)) return PyErr_Format(PyExc_TypeError, "expected a State, got %R", other);
-  const State& a = *self_of(self);
-  const State& b = *self_of(other);
+  const State &a = *self_of(self), &b = *self_of(other);
   Ref text = Ref::owned(text_of(a.snapshot, &b.snapshot));
   if (!text || PyUnicode_GET_LENGTH(text.get()) != 0) return text.release();
   if (!same_modes(a, b)) return PyUnicode_FromString("other torch modes are active");
@@ -227,8 +226,8 @@ PyTypeObject* init_state_type() {
   state_type.tp_richcompare = state_richcompare;
   state_type.tp_methods = state_methods;
   state_type.tp_getset = state_getset;
-  return ready(state_type, "pliant._native.State", sizeof(State), state_dealloc, state_traverse,
-               state_clear);
+  return ready(state_type, "pliant._native.State", sizeof(State), state_traverse, state_clear,
+               state_dealloc);
 }
 
 }  // namespace pliant

@@ -26,6 +26,14 @@ const c10::TensorImpl* tensor_of(PyObject* value, PyObject* type = nullptr) {
   return good && tensor->defined() ? tensor->unsafeGetTensorImpl() : nullptr;
 }
 
+// One whose sizes are numbers, and no business of Python code.
+const c10::TensorImpl* measurable(PyObject* value) {
+  const c10::TensorImpl* impl = tensor_of(value);
+  bool good = impl != nullptr && !impl->key_set().has(c10::DispatchKey::Python) &&
+              !impl->has_symbolic_sizes_strides();
+  return good ? impl : nullptr;
+}
+
 // What `TensorImpl::requires_grad` says, without a call of a virtual function unless it is a view:
 // one that was made without grad requires it if its base does.
 bool needs_grad(const c10::TensorImpl* impl) {
@@ -49,8 +57,7 @@ int64_t read_number(PyObject* number) {
 
 bool read_numbers(PyObject* tuple, std::vector<int64_t>& out) {
   if (!PyTuple_Check(tuple)) {
-    PyErr_SetString(PyExc_TypeError, "sizes and strides must be tuples of int or None");
-    return false;
+    return fail(PyExc_TypeError, "sizes and strides must be tuples of int or None");
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) {
     out.push_back(read_number(PyTuple_GET_ITEM(tuple, i)));
@@ -68,8 +75,7 @@ bool ExpectedTensor::read(PyObject* spec) {
   Ref offset = field("storage_offset"), keys = field("dispatch_keys");
   if (PyErr_Occurred()) return false;
   if (!THPDtype_Check(dtype_object.get()) || !THPDevice_Check(device_object.get())) {
-    PyErr_SetString(PyExc_TypeError, "expected a torch.dtype and a torch.device");
-    return false;
+    return fail(PyExc_TypeError, "expected a torch.dtype and a torch.device");
   }
   const c10::Device device = reinterpret_cast<THPDevice*>(device_object.get())->device;
   dtype = static_cast<int8_t>(reinterpret_cast<THPDtype*>(dtype_object.get())->scalar_type);
@@ -122,11 +128,8 @@ void ExpectedTensor::prefetch(PyObject* value) const noexcept {
 }
 
 int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {
-  const c10::TensorImpl* impl = tensor_of(value);
-  if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Python) ||
-      impl->has_symbolic_sizes_strides()) {
-    return ExpectedTensor::kAny;
-  }
+  const c10::TensorImpl* impl = measurable(value);
+  if (impl == nullptr) return ExpectedTensor::kAny;
   try {
     if (what == Measure::Offset) return impl->storage_offset();
     const c10::IntArrayRef numbers = what == Measure::Size ? impl->sizes() : impl->strides();
@@ -138,11 +141,8 @@ int64_t measure(PyObject* value, Measure what, int64_t dim) noexcept {
 }
 
 bool traits_of(PyObject* value, TensorTraits& traits) noexcept {
-  const c10::TensorImpl* impl = tensor_of(value);
-  if (impl == nullptr || impl->key_set().has(c10::DispatchKey::Python) ||
-      impl->has_symbolic_sizes_strides()) {
-    return false;
-  }
+  const c10::TensorImpl* impl = measurable(value);
+  if (impl == nullptr) return false;
   try {
     auto dtype = static_cast<int8_t>(c10::typeMetaToScalarType(impl->dtype()));
     traits = {impl->key_set().raw_repr(), impl->sizes().size(), dtype, needs_grad(impl)};

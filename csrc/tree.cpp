@@ -12,17 +12,11 @@ namespace pliant {
 namespace {
 
 // In 3.11 an allocation may collect garbage, which runs Python code.
-class NoCollection {
- public:
-  NoCollection() : enabled_(PyGC_Disable()) {}
+struct NoCollection : Pinned {
+  const bool was_enabled = PyGC_Disable() != 0;
   ~NoCollection() {
-    if (enabled_) PyGC_Enable();
+    if (was_enabled) PyGC_Enable();
   }
-  NoCollection(const NoCollection&) = delete;
-  NoCollection& operator=(const NoCollection&) = delete;
-
- private:
-  int enabled_;
 };
 
 // What fails often moves to the front, one place at a time.
@@ -214,8 +208,7 @@ int visit_checks(const std::vector<Check>& checks, visitproc visit, void* arg) {
 
 bool use_keyed(Node& node, bool on_class) {
   if (node.keyed && node.on_class != on_class) {
-    PyErr_SetString(PyExc_ValueError, "a node cannot be both a dictionary and a class");
-    return false;
+    return fail(PyExc_ValueError, "a node cannot be both a dictionary and a class");
   }
   node.keyed = true;
   node.on_class = on_class;

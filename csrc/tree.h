@@ -101,10 +101,7 @@ struct Relation {
   std::vector<PyObject*> known;  // addresses for which it held; only compared
 };
 
-struct Shape {
-  ShapeCondition condition;
-  Ref guard;
-};
+struct Shape { ShapeCondition condition; Ref guard; };
 
 struct Failure {
   Ref guard;

@@ -18,7 +18,15 @@ with without_collection(lasting=True):
     from torch import _check as check
 
     from pliant import cache, compiler
-    from pliant.api import compile, compile_module, explain, report, reset, uncompile_module
+    from pliant.api import (
+        compile,
+        compile_module,
+        explain,
+        profile,
+        report,
+        reset,
+        uncompile_module,
+    )
     from pliant.backends.registry import list_backends, register_backend
     from pliant.base import errors
     from pliant.base.events import counters
@@ -94,6 +102,7 @@ __all__ = [
     "on_compile_start",
     "override_optimization_hint",
     "patch_config",
+    "profile",
     "register_backend",
     "report",
     "repro",

@@ -61,6 +61,19 @@ def is_member(obj: Any, name: str, /) -> bool:
 def is_python_class(cls: type, /) -> bool:
     """Whether a class statement made the class, rather than C code."""
 
+def profile(limit: int, /) -> tuple[list[tuple[Any, int]], bytes]:
+    """Measure calls and steps from now on, and keep about so many spans of time at most; 0 turns it
+    off. Returns what was measured until now: the owners, each with the number of its turns, and the
+    spans, seven 64-bit integers each: the number of the owner; the turn; the thread; what; start
+    and stop, in nanoseconds of `time.monotonic_ns`; a detail.
+
+    A dispatcher owns its calls (-1). An entry owns the runs of its residual code (-2); the detail
+    is when the call began, so that guards took until the start, or 0 if it was compiled then. The
+    `info` of a launcher owns its steps, by number; the detail is how many bytes their tensors have.
+
+    If there are too many spans, those of every second turn are kept, then those of every fourth.
+    """
+
 @final
 class State:
     """PyTorch's global state, as far as capture depends on it, in one thread at one moment."""
@@ -194,8 +207,6 @@ class Dispatcher:
     @property
     def entries(self) -> list[Entry]: ...
     @property
-    def entry_count(self) -> int: ...
-    @property
     def questions(self) -> tuple[tuple[int, tuple[str | int | None, ...], int, int], ...]: ...
     def install(self, entry: Entry, /) -> None: ...
     def find(self, values: tuple[Any, ...], /) -> Entry | None: ...
@@ -289,6 +300,7 @@ class Launcher:
         fallback: Callable[..., Any] | None,
         objects: Sequence[Any] = ...,
         kernels: Sequence[tuple[int, Any]] = ...,
+        info: object = None,
     ) -> Launcher: ...
     def __call__(self, *args: Any) -> Any: ...
     def settle(self, sizes: str, instead: Callable[..., Any] | None) -> None:

@@ -39,6 +39,7 @@ from pliant.launch.kernels import (
     compile_kernels,
     write_kernels,
 )
+from pliant.launch.launch_info import LaunchInfo
 from pliant.launch.program import Program, ProgramBindings, load
 from pliant.launch.sequence import OutputLayout, Watcher, sequence
 from pliant.loop.define import Definition
@@ -101,6 +102,7 @@ class GeneratedCode:
     program: Program
     bindings: ProgramBindings
     layout: OutputLayout
+    info: LaunchInfo
 
     @property
     def kernels(self) -> tuple[Any, ...]:
@@ -108,7 +110,7 @@ class GeneratedCode:
         return tuple([group.kernel for group in self.written.groups.values()])
 
     def load(self) -> Launcher:
-        return load(self.program, self.bindings)
+        return load(self.program, self.bindings, self.info)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +125,7 @@ class CodeGenerator:
     watcher: Watcher | None = None
     target: Target = CPU
     donated: Collection[int] = ()
+    graph: fx.GraphModule | None = None  # the captured one, to tell whose code it is
 
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._check(functional)
@@ -171,7 +174,12 @@ class CodeGenerator:
         )
         self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)
-        return GeneratedCode(functional, lowered, scheduled, kernels, program, bindings, layout)
+        by_key = {made.source.key: made.kernel for made in kernels.groups.values()}
+        keys, steps = program.kernels, program.steps
+        info = LaunchInfo(self.name, self.graph, steps, keys, by_key, env.expect)
+        return GeneratedCode(
+            *(functional, lowered, scheduled, kernels, program, bindings, layout, info)
+        )
 
     def _check(self, stage: Any, *earlier: Any) -> None:
         """Tests have the value of each stage looked at."""
@@ -248,7 +256,9 @@ class GraphCompiler:
             functional = functionalize(self.gm, self.shapes, examples, ones)
         simplify(functional)
         name, forward = type(self.gm).__name__, self.gm.forward
-        generator = CodeGenerator(name, self.options, forward, self._watcher, self.target)
+        generator = CodeGenerator(
+            name, self.options, forward, self._watcher, self.target, graph=self.gm
+        )
         return generator.generate(functional.freeze(), FrozenEnv(self.shapes, ones))
 
     def _watcher(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> SmallSizes:

@@ -76,7 +76,7 @@ class TrainingCompiler:
         # `refuse` in place of the captured graph, which autograd must record: `AutogradStep` runs
         # the forward without recording, and calls `eager` outside of that if it is refused.
         generator = CodeGenerator(
-            self.name, self.options, refuse, watcher=eager.watch, target=self.target
+            self.name, self.options, refuse, eager.watch, self.target, graph=self.gm
         )
         forward = generator.generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
@@ -106,7 +106,7 @@ class TrainingCompiler:
         simplify(step.function)
         eager = SmallSizesInTraining(self.gm.forward)
         generator = CodeGenerator(
-            self.name, self.options, refuse, watcher=eager.watch, target=self.target
+            self.name, self.options, refuse, eager.watch, self.target, graph=self.gm
         )
         code = generator.generate(step.function.freeze(), env)
         self.tell(self.name, code)
@@ -223,7 +223,8 @@ def _make_backward(
         # leave out much of the backward.
         function, gradients = parts.backward(tangents, wanted)
         generator = CodeGenerator(
-            name, compiler.options, None, target=compiler.target, donated=parts.saved.donated
+            *(name, compiler.options, None, None, compiler.target, parts.saved.donated),
+            graph=compiler.gm,
         )
         code = generator.generate(function.freeze(), env)
         compiler.tell(name, code)

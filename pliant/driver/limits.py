@@ -63,10 +63,10 @@ class Limits:
         """Whether the function may be compiled for a call that no entry fits."""
         # Also where it is turned on for a while, long after `compile` was called.
         forbidden = self.options.error_on_recompile or config.error_on_recompile
-        if dispatcher.entry_count and forbidden:
+        if dispatcher.entries and forbidden:
             self._refuse(dispatcher, why_none_fits(dispatcher, values))
         if self.reached(dispatcher) is None:
-            if dispatcher.entry_count:
+            if dispatcher.entries:
                 self._tell(dispatcher, why_none_fits(dispatcher, values, most=MOST_REASONS))
             return True
         failures = why_none_fits(dispatcher, values)
@@ -93,7 +93,7 @@ class Limits:
 
     def reached(self, dispatcher: Dispatcher) -> str | None:
         """The option whose limit the function has reached."""
-        if dispatcher.entry_count >= self.options.recompile_limit:
+        if len(dispatcher.entries) >= self.options.recompile_limit:
             return "recompile_limit"
         if self.total >= self.options.accumulated_recompile_limit:
             return "accumulated_recompile_limit"
@@ -129,7 +129,7 @@ class Limits:
         events.emit(
             events.Recompiled(
                 **described(dispatcher.fn),
-                index=dispatcher.entry_count,
+                index=len(dispatcher.entries),
                 reasons=tuple(failure.event() for failure in failures),
             )
         )
@@ -142,7 +142,7 @@ class Limits:
         question, answer = list(answers.items())[-1]
         reason = events.FailedGuard(entry=0, guard=f"{question} in the data, got {answer}")
         about = described(dispatcher.fn)
-        events.emit(events.Recompiled(**about, index=dispatcher.entry_count, reasons=(reason,)))
+        events.emit(events.Recompiled(**about, index=len(dispatcher.entries), reasons=(reason,)))
         return True
 
     def forget(self) -> None:

@@ -146,7 +146,7 @@ class Compiler:
     ) -> Entry:
         """`answers`: to questions about data that capture can't answer."""
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
-        about, times = reporting.started(dispatcher.fn, number := dispatcher.entry_count)
+        about, times = reporting.started(dispatcher.fn, number := len(dispatcher.entries))
         captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)
         if tree.check(values) is not None:  # PyTorch imported something on the way
             captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)

@@ -53,7 +53,7 @@ def _take(stance: Stance) -> Stance:
 def allows(dispatcher: Dispatcher, resumed: bool = False) -> bool:
     """Whether a function may be compiled for a call that no compiled code fits. `resumed`: it goes
     on behind a graph break of one that was."""
-    if _now.trusts_entries and dispatcher.entry_count:
+    if _now.trusts_entries and len(dispatcher.entries):
         raise RecompileError(
             "Recompilation triggered with skip_guard_eval_unsafe stance: "
             f"{dispatcher.fn.__qualname__} would have to be compiled again",

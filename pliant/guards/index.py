@@ -30,7 +30,7 @@ IndexQuestion = tuple[int, tuple[str | int | None, ...], int, int]
 def update(dispatcher: Dispatcher, new: Entry) -> None:
     """A new entry was installed: file it, or choose new questions each time there are twice as
     many entries."""
-    count = dispatcher.entry_count
+    count = len(dispatcher.entries)
     if count < FEWEST:
         return
     if count & (count - 1) == 0:

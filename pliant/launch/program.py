@@ -46,8 +46,8 @@ class ProgramBindings:
     fallback: Callable[..., Any] | None
 
 
-def load(program: Program, bindings: ProgramBindings) -> Launcher:
-    """What runs it."""
+def load(program: Program, bindings: ProgramBindings, info: object = None) -> Launcher:
+    """What runs it. `info`: what its measurements are about."""
     return Launcher(
         program.inputs,
         program.symbols,
@@ -57,6 +57,7 @@ def load(program: Program, bindings: ProgramBindings) -> Launcher:
         bindings.fallback,
         bindings.objects,
         [bindings.kernels[key] for key in program.kernels],
+        info,
     )
 
 

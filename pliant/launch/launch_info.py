@@ -1,0 +1,84 @@
+"""What a launcher runs, for those who measure it.
+
+The one idea: a launcher measures its steps by number (`pliant._native.profile`) and knows nothing
+else of them. What a step is (a kernel, a call of PyTorch) and how much it computes is worked out
+from here, when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pliant.base.values import dataclass
+from pliant.launch.program import Step
+from pliant.loop.ir import MEMORY, WEIGHT, Kernel, Loop, Op, Statement, values
+from pliant.targets.target import Hint
+
+KERNEL: Final = "kernel"
+CALL: Final = "PyTorch"
+MEMORY_STEP: Final = "memory"
+KINDS: Final = {
+    **dict.fromkeys(("cpu_kernel", "cpu_batch", "cuda_kernel", "python_kernel"), KERNEL),
+    **dict.fromkeys(("call", "python", "item"), CALL),
+}
+"""What the time of a step is spent in: generated code or PyTorch. The rest is about memory."""
+
+_UNCOUNTED: Final = MEMORY | {Op.CONSTANT, Op.IOTA, Op.AS_INDEX, Op.CAST, Op.BITCAST, Op.CARRIED}
+SHOWN: Final = 3  # operations in the name of a kernel
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """What a step is. `operations`: on numbers, at the sizes that were seen when it was
+    compiled."""
+
+    kind: str
+    name: str
+    operations: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchInfo:
+    """The graph that a launcher runs, and its program. `function` is the name of the graph."""
+
+    function: str
+    graph: Any
+    steps: tuple[Step, ...]
+    keys: tuple[str, ...]
+    kernels: Mapping[str, Kernel]
+    hint: Hint
+
+    def describe(self, number: int) -> MeasuredStep:
+        """What a step is."""
+        step = self.steps[number]
+        kind = KINDS.get(step[0], MEMORY_STEP)
+        if step[0] == "call":
+            return MeasuredStep(kind, step[1])
+        if kind is not KERNEL:
+            return MeasuredStep(kind, step[0])
+        launches = step[1] if step[0] == "cpu_batch" else (step,)
+        kernels = [self.kernels[self.keys[launch[1]]] for launch in launches]
+        first, more = kernels[0].name, len(kernels) - 1
+        name = f"{first} and {more} more" if more else first
+        used = dict.fromkeys(op for kernel in kernels for op in _operators(kernel))
+        listed = ", ".join([*list(used)[:SHOWN], *["…"][: len(used) > SHOWN]])
+        operations = sum(count_operations(kernel.body, self.hint) for kernel in kernels)
+        text = "\n".join(map(str, kernels))
+        return MeasuredStep(kind, f"{name} ({listed})" if listed else name, operations, text)
+
+
+def _operators(kernel: Kernel) -> Iterable[str]:
+    return [value.op.text for value in values(kernel.body) if value.op not in _UNCOUNTED]
+
+
+def count_operations(body: tuple[Statement, ...], hint: Hint) -> int:
+    """How many operations on numbers the statements are, roughly: a function counts as many."""
+    total = 0
+    for item in body:
+        if isinstance(item, Loop):
+            total += count_operations(item.body, hint) * max(hint(item.extent), 0)
+        elif item.op not in _UNCOUNTED:
+            total += WEIGHT.get(item.op, 1)
+    return total
