@@ -23,7 +23,7 @@ from pliant.base.external import PLAIN, without_addresses
 from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.fake.trial import Call, Trials
-from pliant.fake.wrappers import is_wrapper
+from pliant.fake.wrappers import has_own_sizes, is_wrapper
 from pliant.guards.source import Source
 from pliant.sym.frozen import SYMBOLS, InputLayout
 from pliant.sym.node import from_torch
@@ -299,7 +299,8 @@ def _holds_complex(arg: Any) -> bool:
 
 
 def layout_of(fake: Any) -> InputLayout:
-    sizes, strides = (map(from_torch, numbers) for numbers in (fake.size(), fake.stride()))
+    shown = ((), ()) if has_own_sizes(fake) else (fake.size(), fake.stride())
+    sizes, strides = (map(from_torch, numbers) for numbers in shown)
     inner: tuple[tuple[str, InputLayout], ...] = ()
     if is_wrapper(fake):
         names, _ = fake.__tensor_flatten__()

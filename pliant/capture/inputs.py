@@ -18,7 +18,14 @@ from pliant.base.errors import InvalidMarkError
 from pliant.base.values import dataclass
 from pliant.capture.value import Value
 from pliant.capture.values.number import Number
-from pliant.dynamic.choose import Carried, Choice, DynamicPolicy, choose_number, choose_size
+from pliant.dynamic.choose import (
+    Carried,
+    Choice,
+    DynamicPolicy,
+    choose_number,
+    choose_size,
+    static,
+)
 from pliant.dynamic.history import Changed, InputHistory
 from pliant.fake import kind_without_fake
 from pliant.guards.guard import GuardKind, Load
@@ -106,6 +113,8 @@ class Inputs:
         ] = {}  # by `shape_id`, the first size that has it
         # By list (or other container) and number of dimensions: the dimensions that vary.
         self.varying: dict[tuple[Source, int], set[int]] = {}
+        # By source, dimensions of tensors that can't be symbols; nor can their strides.
+        self.constant: dict[str, set[int]] = {}
 
     def note(self, values: Sequence[tuple[Source, Any]], depth: int = 3) -> None:
         """The parameters of the function, before anything is read, and what lies in them not too
@@ -170,6 +179,8 @@ class Inputs:
         if group:
             # Or each item would have to vary once before it becomes a symbol.
             changed = replace(changed, sizes=changed.sizes | group)
+        if text in self.constant:
+            changed = replace(changed, strides=frozenset())
         choices = [self._choose(text, real, dim, changed, part) for dim in range(real.dim())]
         if not changed.strides and all(choice.state == "static" for choice in choices):
             for dim, choice in enumerate(choices):
@@ -181,6 +192,8 @@ class Inputs:
     def _choose(
         self, text: str, real: torch.Tensor, dim: int, changed: Changed, part: str
     ) -> Choice:
+        if dim in self.constant.get(text, ()):
+            return static("a size beside the ragged one")
         return choose_size(
             self.policy,
             text,

@@ -20,6 +20,7 @@ from pliant.base.weak import weakly
 from pliant.capture.size_nodes import SizeNodes, Symbolic
 from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.number import Number
+from pliant.capture.values.ragged_sizes import is_ragged, ragged_size
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards.guard import Guard, GuardKind, Load, ShapeCondition
 from pliant.guards.predicates import Fulfils
@@ -85,6 +86,8 @@ class Sizes:
 
     def value(self, number: Any) -> Value:
         """What a PyTorch function gave as a number."""
+        if is_ragged(number):
+            return ragged_size(self.trace, number)
         expr = from_torch(number)
         simplified = self.env.simplify(expr)
         return Const(simplified.value) if simplified.value is not None else Number(self, expr)

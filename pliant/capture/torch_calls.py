@@ -44,11 +44,12 @@ from pliant.capture.values.functions import named
 from pliant.capture.values.listed import listed
 from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
+from pliant.capture.values.ragged_sizes import RaggedSize
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
 from pliant.fake.trial import Call
 from pliant.fake.unbacked import Listed
-from pliant.fake.wrappers import RECIPE, is_wrapper, recipe_of
+from pliant.fake.wrappers import RECIPE, has_own_sizes, is_wrapper, recipe_of
 from pliant.guards.guard import GuardKind
 from pliant.guards.predicates import MethodGives
 from pliant.guards.source import Attr
@@ -384,6 +385,13 @@ def _convert_number(trace: Trace, value: Number, name: str) -> tuple[Any, Any]:
     return node, to_torch(value.expr, trace.sizes.env)
 
 
+def _convert_ragged_size(trace: Trace, value: RaggedSize, name: str) -> tuple[Any, Any]:
+    node = trace.graph.operation(
+        "size", (value.tensor.node, value.dim), {}, trace.stack(), effect=False
+    )
+    return node, value.number
+
+
 # What can stand in the source of a graph.
 GRAPH_CONSTANTS = (
     int, float, complex, str, type(None), type(...), slice, range, torch.dtype, torch.device,
@@ -394,6 +402,7 @@ CONVERT: dict[type, Callable[[Trace, Any, str], tuple[Any, Any]]] = {
     TensorValue: _convert_tensor,
     Const: _convert_constant,
     Number: _convert_number,
+    RaggedSize: _convert_ragged_size,
     Sequence: _convert_sequence,
     SliceValue: _convert_slice,
     Mapping: _convert_mapping,
@@ -425,7 +434,7 @@ def from_result(trace: Trace, value: Any, node: fx.Node, name: str) -> Value:
             node.meta[RECIPE] = recipe_of(value)
         tensor = TensorValue(node, value, torch.Tensor if type(value) is Fake else type(value))
         trace.tensors[id(value)] = tensor
-        if value._has_symbolic_sizes_strides:
+        if value._has_symbolic_sizes_strides and (type(value) is Fake or not has_own_sizes(value)):
             trace.sizes.nodes.settle_sizes(value, node)
         return tensor
     if isinstance(value, tuple | list):

@@ -35,7 +35,7 @@ from pliant.capture.values.functions import (
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import kind_without_fake
-from pliant.fake.wrappers import is_wrapper, make_wrapper
+from pliant.fake.wrappers import has_own_sizes, is_wrapper, make_wrapper
 from pliant.guards.guard import ExpectedTensor, GuardKind
 from pliant.guards.predicates import EqualNumber, FlattensTo, SameValue
 from pliant.guards.source import Attr, DictItem, Fixed, SeqItem, Source, attribute
@@ -189,17 +189,25 @@ def _wrapper(trace: Trace, real: Any, source: Source) -> Value:
     """A tensor that is made of others, which are looked at like any others; they are no inputs of
     the graph."""
     names, context = real.__tensor_flatten__()
+    if has_own_sizes(real):  # whose strides are multiples of the ragged size by constants
+        ragged, values = real._ragged_idx - 1, real._values
+        beside = set(range(values.dim())) - {ragged}
+        trace.inputs.constant[str(Attr(source, "_values"))] = beside
     inner = {name: trace.read(Unread(getattr(real, name), Attr(source, name))) for name in names}
     if not all(isinstance(value, TensorValue) and not value.plain for value in inner.values()):
         return Opaque(real, source)
     fakes = {name: value.fake for name, value in inner.items()}  # type: ignore[attr-defined]
-    layout, shown = _outer_layout(trace, real, fakes)
+    sizes, strides = real.size(), real.stride()
+    shown: tuple[tuple[str, int, str], ...] = ()
+    if not has_own_sizes(real):
+        layout, shown = _outer_layout(trace, real, fakes)
+        trace.guard(GuardKind.TENSOR, source, tensor_spec(real, layout))
+        sizes, strides = torch.Size(layout.sizes), layout.strides
     _assume(trace, GuardKind.PREDICATE, source, FlattensTo(tuple(names), context, shown))
-    trace.guard(GuardKind.TENSOR, source, tensor_spec(real, layout))
     trace.world.wraps = True
-    fake: Any = make_wrapper(real, fakes, context, torch.Size(layout.sizes), layout.strides)
+    fake: Any = make_wrapper(real, fakes, context, sizes, strides)
     node = trace.graph.tensor_input(source, real, False, fake)
-    if fake._has_symbolic_sizes_strides:
+    if fake._has_symbolic_sizes_strides and not has_own_sizes(fake):
         trace.sizes.nodes.settle_sizes(fake, node)
     value = TensorValue(node, fake, type(real), real, source)
     trace.tensors[id(fake)] = value

@@ -142,14 +142,14 @@ def choose_number(
 ) -> Choice:
     """What an input that is a Python number is to be. Only ints and floats become symbols."""
     if type(value) not in _SPECIALIZED:
-        return _static(f"a {type(value).__name__} is a constant")
+        return static(f"a {type(value).__name__} is a constant")
     least, most = _LIMITS[type(value)]
     if not least <= value <= most:  # nor is NaN in between
-        return _static("not a number that a symbol can stand for")
+        return static("not a number that a symbol can stand for")
     option = _SPECIALIZED[type(value)]
     return (
         _listed(policy, source_text, None, unbacked=type(value) is int)
-        or (_static(f"the option {option} is on") if getattr(policy, option) else None)
+        or (static(f"the option {option} is on") if getattr(policy, option) else None)
         or _by_policy(policy, "value", value, before, changed, module_part)
     )
 
@@ -211,11 +211,11 @@ def _reasons(
 ) -> Iterator[Choice]:
     automatic = changed and policy.automatic and policy.dynamic is not False
     if policy.dynamic is False:
-        yield _static("dynamic=False")
+        yield static("dynamic=False")
     # Before `dynamic=True`: symbolic sizes of weights would cost guards, and these hardly ever
     # change.
     if part and not automatic:
-        yield _static(f"{'an' if part[0] in 'aeiou' else 'a'} {part} of a module")
+        yield static(f"{'an' if part[0] in 'aeiou' else 'a'} {part} of a module")
     if policy.dynamic:
         yield _dynamic("dynamic=True")
     if not policy.static_by_default:
@@ -224,11 +224,11 @@ def _reasons(
         was = f" from {before} to {value}" if before is not None and before != value else ""
         yield _dynamic(f"{word} changed{was} (automatic dynamic)")
     if changed:
-        yield _static("automatic_dynamic_shapes is off")
-    yield _static("has not changed so far")
+        yield static("automatic_dynamic_shapes is off")
+    yield static("has not changed so far")
 
 
-def _static(why: str) -> Choice:
+def static(why: str) -> Choice:
     return Choice("static", False, None, None, why)
 
 

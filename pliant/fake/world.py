@@ -14,12 +14,13 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pliant.base.isolation import raise_hidden
+from pliant.base.late import Late
 from pliant.base.operators import FunctionRecord, function_record, record_of
 from pliant.base.values import dataclass
 from pliant.fake import convert, functions, measured, pointwise, unbacked, views
@@ -35,6 +36,11 @@ from pliant.fake.tensor import Fake, adopt, as_plain, empty_view, make, resize, 
 from pliant.fake.trial import GOES_BACK
 from pliant.fake.wrappers import fakes_inside, is_made_of_fakes, is_wrapper_class, wrappers_in
 from pliant.sym.env import ShapeEnv
+
+if TYPE_CHECKING:
+    from pliant.fake import jagged
+else:
+    jagged = Late("pliant.fake.jagged")  # which most programs do without
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,7 @@ class World(TorchDispatchMode):
         self.wraps = False  # there are fakes of wrapper subclasses
         self._self = weakref.ref(self)
         self._reals = convert.Converter(self._self)
-        # Recipes by operator and metadata of arguments; one table per default dtype, which decides
-        # the type of `int_tensor / 2`.
+        # Recipes by operator and metadata of arguments; one table per default dtype.
         self._recipes: dict[Any, Recipe] = {}
         self._default_dtype = torch.get_default_dtype()
         self._notes = Notes("", _UNKNOWN)
@@ -118,6 +123,7 @@ class World(TorchDispatchMode):
         record = function_record(func) or _UNKNOWN
         if self.has_wrapper((args, kwargs)):
             record = _UNKNOWN  # what is known is about tensors that are what they seem
+            func = jagged.override_of(func, args, kwargs) or func
         outer, self._notes = self._notes, Notes(name, record, raises=record.checks_data)
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:

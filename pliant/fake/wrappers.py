@@ -30,10 +30,16 @@ def is_wrapper_class(cls: type) -> bool:
         return False
     if not all(hasattr(cls, f"__tensor_{verb}__") for verb in ("flatten", "unflatten")):
         return False
-    override = own.__torch_function__
-    return any(
-        getattr(override, "__func__", override) is getattr(o, "__func__", o) for o in _NO_OVERRIDE
-    )
+    override = getattr(own.__torch_function__, "__func__", own.__torch_function__)
+    # That of PyTorch's own classes runs below, as their dispatch does.
+    own_class = getattr(override, "__module__", "").startswith("torch.nested.")
+    return own_class or any(override is getattr(o, "__func__", o) for o in _NO_OVERRIDE)
+
+
+def has_own_sizes(wrapper: torch.Tensor) -> bool:
+    """Whether it shows sizes that are no numbers: of a jagged tensor, how long its parts are. They
+    follow from what it is made of."""
+    return wrapper.layout is torch.jagged
 
 
 def is_wrapper(value: Any) -> bool:
@@ -83,7 +89,7 @@ def is_made_of_fakes(value: Any) -> bool:
 @dataclass(frozen=True, slots=True, eq=False)
 class WrapperRecipe:
     """How a wrapper is taken apart and put together: `inner` has the recipe of each tensor inside
-    that is a wrapper itself."""
+    that is a wrapper itself. `dims`: of how many dimensions its class is told sizes and strides."""
 
     cls: Any
     names: tuple[str, ...]
@@ -130,4 +136,5 @@ def recipe_of(wrapper: Any) -> WrapperRecipe | None:
         if below is None and type(tensor) is not Fake and is_wrapper(tensor):
             return None
         inner.append(below)
-    return WrapperRecipe(type(wrapper), tuple(names), context, wrapper.dim(), tuple(inner))
+    dims = 0 if has_own_sizes(wrapper) else wrapper.dim()
+    return WrapperRecipe(type(wrapper), tuple(names), context, dims, tuple(inner))

@@ -13,7 +13,7 @@ import builtins
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
@@ -22,6 +22,7 @@ from torch.autograd import forward_ad
 from pliant.base import checks
 from pliant.base.bodies import BODY_CALLS, FOLLOWED
 from pliant.base.isolation import FATAL
+from pliant.base.late import Late
 from pliant.base.operators import function_record
 from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
@@ -56,6 +57,11 @@ from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import FloatExpr, float_bits, held_as
 from pliant.sym.frozen import SYMBOLS, FrozenEnv, InputLayout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
+
+if TYPE_CHECKING:
+    from pliant.fake import jagged
+else:
+    jagged = Late("pliant.fake.jagged")
 
 # What is not known of sizes, of data, or of how a result looks.
 OPEN_QUESTIONS: Final = (Undecided, DataDependent, NoMetaKernel, Unsupported)
@@ -611,7 +617,7 @@ class CapturedRun:
             # The class of a wrapper sees operators as in eager PyTorch, where autograd has
             # decomposed those that are made of others.
             with torch._C._ForceDispatchKeyGuard(*self.functionalizer.above):
-                return target(*args, **kwargs)
+                return (jagged.override_of(target, args, kwargs) or target)(*args, **kwargs)
         except FATAL:
             raise
         except Exception as error:
