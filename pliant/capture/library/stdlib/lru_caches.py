@@ -3,8 +3,9 @@
 The one idea: a cache is asked by Python alone. Of a function from outside whose arguments are
 known, the result in its cache is a constant, guarded by a look into the cache. Residual code makes
 the call once more, so that it is counted, and the cache forgets in the right order. Of sizes and
-numbers that are symbols the function is followed, if its result depends on nothing else. Any other
-call is a graph break.
+numbers that are symbols the function is followed, if its result depends on nothing else. A call
+with tensors is one node of the graph, which asks the cache when it runs. Any other call is a graph
+break.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from pliant.base.caches import CACHED
 from pliant.base.isolation import FATAL
 from pliant.capture.library.python.classes import real_object
 from pliant.capture.library.python.printing import call_later
+from pliant.capture.library.torch.bodies import follow_aside, record_body_call
 from pliant.capture.model import CALL, DESCRIPTORS, GET, call
 from pliant.capture.native import FUNCTIONS, function, method
+from pliant.capture.torch_calls import convert
 from pliant.capture.trace import PLAIN, Trace, written_objects
 from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict, key_of, plain_tuple
@@ -31,8 +34,11 @@ from pliant.capture.values.functions import BoundMethod
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.program_classes import PLACEHOLDER_MAKERS, placeholder_for
+from pliant.capture.values.tensors import TensorValue
 from pliant.capture.wrap import BUILDERS
-from pliant.guards.guard import GuardKind
+from pliant.fake.errors import Unsupported
+from pliant.fake.tensor import Fake
+from pliant.guards.guard import Guard, GuardKind
 from pliant.guards.predicates import Remembers, is_empty_cell
 from pliant.guards.source import Attr, Fixed, Source
 
@@ -96,6 +102,8 @@ def call_cached(
     arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]
     if target.source is None or not caches.is_known(target.real):
         raise _refused(target)
+    if any(isinstance(arg, TensorValue) for arg in arguments):
+        return _ask_when_run(trace, target, args, kwargs)
     if any(isinstance(arg, Number) or has_number(arg) for arg in arguments):
         return _follow(trace, target, args, kwargs)
     return _recall(trace, target, args, kwargs)
@@ -185,6 +193,76 @@ def _follow(
         raise _refused(target)
     call_later(trace, target.real, list(args), dict(kwargs))
     return result
+
+
+def _ask_when_run(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A node that calls the function. What it gives, other than data, must not depend on anything
+    but the arguments: the cache may have it from another time."""
+    key = _key_of_values(trace, args, kwargs)
+    if key in target.results:
+        _record_call(trace, target, args, kwargs)  # it is counted
+        return target.results[key]
+    guards, maxsize = len(trace.guards), target.real.cache_parameters()["maxsize"]
+    name = target.real.__qualname__
+    result = trace.read(follow_aside(trace, name, target.function, args, kwargs))
+    assumed = any(not _says_what_is_called(guard) for guard in trace.guards[guards:])
+    forgets = maxsize is not None and len(target.results) >= maxsize  # what it was given here
+    if assumed or forgets or not isinstance(result, TensorValue):
+        raise _refused(target)
+    target.results[key] = _record_call(trace, target, args, kwargs)
+    return target.results[key]
+
+
+def _record_call(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    if _sees_a_write(trace, target.real, set()):
+        raise _refused(target)
+    name = target.real.__qualname__
+    pairs = [convert(trace, arg, name) for arg in args]
+    named = {keyword: convert(trace, arg, name) for keyword, arg in kwargs.items()}
+    return record_body_call(
+        trace,
+        AsksCache(target.real),
+        tuple(node for node, _ in pairs),
+        tuple(fake for _, fake in pairs),
+        {keyword: node for keyword, (node, _) in named.items()},
+        {keyword: fake for keyword, (_, fake) in named.items()},
+        effect=True,
+        on_fakes=target.real.__wrapped__,
+    )
+
+
+class AsksCache:
+    """The function as a graph calls it: with real tensors only. A backend that tries it out on
+    fakes would fill the cache with them."""
+
+    def __init__(self, cached: Any) -> None:
+        functools.update_wrapper(self, cached)
+        self.cached = cached
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(arg, Fake) for arg in (*args, *kwargs.values())):
+            raise Unsupported(f"{self.cached.__qualname__}, which keeps its results")
+        return self.cached(*args, **kwargs)
+
+
+def _says_what_is_called(guard: Guard) -> bool:
+    """Nothing that a program changes: the function with its defaults, and modules."""
+    own = isinstance(guard.source, Attr) and guard.source.name in ("__defaults__", "__kwdefaults__")
+    return guard.routine or own or isinstance(guard.expected, types.ModuleType)
+
+
+def _key_of_values(trace: Trace, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Tensors are told apart by identity, and their values live as long as the capture."""
+    values = [trace.read(value) for value in (*args, *kwargs.values())]
+    parts = [
+        (type(v.value), v.value) if isinstance(v, Const) and type(v.value) in PLAIN else id(v)
+        for v in values
+    ]
+    return tuple(parts), tuple(kwargs)
 
 
 def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:

@@ -399,3 +399,76 @@ def wrapped_by_a_cache(x):
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_attributes_of_a_cached_function(program, dynamic):
     check(program, X, dynamic=dynamic)
+
+
+# ---- tensors: one node that asks the cache
+
+
+@functools.lru_cache
+def squared(x, add=2):
+    """Doc."""
+    return torch.relu(x * x + add)
+
+
+SCALE = 3.0
+
+
+@functools.cache
+def scaled(x):
+    return x * SCALE
+
+
+@functools.lru_cache(maxsize=1)
+def one_place(x):
+    return x + 1
+
+
+def asked_twice(x):
+    first = squared(x)
+    return first + squared(x, add=2), squared(x) is first, squared.__doc__, first
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_tensors_in_one_graph(backend) -> None:
+    x = torch.tensor([1.0, -2.0])
+    squared.cache_clear()
+    expected = asked_twice(x)
+    counts = squared.cache_info()
+    squared.cache_clear()
+    compiled = pliant.compile(asked_twice, backend=backend, fullgraph=True)
+    result = compiled(x)
+    assert squared.cache_info() == counts
+    assert torch.equal(result[0], expected[0]) and result[1:3] == expected[1:3]
+    x.add_(1)  # the cache keeps what it has
+    again = compiled(x)
+    assert again[3] is result[3] and torch.equal(again[0], result[0])
+    leaf = torch.tensor([1.0, -2.0], requires_grad=True)
+    compiled(leaf)[0].sum().backward()
+    assert torch.equal(leaf.grad, 4 * leaf.detach())
+
+
+def test_a_new_tensor_is_never_in_the_cache() -> None:
+    compiled = pliant.compile(lambda x: squared(x + 1), fullgraph=True)
+    for value in (1.0, 2.0):
+        assert compiled(torch.tensor(value)).item() == (value + 1) ** 2 + 2
+
+
+def test_results_that_depend_on_more_than_tensors(monkeypatch) -> None:
+    """What was kept is from another time, when the global may have been another one."""
+    x = torch.ones(3)
+    scaled.cache_clear()
+    compiled = pliant.compile(lambda x: scaled(x) + 1)
+    assert torch.equal(compiled(x), x * 3 + 1)
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    assert torch.equal(compiled(x), x * 3 + 1)
+    assert torch.equal(compiled(x + 0), x * 5 + 1)
+
+
+def test_a_cache_that_forgets() -> None:
+    def program(x, y):
+        first = one_place(x)
+        one_place(y)
+        return one_place(x) is first, first
+
+    x, y = torch.ones(2), torch.zeros(2)
+    assert pliant.compile(program)(x, y)[0] is program(x, y)[0] is False
