@@ -210,7 +210,7 @@ def _bind_member(
 ) -> Value:
     """A `__slots__` member or an attribute computed by C code."""
     handler = METHODS.get((descriptor.__objclass__, name))
-    if handler is not None and not isinstance(obj, Opaque):
+    if handler is not None and (name == "__class__" or not isinstance(obj, Opaque)):
         return handler(trace, obj)
     if hasattr(obj, "slot"):
         value = obj.slot(trace, name)

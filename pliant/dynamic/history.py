@@ -84,6 +84,7 @@ class InputHistory:
     def __init__(self) -> None:
         self._tensors: dict[tuple[str, int], _Seen] = {}
         self._numbers: dict[tuple[str, type], tuple[int | float, int | float | None]] = {}
+        self._tensor_sources: set[str] = set()
 
     def observe_tensor(
         self, source_text: str, sizes: Sequence[int], strides: Sequence[int], offset: int
@@ -91,6 +92,7 @@ class InputHistory:
         """Take note of a tensor, and tell what is known to vary. A tensor that is compiled for
         with another number of dimensions is another input; both are remembered."""
         sizes, strides = tuple(sizes), tuple(strides)
+        self._tensor_sources.add(source_text)
         key = (source_text, len(sizes))
         seen = self._tensors.get(key)
         if seen is None:
@@ -102,16 +104,16 @@ class InputHistory:
 
     def observe_number(self, source_text: str, value: int | float) -> bool:
         """Take note of an int or float, and tell whether it is known to vary. One of another type
-        is another input."""
+        is another input. A number where a tensor was before varies at once."""
         key = (source_text, type(value))
         if key not in self._numbers:
             self._numbers[key] = (value, None)
-            return False
+            return source_text in self._tensor_sources
         last, before = self._numbers[key]
         if _bits(last) != _bits(value):
             self._numbers[key] = (value, last)
             return True
-        return before is not None
+        return before is not None or source_text in self._tensor_sources
 
     def number_before(self, source_text: str, value: int | float) -> int | float | None:
         """The last value of this number that was different from the latest one."""

@@ -15,6 +15,7 @@ import ast
 import functools
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -64,8 +65,11 @@ def parse(text: str, giver: str = "dynamic_sources") -> Patterns:
 
 
 def gather(option: str, value: str) -> Patterns:
-    """The list of the option of this name, which has this value, and of its variables."""
+    """The list of the option of this name, which has this value, of its variables, and of
+    PyTorch's option of the same name, if the program has touched that."""
     patterns = parse(value, option)
+    if (config := sys.modules.get("torch.compiler.config")) is not None:
+        patterns += parse(getattr(config, option, ""), f"torch.compiler.config.{option}")
     for variable in VARIABLES[option]:
         patterns += parse(os.environ.get(variable, ""), variable)
     return patterns

@@ -77,6 +77,13 @@ class Notes:
             self.raises = self.raises or raises(args, kwargs)
 
 
+def nothing_returned(op: Overload, error: NotImplementedError) -> Any:
+    """What an operator without results returns, which needs no meta kernel to say so."""
+    if op.func._schema.returns:
+        raise NoMetaKernel(op.name) from error
+    return None
+
+
 class World(TorchDispatchMode):
     """The fakes of one compilation. Dropping it frees them all."""
 
@@ -363,7 +370,7 @@ class World(TorchDispatchMode):
             with plain_checks():
                 result = run(meta, twins.swap(args), twins.swap_kwargs(kwargs))
         except NotImplementedError as error:
-            raise NoMetaKernel(op.name) from error
+            result = nothing_returned(op, error)
         if op.record.finish is not None:
             result = op.record.finish(args, kwargs, result)
         if not symbolic:

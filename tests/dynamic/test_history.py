@@ -5,6 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pliant
+from pliant.base import events
 from pliant.dynamic.history import InputHistory, follows
 
 
@@ -167,3 +169,21 @@ def test_what_varies_is_what_was_seen_to(sizes):
     for dim in (0, 1):
         assert (dim in changed.sizes) == (len({shape[dim] for shape in sizes}) > 1)
     assert not changed.strides
+
+
+def test_a_number_in_the_place_of_a_tensor_varies_at_once():
+    history = InputHistory()
+    assert not history.observe_number("L['n']", 3)
+    history.observe_tensor("L['x']", (2,), (1,), 0)
+    assert history.observe_number("L['x']", 3) and history.observe_number("L['x']", 3)
+    assert not history.observe_number("L['n']", 3)
+
+
+def test_tensors_and_numbers_by_turns_take_one_compilation_each():
+    compiled = pliant.compile(lambda x, y: x * y)
+    events.counters.reset()
+    for size, y in ((2, None), (3, 3), (4, None), (5, 4), (6, None), (7, 9)):
+        x = torch.randn(size)
+        other = torch.randn(size) if y is None else y
+        assert torch.equal(compiled(x, other), x * other)
+    assert events.counters["compilations"] == 3

@@ -83,3 +83,13 @@ def test_option_and_variables_add_up(monkeypatch):
 
 def test_a_list_is_compiled_once():
     assert parse("L['once']", "here") is parse("L['once']", "here")
+
+
+def test_the_option_of_pytorch_counts_too():
+    config = pytest.importorskip("torch.compiler.config")
+    with config.patch(dynamic_sources="L['a']", unbacked_sources="L['b']"):
+        [pattern] = gather("dynamic_sources", "")
+        assert pattern.giver == "torch.compiler.config.dynamic_sources"
+        assert matches(gather("unbacked_sources", "L['c']"), "L['b']")
+        assert matches(gather("unbacked_sources", "L['c']"), "L['c']")
+    assert not gather("dynamic_sources", "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -24,7 +24,7 @@ from pliant.capture.library.torch.bodies import follow_aside, record_body_call
 from pliant.capture.library.torch.pending_writes import assume_settled
 from pliant.capture.library.torch.targets import apply_of, record_of
 from pliant.capture.model import NATIVE_MEMBERS, call, get_attribute
-from pliant.capture.native import SHORTCUTS
+from pliant.capture.native import SHORTCUTS, method
 from pliant.capture.torch_calls import CONVERT, convert
 from pliant.capture.trace import INLINE, Restart, Trace
 from pliant.capture.value import Break, Const, Value, boolean
@@ -34,6 +34,9 @@ from pliant.capture.values.objects import Instance, Opaque
 from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING, GuardKind
 from pliant.guards.source import Fixed
+
+if TYPE_CHECKING:
+    from pliant.capture.residual import Emitter
 
 # ---- calls that stay what they are
 
@@ -229,3 +232,18 @@ def call_custom_op(
 
 
 SHORTCUTS[CustomOpDef.__call__] = call_custom_op
+
+
+class FunctionObject(Instance):
+    """`Function()`, which old programs make to call its `apply`."""
+
+    __slots__ = ()
+
+    def rebuild(self, emit: Emitter) -> str:
+        cls = emit.constant(self.cls)
+        return f"{cls}.__new__({cls})"
+
+
+@method(torch._C._FunctionBase, "__new__")
+def new_function_object(trace: Trace, cls: Value, *args: Value, **kwargs: Value) -> Value:
+    return FunctionObject(cls.constant())

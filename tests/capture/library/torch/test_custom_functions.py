@@ -271,3 +271,56 @@ def test_autograd_grad_of_what_came_from_outside_is_not_guessed():
     x = X.clone().requires_grad_()
     y = (x * 2).sum()
     assert torch.equal(pliant.compile(function)(y, x), torch.full_like(X, 2.0))
+
+
+# ---- as programs were once written
+
+
+def made_for_its_apply(x):
+    return Square().apply(x) + 1
+
+
+def made_and_returned(x):
+    function = Square()
+    return function.apply(x), function
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_function_objects(backend) -> None:
+    leaf = X.clone().requires_grad_()
+    compiled = pliant.compile(made_for_its_apply, backend=backend, fullgraph=True)
+    for _ in range(2):
+        leaf.grad = None
+        with pytest.warns(DeprecationWarning, match="should not be instantiated"):
+            result = compiled(leaf)
+        result.sum().backward()
+        assert torch.equal(result, X * X + 1) and torch.equal(leaf.grad, 3 * X)
+    compiled = pliant.compile(made_and_returned, backend=backend, fullgraph=True)
+    with pytest.warns(DeprecationWarning):
+        (_, first), (_, second) = compiled(leaf), compiled(leaf)
+    assert type(first) is type(second) is Square and first is not second
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_an_operator_that_returns_nothing_needs_no_shape_rule(backend, dynamic) -> None:
+    with torch.library._scoped_library("pliant_tests", "FRAGMENT") as library:
+        library.define("put(Tensor x, Tensor[] y, Tensor(a!)? z, SymInt n) -> ()")
+
+        def put(x, y, z, n):
+            if z is not None:
+                z.copy_(x + y[0] + n)
+
+        library.impl("put", put, "CPU")
+
+        def program(x, ys, z):
+            nothing = torch.ops.pliant_tests.put(x, ys, z, x.shape[0])
+            torch.ops.pliant_tests.put(x, ys, None, 2)
+            return nothing, None if z is None else z * 2
+
+        compiled = pliant.compile(program, backend=backend, dynamic=dynamic, fullgraph=True)
+        for z in (torch.zeros(2, 2), None):
+            nothing, result = compiled(X, [Y, Y], z)
+            assert nothing is None
+            if z is not None:
+                assert torch.equal(z, X + Y + 2) and torch.equal(result, z * 2)
