@@ -99,6 +99,35 @@ class Masked(torch.autograd.Function):
         return result
 
 
+class Unmaterialized(torch.autograd.Function):
+    """Gets None for a gradient that isn't there: always for that of its second result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x)
+        kept = x > 0
+        ctx.mark_non_differentiable(kept)
+        return x.sin(), kept
+
+    @staticmethod
+    def backward(ctx, grad, nothing):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() if nothing is None else grad * 100
+
+
+class UnmaterializedPair(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, first, second):
+        gradients = [g * n for g, n in ((first, 2), (second, 3)) if g is not None]
+        return sum(gradients) if len(gradients) > 1 else gradients[0].clone() * 10
+
+
 calls = []
 
 
@@ -140,6 +169,7 @@ PROGRAMS = {
     "written gradient": lambda x: Masked.apply(x * 1),
     "inside of each other": lambda x: Doubled.apply(StraightThrough.apply(Doubled.apply(x))),
     "twice": lambda x: Scaled.apply(x, 2.0) + Scaled.apply(x, 3.0),
+    "no zeros": lambda x: torch.where(*Unmaterialized.apply(x * 2)[::-1], x),
 }
 
 
@@ -179,6 +209,21 @@ def test_results_without_a_gradient(used, x) -> None:
         sum(outputs[at].sum() for at in used).backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_none_for_one_of_two_gradients(used, x) -> None:
+    """Which of them are there is known when it runs: PyTorch calls the backward."""
+
+    def function(x):
+        return UnmaterializedPair.apply(x.sin())
+
+    def gradient(run):
+        outputs = run(x)
+        return torch.autograd.grad(sum(outputs[at].sum() for at in used), x)[0]
+
+    compiled = pliant.compile(function, backend="llvm")
+    torch.testing.assert_close(gradient(compiled), gradient(function))
 
 
 def test_a_backward_with_effects_is_called_each_time(x) -> None:

@@ -280,11 +280,16 @@ def _follow_function(trace: Trace, applied: Applied, creates: bool) -> None:
     context, name = applied.context, applied.cls.__name__
     attributes = instance_dict(trace, context)
     materialized = attributes.get(trace, "materialize_grads")
-    if materialized is not None and not trace.read(materialized).constant():
+    absent = materialized is not None and not trace.read(materialized).constant()
+    # The backward runs only if a gradient arrives: of one result, it is there.
+    if absent and sum(map(_requires_grad, applied.outputs)) > 1:
         raise Break("tensor-method", f"{NAME} through {name}, which may be given None")
     saved = attributes.get(trace, "to_save") or Sequence(tuple, [])
     context.store_attribute(trace, "saved_tensors", saved)
-    gradients = [_like(trace, output) for output in applied.outputs]
+    gradients = [
+        NONE if absent and not _requires_grad(output) else _like(trace, output)
+        for output in applied.outputs
+    ]
     before = torch.is_grad_enabled()
     torch._C._set_grad_enabled(creates)
     try:
@@ -292,6 +297,10 @@ def _follow_function(trace: Trace, applied: Applied, creates: bool) -> None:
         follow_aside(trace, name, method, [context, *gradients], {}, context)
     finally:
         torch._C._set_grad_enabled(before)
+
+
+def _requires_grad(output: Value) -> bool:
+    return isinstance(output, TensorValue) and output.fake.requires_grad
 
 
 def _like(trace: Trace, output: Value) -> Value:
