@@ -362,6 +362,9 @@ void track(PyObject* outputs, int32_t index, const NodePointer& node) {
   PyObject* object = PyTuple_GET_ITEM(outputs, index);
   TORCH_CHECK(THPVariable_Check(object), "a differentiable output that is no tensor");
   at::Tensor output = THPVariable_Unpack(object);
+  if (output.requires_grad()) {  // an input, which was written to: it has a history
+    return torch::autograd::impl::rebase_history(output, {node, node->add_input_metadata(output)});
+  }
   if (output.is_view()) {
     output = output.tensor_data();
     Ref plain = checked(THPVariable_Wrap(output));
@@ -375,8 +378,7 @@ std::shared_ptr<Kept> keep_inputs(const Plan& plan, PyObject* const* args) {
   auto kept = std::make_shared<Kept>();
   for (c10::Device device : plan.draws) kept->random.emplace_back(device);
   kept->inputs = checked(tuple_of(args, plan.inputs));
-  at::AutoGradMode no_grad(false);
-  for (int32_t i : plan.copied) {
+  for (int32_t i : plan.copied) {  // with their history, if they have one
     Ref copy = checked(THPVariable_Wrap(THPVariable_Unpack(args[i]).clone()));
     if (PyTuple_SetItem(kept->inputs.get(), i, copy.release()) < 0) throw_error();
   }
@@ -394,7 +396,7 @@ void keep(Kept* kept, const Plan& plan, PyObject* const* args, PyObject* results
     PyObject* object = of_input ? args[index] : PyTuple_GET_ITEM(outputs, index);
     TORCH_CHECK(THPVariable_Check(object), "no tensor to be saved");
     const at::Tensor& tensor = THPVariable_Unpack(object);
-    kept->tensors.emplace_back(tensor, !of_input && tensor.grad_fn() == node);
+    kept->tensors.emplace_back(tensor, tensor.grad_fn() == node);
   }
   Py_ssize_t end = PyTuple_GET_SIZE(results);
   kept->numbers = checked(PyTuple_GetSlice(results, plan.numbers, end));
@@ -411,11 +413,10 @@ void keep(Kept* kept, const Plan& plan, PyObject* const* args, PyObject* results
 
 // Sizes for which the backward was compiled, and no forward-mode gradients, which are PyTorch's.
 bool accepts(const Plan& plan, PyObject* const* args) {
-  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr) {
-    for (Py_ssize_t i = 0; i < plan.inputs; ++i) {
-      if (!THPVariable_Check(args[i])) continue;
-      if (torch::autograd::isFwGradDefined(THPVariable_Unpack(args[i]))) return false;
-    }
+  const bool forward_mode = torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
+  for (Py_ssize_t i = 0; forward_mode && i < plan.inputs; ++i) {
+    if (!THPVariable_Check(args[i])) continue;
+    if (torch::autograd::isFwGradDefined(THPVariable_Unpack(args[i]))) return false;
   }
   if (plan.accepts.get() == Py_None) return true;
   Ref inputs = checked(tuple_of(args, plan.inputs));
@@ -451,7 +452,8 @@ PyObject* step_call(PyObject* object, PyObject* const* args, size_t nargsf, PyOb
     return PyObject_Vectorcall(plan.eager.get(), args, nargs, nullptr);
   }
   Ref results = results_of(returned, plan.numbers, call);
-  Ref outputs = checked(PyTuple_GetSlice(results.get(), 0, plan.outputs));
+  // A tuple of its own: a slice of all of it would be the very tuple, which can't be changed.
+  Ref outputs = checked(tuple_of(&PyTuple_GET_ITEM(results.get(), 0), plan.outputs));
   for (auto [output, input] : plan.returned) {  // the very objects
     if (PyTuple_SetItem(outputs.get(), output, Py_NewRef(args[input])) < 0) return nullptr;
   }

@@ -202,18 +202,11 @@ class Run {
     }
   }
 
-  // Python code in a step raised: the graph tells what is wrong, unless the caller has to know.
-  template <typename Error>
-  PyObject* after_python_error(Error& error) {
-    unlocked_.reset();
-    error.restore();
-    if (wrote_ || program_.fallback == Py_None || must_propagate()) return nullptr;
-    return fall_back();
-  }
-
+  // With a Python error if a step failed, of which the fallback is told.
   PyObject* fall_back() {
     unlocked_.reset();
-    PyErr_Clear();
+    std::optional<py::error_already_set> error;
+    if (PyErr_Occurred() != nullptr) error.emplace();
     {
       at::AutoDispatchBelowADInplaceOrView below;
       for (; !saved_.empty(); saved_.pop_back()) saved_.back().first.copy_(saved_.back().second);
@@ -223,6 +216,8 @@ class Run {
     if (instead_ != nullptr) return call_instead();
     TORCH_CHECK(program_.fallback != Py_None, "the graph can't run on these inputs");
     if (!show_arguments()) return nullptr;
+    py::handle fallback(program_.fallback);
+    if (error && py::hasattr(fallback, "failed")) fallback.attr("failed")(error->value());
     return PyObject_Vectorcall(program_.fallback, args_, program_.inputs.size(), nullptr);
   }
   PyObject* call_instead();
@@ -293,13 +288,11 @@ PyObject* Run::run() {
       if (measured) measure(step, start);
       if (give_up_) return fall_back();
     }
-  } catch (python_error& error) {
-    return after_python_error(error);
-  } catch (py::error_already_set& error) {
-    return after_python_error(error);
   } catch (...) {
+    unlocked_.reset();
+    torch::translate_exception_to_python(std::current_exception());
     // As long as the inputs are what they were, the graph itself can tell what is wrong, and where.
-    if (wrote_ || program_.fallback == Py_None) throw;
+    if (wrote_ || program_.fallback == Py_None || must_propagate()) return nullptr;
     return fall_back();
   }
   unlocked_.reset();

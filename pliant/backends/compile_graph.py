@@ -16,6 +16,7 @@ from torch import fx
 
 from pliant._native import Launcher
 from pliant.backends.choose_target import refuse_devices
+from pliant.backends.fallbacks import Failures, GraphFallback
 from pliant.backends.small_sizes import SmallSizes, Variant
 from pliant.base import events
 from pliant.base.collection import without_collection
@@ -255,9 +256,12 @@ class GraphCompiler:
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
             functional = functionalize(self.gm, self.shapes, examples, ones)
         simplify(functional)
-        name, forward = type(self.gm).__name__, self.gm.forward
+        name = type(self.gm).__name__
+        fallback = GraphFallback(
+            self.gm.forward, Failures(partial(report_failure, name, self.options))
+        )
         generator = CodeGenerator(
-            name, self.options, forward, self._watcher, self.target, graph=self.gm
+            name, self.options, fallback, self._watcher, self.target, graph=self.gm
         )
         return generator.generate(functional.freeze(), FrozenEnv(self.shapes, ones))
 

@@ -15,7 +15,8 @@ from pliant.sym.expr import BaseExpr, evaluate
 @dataclass(frozen=True, slots=True, eq=False)
 class WithViews:
     """Calls `step`, which returns the outputs that are no views, then the bases of some of those
-    that are. `symbols` reads the values of symbols from the inputs."""
+    that are, then what the caller has already. `symbols` reads the values of symbols from the
+    inputs."""
 
     step: Callable[..., Any]
     outputs: int
@@ -62,14 +63,15 @@ def _numbers(value: Any, values: Mapping[Any, Any]) -> Any:
 @dataclass(frozen=True, slots=True, eq=False)
 class WithBases:
     """The captured graph as PyTorch runs it, which returns what the compiled one does: behind the
-    outputs the bases of those that are views."""
+    outputs the bases of those that are views, and the inputs that have another history now."""
 
     graph: Callable[..., Any]
     bases: Sequence[int | None]
+    rebased: Sequence[int]
 
     def __call__(self, *inputs: Any) -> Any:
         outputs = self.graph(*inputs)
         views = [None if at is None else outputs[at] for at in self.bases]
         with torch._C.DisableTorchFunction():
             bases = [t if t is None or not t._is_view() else t._base for t in views]
-        return (*outputs, *bases)
+        return (*outputs, *bases, *[inputs[at] for at in self.rebased])

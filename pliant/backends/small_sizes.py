@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from pliant._native import isolated
+from pliant.backends.fallbacks import Failures
 from pliant.base import events
 from pliant.base.forks import COMPILATION
 from pliant.base.values import dataclass
@@ -90,6 +91,7 @@ class SmallSizesInTraining:
     `eager`, the graph as it was captured."""
 
     eager: Callable[..., Any]
+    failures: Failures
     layout: OutputLayout | None = None
     patterns: int = 0
     refused: dict[int, tuple[Any, str, Mapping[Any, Any]]] = field(default_factory=dict)
@@ -109,7 +111,7 @@ class SmallSizesInTraining:
         launcher, pattern, values = self.refused.pop(threading.get_ident(), (None, "", {}))
         # It may have been another call, after which something else ran than this.
         if launcher is None or self.layout is None or values != _values(self.layout, args):
-            return self.eager(*args)
+            return self.failures.run(self.eager, *args)
         result = self.eager(*args)
         self.patterns += 1
         as_usual = are_laid_out(self.layout, values, result)

@@ -19,6 +19,7 @@ from pliant.backends.compile_graph import (
     report_failure,
     simplify,
 )
+from pliant.backends.fallbacks import Failures, Refusal
 from pliant.backends.output_views import WithBases, WithViews
 from pliant.backends.small_sizes import SmallSizesInTraining
 from pliant.base import events
@@ -33,7 +34,7 @@ from pliant.graph.opaque_calls import draws
 from pliant.graph.partition import Partition, Prices, depends_on_written, partition
 from pliant.graph.partition_report import report_partition
 from pliant.graph.whole_step import trace_whole_step
-from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout, refuse
+from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout
 from pliant.runtime.whole_step import CompiledStep
 from pliant.sym.cond import Cond
 from pliant.sym.expr import evaluate
@@ -69,19 +70,14 @@ class TrainingCompiler:
                 function=self.name, report=partial(report_partition, parts, prices, names)
             )
         )
-        bases = joint.views.bases
-        eager = SmallSizesInTraining(
-            WithBases(self.gm.forward, bases) if bases else self.gm.forward
+        bases, rebased = joint.views.bases, joint.rebased
+        eager = self._eager(
+            WithBases(self.gm.forward, bases, rebased) if bases or rebased else self.gm.forward
         )
-        # `refuse` in place of the captured graph, which autograd must record: `AutogradStep` runs
-        # the forward without recording, and calls `eager` outside of that if it is refused.
-        generator = CodeGenerator(
-            self.name, self.options, refuse, eager.watch, self.target, graph=self.gm
-        )
-        forward = generator.generate(parts.forward.freeze(), env)
+        forward = self._generator(eager).generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, eager, partial(_backward, self, parts, env))
-        accepts = _accepts(joint.preconditions, self.shapes)
+        accepts = _with_histories(joint.rebased, _accepts(joint.preconditions, self.shapes))
         otherwise = None
         # Formulas of gradients asked about sizes (`x.size(0) == 1`), and the answers need not hold
         # for later calls. A variant is for the sizes at hand, so there are no variants of variants.
@@ -92,11 +88,12 @@ class TrainingCompiler:
 
     def _with_views(self, step: AutogradStep, joint: Joint) -> Callable[..., Any]:
         views = joint.views
-        if not views.views:
+        if not views.views and not joint.rebased:
             return step
         symbols = frozenset().union(*[view.symbols for view in views.views])
         values = _values_of(symbols, self.shapes) if symbols else None
-        return WithViews(step, joint.outputs - len(views.bases), views, values)
+        behind = len(views.bases) + len(joint.rebased)
+        return WithViews(step, joint.outputs - behind, views, values)
 
     @without_collection()
     def compile_step(self, examples: Sequence[Any]) -> CompiledStep:
@@ -104,15 +101,25 @@ class TrainingCompiler:
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
         simplify(step.function)
-        eager = SmallSizesInTraining(self.gm.forward)
-        generator = CodeGenerator(
-            self.name, self.options, refuse, eager.watch, self.target, graph=self.gm
-        )
-        code = generator.generate(step.function.freeze(), env)
+        eager = self._eager(self.gm.forward)
+        code = self._generator(eager).generate(step.function.freeze(), env)
         self.tell(self.name, code)
         return CompiledStep(
             *(code.load(), eager, step.outputs, step.gradients, step.fresh, step.dropped),
             *(step.spent, step.anchor, _accepts(step.preconditions, self.shapes)),
+        )
+
+    def _eager(self, graph: Callable[..., Any]) -> SmallSizesInTraining:
+        failures = Failures(partial(report_failure, self.name, self.options))
+        return SmallSizesInTraining(graph, failures)
+
+    def _generator(self, eager: SmallSizesInTraining) -> CodeGenerator:
+        # It refuses in place of running the captured graph, which autograd must record:
+        # `AutogradStep` runs the forward without recording, and calls `eager` outside of that.
+        return CodeGenerator(
+            *(self.name, self.options, Refusal(eager.failures)),
+            *(eager.watch, self.target),
+            graph=self.gm,
         )
 
     @property
@@ -233,7 +240,10 @@ def _make_backward(
     return or_not_generated(name, compiler.options, generate)
 
 
-def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Callable[[Sequence[Any]], bool] | None:
+Accepts = Callable[[Sequence[Any]], bool]
+
+
+def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Accepts | None:
     """Whether sizes of the inputs are as these say."""
     if not conditions:
         return None
@@ -244,6 +254,26 @@ def _accepts(conditions: Sequence[Cond], shapes: Shapes) -> Callable[[Sequence[A
         return all(evaluate(condition, values) for condition in conditions)
 
     return accepts
+
+
+def _with_histories(rebased: Sequence[int], accepts: Accepts | None) -> Accepts | None:
+    """The same, and that these inputs can get another history: a leaf that requires grad can't, of
+    a view it depends on its base, and PyTorch moves the hook of `retain_grad` only to the first
+    output of a node."""
+    if not rebased:
+        return accepts
+
+    def accepts_histories(inputs: Sequence[Any]) -> bool:
+        tensors = [inputs[at] for at in rebased]
+        if any(t._is_view() or t.retains_grad or _is_graded_leaf(t) for t in tensors):
+            return False
+        return accepts is None or accepts(inputs)
+
+    return accepts_histories
+
+
+def _is_graded_leaf(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad and tensor.is_leaf
 
 
 def _values_of(

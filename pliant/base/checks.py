@@ -21,6 +21,10 @@ class AssumptionFailed(Exception):
         self.condition = condition
 
 
+class SuppositionFailed(RuntimeError):
+    """Compiled code met sizes that it was not made for; the graph can do them."""
+
+
 def check(condition: bool, message: str) -> None:
     if not condition:
         raise RuntimeError(message)
@@ -75,8 +79,14 @@ def assume(condition: bool, about: str) -> None:
         raise AssumptionFailed(about)
 
 
+def suppose(condition: bool, text: str) -> None:
+    """What the compilation of a graph took to hold, where the graph itself takes nothing."""
+    if not condition:
+        raise SuppositionFailed(text)
+
+
 CHECKS: Final = frozenset(
     (check, check_index, check_value, check_type, check_not_implemented, check_assertion)
-    + (forbid, assume)
+    + (forbid, assume, suppose)
 )
 """Those that do nothing if their condition, a bool, holds."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from pliant.base.checks import check
+from pliant.base.checks import check, suppose
 from pliant.base.values import dataclass
 from pliant.base.weak import weakly
 from pliant.fake.calls import is_number
@@ -94,7 +94,7 @@ class AliasWorld(World):
         env.demand = weakly(self.check)  # a cycle with the fakes could never be collected
 
     def check(
-        self, condition: Cond, text: str, name: str = "pliant.check", function: Any = check
+        self, condition: Cond, text: str, name: str = "pliant.suppose", function: Any = suppose
     ) -> None:
         """Have it tested when the code runs."""
         if not self.known.issuperset(map(held_as, condition.symbols)):
@@ -230,7 +230,7 @@ class AliasWorld(World):
         """Whether that was possible: not if memory that was there before was written to, or a
         check is relied on."""
         gone = set(self.function.nodes[mark[0] :])
-        if any(node.func is check for node in gone):
+        if any(node.func in (check, suppose) for node in gone):
             return False
         # The dictionary keeps the order in which fakes were named, so these were there at the mark.
         known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, LEAVES, BodyCall
-from pliant.base.checks import check
+from pliant.base.checks import suppose
 from pliant.base.operators import function_record
 from pliant.base.position import Position
 from pliant.base.values import dataclass
@@ -55,7 +55,8 @@ class Joint:
     wanted: tuple[int, ...]
     contiguous: tuple[bool, ...]  # by tangent: without gaps, whatever the output is
     preconditions: tuple[Cond, ...]  # of symbols that the function itself doesn't know any more
-    views: OutputViews  # made behind the function; their bases are the last outputs
+    views: OutputViews  # made behind the function; their bases follow the outputs
+    rebased: tuple[int, ...]  # inputs whose history is of the graph afterwards: the last outputs
 
     @property
     def tangents(self) -> list[Tensor]:
@@ -292,7 +293,7 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         replaced = self.functionalizer.env.replacements.keys()
         # In front: what follows is right only where they hold, and nothing is written before.
         function.nodes[:0] = [
-            Node("pliant.check", check, (condition, str(condition)), {}, effect=True)
+            Node("pliant.suppose", suppose, (condition, str(condition)), {}, effect=True)
             for condition in required
             if condition.symbols.isdisjoint(replaced)
         ]
@@ -322,25 +323,57 @@ class _JointRun(DifferentiatedRun[Joint]):
         with self.functionalizer:
             outputs, views = separate_views(self.functionalizer, results, inputs)
             self._check_views([results[view.output] for view in views.views])
-            differentiable = tuple(
-                [at for at, out in enumerate(outputs) if _is_new_differentiable(out, leaves)]
-            )
+            differentiable = [
+                at for at, out in enumerate(outputs) if _is_new_differentiable(out, inputs)
+            ]
+            rebased = self._rebased()
+            differentiable += range(len(outputs), len(outputs) + len(rebased))
+            outputs += [inputs[at] for at in rebased]
             self._check_new_leaves([outputs[at] for at in differentiable], leaves)
             gradients = self._gradients([outputs[at] for at in differentiable], leaves)
         function = self.functionalizer.function
         preconditions = self._check_required(required)
-        if any(self.env[self.inputs[at]].requires_grad for at in function.writes):
-            # Autograd would have to see the caller's tensor change its history.
-            raise NotFunctionalized("a write to an input that requires grad")
         function.outputs = [self._returned(out) for out in outputs]
         wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
         function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
         return Joint(
-            *(function, len(self.inputs), len(outputs), differentiable, tuple(wanted)),
-            tuple([not _nests(outputs[at]) for at in differentiable]),
-            preconditions,
-            views,
+            *(function, len(self.inputs), len(outputs), tuple(differentiable), tuple(wanted)),
+            *(tuple([not _nests(outputs[at]) for at in differentiable]), preconditions),
+            *(views, rebased),
         )
+
+    def _leaves(self) -> dict[int, Fake]:
+        """An input that is no leaf may be written to: then its history is that of the graph. So it
+        has one from the start, which ends in a leaf that stands for it."""
+        leaves: dict[int, Fake] = {}
+        self.histories: dict[int, Any] = {}
+        for at, (node, example) in enumerate(zip(self.inputs, self.examples, strict=True)):
+            fake = self.env[node]
+            if not isinstance(example, torch.Tensor):
+                continue
+            if example.requires_grad and example.is_leaf:
+                leaves[at] = fake
+                fake.requires_grad_()
+            elif example.requires_grad:
+                layout = (fake.size(), fake.stride(), 0, fake.dtype, fake.device)
+                leaves[at] = make(self.functionalizer._self, *layout)
+                leaves[at].requires_grad_()
+                _History.apply(fake, leaves[at])
+            self.histories[at] = fake.grad_fn
+        return leaves
+
+    def _rebased(self) -> tuple[int, ...]:
+        """Inputs that the graph gave another history, by a write."""
+        rebased: list[int] = []
+        for at, history in self.histories.items():
+            fake = self.env[self.inputs[at]]
+            if fake.grad_fn is history:
+                continue
+            # Of views, PyTorch makes the history from that of their base, which is not here.
+            if self.examples[at]._is_view() or self.functionalizer.alias(fake).base.shared:
+                raise NotFunctionalized("a write to a view that requires grad")
+            rebased.append(at)
+        return tuple(rebased)
 
     def _check_new_leaves(self, differentiable: Sequence[Fake], leaves: dict[int, Fake]) -> None:
         """Leaves that are made in the graph would get gradients, which nobody sees unless they are
@@ -385,11 +418,24 @@ def _nests(out: Fake) -> bool:
     return nesting(out.size(), out.stride()) is not None
 
 
-def _is_new_differentiable(out: Any, leaves: dict[int, Fake]) -> bool:
+class _History(torch.autograd.Function):
+    """Gives a tensor the history that it is computed from a leaf."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Any, leaf: Any) -> Any:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, *grads
+
+
+def _is_new_differentiable(out: Any, inputs: Sequence[Any]) -> bool:
     """Whether gradients arrive for it here: an input that is returned gets its own."""
     if type(out) is not Fake or not out.requires_grad:
         return False
-    return not any(out is leaf for leaf in leaves.values())
+    return not any(out is fake for fake in inputs)
 
 
 def _reached(outputs: Sequence[Fake]) -> set[int]:

@@ -191,8 +191,9 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
                 return True
             # (What a batch norm returns first doesn't depend on the statistics that it updates.)
             seen.update(node.results[record_of(node.name).statistics_free :])
-    outputs = [function.outputs[at] for at in joint.differentiable]
-    return any(out.of in seen for out in outputs)
+    outputs = [function.outputs[at].of for at in joint.differentiable]
+    outputs += [function.writes[at] for at in joint.rebased]
+    return not seen.isdisjoint(outputs)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def _chosen(
         w.of for w in function.outputs[: joint.outputs] if isinstance(w, OutputView) and w.of
     }
     of_a_byte = dict.fromkeys(_in_memory(early), IN_MEMORY)
-    of_a_byte.update(dict.fromkeys((*inputs, *outputs), AT_HAND))
+    of_a_byte.update(dict.fromkeys((*inputs, *outputs, *_left_in_inputs(joint)), AT_HAND))
     stored = _read_by_calls(late)
     written = {function.inputs[at] for at in function.writes}
     network = FlowNetwork()
@@ -356,7 +357,7 @@ def _forward(
             place = ("more", len(outputs))
             layout = (value.sizes, value.strides, ZERO, value.dtype)
             outputs.append(OutputView(value, None, *layout, False, object()))
-        elif place[0] == "input" and place[1] in whole.writes:
+        elif place[0] == "input" and value is whole.inputs[place[1]] and place[1] in whole.writes:
             # Eager PyTorch refuses that too, in the backward, if it is the input itself that
             # autograd saved.
             raise NotFunctionalized("the backward needs an input as it was before a write")
@@ -392,6 +393,20 @@ def _root(value: Tensor) -> Tensor:
     return value
 
 
+def _left_in_inputs(joint: Joint) -> dict[Tensor, int]:
+    """The values that inputs have after the forward, where autograd knows of the write. (What is
+    left in others, as statistics, may be overwritten before the backward.)"""
+    function = joint.function
+    values: dict[Tensor, int] = {}
+    for at in joint.rebased:
+        before, value = function.inputs[at], function.writes[at]
+        while value.node is not None and is_whole_write(value.node):
+            value = value.node.args[0]
+        if (value.sizes, value.strides) == (before.sizes, before.strides):
+            values[value] = at
+    return values
+
+
 def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
     """Where values are that needn't be returned apart: first of all among the inputs."""
     function = joint.function
@@ -399,6 +414,7 @@ def _at_hand(joint: Joint) -> dict[Tensor, tuple[str, int]]:
     for at, value in enumerate(function.inputs[: joint.inputs]):
         if isinstance(value, Tensor):
             places.setdefault(value, ("input", at))
+    places.update({value: ("input", at) for value, at in _left_in_inputs(joint).items()})
     for at, out in enumerate(function.outputs[: joint.outputs]):
         if not isinstance(out, OutputView) or out.of is None or out.offset is not ZERO:
             continue

@@ -104,15 +104,15 @@ class Differentiable:
         code, or where it failed with this error: the graph is run once more, by PyTorch, with the
         same random numbers, and its writes going nowhere."""
         twice = torch.is_grad_enabled()
-        # The first run has written to them already: the second one must not do so again.
-        inputs = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
         gpus = [device for device in self.draws if device.type != "cpu"]
         with torch.enable_grad(), torch.random.fork_rng(devices=gpus, enabled=bool(random)):
             for device, state in zip(self.draws, random, strict=True):
                 _set_random_state(device, state)
             # Views: hooks of the inputs and what lies behind them are not for this pass.
             inputs = [t.view_as(t) if _requires_grad(t) else t for t in inputs]
-            outputs = self.eager(*inputs)
+            # The first run has written to some already: the second one must not do so again.
+            copies = [t.clone() if at in self.written else t for at, t in enumerate(inputs)]
+            outputs = self.eager(*copies)
         pairs = [
             (outputs[at], tangent)
             for at, tangent in zip(self.layout.differentiable, tangents, strict=True)

@@ -115,3 +115,65 @@ def test_an_error_of_the_backward_is_no_failure_of_ours(x) -> None:
         with pytest.raises(ArithmeticError, match="as in eager"):
             gradient(run, x)
     assert events.counters["fallbacks"] == 0
+
+
+@torch.library.custom_op("pliant_tests::longer", mutates_args=())
+def longer(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, x])
+
+
+@longer.register_fake
+def _(x):
+    return torch.empty_like(x)  # of which there are two
+
+
+def _longer_backward(ctx, grad):
+    return grad[:5] * 2  # of a sum
+
+
+longer.register_autograd(_longer_backward)
+
+
+def forward_foreseen_wrongly(x):
+    return longer(x.exp()).sum() * 2
+
+
+def step_foreseen_wrongly(x):
+    x.grad = None
+    loss = forward_foreseen_wrongly(x)
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize(
+    ("program", "wants_gradients"),
+    [
+        (forward_foreseen_wrongly, False),
+        (forward_foreseen_wrongly, True),
+        (step_foreseen_wrongly, True),
+    ],
+)
+def test_a_forward_that_was_foreseen_wrongly(x, program, wants_gradients: bool) -> None:
+    """The graph runs in its place at each call, which is told and counted."""
+    x.requires_grad_(wants_gradients)
+    expected = program(x)
+    with config.patch(raise_on_fallback=False):
+        run = pliant.compile(program, backend="llvm")
+        with pytest.warns(PliantWarning, match="runs eagerly.*foreseen"):
+            torch.testing.assert_close(run(x), expected)
+        torch.testing.assert_close(run(x), expected)
+    assert events.counters["fallbacks"] == 2
+    pliant.reset()
+    with pytest.raises(InternalError, match="foreseen"):
+        pliant.compile(program, backend="llvm")(x)
+
+
+def test_an_error_of_the_forward_is_no_failure_of_ours(x) -> None:
+    def raising(x):
+        return refused(x.exp()).sum()
+
+    run = pliant.compile(raising, backend="llvm")
+    for _ in range(2):
+        with pytest.raises(ArithmeticError, match="as in eager"):
+            run(x.detach())
+    assert events.counters["fallbacks"] == 0
