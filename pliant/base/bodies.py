@@ -24,6 +24,7 @@ class BodyCall(Enum):
     BRANCHES = "branches"  # it calls one of two, as a tensor before them says
     LOOP = "loop"  # it calls each of its bodies as often as the data says
     TRANSFORM = "transform"  # it calls its body on tensors of its own, which do the rest
+    FORWARD_MODE = "forward mode"  # the same, with dual tensors
     INLINED = "inlined"  # it calls its body once, with the arguments behind it
 
 

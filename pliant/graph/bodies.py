@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from pliant.base.bodies import BodyCall
+from pliant.base.bodies import BODY_CALLS, BodyCall
 from pliant.fake.overload import describe
 from pliant.fake.raising import RefusesDtypes
 from pliant.fake.tensor import Fake
@@ -102,8 +102,17 @@ def _is_loop(node: Node) -> bool:
 
 
 def run_transform(run: Any, node: fx.Node) -> Any:
-    """PyTorch's transform, on fakes: what the operators of the body become arrives as operators."""
+    """PyTorch's transform, on fakes: what the operators of the body become arrives as operators.
+    Not in forward mode: fakes can't be dual tensors."""
+    if _runs_forward(run._args(node.args[0])):
+        return NotImplemented
     return run._call(node.target, node)
+
+
+def _runs_forward(body: fx.GraphModule) -> bool:
+    graphs = [module.graph for module in body.modules() if isinstance(module, fx.GraphModule)]
+    calls = [BODY_CALLS.get(node.target) for graph in graphs for node in graph.nodes]
+    return BodyCall.FORWARD_MODE in calls
 
 
 # --------------------------------------------------------------------------------------------------

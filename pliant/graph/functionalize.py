@@ -38,7 +38,7 @@ from pliant.graph.foreach import of_each
 from pliant.graph.functional_forms import functional_of
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
-from pliant.graph.opaque_calls import OpaqueFunction, on_new_memory, record_opaque_call
+from pliant.graph.opaque_calls import on_new_memory, opaque_function, record_opaque_call
 from pliant.graph.overlap import keep_apart, keep_injective
 from pliant.graph.plain_functions import CHANGES, STATEFUL, is_operation
 from pliant.graph.raising import keep_one
@@ -289,7 +289,7 @@ class Functionalizer(AliasWorld):
         memory = make(self._self, *layout)
         taken = tuple(map(self.recorded, args))
         named = {name: self.recorded(value) for name, value in kwargs.items()}
-        whole = OpaqueFunction(partial(on_new_memory, op.func), tuple(named))
+        whole = opaque_function(partial(on_new_memory, op.func), args, kwargs)
         self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [memory])
         return memory
 

@@ -7,10 +7,11 @@ calls the function as a whole and relies on the same metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from torch.fx.immutable_collections import immutable_list
 from torch.utils import _pytree as pytree
 
 from pliant.base.values import dataclass
@@ -23,14 +24,39 @@ from pliant.graph.ir import Node, call_by_position
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueFunction:
-    """A function of Python's in the place of an operator."""
+    """A function of Python's in the place of an operator. The launcher passes sequences as lists;
+    `structures` say which of them are tuples."""
 
     function: Callable[..., Any]
     names: tuple[str, ...]
+    structures: tuple[Any, ...]
 
     def __call__(self, *args: Any) -> Any:
+        args = tuple(map(_restructured, args, self.structures))
         with torch.no_grad():
             return call_by_position(self.function, self.names, args)
+
+
+def opaque_function(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> OpaqueFunction:
+    """To be called with such arguments, those by name behind the others."""
+    structures = tuple(map(_structure, [*args, *kwargs.values()]))
+    return OpaqueFunction(function, tuple(kwargs), structures)
+
+
+def _structure(value: Any) -> Any:
+    """Of a sequence, its class and the structures of its items; None of anything else."""
+    if type(value) not in (list, tuple, immutable_list):
+        return None
+    return tuple if isinstance(value, tuple) else list, tuple(map(_structure, value))
+
+
+def _restructured(value: Any, structure: Any) -> Any:
+    if structure is None or not isinstance(value, (list, tuple)):
+        return value
+    cls, inner = structure
+    return cls(map(_restructured, value, inner))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +164,7 @@ def _record_call(
     taken = tuple(map(functionalizer.recorded, args))
     named = {key: functionalizer.recorded(value) for key, value in kwargs.items()}
     places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
-    whole = CopyingFunction(OpaqueFunction(function, tuple(named)), tuple(places))
+    whole = CopyingFunction(opaque_function(function, args, kwargs), tuple(places))
     copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]
     node = Node(f"python.{name}", whole, taken, named, effect=random)
     functionalizer.add(node, [*new, *copies])

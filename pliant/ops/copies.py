@@ -61,10 +61,11 @@ def clone(low: Lowering, self: IndexedTensor, *, memory_format: Any = None) -> I
     "aten.to.other",
     "aten.type_as.default",
 )
-def to(low: Lowering, self: IndexedTensor, *how: Any, **more: Any) -> IndexedTensor:
+def to(low: Lowering, self: IndexedTensor | Number, *how: Any, **more: Any) -> IndexedTensor:
     """The dtype is that of the result."""
     check_usual(*how, **more)
-    return copied(low, self)
+    # `vmap` converts numbers, which are tensors where it sees them.
+    return copied(low, self) if isinstance(self, IndexedTensor) else filled(low, self)
 
 
 def check_usual(*how: Any, **more: Any) -> None:

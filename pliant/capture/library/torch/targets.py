@@ -37,9 +37,6 @@ def vmap(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) 
     return torch.func.vmap(body, **options)(*args, *lifted, **kwargs)
 
 
-BODY_CALLS[vmap] = BodyCall.TRANSFORM
-
-
 def jacrev(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
     return torch.func.jacrev(body, **options)(*args, *lifted, **kwargs)
 
@@ -61,6 +58,12 @@ def vjp_result(body: Body, options: Options, primals: Any, lifted: Any) -> Any:
 def vjp_apply(body: Body, options: Options, primals: Any, lifted: Any, cotangents: Any) -> Any:
     """The function that `torch.func.vjp` returns, called. It computes the result again."""
     return torch.func.vjp(lambda *args: body(*args, *lifted), *primals, **options)[1](*cotangents)
+
+
+BODY_CALLS.update(
+    dict.fromkeys((grad, grad_and_value, vmap, jacrev, vjp_result, vjp_apply), BodyCall.TRANSFORM)
+)
+BODY_CALLS.update(dict.fromkeys((jacfwd, jvp), BodyCall.FORWARD_MODE))
 
 
 # ---- autograd.Function
