@@ -15,6 +15,11 @@ from pliant.graph.aliases import NotFunctionalized
 
 OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms that are named otherwise
 
+ZEROS_WITH_MEMORY: Final = {
+    torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default
+}
+"""A gradient that is 0 has no memory in eager, and kernels read memory."""
+
 
 def functional_of(op: Overload) -> Any:
     """The operator that computes what this one writes."""

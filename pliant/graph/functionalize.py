@@ -35,7 +35,7 @@ from pliant.graph import autocast
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
 from pliant.graph.bodies import BODY_RUNS
 from pliant.graph.foreach import of_each
-from pliant.graph.functional_forms import functional_of
+from pliant.graph.functional_forms import ZEROS_WITH_MEMORY, functional_of
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import on_new_memory, opaque_function, record_opaque_call
@@ -92,7 +92,7 @@ class Functionalizer(AliasWorld):
         if self._quiet:  # only the metadata of the result is wanted
             return super().dispatch(func, args, kwargs)
         args, kwargs = self._lifted(func, args, kwargs)
-        op = describe(func)
+        op = describe(func := ZEROS_WITH_MEMORY.get(func, func))
         # Autocast rules of other libraries' operators are not known here.
         if func.namespace != "aten" and autocast.enabled():
             raise NotFunctionalized(f"{op.name} under autocast")

@@ -486,3 +486,54 @@ def test_strides_where_a_tensor_is_a_size() -> None:
     assert reason(program("return a.expand(1, 1)", calls=calls), finding) is None
     calls = [[Argument("a", (1,))]]
     assert reason(program("return a.expand(a, *a.shape)", calls=calls), finding) is None
+
+
+def raising(function, **options):
+    """A compiler whose functions raise at each call."""
+
+    def run(*args):
+        raise RuntimeError("Halving dimension must be even, but dimension 0 is size 9")
+
+    return run
+
+
+def test_an_error_that_rounding_decides_is_no_finding() -> None:
+    sized_by_rounding = program(
+        "v = torch.unique((a * 1.1).tanh() * 1e7 % 3)",
+        "return F.glu(v, 0)",
+        calls=[[tensor(shape=[64])]],
+    )
+    assert check(sized_by_rounding, raising) is None
+    finding = check(program("return F.glu(torch.cat([a, a]), 0)"), raising)
+    assert finding is not None and finding.kind == "error"
+
+
+def test_functions_of_integers_are_computed_in_float32() -> None:
+    def off_by(relative):
+        def compile(function, **options):
+            def run(*args):
+                function(*args)
+                args[0].mul_(1 + relative)
+
+            return run
+
+        return compile
+
+    integers = tensor("b", dtype="int64")
+    wide = program("torch.exp(b, out=a)", calls=[[tensor(dtype="float64"), integers]])
+    assert check(wide, off_by(1e-7)) is None
+    finding = check(wide, off_by(1e-4))
+    assert finding is not None and finding.kind == "values"
+
+
+def test_numbers_in_the_data_that_are_out_of_range() -> None:
+    text = "eager: RuntimeError: value cannot be converted to type float without overflow"
+    finding = {"kind": "no error", "text": text, "place": ""}
+    assert reason(program("return torch.full((2,), a.mean().item())"), finding) is not None
+    assert reason(program("return torch.full((2,), 1e300)"), finding) is None
+
+
+def test_the_sign_of_a_zero_beside_a_product() -> None:
+    finding = {"kind": "sign of zero", "text": "", "place": ""}
+    assert reason(program("return torch.addmm(a, a, a)"), finding) is not None
+    assert reason(program("return torch.add(a, a)"), finding) is None

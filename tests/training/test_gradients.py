@@ -213,3 +213,13 @@ def test_sizes_in_the_data_that_are_found_equal() -> None:
         return (x * 2).sum() + pairs.sum()
 
     check(function, T(3), torch.arange(4.0))
+
+
+def test_a_gradient_without_memory():
+    """That of `sgn` is a zero tensor, which has none in eager PyTorch."""
+
+    def signs(x):
+        result = (-(-x)).sgn()
+        return result, result + result
+
+    check(signs, T(20, 20), dynamic=False)

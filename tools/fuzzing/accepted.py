@@ -50,7 +50,7 @@ SIZES_FROM_DATA = (
 
 # Operators of which eager PyTorch gives elements in vectors another result than the rest.
 BY_PLACE = re.compile(r"fmod|remainder| %|sinh|cosh|lgamma|gelu|_norm|prod|uint32")
-EITHER_ZERO = re.compile(r"_norm|softshrink|max|min|clamp|hardtanh|relu6")
+EITHER_ZERO = re.compile(r"_norm|softshrink|max|min|clamp|hardtanh|relu6|add(mm|mv|bmm|r)\b|linear")
 
 
 # A remainder by a number in the program that is so small that the quotient is out of range.
@@ -113,7 +113,7 @@ def _bits_of_nan(program: Program, finding: dict[str, Any]) -> bool:
 
 RULES: dict[str, Rule] = {
     "eager's result depends on the place of the element": _odd_by_place,
-    "0.0 or -0.0, by the place of the element or from a norm": lambda program, finding: (
+    "0.0 or -0.0, by the place of the element, from a norm or a product": lambda program, finding: (
         finding["kind"] == "sign of zero" and bool(EITHER_ZERO.search(program.source()))
     ),
     "strides that no element depends on, where sizes are in the data": _stride_with_size_from_data,
@@ -129,6 +129,11 @@ RULES: dict[str, Rule] = {
     ),
     "a number in the data beyond 64 bits, in a graph that has written": lambda program, finding: (
         "beyond 64 bits" in finding["text"] and bool(WRITES.search(program.function_source()))
+    ),
+    "a number in the data out of the range of a dtype": lambda program, finding: (
+        finding["kind"] == "no error"
+        and "without overflow" in finding["text"]
+        and "item(" in program.function_source()
     ),
     "NameError instead of UnboundLocalError": lambda program, finding: (
         finding["place"] == "UnboundLocalError or NameError"

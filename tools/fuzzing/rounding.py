@@ -53,7 +53,7 @@ class Rounding(TorchDispatchMode):
         name = schema.name.removeprefix("aten::").removeprefix("_")
         if name in EXACT or name.rstrip("_") in EXACT:
             return func(*args, **kwargs)
-        args = _converted(args, kwargs.get("dtype"))
+        args = _converted(args, kwargs.get("dtype") or _dtype_within(args, kwargs.get("out")))
         if any(value.alias_info is not None for value in schema.returns):  # a view, or written to
             moved = [
                 value if spec.alias_info is not None else tree_map(self.moved, value)
@@ -100,6 +100,14 @@ def _converted(args: Any, dtype: torch.dtype | None) -> Any:
         return value.to(dtype) if exact else value
 
     return tree_map(converted, args)
+
+
+def _dtype_within(args: Any, out: Any) -> torch.dtype | None:
+    """Functions of integers are computed in the default dtype, also if `out` is a wider one."""
+    wider = isinstance(out, torch.Tensor) and out.dtype is torch.float64
+    tensors = [value for value in args if isinstance(value, torch.Tensor)]
+    exact = all(not (t.is_floating_point() or t.is_complex()) for t in tensors)
+    return torch.get_default_dtype() if wider and exact else None
 
 
 def _double(value: Any) -> Any:
