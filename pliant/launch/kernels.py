@@ -102,12 +102,18 @@ def write_kernels(scheduled: Scheduled, targets: Mapping[str, Target], hint: Hin
 def compile_kernels(kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
     """The machine code of each kernel, by its key: handles for the launcher."""
     handles: dict[str, Any] = {}
-    for at, made in kernels.groups.items():
-        item = scheduled.items[at]
-        assert isinstance(item, ScheduledGroup)
-        if made.source.key not in handles:  # equal layers of a network have equal kernels
+    # Equal layers of a network have equal kernels.
+    different: dict[str, tuple[int, GroupKernel]] = {}
+    for place, each in kernels.groups.items():
+        different.setdefault(each.source.key, (place, each))
+    for target in {made.target for _, made in different.values()}:
+        chosen = [(at, made) for at, made in different.values() if made.target == target]
+        started = target.start([made.source for _, made in chosen])
+        for (at, made), finish in zip(chosen, started, strict=True):
+            item = scheduled.items[at]
+            assert isinstance(item, ScheduledGroup)
             with _blamed_on(item.group):
-                handles[made.source.key] = made.target.compile(made.source)
+                handles[made.source.key] = finish()
     return handles
 
 

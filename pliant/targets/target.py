@@ -7,7 +7,7 @@ target's own: steps of the launch sequence have a kind for each target, `cpu_ker
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -63,6 +63,10 @@ class Target(Protocol):
     def compile(self, source: KernelSource) -> Any:
         """The handle of machine code, for the launcher: what the launch step of this target takes,
         on a CPU a pair of its address and its owner."""
+
+    def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
+        """For each of them what gives its handle, or raises: a compiler that can may compile them
+        all at the same time."""
 
     def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
         """How to launch it: a grid, a number of threads, what it costs."""

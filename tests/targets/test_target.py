@@ -111,15 +111,15 @@ def test_launch_parameters_are_the_targets_own(use):
 def test_equal_kernels_are_compiled_once(use):
     compiled = []
 
-    def compile(source):
-        compiled.append(source.key)
-        return CPU.compile(source)
+    def start(sources):
+        compiled.extend([source.key for source in sources])
+        return CPU.start(sources)
 
     def twice(x, y):
         a = (x.sin() + 1) @ y
         return (a.sin() + 1) @ y
 
-    use(Other(compile=compile))
+    use(Other(start=start))
     (code,) = codes(twice, torch.ones(4, 4), torch.ones(4, 4))
     launches = [step for step in code.program.steps if step[0] == "cpu_kernel"]
     assert len(compiled) == len(set(compiled)) == len(code.program.kernels)

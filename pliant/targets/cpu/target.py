@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -52,6 +54,9 @@ class CpuTarget:
     def compile(self, source: KernelSource) -> Any:
         compiled = self.compiler.compile_source(source)
         return compiled.address, compiled
+
+    def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
+        return [partial(self.compile, source) for source in sources]
 
     def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
         """The number of iterations that threads may share, None if it has to run once, and roughly

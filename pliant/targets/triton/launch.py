@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -19,6 +22,7 @@ from pliant.targets.triton.printer import PrintedKernel
 
 NARROW: Final = 2**31 - 2**20
 """Below this, numbers are within 32 bits, those of lanes behind the end of a tensor as well."""
+THREADS: Final = 8  # that compile at the same time; more have to wait for each other
 EXTENTS: Final = 3  # the first numbers of a launch: outer iterations, rows, columns
 
 
@@ -53,20 +57,29 @@ class CudaKernel:
         self.loaded: dict[KernelVariant, tuple[int, ...]] = {}
         self.launched = False  # the variant that is expected is there
         self.failed: dict[KernelVariant, Exception] = {}
+        self.compiling: dict[KernelVariant, Callable[[], Any]] = {}  # in other threads
 
     def variant(self, wide: bool, multiples: int, columns: int, few: bool) -> tuple[int, ...]:
         """The address of a function, its threads and shared memory in bytes, and its tile: for
         indices of 64 bits or not, arguments that are multiples of 16 (as bits), and rows of up to
         so many columns; `few`: there are less than `FEW_ROWS`."""
-        count = len(self.printed.buffers) + len(self.printed.arguments)
-        known = tuple([bool(multiples >> at & 1) for at in range(count)])
-        blocks = blocks_for(self.printed.tiling, columns, self.whole, few)
-        variant = KernelVariant(blocks, wide, known)
+        variant = self._described(wide, multiples, columns, few)
         if variant in self.failed:  # the graph runs with PyTorch's operators for such sizes
             raise self.failed[variant]
         if variant not in self.loaded:
             self.loaded[variant] = self._load_or_tell(variant)
         return self.loaded[variant]
+
+    def _described(self, wide: bool, multiples: int, columns: int, few: bool) -> KernelVariant:
+        count = len(self.printed.buffers) + len(self.printed.arguments)
+        known = tuple([bool(multiples >> at & 1) for at in range(count)])
+        return KernelVariant(blocks_for(self.printed.tiling, columns, self.whole, few), wide, known)
+
+    def compile(self, variant: KernelVariant) -> Any:
+        """Machine code, as Triton describes it: in any thread."""
+        function = function_for(self.functions, variant)
+        major, minor = torch.cuda.get_device_capability(self.place)
+        return compiler.machine_code(self.printed, function, variant, 10 * major + minor)
 
     def _load_or_tell(self, variant: KernelVariant) -> tuple[int, ...]:
         try:
@@ -87,9 +100,7 @@ class CudaKernel:
             raise
 
     def _load(self, variant: KernelVariant) -> tuple[int, ...]:
-        function = function_for(self.functions, variant)
-        major, minor = torch.cuda.get_device_capability(self.place)
-        made = compiler.machine_code(self.printed, function, variant, 10 * major + minor)
+        made = self.compiling.pop(variant, partial(self.compile, variant))()
         meta = made.metadata
         if meta.global_scratch_size or meta.profile_scratch_size:
             raise NotImplementedError("a kernel that needs memory of its own")
@@ -100,14 +111,33 @@ class CudaKernel:
 
     def expect(self, numbers: Sequence[int]) -> None:
         """Have the variant that launches with these numbers need, if tensors are aligned."""
+        self.variant(*self._expected(numbers))
+        self.launched = True
+
+    def start(self, numbers: Sequence[int], pool: ThreadPoolExecutor) -> None:
+        """Have that variant compiled in another thread."""
+        variant = self._described(*self._expected(numbers))
+        self.compiling[variant] = pool.submit(self.compile, variant).result
+
+    def _expected(self, numbers: Sequence[int]) -> tuple[bool, int, int, bool]:
         given = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
         multiples = [True] * len(self.printed.buffers)
         multiples += [number % MULTIPLE == 0 for number in given]
         # Triton makes wider loads where it knows that an argument is a multiple of 16.
         bits = sum([1 << at for at, multiple in enumerate(multiples) if multiple])
         outer, rows, columns = numbers[:EXTENTS]
-        self.variant(False, bits, power_of_two(columns), outer * rows < FEW_ROWS)
-        self.launched = True
+        return False, bits, power_of_two(columns), outer * rows < FEW_ROWS
+
+
+def compile_together(kernels: Sequence[tuple[CudaKernel, Sequence[int]]]) -> None:
+    """Compile the variants that are expected of several kernels. What fails is raised when the
+    variant is asked for."""
+    threads = min(len(kernels), THREADS, len(os.sched_getaffinity(0)))
+    if threads < 2:
+        return
+    with ThreadPoolExecutor(threads, "pliant-triton") as pool:
+        for kernel, numbers in kernels:
+            kernel.start(numbers, pool)
 
 
 def function_for(functions: dict[str, Any], variant: KernelVariant) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from pliant.base.isolation import FATAL
 from pliant.base.late import Late
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
@@ -85,13 +88,40 @@ class TritonTarget:
     def compile(self, source: KernelSource) -> Any:
         """The variant for the sizes that are expected is compiled now, others when needed."""
         assert isinstance(source, TritonSource)
-        kernel = printed(source.kernel)
         if self.device == "cpu":
+            kernel = printed(source.kernel)
             return (launch.InterpretedKernel(kernel, source.key, self.whole),)
-        made = launch.CudaKernel(kernel, source.key, self.place, self.whole)
-        made.expect(source.expected)
-        wide = [argument.wide for argument in kernel.arguments]
-        return kernel.tiling.by_rows, wide, made.variant
+        return self._handle(self._kernel(source), source)
+
+    def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
+        """In several threads: most of the time Triton does not hold Python's lock."""
+        if self.device != "cuda":
+            return [partial(self.compile, source) for source in sources]
+        started: list[Callable[[], Any]] = []
+        kernels: list[tuple[launch.CudaKernel, Sequence[int]]] = []
+        for source in sources:
+            try:
+                kernel = self._kernel(source)
+            except FATAL:
+                raise
+            except Exception:
+                # It fails again where the failure is about this kernel alone.
+                started.append(partial(self.compile, source))
+            else:
+                kernels.append((kernel, source.expected))  # type: ignore[attr-defined]
+                started.append(partial(self._handle, kernel, source))
+        launch.compile_together(kernels)
+        return started
+
+    def _kernel(self, source: KernelSource) -> launch.CudaKernel:
+        assert isinstance(source, TritonSource)
+        return launch.CudaKernel(printed(source.kernel), source.key, self.place, self.whole)
+
+    def _handle(self, kernel: launch.CudaKernel, source: KernelSource) -> Any:
+        assert isinstance(source, TritonSource)
+        kernel.expect(source.expected)
+        wide = [argument.wide for argument in kernel.printed.arguments]
+        return kernel.printed.tiling.by_rows, wide, kernel.variant
 
     def launch_parameters(self, kernel: Kernel, hint: Hint) -> LaunchParameters:
         """Iterations of the outer loops, rows, columns; the arguments of the kernel; bounds."""

@@ -3,6 +3,8 @@ in a process of its own."""
 
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -138,3 +140,33 @@ def test_a_variant_that_fails_is_told_and_not_tried_again(monkeypatch, seen):
     assert len(tried) == 3
     (failed,) = seen(events.KernelFailed)
     assert "no such instruction" in failed.reason
+
+
+def test_kernels_are_compiled_together_and_fail_alone(monkeypatch):
+    """Each in a thread of its own; what fails is raised for the kernel that it is about."""
+    threads, meeting = [], threading.Barrier(2, timeout=30)
+
+    def compile(kernel, variant):
+        threads.append(threading.get_ident())
+        meeting.wait()  # nobody gets here alone
+        if kernel is kernels[1]:
+            raise RuntimeError("no such instruction")
+        return SimpleNamespace(
+            kernel=b"",
+            metadata=SimpleNamespace(
+                name="kernel", shared=0, warp_size=32, global_scratch_size=0, profile_scratch_size=0
+            ),
+        )
+
+    monkeypatch.setattr(launch.CudaKernel, "compile", compile)
+    monkeypatch.setattr(launch, "cuda_load", lambda *args: 7)
+    monkeypatch.setattr(launch.os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    place = torch.device("cuda", 0)
+    kernels = [launch.CudaKernel(printed(COLUMNS), "key", place) for _ in range(2)]
+    numbers = [1, 5, 5, *[5] * 9]
+    launch.compile_together([(kernel, numbers) for kernel in kernels])
+    assert len(set(threads)) == 2 and threading.get_ident() not in threads
+    kernels[0].expect(numbers)
+    with pytest.raises(RuntimeError, match="no such instruction"):
+        kernels[1].expect(numbers)
+    assert len(threads) == 2  # nothing is compiled again
