@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from pliant._native import Launcher
 from pliant.backends.choose_target import interpreter_of, target_of
-from pliant.backends.compile_graph import GraphCompiler, or_not_generated, tell
+from pliant.backends.compile_graph import (
+    GeneratedCode,
+    GraphCompiler,
+    or_not_generated,
+    report_failure,
+    tell,
+)
 from pliant.backends.own_backend import OwnBackend
 from pliant.base.late import Late
 from pliant.base.options import Options
@@ -24,7 +31,9 @@ from pliant.targets.target import Target
 
 if TYPE_CHECKING:
     from pliant.backends import training
+    from pliant.launch import cuda_graphs
 else:
+    cuda_graphs = Late("pliant.launch.cuda_graphs")  # which only one mode needs
     training = Late("pliant.backends.training")  # which inference does without
 
 
@@ -75,7 +84,23 @@ def _loaded(
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
     launcher = code.load()
     tell(type(gm).__name__, code)
+    if target.place.type == "cuda" and options.mode in cuda_graphs.MODES:
+        return _recorded(type(gm).__name__, launcher, code, options, target)
     return launcher
+
+
+def _recorded(
+    name: str, launcher: Launcher, code: GeneratedCode, options: Options, target: Target
+) -> Callable[..., Any]:
+    """The launcher, with its launches recorded if they can be."""
+    if not cuda_graphs.recordable(code.program):
+        return launcher
+
+    def report(error: Exception) -> None:
+        report_failure(name, options, error, "recording the launches of")
+
+    recorder = cuda_graphs.CudaRecorder(target.place)
+    return cuda_graphs.RecordingLauncher(launcher, code.program, recorder, report)
 
 
 def _unwrapped(graph: Unwrapped, options: Options, target: Target) -> Callable[..., Any]:
