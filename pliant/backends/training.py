@@ -31,8 +31,15 @@ from pliant.graph.aliases import NotFunctionalized
 from pliant.graph.ir import OutputView
 from pliant.graph.joint import Joint, JointEnv, trace_joint
 from pliant.graph.opaque_calls import draws
-from pliant.graph.partition import Partition, Prices, depends_on_written, partition
+from pliant.graph.partition import (
+    GPU_ARITHMETIC,
+    Partition,
+    Prices,
+    depends_on_written,
+    partition,
+)
 from pliant.graph.partition_report import report_partition
+from pliant.graph.softmax import split_softmax
 from pliant.graph.whole_step import trace_whole_step
 from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout
 from pliant.runtime.whole_step import CompiledStep
@@ -62,7 +69,11 @@ class TrainingCompiler:
         with torch._C.DisableTorchFunction():
             joint, env = trace_joint(self.gm, self.shapes, examples, sizes)
         simplify(joint.function)
-        prices = Prices(env.expect, float(self.options.activation_memory_budget))
+        on_gpu = self.target.place.type != "cpu"
+        if on_gpu:
+            split_softmax(joint.function)
+        arithmetic = GPU_ARITHMETIC if on_gpu else 1.0
+        prices = Prices(env.expect, float(self.options.activation_memory_budget), arithmetic)
         parts = partition(joint, prices)
         names = [node.name for node in self.gm.graph.nodes if node.op == "placeholder"]
         events.emit(

@@ -26,7 +26,7 @@ from pliant.ops.indexed_tensor import IndexedTensor, MemoryLayout, in_memory
 from pliant.ops.lowering import Lowering
 from pliant.ops.places import all_of, compared, read_where, reading, spread_index, zero
 from pliant.ops.views import view_of
-from pliant.sym.expr import ONE, ZERO, Expr, floordiv, integer, product_of
+from pliant.sym.expr import ONE, ZERO, Expr, floordiv, product_of
 
 if TYPE_CHECKING:
     from pliant.ops.matmul import Factors
@@ -38,6 +38,9 @@ TYPES: Final = (torch.float32, torch.float64, *HALVES)
 
 ALIGNMENT: Final = 8
 """Halves in 16 bytes: libraries for GPUs have their fast kernels for rows of multiples of that."""
+FILLED_TO: Final = 16
+"""Triton's kernels, which read the product, load 16 bytes at a time if rows are multiples of that
+many elements."""
 LARGE: Final = 1 << 32
 """Multiplications that take longer than to copy the operands."""
 _TRANSPOSES: Final = frozenset(("aten.t.default", "aten.transpose.int", "aten.permute.default"))
@@ -272,10 +275,10 @@ class MatmulLowering:
 
 
 def aligned(size: Expr) -> Expr:
-    """The next multiple of `ALIGNMENT`."""
-    if size.value is not None:
-        return integer(-(-size.value // ALIGNMENT) * ALIGNMENT)
-    return floordiv(size + (ALIGNMENT - 1), ALIGNMENT) * ALIGNMENT
+    """The size itself if it is a multiple of `ALIGNMENT`, else the next multiple of `FILLED_TO`."""
+    if size.value is not None and size.value % ALIGNMENT == 0:
+        return size
+    return floordiv(size + (FILLED_TO - 1), FILLED_TO) * FILLED_TO
 
 
 def _row_of(tensor: Tensor) -> Expr:

@@ -50,6 +50,9 @@ memory."""
 RECOMPUTE_EXPENSIVE: Final = 3.0
 """The same of functions that take tens of instructions."""
 
+GPU_ARITHMETIC: Final = 0.1
+"""How much of that it costs on a GPU, which is done with it before memory answers."""
+
 RECOMPUTE_STORED: Final = 2.0
 """What it costs to write a byte of it for a call of PyTorch, which reads it."""
 
@@ -65,10 +68,12 @@ to, of which a copy would have to be made, which nothing does; what a checkpoint
 class Prices:
     """What it costs to save a value, or to compute it again. `budget` is how much memory may be
     used, from 0, where all that can be is computed again, to 1, where time alone counts. `size`
-    gives the numbers that sizes are expected to be."""
+    gives the numbers that sizes are expected to be, `arithmetic` what it costs to compute compared
+    with a CPU."""
 
     size: Callable[[Expr], int]
     budget: float
+    arithmetic: float = 1.0
 
     def elements(self, tensor: Tensor) -> int:
         return max(self.size(product_of(tensor.sizes)), 1)
@@ -94,6 +99,7 @@ class Prices:
         written = RECOMPUTE_STORED * self.bytes(result) if stored else 0.0
         if fuses(node):
             price = RECOMPUTE_EXPENSIVE if is_expensive(node) else RECOMPUTE
+            price *= self.arithmetic
             return (price * self.elements(result) + written) * self.budget
         # Short of that the price of a call falls with the budget, so that memory is bought with
         # time.

@@ -716,7 +716,7 @@ register(
     *aten_names(
         "_to_copy clone full zeros ones zeros_like ones_like full_like new_zeros new_full new_ones "
         "scalar_tensor arange constant_pad_nd cat tril triu where masked_fill new_empty empty_like "
-        "slice_scatter select_scatter"
+        "slice_scatter select_scatter __and__ __or__ __xor__"
     ),
     fuses=True,
 )
