@@ -32,6 +32,7 @@ from pliant.graph.ir import Functional, FunctionalBuilder, Node
 from pliant.graph.known_masks import replace_known_masks
 from pliant.graph.lower import Lowered, lower
 from pliant.graph.masks import materialize_masks
+from pliant.graph.split_reductions import split_reductions
 from pliant.launch.batches import plan_batches
 from pliant.launch.kernels import (
     KernelError,
@@ -63,10 +64,12 @@ MOST_REFUSED: Final = 50
 """If more operators than this have kernels that fail, it is not about one of them."""
 
 
-def simplify(functional: FunctionalBuilder) -> None:
+def simplify(functional: FunctionalBuilder, target: Target) -> None:
     replace_known_masks(functional)  # which say no more than that attention is causal
     materialize_masks(functional)  # what every layer of attention would make of its mask
     eliminate_common_subexpressions(functional)
+    if target.place.type != "cpu":
+        split_reductions(functional)  # which have too few results to keep a GPU busy
 
 
 def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:
@@ -255,7 +258,7 @@ class GraphCompiler:
             raise NotFunctionalized("a graph that pliant did not capture")
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
             functional = functionalize(self.gm, self.shapes, examples, ones)
-        simplify(functional)
+        simplify(functional, self.target)
         name = type(self.gm).__name__
         fallback = GraphFallback(
             self.gm.forward, Failures(partial(report_failure, name, self.options))

@@ -68,7 +68,7 @@ class TrainingCompiler:
         at hand, if they are not those of the capture."""
         with torch._C.DisableTorchFunction():
             joint, env = trace_joint(self.gm, self.shapes, examples, sizes)
-        simplify(joint.function)
+        simplify(joint.function, self.target)
         on_gpu = self.target.place.type != "cpu"
         if on_gpu:
             split_softmax(joint.function)
@@ -111,7 +111,7 @@ class TrainingCompiler:
         """A graph that calls `backward` itself, as one program."""
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
-        simplify(step.function)
+        simplify(step.function, self.target)
         eager = self._eager(self.gm.forward)
         code = self._generator(eager).generate(step.function.freeze(), env)
         self.tell(self.name, code)
