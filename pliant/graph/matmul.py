@@ -73,7 +73,7 @@ class MatmulLowering:
         self.needed = needed
         self.take = take
         self._copies: dict[tuple[Tensor, bool], TensorArgument] = {}
-        self._filled: dict[tuple[Tensor, bool], TensorArgument] = {}
+        self._filled: dict[tuple[Tensor, tuple[Expr, ...]], TensorArgument] = {}
 
     def find(self, node: Node) -> Matmul | None:
         """The product that a node is, if it is one that can be called so."""
@@ -219,7 +219,7 @@ class MatmulLowering:
             sizes[0] = aligned(sizes[0])
         if tuple(sizes) == stored.sizes and stored.strides == contiguous(stored.sizes):
             return self.needed(stored)
-        key = (stored, rows_too)
+        key = (stored, tuple(sizes))
         if key not in self._filled:
             indexed = _with_zeros(self.low, self.indexed_tensors[stored], tuple(sizes))
             memory = self.low.realize(indexed, contiguous(sizes)).memory

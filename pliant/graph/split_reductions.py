@@ -24,7 +24,9 @@ LONG: Final = 1 << 15  # numbers in each of them
 ALONG: Final = 4096  # of them that one program of the first step sums
 FEW_COLUMNS: Final = 8192  # results of sums across memory
 TALL: Final = 1024
-ACROSS: Final = 64
+ACROSS: Final = 64  # of them that one program of the first step sums at least
+MOST_ACROSS: Final = 1024
+PROGRAMS: Final = 1024  # that keep a GPU busy, each with 64 columns
 
 _REDUCTIONS: Final = frozenset(
     ("aten.sum.dim_IntList", "aten.sum.default", "aten.amax.default", "aten.amin.default")
@@ -57,7 +59,8 @@ def _place(node: Node) -> tuple[list[int], int, int] | None:
     if many < (LONG if along else TALL) or not 0 < few < (FEW_ROWS if along else FEW_COLUMNS):
         return None
     dim = len(sizes) - 1 if along else max(dims, key=lambda d: sizes[d] or 0)
-    inner = _divisor(sizes[dim] or 0, ALONG if along else ACROSS)
+    across = min(max(many * few // (64 * PROGRAMS), ACROSS), MOST_ACROSS)
+    inner = _divisor(sizes[dim] or 0, ALONG if along else across)
     return None if inner is None else (dims, dim, inner)
 
 

@@ -28,6 +28,7 @@ MOST_SIZES: Final = 8
 
 _RECORDED: Final = frozenset(
     ("compute", "empty", "view", "laid_out", "cuda_kernel", "call", "free", "apart", "sizes")
+    + ("check",)  # of errors of kernels on the CPU, of which there are none
 )
 """Steps that do the same in each call with the same sizes, and on the GPU alone."""
 _CPU: Final = torch.device("cpu")

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant.base import events
 from pliant.graph.matmul import HALVES, MatmulLowering
 
 X = torch.randn(2, 5, 13).bfloat16()
@@ -77,3 +78,16 @@ def test_gradients(dynamic, aligned):
 def test_small_products_are_left_alone(monkeypatch):
     monkeypatch.setattr(MatmulLowering, "_aligned", None)  # which would fail
     torch.testing.assert_close(pliant.compile(PROGRAMS["mm"], backend="llvm")(X), X[0] @ V)
+
+
+def test_a_matrix_that_is_multiplied_from_both_sides_is_filled_once(aligned, stream):
+    """As the gradient of a product is, for each of its operands."""
+    x, w, v = torch.randn(16, 11).half(), torch.randn(11, 8).half(), torch.randn(16, 8).half()
+
+    def program(x, w, v):
+        y = x * 2
+        return y @ w, y.t() @ v
+
+    torch.testing.assert_close(pliant.compile(program, backend="llvm")(x, w, v), program(x, w, v))
+    (event,) = [e for e in stream if isinstance(e, events.StageFinished) and e.stage == "program"]
+    assert event.text().count("sizes [v0, v0] strides [v0, v1]") == 1  # 16 rows of 16

@@ -191,6 +191,7 @@ RETURNED = (("slot", 5),)
     ("steps", "outputs", "possible"),
     [
         ([KERNEL, CALL] * 2, RETURNED, True),
+        ([KERNEL, ("check",), CALL] * 2, RETURNED, True),
         ([KERNEL], RETURNED, False),  # nothing to win
         ([KERNEL] * 5 + [("item", 0, ())], RETURNED, False),
         ([KERNEL] * 5 + [("python", 0, (), ())], RETURNED, False),
