@@ -21,6 +21,7 @@ from pliant.fake.raising import RefusesDtypes
 from pliant.fake.tensor import Fake
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, results_in
 from pliant.graph.body_code import call_with_bodies
+from pliant.graph.checkpoint_policies import Policy, policy_of
 from pliant.graph.ir import Node, UserGradient
 from pliant.graph.opaque_calls import draws
 
@@ -136,9 +137,10 @@ def run_with_code(run: Any, node: fx.Node) -> Any:
 
 def run_checkpoint(run: Any, node: fx.Node) -> Any:
     """The function, with a note to the partitioner: what it computes on the way isn't saved."""
-    body, options, args, lifted, named = run._args(node.args)
+    body, options, args, lifted, named, *contexts = run._args(node.args)
+    saves = policy_of(*contexts)
     graded = any(t.requires_grad for t in results_in(args)) and torch.is_grad_enabled()
-    if options.get("debug") or (options["use_reentrant"] and not graded):
+    if saves is None or options.get("debug") or (options["use_reentrant"] and not graded):
         return NotImplemented  # it tells something when it runs
     function = run.functionalizer.function
     first, writes = len(function.nodes), dict(function.times)
@@ -154,13 +156,15 @@ def run_checkpoint(run: Any, node: fx.Node) -> Any:
     inner = function.nodes[first:]
     if not options.get("preserve_rng_state", True) and any(n.effect and draws(n) for n in inner):
         raise NotFunctionalized("a checkpoint that draws other random numbers once more")
-    _note_checkpoint(run.functionalizer, inner, results)
+    _note_checkpoint(run.functionalizer, inner, results, saves)
     return result
 
 
-def _note_checkpoint(world: AliasWorld, inner: Sequence[Node], results: Sequence[Fake]) -> None:
+def _note_checkpoint(
+    world: AliasWorld, inner: Sequence[Node], results: Sequence[Fake], saves: Policy
+) -> None:
     for node in inner:
-        node.recompute = True
+        node.recompute = not saves(node.func)
     for fake in results:
         last = world.alias(fake).base.value.node
         if last is not None and last.recompute:

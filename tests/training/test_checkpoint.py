@@ -1,11 +1,18 @@
 """`torch.utils.checkpoint` inside of a compiled function: compiled, and what it computes on the way
 isn't saved."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import pliant
 from pliant.base import events
@@ -180,3 +187,70 @@ def test_autocast(x, enabled) -> None:
             return net(x).float()
 
     check(function, x, rtol=2e-2, atol=2e-2)
+
+
+# ---- policies
+
+
+def save_products(context, operator, *args, **kwargs):
+    products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    return CheckpointPolicy.MUST_SAVE if operator in products else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def save_nothing(context, operator, *args, **kwargs):
+    return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def save_large(context, operator, first, *args, **kwargs):
+    large = first.numel() > 100
+    return CheckpointPolicy.MUST_SAVE if large else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+PRODUCTS = functools.partial(create_selective_checkpoint_contexts, save_products)
+NOTHING = functools.partial(create_selective_checkpoint_contexts, save_nothing)
+LARGE = functools.partial(create_selective_checkpoint_contexts, save_large)
+LISTED = functools.partial(
+    create_selective_checkpoint_contexts,
+    [torch.ops.aten.mm.default, torch.ops.aten.addmm.default],
+)
+
+
+class Selective(nn.Module):
+    def __init__(self, context_fn):
+        super().__init__()
+        self.block, self.context_fn = Block(), context_fn
+
+    def forward(self, x):
+        return checkpoint(self.block, x, use_reentrant=False, context_fn=self.context_fn).sin()
+
+
+@pytest.mark.parametrize("context_fn", [PRODUCTS, NOTHING, LARGE, LISTED])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_policies(x, context_fn, dynamic) -> None:
+    check(Selective(context_fn), x, dynamic=dynamic, generated=context_fn is not LARGE)
+
+
+@pytest.mark.parametrize("context_fn, saved", [(PRODUCTS, True), (LISTED, True), (NOTHING, False)])
+def test_what_a_policy_says_is_saved(x, context_fn, saved) -> None:
+    result = pliant.compile(Selective(context_fn), fullgraph=True, backend="llvm")(x)
+    assert ((16, 64) in saved_sizes(result)) is saved
+
+
+def test_a_policy_made_where_it_is_used(x) -> None:
+    block = Block()
+
+    def program(x):
+        contexts = functools.partial(create_selective_checkpoint_contexts, save_products)
+        return checkpoint(block, x, use_reentrant=False, context_fn=contexts).sin()
+
+    compiled = pliant.compile(program, fullgraph=True, backend="llvm")
+    assert (16, 64) in saved_sizes(compiled(x))
+    torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_another_policy_is_another_compilation(x) -> None:
+    model = Selective(PRODUCTS)
+    compiled = pliant.compile(model, fullgraph=True, backend="llvm")
+    assert (16, 64) in saved_sizes(compiled(x))
+    model.context_fn = NOTHING
+    assert (16, 64) not in saved_sizes(compiled(x))

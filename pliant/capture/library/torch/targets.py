@@ -126,9 +126,13 @@ def _hook(body: Body, lifted: Any, grad: torch.Tensor) -> Any:
 # ---- recomputation
 
 
-def checkpoint(body: Body, options: Options, args: Any, lifted: Any, kwargs: Options) -> Any:
+def checkpoint(
+    body: Body, options: Options, args: Any, lifted: Any, kwargs: Options, context_fn: Any = None
+) -> Any:
     """Only `args` are what PyTorch looks at to see whether gradients are wanted."""
     function = functools.partial(_with_lifted, body, lifted)
+    if context_fn is not None:
+        options = {**options, "context_fn": context_fn}
     return torch.utils.checkpoint.checkpoint(function, *args, **options, **kwargs)
 
 

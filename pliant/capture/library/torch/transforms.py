@@ -6,6 +6,7 @@ place where it starts to call the user's function in its own way.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +22,12 @@ from pliant.capture.model import CALL
 from pliant.capture.native import BY_CODE, SHORTCUTS, function
 from pliant.capture.torch_calls import convert
 from pliant.capture.trace import Trace
-from pliant.capture.value import FALSE, NONE, Break, Const, Value
+from pliant.capture.value import FALSE, NONE, Break, Const, NotConstant, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.conversion import known_object
-from pliant.capture.values.functions import FunctionValue
+from pliant.capture.values.functions import FunctionValue, Partial
 from pliant.capture.values.tensors import TensorValue
+from pliant.guards.guard import GuardKind
 
 
 def transform(
@@ -351,8 +353,10 @@ def checkpoint(
 ) -> Value | None:
     """The function becomes a body, which PyTorch runs again when it needs the intermediate
     tensors."""
-    if not args or "context_fn" in kwargs or "early_stop" in kwargs:
+    if not args or "early_stop" in kwargs:
         raise Break("operation-argument", "checkpoint with these options")
+    kwargs = dict(kwargs)
+    context = _context_of(trace, kwargs.pop("context_fn", NONE))
     options = {k: trace.read(v).constant() for k, v in kwargs.items() if k in CHECKPOINT_OPTIONS}
     if options.get("use_reentrant") is None:
         # PyTorch warns about it, at the user's line.
@@ -364,14 +368,34 @@ def checkpoint(
     )
     nodes, fakes = _both(trace, function_args, "checkpoint")
     pairs = {key: convert(trace, value, "checkpoint") for key, value in rest.items()}
+    named, named_fakes = ({k: p[side] for k, p in pairs.items()} for side in (0, 1))
+    contexts = () if context is None else (trace.graph.attribute("context_fn", context),)
     return record_body_call(
         trace,
         targets.checkpoint,
-        (body.node, options, nodes, tuple(body.lifted), {k: p[0] for k, p in pairs.items()}),
-        (body.module, options, fakes, body.lifted_fakes, {k: p[1] for k, p in pairs.items()}),
+        (body.node, options, nodes, tuple(body.lifted), named, *contexts),
+        (body.module, options, fakes, body.lifted_fakes, named_fakes),
         effect=body.effect,
         on_fakes=targets.checkpoint_on_fakes,
     )
+
+
+def _context_of(trace: Trace, value: Value) -> Any:
+    """The function that says what is saved, or None. PyTorch calls it when the code runs."""
+    read = trace.read(value)
+    real = getattr(read, "real", None)
+    if real is not None and read.source is not None:
+        trace.guard(GuardKind.IS, read.source, real)
+        return real
+    if isinstance(read, Partial):  # made where it is used
+        function, *args = (_context_of(trace, part) for part in (read.function, *read.args))
+        if function is not None and read.cls is functools.partial and not read.keywords:
+            return functools.partial(function, *args)
+        raise Break("operation-argument", "checkpoint with these options")
+    try:
+        return known_object(read, trace)
+    except NotConstant:
+        raise Break("operation-argument", "checkpoint with these options") from None
 
 
 SHORTCUTS[torch.utils.checkpoint.checkpoint] = checkpoint
