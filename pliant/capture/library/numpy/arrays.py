@@ -20,7 +20,16 @@ from pliant.base.values import dataclass
 from pliant.capture.library.numpy.scalars import SCALAR_TYPES
 from pliant.capture.library.torch import tensor_data  # whose handlers are extended here
 from pliant.capture.library.torch.bodies import record_body_call
-from pliant.capture.model import CALL, FOLDABLE, GET, OPERATE, fold, iterate
+from pliant.capture.model import (
+    CALL,
+    FOLDABLE,
+    GET,
+    OPERATE,
+    call,
+    fold,
+    get_attribute,
+    iterate,
+)
 from pliant.capture.native import FUNCTIONS, LATE, METHODS
 from pliant.capture.torch_calls import about_to_write, call_operation
 from pliant.capture.value import NONE, Break, Const, NotConstant, Value
@@ -69,6 +78,14 @@ SIZES = frozenset(
 ABOUT_KINDS = frozenset({"ndim", "size", "shape", "result_type", "can_cast", "promote_types",
                          "min_scalar_type", "isscalar", "iscomplexobj", "isrealobj", "issubdtype",
                          "broadcast_shapes", "common_type", "finfo", "iinfo", "dtype"})  # fmt: skip
+# They make an array of a tensor by its `__array__`, and return arrays. Others ask tensors for a
+# method of their own name, or wrap results.
+TAKES_TENSORS = frozenset(
+    {
+        "ones_like", "zeros_like", "full_like", "asarray", "stack", "concatenate", "where",
+        "hstack", "vstack", "dstack", "column_stack", "atleast_1d", "atleast_2d",
+    }
+)  # fmt: skip
 WRITES = frozenset({"sort", "fill", "resize", "put", "partition", "itemset", "byteswap"})
 REFUSED_METHODS = frozenset(
     {"item", "tolist", "tobytes", "tofile", "dump", "dumps", "nonzero", "compress", "setflags",
@@ -99,6 +116,9 @@ class ArrayKind:
 
     def __repr__(self) -> str:
         return f"(lambda a: (a.dtype.str, a.shape) == {(self.dtype, self.shape)})"
+
+
+NUMPY_2 = numpy is not None and int(numpy.__version__.partition(".")[0]) >= 2
 
 
 def example_array(like: Any) -> Any:
@@ -211,6 +231,8 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
     name = real.__name__
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
+        if name in TAKES_TENSORS:
+            args = tuple([_as_array(trace, arg) for arg in args])
         arrays = [_has_array(trace, value) for value in (*args, *kwargs.values())]
         if not any(arrays) and on_numbers is not None:
             try:
@@ -226,9 +248,20 @@ def _on_arrays(real: Any, on_numbers: Callable[..., Value] | None) -> Callable[.
             examples = [_both(trace, arg, name)[1] for arg in args]
             named = {key: _both(trace, arg, name)[1] for key, arg in kwargs.items()}
             return _fact(_try(name, real, examples, named), name)
-        return record_array(trace, real, real, list(args), kwargs)
+        # Since NumPy 2 the kind of a result does not depend on which plain number it is given.
+        any_number = NUMPY_2 and (isinstance(real, numpy.ufunc) or name == "where")
+        return record_array(trace, real, real, list(args), kwargs, any_number=any_number)
 
     return handler
+
+
+def _as_array(trace: Trace, value: Value) -> Value:
+    value = trace.read(value)
+    if isinstance(value, TensorValue):
+        return call(trace, get_attribute(trace, value, "numpy"), [])
+    if type(value) is Sequence and value.cls in (list, tuple):
+        return Sequence(value.cls, [_as_array(trace, item) for item in value.items])
+    return value
 
 
 def _fact(result: Any, name: str) -> Value:
@@ -306,10 +339,10 @@ def operate(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value |
         raise Break("operation-argument", "an operator on a tensor and an array")
     plain = PLAIN_OF.get(real, real)
     if plain is real or not isinstance(operands[0], ArrayValue):
-        return record_array(trace, plain, plain, list(operands), {})
+        return record_array(trace, plain, plain, list(operands), {}, any_number=NUMPY_2)
     if not isinstance(operands[0].example, numpy.ndarray):  # a number is not changed
-        return record_array(trace, plain, plain, list(operands), {})
-    record_array(trace, real, plain, list(operands), {}, writes=True)
+        return record_array(trace, plain, plain, list(operands), {}, any_number=NUMPY_2)
+    record_array(trace, real, plain, list(operands), {}, writes=True, any_number=NUMPY_2)
     return operands[0]
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import pliant
+from pliant.base import events
 from tests.support.against_eager import check
 from tests.support.programs import Programs
 
@@ -114,3 +115,48 @@ def test_arrays_are_inputs_with_guards():
         np.testing.assert_array_equal(compiled(array), np.sin(array) * 2)
         assert compiled(array).dtype == (np.sin(array) * 2).dtype
     assert pliant.counters["compilations"] == 5
+
+
+# ---- numbers that are symbols, and tensors as arguments
+
+
+def mixed(x, a):
+    y = np.where(x < 0.5, a, x) + np.maximum(x, a) * a - a
+    y += a
+    return y
+
+
+def test_one_compilation_for_all_numbers_of_a_type() -> None:
+    x = np.array([0.25, 1.5, -2.0])
+    compiled = pliant.compile(mixed, dynamic=True, fullgraph=True)
+    events.counters.reset()
+    for number in (3, 4, -1, 0, 2.5, 1.5):
+        result, expected = compiled(x, number), mixed(x, number)
+        assert np.array_equal(result, expected) and result.dtype == expected.dtype
+    assert events.counters["compilations"] == 2
+
+
+def test_a_number_that_does_not_fit_raises_as_in_numpy() -> None:
+    x = np.array([1, 2], dtype=np.int8)
+    compiled = pliant.compile(lambda x, a: x + a, dynamic=True)
+    assert compiled(x, 3).dtype == np.int8
+    for function in (compiled, lambda x, a: x + a):
+        with pytest.raises(OverflowError):
+            function(x, 1000)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t: np.ones_like(t, dtype=np.float64),
+        lambda t: np.full_like(t, 2),
+        lambda t: np.stack([t, t + 1], axis=1),
+        lambda t: np.concatenate((t, t)) * 2,
+        lambda t: np.where(t > 0, t, -t),
+    ],
+)
+def test_arrays_made_of_tensors(function) -> None:
+    t = torch.tensor([1.0, -2.0])
+    result, expected = pliant.compile(function, fullgraph=True)(t), function(t)
+    assert type(result) is np.ndarray and result.dtype == expected.dtype
+    assert np.array_equal(result, expected)
