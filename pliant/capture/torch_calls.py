@@ -752,6 +752,19 @@ def _follow_store(trace: Trace, tensor: TensorValue, name: str, value: Value | N
         call_special(trace, tensor, "__setattr__", Const(name), value)
 
 
+def compare_ragged_sizes(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
+    """Those that are of the same lengths are so in every call; others may come to be."""
+    if real not in (operator.eq, operator.ne) or not all(
+        isinstance(operand, RaggedSize) for operand in operands
+    ):
+        return None
+    one, other = (operand.number.node.nested_int() for operand in operands)  # type: ignore[attr-defined]
+    if one != other:
+        raise Break("tensor-attribute", "a comparison of ragged sizes")
+    return Const(real is operator.eq)
+
+
 OPERATE[TensorValue] = operate
+OPERATE[RaggedSize] = compare_ragged_sizes
 GET[TensorValue] = get_tensor_attribute
 SET[TensorValue] = set_tensor_attribute

@@ -16,6 +16,7 @@ import torch
 from torch.nested._internal.nested_tensor import NestedTensor
 
 from pliant.fake.errors import Unsupported
+from pliant.fake.unbacked import new_size
 
 LONGEST: Final = "max_seqlen"
 
@@ -26,11 +27,31 @@ def override_of(func: Callable[..., Any], args: Any, kwargs: Any) -> Callable[..
         return None
     if func is torch._C._nn.scaled_dot_product_attention:
         return attention
+    if func in UNBINDS:
+        return unbind
     return functools.partial(_through_the_class, func)
 
 
 def _through_the_class(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return NestedTensor.__torch_function__(func, (NestedTensor,), args, kwargs)
+
+
+UNBINDS: Final = (torch.unbind, torch.Tensor.unbind)
+
+
+def unbind(tensor: Any, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """The parts, as views. How long they are is data."""
+    world = tensor._offsets._world()
+    if dim or tensor._lengths is not None or not world.reads_numbers:
+        raise Unsupported("the parts of a jagged tensor with gaps")
+    values, at = tensor._values, tensor._ragged_idx - 1
+    sizes, offset = list(values.size()), values.storage_offset()
+    parts: list[torch.Tensor] = []
+    for _ in range(int(tensor._offsets.size(0)) - 1):
+        length = sizes[at] = new_size(world.env, "the length of a part")
+        parts.append(values.as_strided(sizes, values.stride(), offset))
+        offset = offset + length * values.stride(at)
+    return tuple(parts)
 
 
 def attention(

@@ -661,6 +661,8 @@ class CapturedRun:
         if node.args[1] == "data" and self._is_new(tensor):
             # A write to it does not count as one to the tensor, which nobody sees of a new one.
             return self.functionalizer.dispatch(aten.detach.default, (tensor,), {})
+        if self.functionalizer.has_wrapper(tensor):  # what it is made of
+            return getattr(tensor, str(node.args[1]))
         if node.args[1] not in VIEW_ATTRIBUTES:
             raise NotFunctionalized(f"Tensor.{node.args[1]}")
         return self._call(getattr, node)

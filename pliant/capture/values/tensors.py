@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import fx
 
-from pliant.capture.value import Break, Value
+from pliant.capture.value import Break, Const, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.fake import Fake
 from pliant.guards.source import Source
@@ -15,6 +15,9 @@ from pliant.guards.source import Source
 if TYPE_CHECKING:
     from pliant.capture.residual import Emitter
     from pliant.capture.trace import Trace
+
+
+PLAIN = (bool, int, float, str, type(None), torch.dtype)
 
 
 class TensorValue(Value):
@@ -53,8 +56,23 @@ class TensorValue(Value):
 
     def instance_attribute(self, trace: Trace, name: str) -> Value | None:
         if self.real is None and type(self.fake) is not Fake and name in vars(self.fake):
-            raise Break("tensor-attribute", f"{self.cls.__name__}.{name} of a result")
+            return self._own_attribute(trace, name)
         return instance_dict(trace, self).get(trace, name)
+
+    def _own_attribute(self, trace: Trace, name: str) -> Value:
+        """Of a wrapper that the graph makes: a tensor inside of it, or plain data."""
+        attribute = vars(self.fake)[name]
+        if isinstance(attribute, PLAIN):
+            return Const(attribute)
+        if type(attribute) is not Fake:
+            raise Break("tensor-attribute", f"{self.cls.__name__}.{name} of a result")
+        if id(attribute) not in trace.tensors:
+            node = trace.graph.operation(getattr, (self.node, name), {}, trace.stack(), False)
+            trace.tensors[id(attribute)] = TensorValue(node, attribute)
+            if attribute._has_symbolic_sizes_strides:
+                trace.sizes.nodes.settle_sizes(attribute, node)
+        tensor: TensorValue = trace.tensors[id(attribute)]
+        return tensor
 
     def store_attribute(self, trace: Trace, name: str, value: Value | None) -> None:
         table = instance_dict(trace, self)

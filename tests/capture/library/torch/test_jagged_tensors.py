@@ -86,6 +86,52 @@ def test_shapes_are_returned(backend):
         assert compiled(x) == x.shape
 
 
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_shapes_are_compared(backend):
+    def program(x, y):
+        return x.sin() if (x * 2).shape == x.shape else x.cos(), x.shape[1] == y.shape[1]
+
+    x, y = jagged(2, 3), jagged(2, 3)
+    compiled = pliant.compile(program, backend=backend)
+    for other in (x, y):
+        result, expected = compiled(x, other), program(x, other)
+        same(result[0], expected[0])
+        assert result[1] is expected[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_parts_are_views(backend):
+    compiled = pliant.compile(lambda x: x.unbind(), fullgraph=True, dynamic=True, backend=backend)
+    before = pliant.counters["compilations"]
+    for lengths in ((2, 3, 4), (5, 1, 7), (3, 3, 3)):
+        x = jagged(*lengths)
+        for part, expected in zip(compiled(x), x.unbind(), strict=True):
+            assert torch.equal(part, expected) and part.data_ptr() == expected.data_ptr()
+            assert part.stride() == expected.stride()
+    assert pliant.counters["compilations"] == before + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_are_computed_with(dynamic):
+    def program(x):
+        first, second = (x * 2).unbind()
+        return first.sin().sum(0) + second.mean(0)
+
+    compiled = pliant.compile(program, fullgraph=True, dynamic=dynamic)
+    for lengths in ((2, 3), (4, 1)):
+        x = jagged(*lengths)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_what_a_result_is_made_of():
+    def program(x):
+        y = (x * 2).transpose(1, 2)
+        return y._values.sin(), y.offsets() + 1, y._ragged_idx
+
+    x = jagged(2, 3)
+    torch.testing.assert_close(pliant.compile(program, fullgraph=True)(x), program(x))
+
+
 def test_made_inside():
     def program(values, offsets):
         return torch.nested.nested_tensor_from_jagged(values * 2, offsets).sin()

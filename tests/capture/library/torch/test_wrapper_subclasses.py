@@ -60,6 +60,7 @@ PROGRAMS = {
     "views": lambda x: x.view(-1)[2:5],
     "a plain tensor beside it": lambda x: x + torch.ones(4),
     "what is inside": lambda x: x.a + x.b * 2,
+    "what is inside of a result": lambda x: (x * 2).a.sin() + (x + 1).b,
     "a size": lambda x: x * x.shape[0],
     "a detached one": lambda x: x.detach() * 2,
     "several results": lambda x: x.split(2, 1)[1],
