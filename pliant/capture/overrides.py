@@ -29,7 +29,7 @@ from pliant.capture.value import Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.objects import Instance
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake.wrappers import is_wrapper_class
+from pliant.fake.wrappers import is_wrapper_class, overrides_functions
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Fixed
 
@@ -122,8 +122,8 @@ def has_override(trace: Trace, value: Value) -> bool:
     cls = value.python_type()
     if cls in ORDINARY:
         return False
-    if isinstance(value, TensorValue) and is_wrapper_class(cls):
-        return False  # what it does is seen when the function is run on fakes
+    if isinstance(value, TensorValue) and is_wrapper_class(cls) and not overrides_functions(cls):
+        return False
     override = trace.lookup(cls, "__torch_function__")
     return override is not MISSING and override is not DISABLED
 

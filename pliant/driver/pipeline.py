@@ -39,6 +39,7 @@ from pliant.driver.function_cache import FunctionCache
 from pliant.driver.limits import Limits
 from pliant.dynamic.choose import DynamicPolicy
 from pliant.dynamic.shape_log import ShapeLog
+from pliant.fake.wrappers import is_wrapper, overrides_functions
 from pliant.guards import index, plan
 from pliant.runtime import graphs, residual
 from pliant.stages import Bindings, Captured, Compiled
@@ -204,6 +205,9 @@ class Compiler:
                 graph = call_backend(
                     backend, bindings.graph, list(bindings.examples), bindings.shapes, options
                 )
+            # What their classes say about functions has been followed.
+            if any(is_wrapper(e) and overrides_functions(type(e)) for e in bindings.examples):
+                graph = graphs.without_overrides(graph)
             namespace[captured.graph_name] = graph
         for target in captured.resumes:  # inner ones first
             point, scope = bound(target.point), bound(target.namespace)

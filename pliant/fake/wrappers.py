@@ -23,17 +23,20 @@ _NO_OVERRIDE: Any = (torch._C._disabled_torch_function_impl, torch.Tensor.__torc
 
 
 def is_wrapper_class(cls: type) -> bool:
-    """Whether objects of a class of tensors are taken apart and put together as PyTorch says, and
-    have no other say in what functions do."""
+    """Whether objects of a class of tensors are taken apart and put together as PyTorch says."""
     own: Any = cls
     if own.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ or cls is Fake:
         return False
-    if not all(hasattr(cls, f"__tensor_{verb}__") for verb in ("flatten", "unflatten")):
-        return False
+    return all(hasattr(cls, f"__tensor_{verb}__") for verb in ("flatten", "unflatten"))
+
+
+def overrides_functions(cls: type) -> bool:
+    """Whether the program says in a wrapper class what functions do, beside operators. What
+    PyTorch's own classes say is seen when a function is run on fakes."""
+    own: Any = cls
     override = getattr(own.__torch_function__, "__func__", own.__torch_function__)
-    # That of PyTorch's own classes runs below, as their dispatch does.
-    own_class = getattr(override, "__module__", "").startswith("torch.nested.")
-    return own_class or any(override is getattr(o, "__func__", o) for o in _NO_OVERRIDE)
+    default = any(override is getattr(o, "__func__", o) for o in _NO_OVERRIDE)
+    return not default and not getattr(override, "__module__", "").startswith("torch.nested.")
 
 
 def has_own_sizes(wrapper: torch.Tensor) -> bool:

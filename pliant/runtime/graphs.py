@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import fx
 
 from pliant.base import tracebacks
@@ -27,6 +28,16 @@ def register(graph: fx.GraphModule) -> None:
     if code is not None:
         tracebacks.register(code, lines)
         weakref.finalize(code, _forget_source, code.co_filename)
+
+
+def without_overrides(graph: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph, in which classes of tensors have no say in what functions do."""
+
+    def run(*args: Any) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            return graph(*args)
+
+    return run
 
 
 def ran_before(graph: fx.GraphModule, error: BaseException) -> list[fx.Node]:

@@ -225,3 +225,53 @@ def test_a_class_says_which_contexts_are_the_same():
     for note in "bca":
         compiled(Lenient(torch.ones(2), torch.ones(1), note))
     assert pliant.counters["compilations"] == before + 2
+
+
+class Overriding(TwoTensor):
+    """One that also says what functions do, once for each call."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Overriding(inner["a"], inner["b"])
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        return result * 10 if func is torch.sin else result
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        parts = [
+            func(
+                *pytree.tree_map_only(Overriding, lambda t: getattr(t, name), args), **kwargs or {}
+            )
+            for name in "ab"
+        ]
+        return pytree.tree_map(lambda a, b: Overriding(a, b), *parts)
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_functions_are_overridden_once(backend, dynamic):
+    def program(x):
+        return (torch.sin(x) + 1).unflatten(-1, [2, 2]), x.shape[0]
+
+    compiled = pliant.compile(program, fullgraph=True, dynamic=dynamic, backend=backend)
+    for rows in (3, 5):
+        x = Overriding(torch.randn(rows, 4), torch.randn(rows, 4))
+        (result, size), (expected, _) = compiled(x), program(x)
+        same(result, expected)
+        assert size == rows
+
+
+def test_overrides_are_in_force_again_after_a_failure():
+    def program(x, index):
+        return torch.sin(x)[index]
+
+    x = Overriding(torch.randn(3, 4), torch.randn(3, 4))
+    compiled = pliant.compile(program)
+    same(compiled(x, torch.tensor([0])), program(x, torch.tensor([0])))
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([7]))
+    same(torch.sin(x), program(x, torch.arange(3)))
