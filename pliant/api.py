@@ -232,7 +232,7 @@ def report(path: str | os.PathLike[str]) -> page.Recording:
     Args:
         path: the file to write.
     """
-    return page.Recording(path, _entries_used)
+    return page.Recording(path, reporting.described, _entries_used)
 
 
 def profile() -> profiles.Profile:
@@ -265,6 +265,10 @@ def _entries_used() -> Iterator[events.EntryUsed]:
             about = reporting.described(dispatcher.fn)
             for entry in dispatcher.entries:
                 yield events.EntryUsed(hits=entry.hits, index=entry.info.index, **about)
+
+
+if log := os.environ.get("PLIANT_LOGS_JSON"):
+    page.measure_until_exit(log, reporting.described, _entries_used)
 
 
 def _remember(dispatcher: Dispatcher, again: Callable[..., Any], model: Any) -> Dispatcher:

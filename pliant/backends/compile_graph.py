@@ -55,7 +55,9 @@ from pliant.targets.target import Hint, Target
 
 if TYPE_CHECKING:
     from pliant.backends import checkers
+    from pliant.loop import memory_use
 else:
+    memory_use = Late("pliant.loop.memory_use")  # which only reports ask for
     checkers = Late("pliant.backends.checkers")  # which only tests use
 
 T = TypeVar("T")
@@ -236,6 +238,7 @@ def tell(name: str, code: GeneratedCode) -> None:
             kernels=lambda: [str(kernel) for kernel in code.kernels],
             lowered=code.lowered.lowered,
             called=code.lowered.called,
+            memory=lambda: memory_use.bytes_in_use(code.scheduled, code.info.hint),
         )
     )
 

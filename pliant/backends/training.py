@@ -38,7 +38,7 @@ from pliant.graph.partition import (
     depends_on_written,
     partition,
 )
-from pliant.graph.partition_report import report_partition
+from pliant.graph.partition_report import recomputed_bytes, report_partition, saved_bytes
 from pliant.graph.softmax import split_softmax
 from pliant.graph.whole_step import trace_whole_step
 from pliant.runtime.differentiable import Backward, Differentiable, ForwardLayout
@@ -78,7 +78,10 @@ class TrainingCompiler:
         names = [node.name for node in self.gm.graph.nodes if node.op == "placeholder"]
         events.emit(
             events.GraphPartitioned(
-                function=self.name, report=partial(report_partition, parts, prices, names)
+                function=self.name,
+                report=partial(report_partition, parts, prices, names),
+                saved=partial(saved_bytes, parts, prices, names),
+                computed_again=partial(recomputed_bytes, parts, prices),
             )
         )
         bases, rebased = joint.views.bases, joint.rebased

@@ -71,11 +71,13 @@ class CompileAbandoned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphCaptured(Event):
-    """Tensor operations were recorded as a graph. `nodes` counts the operations."""
+    """Tensor operations were recorded as a graph. `nodes` counts the operations; `drawing` is each
+    node, with what it reads and the calls that led to it."""
 
     counter: ClassVar[str] = "graphs"
     graph: Text
     nodes: int
+    drawing: Callable[[], list[Mapping[str, object]]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,29 @@ class EntryUsed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallsMeasured(Event):
+    """How long calls of a function took until now: for reports, never emitted. `spans` are
+    stretches of time: start and end (seconds since 1970), how many calls, and whether an entry
+    fitted them."""
+
+    calls: int
+    seconds: float
+    spans: tuple[tuple[float, float, int, bool], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsMeasured(Event):
+    """How long kernels and operators of a program took until now: for reports, never emitted.
+    `bandwidth` (bytes a second) and `arithmetic` (operations a second) are what the machine can
+    do."""
+
+    program: str
+    bandwidth: float
+    arithmetic: float
+    steps: tuple[Mapping[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RanOriginal(Event):
     """A method of a compiled module, called for the first time, called the original module, which
     is not compiled."""
@@ -202,21 +227,24 @@ class BackendCalled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeGenerated(Event):
-    """A graph became kernels and calls of PyTorch: the kernels as text, and how often each
-    operator was turned into loops or is called."""
+    """A graph became kernels and calls of PyTorch: the kernels as text, how often each operator was
+    turned into loops or is called, and the bytes in use at each step (`memory`)."""
 
     counter: ClassVar[str] = "programs"
     kernels: Callable[[], list[str]]
     lowered: Mapping[str, int]
     called: Mapping[str, int]
+    memory: Callable[[], list[tuple[str, int]]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPartitioned(Event):
     """A graph with gradients was cut into forward and backward: what is saved between them, and
-    what is computed again."""
+    what is computed again. `saved` and `computed_again` are its operations, with bytes."""
 
     report: Callable[[], str]
+    saved: Callable[[], list[tuple[str, int]]] = list
+    computed_again: Callable[[], list[tuple[str, int]]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +414,8 @@ KINDS: tuple[type[Event], ...] = (
     Recompiled,
     LimitReached,
     EntryUsed,
+    CallsMeasured,
+    StepsMeasured,
     RanOriginal,
     FellBack,
     ResidualMade,

@@ -11,13 +11,19 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pliant.base import events
+from pliant.base.late import Late
 from pliant.base.position import Position
 from pliant.capture.breaks import BREAKS
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.stages import Bindings, BreakInfo, Captured, Compiled
+
+if TYPE_CHECKING:
+    from pliant.reports import drawing
+else:
+    drawing = Late("pliant.reports.drawing")
 
 
 def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], list[float]]:
@@ -91,7 +97,8 @@ def _report_capture(
         # Texts are made when somebody reads them: printing a graph takes longer than much else
         # here.
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
-        events.emit(events.GraphCaptured(graph=text, nodes=nodes, **about))
+        drawn = lambda: drawing.draw(graph, captured)  # noqa: E731
+        events.emit(events.GraphCaptured(graph=text, nodes=nodes, drawing=drawn, **about))
     shape_log.emit(**about)
     events.emit(events.ResidualMade(source=captured.residual, **about))
     guards = lambda routine: [str(g) for g in bindings.guards if g.routine is routine]  # noqa: E731

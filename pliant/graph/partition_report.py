@@ -22,6 +22,22 @@ def report_partition(partition: Partition, prices: Prices, inputs: Sequence[str]
     return "\n".join([_summary(partition, prices), *lines])
 
 
+def saved_bytes(
+    partition: Partition, prices: Prices, inputs: Sequence[str]
+) -> list[tuple[str, int]]:
+    """What is saved: where it comes from, and its bytes."""
+    saved = partition.saved
+    return [
+        (inputs[at] if kind == "input" else _operator(value), prices.bytes(value))
+        for (kind, at), value in zip(saved.tensors, saved.values, strict=True)
+    ]
+
+
+def recomputed_bytes(partition: Partition, prices: Prices) -> list[tuple[str, int]]:
+    """What is computed again: the operator, and the bytes that are not saved."""
+    return [(node.name, prices.bytes(node.results[0])) for node in partition.recomputed]
+
+
 def _summary(partition: Partition, prices: Prices) -> str:
     saved = partition.saved
     new = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from pliant.base.records import Record
 
@@ -22,17 +22,25 @@ def history(records: Iterable[Record]) -> dict[str, Any]:
     ordered = sorted(records, key=lambda record: record["time"])
     for record in ordered:
         order.add(record)
-    start = ordered[0]["time"] if ordered else 0.0
+    spans = [span for calls in order.calls for span in calls["spans"]]
+    # What is told in the end happened before.
+    moments = [record["time"] for record in ordered if record["event"] not in _LATER]
+    moments += [moment for span in spans for moment in span[:2]]
+    start = min(moments, default=0.0)
+    end = max(moments, default=0.0)
     for compilation in order.compilations:
         compilation["start"] -= start
+    for span in spans:
+        span[0], span[1] = span[0] - start, span[1] - start
     functions = list(order.functions.values())
     for function in functions:
         function["source"] = _source(function)
         del function["notes"]
     return {
         "functions": functions,
-        "processes": list(order.processes.values()),
-        "seconds": ordered[-1]["time"] - start if ordered else 0.0,
+        "calls": order.calls,
+        "processes": sorted(order.processes.values(), key=lambda one: one["rank"] or 0),
+        "seconds": end - start,
         "counts": _counts(functions),
     }
 
@@ -41,6 +49,7 @@ class _History:
     def __init__(self) -> None:
         self.functions: dict[tuple[str, str], dict[str, Any]] = {}
         self.compilations: list[Compilation] = []
+        self.calls: list[dict[str, Any]] = []
         self.processes: dict[int, dict[str, Any]] = {}
         self._owners: list[dict[str, Any]] = []  # the function of each compilation
         self._open: dict[tuple[int, int], Compilation] = {}  # by process and thread
@@ -57,8 +66,8 @@ class _History:
             self._start(record, place)
         elif record["event"] == "Recompiled":
             self._reasons[place] = record["reasons"]
-        elif record["event"] == "EntryUsed":
-            self._used(record)
+        elif record["event"] in _LATER:
+            _LATER[record["event"]](self, record)
         elif handler is not None:
             self._add_to(handler, record, place)
 
@@ -85,19 +94,40 @@ class _History:
             "partition": None,
             "troubles": [],
             "hits": None,
+            "drawing": [],
+            "saved": [],
+            "computed_again": [],
+            "measured": [],
         }
         self.compilations.append(compilation)
         self._owners.append(function)
         function["compilations"].append(compilation)
         self._open[place] = self._latest[_short_name(record)] = compilation
 
-    def _used(self, record: Record) -> None:
+    def _compiled(self, record: Record) -> Compilation | None:
+        """The compilation that a record names."""
         function = self.functions.get(_written(record), {"compilations": []})
         for compilation in reversed(function["compilations"]):
             same = compilation["name"], compilation["index"], compilation["process"]
             if same == (record["function"], record["index"], record["process"]):
-                compilation["hits"] = record["hits"]
-                return
+                return cast(Compilation, compilation)
+        return None
+
+    def _used(self, record: Record) -> None:
+        if (compilation := self._compiled(record)) is not None:
+            compilation["hits"] = record["hits"]
+
+    def _called(self, record: Record) -> None:
+        self.calls.append(
+            {"function": self._function(record)["id"], "name": record["function"],
+             "process": record["process"], "calls": record["calls"],
+             "seconds": record["seconds"], "spans": record["spans"]}
+        )  # fmt: skip
+
+    def _ran(self, record: Record) -> None:
+        if (compilation := self._compiled(record)) is not None:
+            fields = ("program", "bandwidth", "arithmetic", "steps")
+            compilation["measured"].append({name: record[name] for name in fields})
 
     def _function(self, record: Record) -> dict[str, Any]:
         key = _written(record)
@@ -161,7 +191,8 @@ def _abandoned(compilation: Compilation, record: Record) -> None:
 
 
 def _captured(compilation: Compilation, record: Record) -> None:
-    compilation.update(graph=record["graph"], nodes=record["nodes"])
+    drawing = record.get("drawing", [])
+    compilation.update(graph=record["graph"], nodes=record["nodes"], drawing=drawing)
 
 
 def _guarded(compilation: Compilation, record: Record) -> None:
@@ -178,8 +209,8 @@ def _broke(compilation: Compilation, record: Record) -> None:
 
 
 def _generated(compilation: Compilation, record: Record) -> None:
-    fields = ("function", "kernels", "lowered", "called")
-    compilation["programs"].append({name: record[name] for name in fields})
+    fields = ("function", "kernels", "lowered", "called", "memory")
+    compilation["programs"].append({name: record.get(name, []) for name in fields})
 
 
 def _stage(compilation: Compilation, record: Record) -> None:
@@ -188,7 +219,8 @@ def _stage(compilation: Compilation, record: Record) -> None:
 
 
 def _partitioned(compilation: Compilation, record: Record) -> None:
-    compilation["partition"] = record["report"]
+    saved, again = record.get("saved", []), record.get("computed_again", [])
+    compilation.update(partition=record["report"], saved=saved, computed_again=again)
 
 
 def _trouble(compilation: Compilation, record: Record) -> None:
@@ -221,6 +253,13 @@ SIZES: dict[str, tuple[str, Callable[[Record], str]]] = {
     ),
 }
 """What is told of sizes: the kind, and a line about it."""
+
+_LATER: dict[str, Callable[[_History, Record], None]] = {
+    "EntryUsed": _History._used,
+    "CallsMeasured": _History._called,
+    "StepsMeasured": _History._ran,
+}
+"""What is told in the end, of what is there."""
 
 _HANDLERS: dict[str, Callable[[Compilation, Record], None]] = {
     "CompileFinished": _finished,

@@ -79,6 +79,7 @@ class StepTimes:
 
     what: MeasuredStep
     number: int
+    graph: int  # its address
     measured: int = 0
     nanoseconds: int = 0
     least: int = 0
@@ -244,7 +245,7 @@ class _Order:
         for _, thread, number, start, stop, size in spans:
             step = function.steps.get((id(info), number))
             if step is None:
-                step = StepTimes(info.describe(number), number, least=stop - start)
+                step = StepTimes(info.describe(number), number, key, least=stop - start)
                 function.steps[id(info), number] = step
                 step.runs = turns
             step.measured += 1

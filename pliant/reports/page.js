@@ -24,7 +24,8 @@ function fill(node, attributes, children) {
 }
 function time(seconds) {
   if (seconds === null || seconds === undefined) return "unfinished";
-  return seconds < 1 ? `${(seconds * 1000).toFixed(1)} ms` : `${seconds.toFixed(2)} s`;
+  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
+  return seconds >= 1e-4 || !seconds ? `${(seconds * 1e3).toFixed(1)} ms` : `${(seconds * 1e6).toFixed(1)} µs`;
 }
 function plural(number, what) {
   return `${number} ${what}${number === 1 ? "" : "s"}`;
@@ -51,52 +52,15 @@ function overview() {
     element("div", { class: "tiles" }, ...tiles),
     element("h2", {}, "Look at this first"),
     ...(advice.length ? advice : [element("p", {}, "Nothing: everything runs compiled.")]),
-    element("h2", {}, "Compilations over time"),
-    legend(), timeline());
+    element("h2", {}, "Compilations and calls over time"),
+    legend(), timeline(), ...slowest());
 }
 function legend() {
   const names = [["capture", "capture"], ["guards", "guards"], ["backend", "code generation"],
-    ["abandoned", "given up"]];
+    ["abandoned", "given up"], ["call", "calls"], ["missed", "calls that waited"]];
   return element("div", { class: "legend soft" },
     ...names.flatMap(([kind, text]) => [element("i", { class: kind }), text]));
 }
-function timeline() {
-  const width = 1000, height = 26, left = 110;
-  const end = Math.max(data.seconds, 1e-6);
-  const x = (seconds) => left + (seconds / end) * (width - left - 20);
-  const rows = data.processes.map((one) => one.process);
-  const svg = drawn("svg", { viewBox: `0 0 ${width} ${rows.length * height + 34}`, role: "img",
-    "aria-label": "compilations over time" });
-  data.processes.forEach((one, row) => {
-    const name = one.rank === null ? `process ${one.process}` : `rank ${one.rank}`;
-    svg.append(drawn("text", { x: 8, y: row * height + 24 }, name));
-  });
-  for (const fn of data.functions) {
-    for (const one of fn.compilations) {
-      const y = rows.indexOf(one.process) * height + 9;
-      svg.append(...bars(fn, one, x, y));
-    }
-  }
-  for (let i = 0; i <= 4; i++) {
-    const seconds = (end * i) / 4;
-    svg.append(drawn("text", { x: x(seconds), y: rows.length * height + 28,
-      "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, time(seconds)));
-  }
-  return svg;
-}
-function bars(fn, one, x, y) {
-  const phases = Object.entries(one.phases);
-  const parts = phases.length ? phases : [["abandoned", one.seconds || 0]];
-  let start = one.start;
-  return parts.map(([phase, seconds]) => {
-    const bar = drawn("rect", { class: `bar ${phase}`, x: x(start), y, height: 20,
-      width: Math.max(x(start + seconds) - x(start), 1), onclick: () => show(fn.id) },
-      drawn("title", {}, `${one.name}, compilation ${one.index}: ${phase} ${time(seconds)}`));
-    start += seconds;
-    return bar;
-  });
-}
-
 // ---- one function
 
 function show(id) {
@@ -112,12 +76,19 @@ function show(id) {
 }
 function source(fn) {
   const lines = fn.source.flatMap((line) => [
-    element("div", {}, element("span", { class: "number" }, String(line.line)),
+    element("div", {}, element("button", { class: "number", title: "find it in the graph",
+      onclick: () => findLine(fn, line.line) }, String(line.line)),
       element("span", {}, line.text || " ")),
     ...line.notes.map((note) => element("div", { class: `note ${note.kind}` },
       `${note.kind === "break" ? "" : note.kind + ": "}${note.text}`)),
   ]);
   return element("pre", { class: "source" }, ...lines);
+}
+function findLine(fn, line) {
+  const graph = main.querySelector(".graph-search");
+  if (!graph) return;
+  graph.value = `${fn.file.split("/").at(-1)}:${line}`;
+  graph.dispatchEvent(new Event("input"));
 }
 function compilation(one, open) {
   const used = one.hits === null ? "" : `, used ${plural(one.hits, "time")}`;
@@ -143,12 +114,15 @@ function contents(one) {
       reason.position ? element("span", { class: "soft" }, ` (${place(reason.position)})`) : null)),
     ...one.breaks.map((broken) => element("p", { class: "bad" },
       `Graph break at ${place(broken.position)}: ${broken.what}. ${broken.why} ${broken.remedy}`)),
+    drawing(one),
     element("div", { class: "columns" },
       part("Graph", one.graph, true), part("Python that runs instead", one.residual, true)),
     list(`Guards: ${one.guards.length}, and ${one.routine} that code and classes are as they were`,
       one.guards),
     sizes(one.sizes),
     ...one.programs.map(program),
+    ...one.measured.map(measuredPart),
+    memory(one),
     part("Saved for the backward", one.partition),
     stages(one.stages),
   ].filter((node) => node !== null);
@@ -224,9 +198,16 @@ function theme() {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
 }
-const KEYS = { "/": () => search.focus(), j: () => step(1), k: () => step(-1), o: home, t: theme };
+const KEYS = { "/": () => search.focus(), g: () => main.querySelector(".graph-search")?.focus(),
+  j: () => step(1), k: () => step(-1), o: home, t: theme };
 document.addEventListener("keydown", (event) => {
-  if (event.target === search) {
+  if (event.target.classList.contains("graph-search")) {
+    if (event.key === "Escape") {
+      event.target.value = "";
+      event.target.dispatchEvent(new Event("input"));
+      event.target.blur();
+    }
+  } else if (event.target === search) {
     if (event.key === "Escape") { search.value = ""; filter(); search.blur(); }
     if (event.key === "Enter") buttons.find((button) => !button.hidden)?.click();
   } else if (KEYS[event.key] && !event.ctrlKey && !event.metaKey) {

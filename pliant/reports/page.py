@@ -1,11 +1,12 @@
 """A report as one HTML file that needs nothing else: no network, no other file.
 
-The one idea: the page is three files of this folder (what it is made of, how it looks, what it
-does) with the data of the run between them, as JSON.
+The one idea: the page is files of this folder (what it is made of, how it looks, what it does)
+with the data of the run between them, as JSON.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import platform
@@ -18,11 +19,14 @@ from types import TracebackType
 import torch
 
 from pliant.base.events import Event, subscribe
-from pliant.base.records import Record, record_of
+from pliant.base.records import JsonLog, Record, record_of
 from pliant.reports.advice import advice
 from pliant.reports.history import history
+from pliant.reports.measure import Describe, SpanRecorder
+from pliant.reports.measured import SPANS, measured_events
 
 FOLDER = Path(__file__).parent
+PROGRAM = ("page.charts.js", "page.graph.js", "page.js")
 
 
 def page(records: Iterable[Record], title: str) -> str:
@@ -41,7 +45,7 @@ def page(records: Iterable[Record], title: str) -> str:
     parts = {
         "/*STYLE*/": (FOLDER / "page.css").read_text(),
         "/*DATA*/": text,
-        "/*PROGRAM*/": (FOLDER / "page.js").read_text(),
+        "/*PROGRAM*/": "".join((FOLDER / name).read_text() for name in PROGRAM),
     }
     html = (FOLDER / "page.html").read_text()
     for place, content in parts.items():
@@ -59,16 +63,23 @@ def write(path: str | Path, records: Iterable[Record], title: str) -> None:
 
 class Recording:
     """What happens from now on, for a report. As a context manager it writes the page at the end of
-    the block, also when that is an exception. `at_end`: what is known only then."""
+    the block, also when that is an exception. `at_end`: what is known only then. `describe`: the
+    user's name of a function."""
 
     def __init__(
-        self, path: str | os.PathLike[str], at_end: Callable[[], Iterable[Event]] = tuple
+        self,
+        path: str | os.PathLike[str],
+        describe: Describe,
+        at_end: Callable[[], Iterable[Event]] = tuple,
     ) -> None:
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise FileNotFoundError(f"there is no folder {str(self._path.parent)!r} for a report")
         self._at_end = at_end
         self.records: list[Record] = []
+        self._describe = describe
+        self._spans = SpanRecorder(SPANS)
+        self._spans.start()
         self._stop = subscribe(self._add)
 
     def _add(self, event: Event) -> None:
@@ -76,7 +87,9 @@ class Recording:
 
     def write(self) -> Path:
         """Write the page with everything until now. Returns where it is."""
-        used = [record_of(event) for event in self._at_end()]
+        self._spans.collect()
+        measured = measured_events(self._spans, self._describe)
+        used = [record_of(event) for event in (*self._at_end(), *measured)]
         write(self._path, [*self.records, *used], Path(sys.argv[0]).name or "pliant")
         return self._path
 
@@ -90,4 +103,23 @@ class Recording:
         traceback: TracebackType | None,
     ) -> None:
         self._stop()
+        self._spans.stop()
         self.write()
+
+
+def measure_until_exit(
+    path: str, describe: Describe, at_end: Callable[[], Iterable[Event]]
+) -> None:
+    """Measure this process, and append to a log of events what is known only in the end."""
+    spans = SpanRecorder(SPANS)
+    spans.start()
+
+    def append() -> None:
+        if spans.process != os.getpid():  # a fork, whose parent writes it
+            return
+        spans.stop()
+        log = JsonLog(path)
+        for event in (*at_end(), *measured_events(spans, describe)):
+            log(event)
+
+    atexit.register(append)

@@ -268,5 +268,7 @@ def test_samples_cover_all_events():
         events.CompileStarted,
         events.CompileAbandoned,
         events.EntryUsed,
+        events.CallsMeasured,
+        events.StepsMeasured,
     }
     assert all(fields(kind) for kind in shown)

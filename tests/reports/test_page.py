@@ -105,7 +105,7 @@ def rendered(page, fragment=""):
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser here")
 def test_in_a_browser(page):
     overview = rendered(page)
-    assert "doubled breaks its graph" in overview and "Compilations over time" in overview
+    assert "doubled breaks its graph" in overview and "Compilations and calls over time" in overview
     function = rendered(page, "#f0")
     assert "graph break: " in function
     assert "def doubled_residual" in function
