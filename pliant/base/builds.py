@@ -28,7 +28,9 @@ def check_extension(name: str, running: str) -> None:
         raise ImportError(
             f"pliant's extension can't be loaded: {error}. {_advice(running)}"
         ) from error
-    built_for: str = extension.built_for
+    built_for: str | None = getattr(extension, "built_for", None)
+    if built_for is None:
+        raise ImportError(f"pliant's extension is older than its Python code. {_advice(running)}")
     if _minor(built_for) != _minor(running):
         raise ImportError(
             f"pliant's extension was built for torch {_minor(built_for)}, and this is torch "

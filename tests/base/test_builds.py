@@ -47,3 +47,9 @@ def test_an_extension_that_cannot_be_loaded(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ImportError, match=r"undefined symbol: _ZN5torch\. Install the wheel"):
         check_extension("broken_extension", "2.11.0")
+
+
+def test_an_extension_of_an_older_source(monkeypatch):
+    monkeypatch.setitem(sys.modules, "built", types.SimpleNamespace())
+    with pytest.raises(ImportError, match=r"older than its Python code\. Install the wheel"):
+        check_extension("built", "2.13.0")

@@ -54,6 +54,36 @@ def test_generate_of_transformers_with_a_static_cache(generated):
     assert pliant.counters["fallbacks"] == pliant.counters["graph_breaks"] == 0
 
 
+def test_pipeline_of_diffusers(generated):
+    import diffusers
+
+    torch.manual_seed(0)
+    blocks = {
+        "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
+        "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
+        "block_out_channels": (16, 32),
+        "layers_per_block": 1,
+        "norm_num_groups": 8,
+    }
+    unet = diffusers.UNet2DModel(sample_size=8, in_channels=3, out_channels=3, **blocks)
+    pipeline = diffusers.DDIMPipeline(unet, diffusers.DDIMScheduler(num_train_timesteps=20))
+    pipeline.set_progress_bar_config(disable=True)
+
+    def images(count):
+        generator = torch.Generator().manual_seed(0)
+        steps = {"num_inference_steps": 4, "output_type": "np"}
+        return torch.from_numpy(pipeline(batch_size=count, generator=generator, **steps).images)
+
+    expected = [images(count) for count in (2, 3)]
+    assert generated == []
+    pipeline.unet.compile()
+    actual = [images(count) for count in (2, 3)]
+    torch.testing.assert_close(actual, expected)
+    assert generated
+    assert pliant.counters["fallbacks"] == pliant.counters["graph_breaks"] == 0
+    assert pliant.counters["compilations"] <= 2
+
+
 def test_compiled_by_accelerate(generated):
     import accelerate
 
