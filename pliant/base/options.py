@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import field, fields, replace
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -38,6 +39,10 @@ COUNT = OptionType("a whole number, 0 or more", lambda value: type(value) is int
 TEXT = OptionType("a text", lambda value: type(value) is str)
 FRACTION = OptionType(
     "a number from 0 to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1
+)
+FUNCTIONS = OptionType(
+    "a set of functions",
+    lambda value: isinstance(value, set | frozenset) and all(map(callable, value)),
 )
 FUNCTION = OptionType("a function, or None", lambda value: value is None or callable(value))
 
@@ -92,6 +97,11 @@ class Options:
     )
     reorder_prints: bool = option(
         True, FLAG, "print() is called behind the graph, in order; else it breaks the graph"
+    )
+    ignore_logging_functions: AbstractSet[Callable[..., Any]] = option(
+        frozenset(),
+        FUNCTIONS,
+        "functions and methods that compiled code doesn't call: None instead",
     )
     specialize_int: bool = option(
         False, FLAG, "an int argument that changes is compiled for each value, never symbolic"

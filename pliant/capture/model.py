@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from pliant._native import Dispatcher
 from pliant.base.python_errors import no_container, type_name
 from pliant.capture.native import METHODS
 from pliant.capture.value import (
+    NONE,
     Break,
     Const,
     NotConstant,
@@ -349,6 +350,8 @@ def call(
     so that a graph break inside the callee can be resumed frame by frame.
     """
     target = trace.read(target)
+    if trace.options.ignore_logging_functions and _is_ignored(trace, target, args):
+        return NONE
     caller = CALL.get(type(target))
     if caller is not None:
         return caller(trace, target, args, kwargs or {}, direct)
@@ -357,6 +360,22 @@ def call(
         trace.throw(TypeError(f"{type_name(cls)!r} object is not callable"))
     method = special(trace, target, "__call__")
     return call(trace, method, args, kwargs, direct)
+
+
+def _is_ignored(trace: Trace, target: Value, args: list[Value]) -> bool:
+    """Whether the user has said that compiled code is not to call it."""
+    if isinstance(target, BoundMethod):
+        args, target = [target.obj], trace.read(target.function)
+    ignored, real = trace.options.ignore_logging_functions, _real(target)
+    methods = [one for one in ignored if isinstance(one, types.MethodType)]
+    if any(one.__func__ is real for one in methods) and args:
+        owner = _real(trace.read(args[0]))
+        return any(one.__func__ is real and one.__self__ is owner for one in methods)
+    return callable(real) and isinstance(real, Hashable) and real in ignored
+
+
+def _real(value: Value) -> Any:
+    return value.value if isinstance(value, Const) else getattr(value, "real", None)
 
 
 def call_bound(
