@@ -274,6 +274,8 @@ def clamp(
 
     given = [best for best, bound in ((Op.MAXIMUM, min), (Op.MINIMUM, max)) if bound is not None]
     bounds = [bound for bound in (min, max) if bound is not None]
+    if len(bounds) == 1 and bounds[0] != bounds[0]:
+        raise NotLowered("nan as a bound, which PyTorch ignores or not, by its version")
     check_bounds(low, [self, *bounds])
     return elementwise(low, compute, [self, *bounds])
 

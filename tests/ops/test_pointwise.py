@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pliant
 from pliant.base.operators import record_of
 from pliant.loop.body import FLAG
 from pliant.loop.define import Definition
@@ -262,6 +263,10 @@ def test_bounds(dtype):
     x, y, z = [values(dtype, seed=seed) for seed in range(3)]
     for bounds in ((0, 2), (0.5, None), (None, 0.0), (5, 2), (math.nan, 2), (-1, 300)):
         agrees(aten.clamp.default, x, *bounds)
+    for bounds in ((math.nan, None), (None, math.nan)):  # one that some versions ignore
+        function = lambda x, bounds=bounds: (torch.clamp(x, *bounds), x.clamp_min(math.nan))
+        actual = pliant.compile(function, backend="llvm")(x)
+        torch.testing.assert_close(actual, function(x), rtol=0, atol=0, equal_nan=True)
     agrees(aten.clamp.Tensor, x, y, z)
     agrees(aten.clamp.Tensor, x, None, z)
     agrees(aten.clamp.Tensor, x, min=torch.tensor(1.5))

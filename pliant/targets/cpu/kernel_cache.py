@@ -6,8 +6,9 @@ No failure of the disk is an error here.
 
 A file is one line of JSON (what it is for, how long it is, its hash) and the object code. It is
 written beside its place and moved there, so that no process sees half of one. The directory has
-parts, by the first digit of the hash, each with its share of the limit: looking through one part is
-quick. Reading a file makes it new, and the oldest go first when a part is full.
+parts, by the first digit of the hash, each with its share of the limit, and few of the processes
+that write to a part look through it. Reading a file makes it new, and the oldest go first when a
+part is full.
 
 Machine code is run as it is. So only regular files are read that this user (or root) owns, in
 directories that nobody else can write to; links inside the cache are not followed. Whatever else
@@ -39,6 +40,7 @@ SUFFIX: Final = ".kernel"
 PARTS: Final = "0123456789abcdef"
 DEFAULT_MB: Final = 512
 KEPT: Final = 0.8  # of the limit, when something has to go
+SLACK: Final = 0.125  # of the limit, by which a part may grow before somebody looks
 READ: Final = sum(
     getattr(os, name, 0)
     for name in ("O_RDONLY", "O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
@@ -91,7 +93,7 @@ class KernelCache:
         except OSError:
             return False
         counts["stored"] += 1
-        self._make_room(path.parent, len(content))
+        self._make_room(path.parent, key, len(content))
         return True
 
     def entries(self) -> list[CacheEntry]:
@@ -138,18 +140,23 @@ class KernelCache:
                 mine = status.st_uid in _trusted_owners(status)
                 _refuse(folder, "can be written by other users" if mine else "is not yours")
 
-    def _make_room(self, part: Path, added: int) -> None:
+    def _make_room(self, part: Path, key: str, added: int) -> None:
         """Called for a new file. Looks at the files only when they could be too many: when this
-        process meets the part for the first time, or has seen it grow beyond its share."""
+        process has seen the part grow, or once in a while. A process that doesn't know a part takes
+        it for nearly full, and how likely it is to look grows with what it adds. So all processes
+        together look once for each `SLACK` of a part, however many files there are."""
         share = self.limit // len(PARTS)
+        slack = int(share * SLACK)
         with _SIZES_LOCK:
             known = _sizes.get(part)
-            _sizes[part] = total = 0 if known is None else known + added
-        if known is not None and total <= share:
+            _sizes[part] = total = (share - slack if known is None else known) + added
+        # The digits of a hash are as good as random numbers, and those of a program the same.
+        chosen = known is None and int(key[1:9], 16) * slack < added << 32
+        if total <= share and not chosen:
             return
         entries = sorted(_entries(part), key=lambda entry: entry.used)
         total = sum(entry.size for entry in entries)
-        if total > share:
+        if total > share - slack:
             total = _shrink(entries, total, int(share * KEPT))
         with _SIZES_LOCK:
             _sizes[part] = total

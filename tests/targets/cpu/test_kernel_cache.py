@@ -471,6 +471,40 @@ def test_another_process_is_seen_to_have_filled_a_part(own_directory):
     assert sum(entry.size for entry in cache.entries()) <= 10_000
 
 
+@pytest.fixture
+def looks(monkeypatch):
+    """The parts that were looked through."""
+    parts, look = [], disk._entries
+
+    def noted(part):
+        parts.append(part)
+        return look(part)
+
+    monkeypatch.setattr(disk, "_entries", noted)
+    return parts
+
+
+@pytest.mark.parametrize("processes", [1, 400])
+def test_few_writes_look_through_the_files(own_directory, looks, processes):
+    """Work for each kernel does not grow with the number of files: a part of 2,000 files is looked
+    through for a few of 400 new ones, whether one process writes them or many."""
+    cache = KernelCache(own_directory, 16 * 2_000_000)
+    for number, key in enumerate(keys(400)):
+        if number % (400 // processes) == 0:
+            disk._sizes.clear()
+        cache.store(key, b"x" * 1000)
+    assert len(looks) <= 400 * 8 * 1.5 / 2_000 + 1
+
+
+def test_many_processes_keep_the_limit(own_directory, looks):
+    cache = KernelCache(own_directory, 16 * 100_000)
+    for key in keys(600):
+        disk._sizes.clear()
+        cache.store(key, b"x" * 1000)
+    assert sum(entry.size for entry in cache.entries()) <= 16 * 100_000
+    assert len([part for part in looks if part.name == "0"]) < 100
+
+
 def test_info_and_clear():
     assert pliant.cache.info().entries == 0
     cache = from_environment()
