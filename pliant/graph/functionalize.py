@@ -37,6 +37,7 @@ from pliant.graph.bodies import BODY_RUNS
 from pliant.graph.foreach import of_each
 from pliant.graph.functional_forms import ZEROS_WITH_MEMORY, functional_of
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
+from pliant.graph.listed_items import ListedItems, list_items
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
 from pliant.graph.opaque_calls import on_new_memory, opaque_function, record_opaque_call
 from pliant.graph.overlap import keep_apart, keep_injective
@@ -592,6 +593,8 @@ class CapturedRun:
             return self._forget_history(node)
         if name in REFUSED_METHODS:
             raise NotFunctionalized(f"Tensor.{name}")
+        if name == "tolist":
+            return list_items(self.functionalizer, self._args(node.args[0]))
         if not hasattr(torch.Tensor, name):
             return self._call(operator.methodcaller(name), node)
         return self._call(getattr(torch.Tensor, name), node)
@@ -703,6 +706,8 @@ class CapturedRun:
 
     def _returned(self, value: Any) -> Any:
         functionalizer = self.functionalizer
+        if type(value) is ListedItems:
+            raise NotFunctionalized("a list of what is in a tensor")
         if type(value) is not Fake:
             return functionalizer.number(value) if isinstance(value, SYMBOLIC) else value
         alias = functionalizer.alias(value)
@@ -774,5 +779,5 @@ VIEW_ATTRIBUTES: Final = frozenset(("T", "mT", "H", "mH", "real", "imag"))
 REFUSED_METHODS: Final = frozenset(
     ("requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook")
     + ("backward", "detach_", "share_memory_")
-    + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "tolist", "__setstate__")
+    + ("set_", "resize_", "resize_as_", "data_ptr", "numpy", "__setstate__")
 )

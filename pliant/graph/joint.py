@@ -15,6 +15,7 @@ from torch import fx
 
 from pliant.base.bodies import BODY_CALLS, BOTH, FOLLOWED, LEAVES, BodyCall
 from pliant.base.checks import suppose
+from pliant.base.errors import DataDependentError
 from pliant.base.operators import function_record
 from pliant.base.position import Position
 from pliant.base.values import dataclass
@@ -180,7 +181,7 @@ def _trace(
     try:
         with autocast.undone(), torch.set_grad_enabled(torch.is_grad_enabled()):
             return traced.trace(env.required)
-    except OPEN_QUESTIONS as error:
+    except (*OPEN_QUESTIONS, DataDependentError) as error:
         raise NotFunctionalized(f"{type(error).__name__}: {error}") from error
     except RuntimeError as error:  # autograd refuses, when the program runs too
         raise NotFunctionalized(str(error)) from error

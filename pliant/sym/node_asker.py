@@ -45,12 +45,14 @@ _PLUMBING: Final = (
 
 _PLUMBING_FUNCTIONS: Final = ("eval_eager", "<genexpr>", "<listcomp>")
 
-GENERAL_FILES: Final = ("Contiguity.h", "EmptyTensor.cpp")
+GENERAL_FILES: Final = ("Contiguity.h", "EmptyTensor.cpp", "input_metadata.cpp")
 """C++ files in which every question with a default is general.
 
 Contiguity.h looks for a proof that a tensor is contiguous by questions with a default; if it finds
 none, it makes an expression of it, which is asked for when somebody needs to know. EmptyTensor.cpp
-computes how many bytes a storage has, which nobody looks at while tensors have no storage."""
+computes how many bytes a storage has, which nobody looks at while tensors have no storage.
+input_metadata.cpp looks whether a gradient has to be summed, where a size is 1; if it isn't known
+to be, it demands that the sizes are equal, which is tested when the code runs."""
 
 
 def is_general(file: str) -> bool:
