@@ -121,7 +121,12 @@ class Options:
         "what to keep between forward and backward: at 1 what makes both fastest; the less, the "
         "more is computed again; at 0 as little as possible is kept",
     )
-    mode: str = option("default", one_of(*MODES), "what generated code is tuned for")
+    mode: str = option(
+        "default",
+        one_of(*MODES),
+        "what generated code is tuned for: `reduce-overhead` and `max-autotune` record what a call "
+        "launches on a GPU",
+    )
 
     # For those who work on pliant
     raise_on_fallback: bool = option(

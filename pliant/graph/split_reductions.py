@@ -24,9 +24,9 @@ LONG: Final = 1 << 15  # numbers in each of them
 ALONG: Final = 4096  # of them that one program of the first step sums
 FEW_COLUMNS: Final = 8192  # results of sums across memory
 TALL: Final = 1024
-ACROSS: Final = 64  # of them that one program of the first step sums at least
-MOST_ACROSS: Final = 1024
-PROGRAMS: Final = 1024  # that keep a GPU busy, each with 64 columns
+ACROSS: Final = 256  # of them that one program of the first step sums at least
+MOST_ACROSS: Final = 2048
+PROGRAMS: Final = 512  # that keep a GPU busy, each with 64 columns
 
 _REDUCTIONS: Final = frozenset(
     ("aten.sum.dim_IntList", "aten.sum.default", "aten.amax.default", "aten.amin.default")
