@@ -21,6 +21,7 @@ from pliant.base.dispatch_mode import DispatchMode
 from pliant.base.errors import NotCallableError, ScriptedModelError
 from pliant.base.late import Late
 from pliant.base.options import resolve, with_changes
+from pliant.capture.native import FUNCTIONS
 from pliant.driver import reporting, stance
 from pliant.driver.pipeline import Compiler
 from pliant.module import (
@@ -167,6 +168,8 @@ def _wrap(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
     if isinstance(model, types.FunctionType):
         if inspect.isgeneratorfunction(model) or inspect.iscoroutinefunction(model):
             return model  # runs in pieces, when its caller wants: there is no call to compile
+        if model in FUNCTIONS:  # one of PyTorch's that is not followed, but known as a whole
+            return _wrap_function(model, compiler, again)
         return _remember(compiler.dispatcher(model), again, model)
     if isinstance(model, staticmethod | classmethod):
         return type(model)(_wrap(model.__func__, compiler, again))

@@ -176,3 +176,13 @@ def test_the_mode_around_does_not_reach_into_a_derivative():
             return grad(lambda t: (t * t).sum())(x), torch.is_grad_enabled()
 
     check(function, X)
+
+
+def test_an_operator_itself_is_compiled():
+    compiled = pliant.compile(map_over, fullgraph=True)
+    torch.testing.assert_close(compiled(lambda row: row.sin() * 2, X), X.sin() * 2)
+    compiled = pliant.compile(torch.cond, fullgraph=True)
+    for x in (X, -X):
+        expected = x.sin() if x.sum() > 0 else x.cos()
+        result = compiled(x.sum() > 0, lambda t: t.sin(), lambda t: t.cos(), (x,))
+        torch.testing.assert_close(result, expected)
