@@ -31,7 +31,7 @@ PLIANT_STAMP := $(STAMPS)/pliant-$(call hash,Makefile pyproject.toml setup.py $(
 # has to be written (-b dummy); this takes about 5 s.
 SPHINX := $(PY) -m sphinx -q -W --keep-going -E -a -c docs -d build/doctrees
 
-.PHONY: help demo test test-long test-models test-gpu test-matrix test-wheel wheels fuzz conformance check docs bench format setup setup-dev clean FORCE
+.PHONY: help demo test test-long test-models test-asan test-gpu test-matrix test-wheel wheels fuzz conformance check docs bench format setup setup-dev clean FORCE
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ conformance: setup-dev  ## PyTorch's own tests of Dynamo, with PYTORCH=a source 
 
 test-matrix:  ## the tests on Python 3.13 and 3.14, in environments made for them (as root)
 	python3 tools/matrix.py $(PYTHONS)
+
+test-asan: setup-dev  ## the extension under AddressSanitizer and UBSan, over the tests of native code
+	$(PY) tools/sanitize.py $(TESTS)
 
 wheels: setup $(RELEASE_STAMP)  ## what is published, in build/wheels: the source, and a wheel for this Python and torch
 	$(PY) tools/wheels.py build

@@ -20,6 +20,11 @@ FLAGS = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", 
 # Compiled for OpenMP, but not linked with it: the threads are those of torch's own copy. Some
 # versions of GCC wrongly take torch's small vectors for uninitialised.
 FLAGS += ["-fopenmp", "-Wno-maybe-uninitialized"]
+SANITIZERS = os.environ.get("PLIANT_SANITIZE")  # `address,undefined`: tools/sanitize.py
+if SANITIZERS:
+    # Not the classes of objects (vptr): torch keeps what that would look at to itself.
+    FLAGS += [f"-fsanitize={SANITIZERS}", "-fno-sanitize=vptr", "-fno-sanitize-recover=all"]
+    FLAGS += ["-fno-omit-frame-pointer", "-g1", "-O1", "-Wno-error"]
 
 
 def loaded_library(name: str) -> list[str]:
@@ -40,7 +45,7 @@ native = CppExtension(
     sources=sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.cpp")),
     depends=sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.h")),
     extra_compile_args=[*SYSTEM, *FLAGS],
-    extra_link_args=RUNTIME,
+    extra_link_args=[*RUNTIME, *([f"-fsanitize={SANITIZERS}"] if SANITIZERS else [])],
 )
 native.include_dirs = []
 

@@ -477,9 +477,9 @@ bool Tree::replay(std::vector<Fact>& trace, PyObject** frame) {
       &Tree::still_true<Fact::Holds>,  &Tree::still_true<Fact::Fetch>,
       &Tree::still_true<Fact::Slot>};
   static_assert(std::size(loops) == Fact::End);
-  Fact* fact = trace.data();
-  while (fact->kind != Fact::End) {
-    if (!(this->*loops[fact->kind])(fact, frame)) return false;
+  for (Fact* fact = trace.data(); fact->kind != Fact::End;) {
+    const auto loop = loops[fact->kind];  // GCC's UBSan misreads an index inside the call
+    if (!(this->*loop)(fact, frame)) return false;
   }
   return true;
 }
