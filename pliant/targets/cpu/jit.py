@@ -49,21 +49,33 @@ class CompiledKernel:
 
 
 class KernelCompiler:
-    """Compiles for one processor, the one we run on by default."""
+    """Compiles for one processor, the one we run on by default. Code for another kind of processor
+    (`triple`) can be made, not loaded."""
 
-    def __init__(self, cpu: str | None = None, features: Mapping[str, bool] | None = None) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
+    def __init__(
+        self,
+        cpu: str | None = None,
+        features: Mapping[str, bool] | None = None,
+        triple: str | None = None,
+    ) -> None:
+        if triple is None:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+        else:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
         known_features = features if features is not None else dict(llvm.get_host_cpu_features())
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = ",".join(
             [("+" if on else "-") + name for name, on in sorted(known_features.items())]
         )
         self.target: Machine = machine_of(known_features)
-        self._machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=self.cpu, features=self.features, opt=LEVEL, jit=True, **MODEL
+        self._machine = llvm.Target.from_triple(
+            triple or llvm.get_default_triple()
+        ).create_target_machine(
+            cpu=self.cpu, features=self.features, opt=LEVEL, jit=triple is None, **MODEL
         )
-        self._jit = _linker(self._machine)
+        self._jit = _linker(self._machine) if triple is None else None
         # Both are for all kernels: llvmlite frees neither whole.
         self._passes = _passes()
         self._builder = llvm.create_pass_builder(
