@@ -12,13 +12,19 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from pliant.base import events
 from pliant.base.errors import UnknownLogError, choices, counted, format_position, warn
 from pliant.base.events import Event, render
+from pliant.base.late import Late
 from pliant.base.records import JsonLog
 from pliant.base.values import dataclass
+
+if TYPE_CHECKING:
+    from pliant.base import telemetry
+else:
+    telemetry = Late("pliant.base.telemetry")
 
 Formatter = Callable[[Any, bool], str]
 """Writes an event; the flag asks for all details (`logging.DEBUG`). "" for one that is a detail."""
@@ -429,5 +435,14 @@ class Warnings:
 user_warnings = Warnings()
 events.subscribe(user_warnings)
 _logs.configure(_levels(from_text(os.environ.get("PLIANT_LOGS", "")), "PLIANT_LOGS"))
+
+
+def _trace(event: Event) -> None:
+    """For programs that use OpenTelemetry."""
+    if "opentelemetry.trace" in sys.modules:
+        telemetry.note(event)
+
+
+events.subscribe(_trace)
 if json_file := os.environ.get("PLIANT_LOGS_JSON"):
     events.subscribe(JsonLog(json_file))

@@ -1,0 +1,96 @@
+"""Compilations as spans of OpenTelemetry."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import pliant
+
+pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
+from opentelemetry import trace  # noqa: E402
+from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
+    InMemorySpanExporter,
+)
+
+pytestmark = pytest.mark.own_default
+
+
+@pytest.fixture(scope="module")
+def exporter():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture
+def spans(exporter):
+    exporter.clear()
+    return exporter.get_finished_spans
+
+
+def test_a_compilation_is_a_span_within_that_of_the_program(spans):
+    @pliant.compile
+    def f(x):
+        return x.sin() + 1
+
+    with trace.get_tracer("program").start_as_current_span("request") as request:
+        f(torch.ones(2))
+        f(torch.ones(2))
+    found = {span.name.rpartition(".")[2]: span for span in spans()}
+    compilation = found["f"]
+    assert compilation.name.startswith("compile ")
+    assert compilation.parent.span_id == request.get_span_context().span_id
+    assert compilation.attributes["code.file.path"] == __file__
+    assert compilation.attributes["pliant.operations"] == 2
+    assert [name for name in found if name in ("capture", "guards", "backend")] == [
+        "capture",
+        "guards",
+        "backend",
+    ]
+    for phase in ("capture", "guards", "backend"):
+        assert found[phase].parent.span_id == compilation.context.span_id
+        assert compilation.start_time - 5_000_000 <= found[phase].start_time
+    assert len(spans()) == 5  # the second call compiled nothing
+
+
+def test_breaks_and_reasons_are_events(spans):
+    @pliant.compile
+    def f(x):
+        y = x + 1
+        pliant.graph_break()
+        return y
+
+    f(torch.ones(2))
+    f(torch.ones(3))
+    compilations = [span for span in spans() if span.name.startswith("compile ")]
+    happened = [[event.name for event in span.events] for span in compilations]
+    assert any("graph break" in names for names in happened)
+    reasons = [e for span in compilations for e in span.events if e.name == "guard failed"]
+    assert any("size()[0] == 2" in event.attributes["pliant.guard"] for event in reasons)
+
+
+def test_one_that_fails_is_an_error(spans):
+    def fails(gm, inputs):
+        raise ValueError("not me")
+
+    with pytest.raises(pliant.errors.BackendError):
+        pliant.compile(lambda x: x + 1, backend=fails)(torch.ones(2))
+    (span,) = [span for span in spans() if span.name.startswith("compile ")]
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert pliant.compile(lambda x: x + 1)(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_it_is_not_imported_for_others():
+    program = (
+        "import sys, torch, pliant\n"
+        "pliant.compile(lambda x: x + 1)(torch.ones(2))\n"
+        "assert 'opentelemetry' not in sys.modules and 'pliant.base.telemetry' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ), timeout=300)
