@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from typing import ClassVar
@@ -345,7 +345,9 @@ class SymbolSpecialised(SizeEvent):
 Listener = Callable[[Event], object]
 
 _lock = threading.Lock()
-_listeners: tuple[Listener, ...] = ()  # replaced, never changed: `emit` reads it without the lock
+# With the kinds of events that each is told of; None: of all. Replaced, never changed: `emit` reads
+# it without the lock.
+_listeners: tuple[tuple[Listener, Container[type[Event]] | None], ...] = ()
 _log = logging.getLogger("pliant")
 
 
@@ -356,7 +358,9 @@ def emit(event: Event) -> None:
     the user has turned into an error is meant to get out.
     """
     counters.count(event)
-    for listener in _listeners:
+    for listener, kinds in _listeners:
+        if kinds is not None and type(event) not in kinds:
+            continue
         try:
             listener(event)
         except (PliantWarning, MemoryError):
@@ -365,16 +369,26 @@ def emit(event: Event) -> None:
             _log.exception("a listener of pliant's events failed on %s", type(event).__name__)
 
 
-def subscribe(listener: Listener) -> Callable[[], None]:
-    """Call `listener` with every event from now on. Returns how to end that."""
-    locked(_lock, _add, listener)
+def heard() -> bool:
+    """Whether somebody listens to every event. If not, those that are not even counted need not be
+    made."""
+    return any(kinds is None for _, kinds in _listeners)
+
+
+def subscribe(
+    listener: Listener, kinds: Container[type[Event]] | None = None
+) -> Callable[[], None]:
+    """Call `listener` with every event from now on, or with every one of these kinds. Returns how
+    to end that."""
+    entry = listener, kinds
+    locked(_lock, _add, entry)
     active = True
 
     def remove() -> None:
         nonlocal active
         if active:
             active = False
-            _remove(listener)
+            _remove(entry)
 
     def unsubscribe() -> None:
         locked(_lock, remove)
@@ -382,15 +396,15 @@ def subscribe(listener: Listener) -> Callable[[], None]:
     return unsubscribe
 
 
-def _add(listener: Listener) -> None:
+def _add(entry: tuple[Listener, Container[type[Event]] | None]) -> None:
     global _listeners
-    _listeners = (*_listeners, listener)
+    _listeners = (*_listeners, entry)
 
 
-def _remove(listener: Listener) -> None:
+def _remove(entry: tuple[Listener, Container[type[Event]] | None]) -> None:
     global _listeners
     kept = list(_listeners)
-    kept.remove(listener)
+    kept.remove(entry)
     _listeners = tuple(kept)
 
 

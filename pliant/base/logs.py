@@ -419,11 +419,11 @@ class Warnings:
         self._given: set[tuple[object, ...]] = set()
 
     def __call__(self, event: Event) -> None:
-        message = self.MESSAGES.get(type(event))
         key = (type(event), event.function, event.position)
-        if message is not None and key not in self._given:
+        if key not in self._given:
             self._given.add(key)
-            warn(f"pliant: {event.function} {message(event, False)}", event.position)
+            message = self.MESSAGES[type(event)](event, False)
+            warn(f"pliant: {event.function} {message}", event.position)
 
     def reset(self) -> None:
         """Forget which warnings were given."""
@@ -433,7 +433,7 @@ class Warnings:
 # Two views that are always there. Whoever imports pliant imports this module, so that an import is
 # all that is needed for warnings to appear and for PLIANT_LOGS to work.
 user_warnings = Warnings()
-events.subscribe(user_warnings)
+events.subscribe(user_warnings, Warnings.MESSAGES)
 _logs.configure(_levels(from_text(os.environ.get("PLIANT_LOGS", "")), "PLIANT_LOGS"))
 
 

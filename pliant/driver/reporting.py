@@ -30,8 +30,9 @@ def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], l
     """Compilation number `index` of `function` begins. Returns what later events say of it too,
     and the times of its phases, so far its beginning."""
     about = {"index": index, **described(function)}
-    events.emit(events.CompileStarted(**about))
-    events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
+    if events.heard():
+        events.emit(events.CompileStarted(**about))
+        events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
     return about, [time.perf_counter()]
 
 
@@ -90,7 +91,8 @@ def described(function: types.FunctionType) -> dict[str, Any]:
 def _report_capture(
     captured: Captured, bindings: Bindings, shape_log: ShapeLog, about: dict[str, Any]
 ) -> None:
-    events.emit(events.StageFinished(stage="captured", text=captured.__str__, **about))
+    if events.heard():
+        events.emit(events.StageFinished(stage="captured", text=captured.__str__, **about))
     graph = bindings.graph
     if graph is not None:
         nodes = sum(node.op.startswith("call_") for node in graph.graph.nodes)
@@ -99,12 +101,13 @@ def _report_capture(
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
         drawn = lambda: drawing.draw(graph, captured)  # noqa: E731
         events.emit(events.GraphCaptured(graph=text, nodes=nodes, drawing=drawn, **about))
-    shape_log.emit(**about)
-    events.emit(events.ResidualMade(source=captured.residual, **about))
-    guards = lambda routine: [str(g) for g in bindings.guards if g.routine is routine]  # noqa: E731
-    events.emit(
-        events.GuardsBuilt(guards=lambda: guards(False), routine=lambda: guards(True), **about)
-    )
+    if events.heard():
+        shape_log.emit(**about)
+        events.emit(events.ResidualMade(source=captured.residual, **about))
+        guards = lambda routine: [str(g) for g in bindings.guards if g.routine is routine]  # noqa: E731
+        events.emit(
+            events.GuardsBuilt(guards=lambda: guards(False), routine=lambda: guards(True), **about)
+        )
     if captured.broken is not None and not captured.broken.follows:
         _broke(captured.broken, about)
 

@@ -72,6 +72,19 @@ def test_a_warning_made_an_error_gets_out():
         emit(FellBack(function="f", reason="a test"))
 
 
+def test_a_listener_may_ask_for_some_kinds():
+    got = []
+    unsubscribe = subscribe(got.append, (GraphBroke,))
+    assert not events.heard()
+    with listening(lambda event: None):
+        assert events.heard()
+    emit(CompileFinished(function="f", seconds=1.0))
+    emit(event := a_break())
+    unsubscribe()
+    emit(a_break())
+    assert got == [event]
+
+
 def test_lazy_texts_are_not_made_for_nobody():
     emit(GraphCaptured(function="f", graph=lambda: pytest.fail("rendered"), nodes=0))
     assert events.render(lambda: "text") == events.render("text") == "text"
