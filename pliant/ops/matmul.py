@@ -157,7 +157,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
 
 
 def _linear_sizes(x: Fake, weight: Fake, bias: Fake | None = None) -> tuple[Any, ...] | None:
-    usual = x.dim() >= 3 and weight.dim() == 2 and is_contiguous(x)
+    usual = x.dim() >= 2 and weight.dim() == 2 and is_contiguous(x)
     if not usual or x.size(-1) != weight.size(1):
         return None
     if bias is not None and not (bias.dim() == 1 and bias.size(0) == weight.size(0)):
