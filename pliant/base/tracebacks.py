@@ -20,14 +20,21 @@ LineMap = Callable[[int], tuple[Position, ...]]
 _maps: dict[int, LineMap] = {}  # by identity: code objects compare by content
 
 
-def register(code: CodeType, lines: LineMap) -> None:
-    """Say which lines of the user stand behind the lines of `code` and the functions in it."""
+def register(code: CodeType, lines: LineMap, forget: Callable[[], object] | None = None) -> None:
+    """Say which lines of the user stand behind the lines of `code` and the functions in it.
+    `forget` is called when the code is gone."""
     if id(code) not in _maps:
-        finalize(code, _maps.pop, id(code), None)
+        finalize(code, _forget, id(code), forget)
     _maps[id(code)] = lines
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             register(constant, lines)
+
+
+def _forget(key: int, forget: Callable[[], object] | None) -> None:
+    _maps.pop(key, None)
+    if forget is not None:
+        forget()
 
 
 def raised_at(error: BaseException, code: CodeType, line: int) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import linecache
-import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,8 +26,7 @@ def register(graph: fx.GraphModule) -> None:
 
     code = _code_of(graph)
     if code is not None:
-        tracebacks.register(code, lines)
-        weakref.finalize(code, _forget_source, code.co_filename)
+        tracebacks.register(code, lines, partial(_forget_source, code.co_filename))
 
 
 def without_overrides(graph: Callable[..., Any]) -> Callable[..., Any]:

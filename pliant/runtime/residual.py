@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import types
-import weakref
+from functools import partial
 from typing import Any
 
 from pliant.base import tracebacks
@@ -38,7 +38,7 @@ def load(
         for value in scope.values()
         if isinstance(value, types.FunctionType) and value.__code__.co_filename == file
     )
-    tracebacks.register(function.__code__, lambda line: lines.get(line, ()))
-    weakref.finalize(function.__code__, linecache.cache.pop, file, None)
+    forget_source = partial(linecache.cache.pop, file, None)
+    tracebacks.register(function.__code__, lambda line: lines.get(line, ()), forget_source)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     return function
