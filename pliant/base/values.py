@@ -121,37 +121,29 @@ def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Call
     """What `__init__` is at first: most classes have few instances. It puts the compiled one in its
     place when there are more, and leaves wrong arguments to it, which knows what to say of them."""
     taken = [field for field in fields if field.init]
+    names = {field.name for field in taken}
     positional = [field.name for field in taken if not field.kw_only]
+    defaults = {field.name: field.default for field in taken if field.default is not MISSING}
+    factories = [(f.name, f.default_factory) for f in taken if f.default_factory is not MISSING]
     put = object.__setattr__ if frozen else setattr
     after = hasattr(cls, "__post_init__")
     count = 0
 
-    def compiled(self: object, *args: Any, **kwargs: Any) -> None:
-        init = _init(cls, fields, frozen)
-        cls.__init__ = init  # type: ignore[misc]
-        init(self, *args, **kwargs)
-
     def __init__(self: object, *args: Any, **kwargs: Any) -> None:
         nonlocal count
         count += 1
-        arguments = dict(zip(positional, args, strict=False))
-        if count > UNCOMPILED or len(args) > len(positional) or arguments.keys() & kwargs.keys():
-            return compiled(self, *args, **kwargs)
-        arguments |= kwargs
-        used = 0
-        for field in taken:
-            name = field.name
-            if name in arguments:
-                used += 1
-                put(self, name, arguments[name])
-            elif field.default is not MISSING:
-                put(self, name, field.default)
-            elif field.default_factory is not MISSING:
-                put(self, name, field.default_factory())
-            else:
-                return compiled(self, *args, **kwargs)
-        if used < len(arguments):
-            return compiled(self, *args, **kwargs)
+        given = dict(zip(positional, args, strict=False))
+        arguments = {**defaults, **given, **kwargs}
+        for name, new in factories:
+            if name not in arguments:
+                arguments[name] = new()
+        twice = len(args) > len(positional) or not given.keys().isdisjoint(kwargs)
+        if count > UNCOMPILED or twice or arguments.keys() != names:
+            init = _init(cls, fields, frozen)
+            cls.__init__ = init  # type: ignore[misc]
+            return init(self, *args, **kwargs)
+        for name, value in arguments.items():
+            put(self, name, value)
         if after:
             self.__post_init__()  # type: ignore[attr-defined]
 

@@ -13,13 +13,23 @@ from pliant.capture.class_writes import ClassNamespace, set_on_class
 from pliant.capture.model import DESCRIPTORS, GET, SET, bind_descriptor, call, get_attribute
 from pliant.capture.native import fill_late
 from pliant.capture.trace import PLAIN, Trace
-from pliant.capture.value import NONE, Break, Const, Unread, Value
+from pliant.capture.value import NONE, Break, Const, Raised, Unread, Value
 from pliant.capture.values.containers import Mapping, Sequence, instance_dict
 from pliant.capture.values.conversion import from_real
 from pliant.capture.values.dict_views import MappingProxy
 from pliant.capture.values.functions import BoundMethod, CompiledFunction, FunctionValue
 from pliant.guards.guard import MISSING
 from pliant.guards.source import Attr, ClassAttr, Fixed, Source
+
+
+def has_attribute(trace: Trace, obj: Value, name: str) -> bool:
+    try:
+        get_attribute(trace, obj, name)
+    except Raised as raised:
+        if issubclass(raised.value.python_type(), AttributeError):
+            return False
+        raise
+    return True
 
 
 def get_constant_attribute(trace: Trace, obj: Const, name: str) -> Value | None:

@@ -82,7 +82,7 @@ def call_function(
         if not is_followed(target.real):
             raise Break("not-followed", f"{target.real.__module__}.{target.qualname}")
         if torch_calls.is_operation(target.real):
-            return torch_calls.call_operation(trace, target.real, args, kwargs)
+            return torch_calls.call_plain_operation(trace, target.real, args, kwargs)
     if target.code.co_flags & inspect.CO_ASYNC_GENERATOR:
         raise Break("coroutine", target.qualname)
     # The program's limit, not that of capture, which needs several frames for each of its.

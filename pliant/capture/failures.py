@@ -134,8 +134,8 @@ def program_handles(frames: Iterable[Frame]) -> bool:
 def _handles(frame: Frame) -> bool:
     """Whether one of the handlers does more than to put PyTorch's own state back, which is done in
     any case: by leaving a context of PyTorch, or in a `finally` of PyTorch's code."""
-    of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
     for entry in handlers(frame, frame.index):
+        of_pytorch = str(frame.globals.get("__name__")).split(".")[0] == "torch"
         leaves = frame.instructions[entry.target + 1].op in _LEAVES_WITH
         if leaves and _leaves_pytorch(frame.stack[entry.depth - _EXIT_ENTRIES : entry.depth]):
             continue

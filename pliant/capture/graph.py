@@ -59,7 +59,7 @@ class GraphBuilder:
         self._after_inputs: fx.Node | None = None
         self._names: set[str] = set()  # of placeholders
         self._numbered: Counter[str] = Counter()  # names that were wished for again
-        self.root = torch.nn.Module()  # holds what nodes refer to by name
+        self.root: dict[str, Any] = {}  # what nodes refer to by name
         self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
         self._grad_enabled = torch.is_grad_enabled()  # when the program begins
         self.grad_mode_left: Any = None  # to be set by residual code, as there is no graph
@@ -68,10 +68,10 @@ class GraphBuilder:
     def attribute(self, wish: str, real: Any) -> fx.Node:
         """An object that is neither tensor nor plain data, kept by the graph's module."""
         name = f"{wish}_{self._numbered[wish]}"
-        while hasattr(self.root, name):
+        while name in self.root:
             self._numbered[wish] += 1
             name = f"{wish}_{self._numbered[wish]}"
-        setattr(self.root, name, real)
+        self.root[name] = real
         return self.graph.create_node("get_attr", name)
 
     def begin_body(self) -> fx.Node:
@@ -149,7 +149,12 @@ class GraphBuilder:
             target = pow  # FX writes -1 ** x, which is -(1 ** x)
         if any(map(_holds_complex, (args, kwargs))):
             args, kwargs = map_aggregate((args, kwargs), self._written_exactly)
-        node = self.graph.create_node(kind, target, args, kwargs)
+        # Its arguments afterwards: `create_node` would walk through them to find sizes of PyTorch's
+        # own tracer, which a capture doesn't have.
+        node = self.graph.create_node(kind, target)
+        node.args = args
+        if kwargs:
+            node.kwargs = kwargs
         node.meta["stack"] = stack
         symbols = self.new_symbols()
         if symbols:

@@ -30,7 +30,7 @@ class DrawnNumber(Source):
     def arguments(self) -> tuple[Any, ...]:
         return (*self._key, self.what)
 
-    def __str__(self) -> str:
+    def _written(self) -> str:
         return f"drawn_{self._key[0]}"
 
 

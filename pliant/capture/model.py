@@ -84,33 +84,42 @@ def _find_attribute(trace: Trace, obj: Value, name: str, direct: bool) -> Value:
 
 def generic_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
     """`object.__getattribute__`, then `__getattr__`."""
+    raised = None
     try:
-        return object_get_attribute(trace, obj, name, direct)
-    except Raised as raised:
-        return _missing_attribute(trace, obj, name, direct, raised)
+        attribute = stored_attribute(trace, obj, name, direct)
+    except Raised as error:
+        attribute, raised = None, error
+    return _missing_attribute(trace, obj, name, direct, raised) if attribute is None else attribute
 
 
-def object_get_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value:
+def stored_attribute(trace: Trace, obj: Value, name: str, direct: bool = False) -> Value | None:
+    """What `object.__getattribute__` finds; None if neither the object nor its class has it."""
     cls = obj.python_type()
     descriptor = trace.lookup(cls, name)
     # Python's order: data descriptors of the class, then the instance, then the rest of the class.
     if descriptor is not MISSING and _is_read_first(trace, descriptor):
         return bind_descriptor(trace, descriptor, obj, cls, name, direct)
     own = obj.instance_attribute(trace, name)
-    if own is not None:
+    if own is not None or descriptor is MISSING:
         return own
-    if descriptor is not MISSING:
-        return bind_descriptor(trace, descriptor, obj, cls, name, direct)
-    trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
+    return bind_descriptor(trace, descriptor, obj, cls, name, direct)
 
 
-def _missing_attribute(trace: Trace, obj: Value, name: str, direct: bool, raised: Raised) -> Value:
+def no_attribute(cls: type, name: str) -> AttributeError:
+    return AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}")
+
+
+def _missing_attribute(
+    trace: Trace, obj: Value, name: str, direct: bool, raised: Raised | None
+) -> Value:
+    """Ask `__getattr__`. `raised`: by the code that was to find the attribute, if it ran any."""
     cls = obj.python_type()
-    if not issubclass(raised.value.python_type(), AttributeError):
+    absent = raised is None or issubclass(raised.value.python_type(), AttributeError)
+    if absent and trace.lookup(cls, "__getattr__") is not MISSING:
+        return call(trace, trace.class_value(cls, "__getattr__"), [obj, Const(name)], direct=direct)
+    if raised is not None:
         raise raised
-    if trace.lookup(cls, "__getattr__") is MISSING:
-        raise raised
-    return call(trace, trace.class_value(cls, "__getattr__"), [obj, Const(name)], direct=direct)
+    trace.throw(no_attribute(cls, name))
 
 
 def _is_read_first(trace: Trace, descriptor: Any) -> bool:
@@ -203,7 +212,7 @@ def _empty_slot(descriptor: Any, cls: type, name: str) -> AttributeError:
         return AttributeError(str(error))
     except TypeError:  # made by C code
         pass
-    return AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}")
+    return no_attribute(cls, name)
 
 
 def _bind_member(
@@ -278,7 +287,7 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
     if attribute is MISSING or not _is_data_descriptor(trace, attribute):
         dictless = isinstance(obj, Instance) and not obj.has_dict
         if value is None and not dictless and obj.instance_attribute(trace, name) is None:
-            trace.throw(AttributeError(f"{type_name(cls)!r} object has no attribute {name!r}"))
+            trace.throw(no_attribute(cls, name))
         if cls in WITHOUT_ATTRIBUTES:
             trace.throw(refused_attribute(cls, name, attribute is not MISSING))
         obj.store_attribute(trace, name, value)
@@ -322,16 +331,6 @@ def _set_property(
         trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no {word}"))
     source = Attr(ClassAttr(Fixed(cls, cls.__qualname__), name), which)
     call(trace, Unread(real, source), [obj] if value is None else [obj, value])
-
-
-def has_attribute(trace: Trace, obj: Value, name: str) -> bool:
-    try:
-        get_attribute(trace, obj, name)
-    except Raised as raised:
-        if issubclass(raised.value.python_type(), AttributeError):
-            return False
-        raise
-    return True
 
 
 # ---- calls

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 TensorBase = torch._C.TensorBase
 DISABLED = torch._C._disabled_torch_function_impl
 ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+MAY_OVERRIDE = (TensorValue, Instance)
 ENABLED, WITHOUT_SUBCLASSES, OFF = 0, 1, 2
 
 
@@ -117,7 +118,7 @@ DeviceContext: Any = DeviceMode
 
 def has_override(trace: Trace, value: Value) -> bool:
     """Whether the class of a value has a `__torch_function__` that does something."""
-    if not isinstance(value, TensorValue | Instance):
+    if not isinstance(value, MAY_OVERRIDE):
         return False
     cls = value.python_type()
     if cls in ORDINARY:

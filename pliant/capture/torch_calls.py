@@ -119,6 +119,13 @@ def call_operation(
         overriders = overrides.overriders_of(trace, args, kwargs)
         if overriders is not None:
             return overrides.dispatch(trace, Const(real), overriders, args, kwargs or None)
+    return call_plain_operation(trace, real, args, kwargs)
+
+
+def call_plain_operation(
+    trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Call a PyTorch function that nobody overrides."""
     kwargs = with_choices(trace, real, kwargs)
     if real in UNCOVERED:
         assume_answer(trace, real, args)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 NUMBERS = (int, float)
+PLAIN_OBJECTS = (type, enum.Enum, types.BuiltinFunctionType)
 PLAIN = frozenset({int, float, bool, complex, str, bytes, type(None), type(...)})
 
 
@@ -193,7 +194,7 @@ class Trace:
         return self.wrap(real, Fixed(real, f"<{type(real).__name__}>"))
 
     def is_plain_constant(self, real: Any) -> bool:
-        return type(real) in PLAIN or isinstance(real, type | enum.Enum | types.BuiltinFunctionType)
+        return type(real) in PLAIN or isinstance(real, PLAIN_OBJECTS)
 
     def cell(self, real: Any, source: Source) -> Cell:
         """The value of a closure cell from outside."""
@@ -373,6 +374,11 @@ def _assume_class_attribute(trace: Trace, cls: type, name: str, attribute: Any) 
         trace.guard(GuardKind.CLASS_ATTR, holder, (name, attribute))
 
 
+def has_met(trace: Trace, real: Any) -> bool:
+    """Whether there is a value of the object."""
+    return id(real) in trace._known or trace.placeholders.entry(real) is not None
+
+
 def written_objects(trace: Trace) -> list[Any]:
     """The objects from outside that have a write still to be replayed, to them or to their
     `__dict__`."""
@@ -393,7 +399,7 @@ def _identity(expected: Any) -> Any:
         # With the type: 1, 1.0 and True are equal, and different assumptions.
         return (type(expected), expected)
     if type(expected) is tuple:
-        return tuple(_identity(item) for item in expected)
+        return tuple(map(_identity, expected))
     if isinstance(expected, Source):
         return expected
     return id(expected)

@@ -68,11 +68,14 @@ class Compiler:
     backend: Any
     fullgraph: bool = False
     dynamic: bool | None = None
+    backend_options: Options = field(init=False)
     policy: DynamicPolicy = field(init=False)
     limits: Limits = field(init=False)
     functions: FunctionCache = field(init=False)
 
     def __post_init__(self) -> None:
+        # `fullgraph=True` promises compiled code, so that a backend that gives up is an error too.
+        self.backend_options = replace(self.options, raise_on_fallback=self.strict)
         self.policy = DynamicPolicy.of(self.dynamic, self.options)
         self.limits = Limits(self.options, self.policy, self.fullgraph)
         self.functions = FunctionCache(self.dispatcher)
@@ -199,11 +202,12 @@ class Compiler:
             graphs.register(bindings.graph)
             backend = self._chosen_backend()
             with reporting.backend(captured.name, backend_name(backend)):
-                # `fullgraph=True` promises compiled code, so that a backend that gives up is an
-                # error too.
-                options = replace(self.options, raise_on_fallback=self.strict)
                 graph = call_backend(
-                    backend, bindings.graph, list(bindings.examples), bindings.shapes, options
+                    backend,
+                    bindings.graph,
+                    list(bindings.examples),
+                    bindings.shapes,
+                    self.backend_options,
                 )
             # What their classes say about functions has been followed.
             if any(is_wrapper(e) and overrides_functions(type(e)) for e in bindings.examples):

@@ -22,17 +22,18 @@ MODULE_TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 class Source:
     """A path to a value. `parent` is the source one access nearer to the root, or None at a root.
 
-    Immutable. Not a dataclass, because a capture makes and looks up thousands: the hash, which
-    depends on the whole path, is computed once.
+    Immutable. Not a dataclass, because a capture makes and looks up thousands: the hash and the
+    text, which depend on the whole path, are computed once.
     """
 
-    __slots__ = ("_hash", "_key", "parent")
+    __slots__ = ("_hash", "_key", "_text", "parent")
     form = "{0}"  # how a step prints: the parent and the key
 
     def __init__(self, parent: Source | None, *key: Any) -> None:
         self.parent = parent
         self._key = key
         self._hash = hash((type(self), parent, *key))
+        self._text: str | None = None
 
     def __hash__(self) -> int:
         return self._hash
@@ -48,6 +49,11 @@ class Source:
         )
 
     def __str__(self) -> str:
+        if self._text is None:
+            self._text = self._written()
+        return self._text
+
+    def _written(self) -> str:
         return self.form.format(self.parent, *self._key)
 
     def __repr__(self) -> str:
@@ -111,7 +117,7 @@ class Fixed(Source):
     def arguments(self) -> tuple[Any, ...]:
         return self.value, self.name
 
-    def __str__(self) -> str:
+    def _written(self) -> str:
         return self.name
 
 
@@ -138,7 +144,7 @@ class DictItem(Source):
     def key(self) -> Any:
         return self._key[0]
 
-    def __str__(self) -> str:
+    def _written(self) -> str:
         assert self.parent is not None
         return _dict_item(self.parent, self.key)
 
@@ -172,11 +178,11 @@ class SeqItem(_Indexed):
     __slots__ = ()
     form = "{0}[{1}]"
 
-    def __str__(self) -> str:
+    def _written(self) -> str:
         names = self.parent.names if isinstance(self.parent, Local) else None
         if names is not None and self.index < len(names):
             return f"L[{names[self.index]!r}]"
-        return super().__str__()
+        return super()._written()
 
 
 class Attr(_Named):
@@ -209,7 +215,7 @@ class CellContents(Source):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
+    def _written(self) -> str:
         # The cell of a variable of the function itself is named like the variable.
         own = isinstance(self.parent, Fixed)
         return str(self.parent) if own else f"{self.parent}.cell_contents"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.capture.attributes import has_attribute
 from pliant.capture.library.python.equivalents import as_value, initialised
 from pliant.capture.model import (
     call,
@@ -25,7 +26,6 @@ from pliant.capture.model import (
     drain,
     fold,
     get_attribute,
-    has_attribute,
     truth,
     type_name,
     unwrap_static,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pliant.base.python_errors import no_pair
+from pliant.capture.attributes import has_attribute
 from pliant.capture.library.python.sequences import is_a, register_repr
 from pliant.capture.library.python.sets import missing_key
 from pliant.capture.model import (
@@ -21,7 +22,6 @@ from pliant.capture.model import (
     equal,
     get_attribute,
     get_item,
-    has_attribute,
     iterate,
     set_item,
     truth,

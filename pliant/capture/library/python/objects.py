@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.capture.attributes import has_attribute
 from pliant.capture.library.python.classes import class_of, is_callable, real_object
 from pliant.capture.model import (
     CALL,
@@ -31,10 +32,10 @@ from pliant.capture.model import (
     drain,
     generic_set_attribute,
     get_attribute,
-    has_attribute,
-    object_get_attribute,
+    no_attribute,
     same_object,
     set_attribute,
+    stored_attribute,
     truth,
     type_name,
 )
@@ -174,7 +175,11 @@ def builtin_dir(trace: Trace, *args: Value) -> Value:
 
 @method(object, "__getattribute__")
 def object_getattribute(trace: Trace, obj: Value, name: Value) -> Value:
-    return object_get_attribute(trace, trace.read(obj), _attribute_name(trace, name))
+    obj, wanted = trace.read(obj), _attribute_name(trace, name)
+    attribute = stored_attribute(trace, obj, wanted)
+    if attribute is None:
+        trace.throw(no_attribute(obj.python_type(), wanted))
+    return attribute
 
 
 @method(object, "__setattr__")

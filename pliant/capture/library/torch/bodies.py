@@ -157,7 +157,7 @@ def record_body_call(
 
 def named_body(trace: Trace, body: Body, attribute: str) -> fx.Node:
     """The body under another name: that of its place in the operation."""
-    delattr(trace.graph.root, str(body.node.target))
+    del trace.graph.root[str(body.node.target)]
     trace.graph.drop([body.node])
     return trace.graph.attribute(attribute, body.module)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from pliant.capture.attributes import module_namespace
 from pliant.capture.model import CALL, call, get_attribute, iterate, set_attribute
 from pliant.capture.native import FUNCTIONS, LATE, SHORTCUTS, function
-from pliant.capture.trace import Trace
+from pliant.capture.trace import Trace, has_met
 from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.functions import CompiledFunction
@@ -41,6 +42,7 @@ def module_getattr(trace: Trace, self: Value, name: Value) -> Value:
     trace.throw(AttributeError(f"'{cls}' object has no attribute '{wanted}'"))
 
 
+PLAIN_TABLES = (dict, OrderedDict)
 OWN_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks",
@@ -82,6 +84,18 @@ def _is_ordinary(trace: Trace, module: Instance) -> bool:
 
 
 def _is_empty(trace: Trace, table: Value) -> bool:
+    """Whether a table of hooks is empty, as nearly all are: two guards say so, and the dictionary
+    needs no value."""
+    if (
+        isinstance(table, Unread)
+        and type(table.real) in PLAIN_TABLES
+        and not table.real
+        and table.seen is None
+        and not has_met(trace, table.real)
+    ):
+        trace.guard(GuardKind.TYPE, table.source, type(table.real))
+        trace.guard(GuardKind.KEYS, table.source, ())
+        return True
     mapping = trace.read(table)
     return isinstance(mapping, Mapping) and not mapping.read_all(trace)
 
