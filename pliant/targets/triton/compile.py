@@ -33,6 +33,16 @@ class KernelVariant:
     multiples: tuple[bool, ...]
 
 
+def nvidia(capability: int) -> GPUTarget:
+    """A GPU of this compute capability, 90 for instance."""
+    return GPUTarget("cuda", capability, 32)
+
+
+def amd(architecture: str) -> GPUTarget:
+    """A GPU of this architecture, "gfx942" for instance: for tests, there is no launcher."""
+    return GPUTarget("hip", architecture, 64)
+
+
 def functions(source: str, key: str, interpreted: bool) -> dict[str, Any]:
     """The Triton functions of a source, by their names."""
     file = f"<pliant triton {key[:16]}>"
@@ -50,9 +60,9 @@ def constants(variant: KernelVariant) -> dict[str, Any]:
 
 
 def machine_code(
-    printed: PrintedKernel, function: Any, variant: KernelVariant, capability: int
+    printed: PrintedKernel, function: Any, variant: KernelVariant, machine: GPUTarget
 ) -> Any:
-    """The variant as Triton compiles it for a GPU of this compute capability, 90 for instance."""
+    """The variant as Triton compiles it for this machine."""
     signature = {buffer.name: POINTERS[buffer.type] for buffer in printed.buffers}
     for argument in printed.arguments:
         signature[argument.name] = "i64" if variant.wide or argument.wide else "i32"
@@ -71,4 +81,4 @@ def machine_code(
         "debug": printed.asserts,  # or Triton drops assertions
         "sanitize_overflow": False,
     }
-    return compile_source(source, target=GPUTarget("cuda", capability, 32), options=options)
+    return compile_source(source, target=machine, options=options)

@@ -141,7 +141,7 @@ OPS: Final[dict[Op, Print]] = {
     Op.ISINF: lambda t, a: f'tl.abs({a}) == float("inf")',
     Op.SQRT: lambda t, a: f"tl.sqrt_rn({a})" if t is Type.F32 else f"tl.sqrt({a})",
     Op.RSQRT: _function("libdevice.rsqrt"),
-    Op.ROUND: _function("libdevice.rint"),
+    Op.ROUND: _function("libdevice.nearbyint"),
     Op.SIGMOID: _function("sigmoid"),
     Op.SILU: _function("silu"),
     **_libdevice("floor ceil trunc copysign exp exp2 expm1 log log2 log10 log1p sin cos tan tanh"),

@@ -54,7 +54,7 @@ _SAME_NAMES: Final = (
 )
 _LIBDEVICE: Final[dict[str, Any]] = {
     **{name: getattr(torch, name) for name in _SAME_NAMES},
-    "rint": torch.round,
+    "nearbyint": torch.round,
 }
 
 

@@ -17,7 +17,7 @@ from pliant.base.isolation import FATAL
 from pliant.targets.triton import compile as compiler
 from pliant.targets.triton import interpret
 from pliant.targets.triton.blocks import FEW_ROWS, WHOLE, blocks_for, power_of_two
-from pliant.targets.triton.compile import MULTIPLE, KernelVariant
+from pliant.targets.triton.compile import MULTIPLE, KernelVariant, nvidia
 from pliant.targets.triton.printer import PrintedKernel
 
 NARROW: Final = 2**31 - 2**20
@@ -79,7 +79,7 @@ class CudaKernel:
         """Machine code, as Triton describes it: in any thread."""
         function = function_for(self.functions, variant)
         major, minor = torch.cuda.get_device_capability(self.place)
-        return compiler.machine_code(self.printed, function, variant, 10 * major + minor)
+        return compiler.machine_code(self.printed, function, variant, nvidia(10 * major + minor))
 
     def _load_or_tell(self, variant: KernelVariant) -> tuple[int, ...]:
         try:

@@ -15,12 +15,18 @@ class Kernels:
         self.ran = {}
         self.errors = []
 
-    def compile_for(self, capability):
-        """What is tested can't be what only the interpreter accepts."""
+    def compile_for(self, *machines):
+        """What is tested can't be what only the interpreter accepts. By numbers: compute
+        capabilities of NVIDIA's, by names: architectures of AMD's."""
         for (source, variant), printed in self.ran.items():
             functions = compiler.functions(source, str(abs(hash(source))), interpreted=False)
             function = launch.function_for(functions, variant)
-            assert compiler.machine_code(printed, function, variant, capability).asm["ptx"]
+            for name in machines:
+                machine = compiler.amd(name) if isinstance(name, str) else compiler.nvidia(name)
+                assert compiler.machine_code(printed, function, variant, machine).asm.keys() & {
+                    "ptx",
+                    "amdgcn",
+                }
 
     @property
     def suffixes(self):

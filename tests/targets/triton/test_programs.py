@@ -85,7 +85,7 @@ def same(function, args, **options):
 def test_program(name, dynamic, kernels):
     same(*(POINTWISE | BY_ROWS)[name], dynamic=dynamic)
     assert kernels.ran or name == "no columns"
-    kernels.compile_for(90 if dynamic else 80)
+    kernels.compile_for(*(("gfx942", 90) if dynamic else (80,)))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
