@@ -30,6 +30,15 @@ def no_pair(place: int) -> TypeError:
     return _error_of(dict, [*((i, i) for i in range(place)), 0])
 
 
+def division_by_zero(operation: Callable[[int, int], object]) -> str:
+    """What `//` or `%` says of integers."""
+    try:
+        operation(1, 0)
+    except ZeroDivisionError as error:
+        return str(error)
+    raise AssertionError(f"{operation} divides by zero")
+
+
 def names_value(error: Exception) -> bool:
     """Whether what an error of `math` says depends on the number, as it does since Python 3.14."""
     return ", got " in str(error)

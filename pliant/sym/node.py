@@ -13,12 +13,14 @@ node per bridge and expression.
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
+from pliant.base.python_errors import division_by_zero
 from pliant.sym import cond as conds
 from pliant.sym import expr as exprs
 from pliant.sym import floats, node_layout
@@ -408,7 +410,7 @@ _plain_ne = _comparing(conds.ne, conds.ne)
 _floordiv = _dividing(
     exprs.floordiv,
     lambda a, b: floats.apply("ffloordiv", a, b),
-    "integer division or modulo by zero",
+    division_by_zero(operator.floordiv),
 )
 _truediv = _dividing_floats("division by zero")
 _and = _combining(and_, exprs.bit_and)
@@ -422,7 +424,7 @@ _install(
         "mod": _dividing(
             exprs.mod,
             lambda a, b: floats.apply("fmod", a, b),
-            "integer modulo by zero",
+            division_by_zero(operator.mod),
         ),
         "int_floordiv": _floordiv,
         "floordiv": _floordiv,

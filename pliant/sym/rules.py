@@ -13,9 +13,11 @@ that would forget a divisor asks whether that is known not to be 0.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pliant.base.python_errors import division_by_zero
 from pliant.base.values import dataclass
 from pliant.sym import ranges
 from pliant.sym.cond import TRUE, Cond, eq0, le0, ne0
@@ -149,7 +151,7 @@ rule("floordiv", "6 // 4 = 1", "numbers are computed")(_numbers("floordiv"))
 @rule("floordiv", "x // -1 = -x", "dividing by minus one changes the sign")
 def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value == 0:
-        raise ZeroDivisionError("integer division or modulo by zero")
+        raise ZeroDivisionError(division_by_zero(operator.floordiv))
     return -x if y.value == -1 else None
 
 
@@ -249,7 +251,7 @@ rule("mod", "7 % 4 = 3", "numbers are computed")(_numbers("mod"))
 @rule("mod", "x % y = 0", "nothing is left over", when="y == 1 or y == -1")
 def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value == 0:
-        raise ZeroDivisionError("integer division or modulo by zero")
+        raise ZeroDivisionError(division_by_zero(operator.floordiv))
     return ZERO if y.value in (1, -1) else None
 
 
