@@ -212,16 +212,18 @@ class GraphBuilder:
         return True
 
     def _redundant_modes(self, dead: Container[fx.Node]) -> list[fx.Node]:
-        """Changes of the gradient mode that no operation runs under, and those to what it is."""
-        enabled, pending, redundant = self._grad_enabled, None, []
+        """Changes of the gradient mode, and those back, that no operation runs between."""
+        enabled, pending, redundant = self._grad_enabled, None, list[fx.Node]()
         for node in self.graph.nodes:
-            if node in dead or not (node.op.startswith("call_") or node.op == "output"):
+            if node in dead or not node.op.startswith("call_"):
                 continue
-            changes = _changes_grad_mode(node)
-            if pending is not None and (changes or pending.args[0] == enabled):
-                redundant.append(pending)
-            elif pending is not None:
+            if pending is not None and _changes_grad_mode(node) and node.args[0] == enabled:
+                redundant += [pending, node]
+                pending = None
+                continue
+            if pending is not None:
                 enabled = pending.args[0]
+            changes = _changes_grad_mode(node) and node.args[0] != enabled
             pending = node if changes else None
         return redundant
 
@@ -238,7 +240,7 @@ class GraphBuilder:
             for node in kept & dead.keys():
                 del dead[node]
             return operations
-        for node in live:  # at most one: the others are redundant
+        for node in live:  # the last one counts
             self.grad_mode_left = node.args[0]
             dead[node] = None
         return []
