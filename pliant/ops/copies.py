@@ -217,6 +217,8 @@ def _copy_in_place_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
     target, source = args[:2]
+    if type(source) in shapes.NUMBERS:  # `x.copy_(1)`
+        return Same(op.written[0]) if is_plain(target) else None
     values = shapes.operands((target, source))
     if values is None or not shapes.same(broadcast([target.size(), source.size()]), target.size()):
         return None
