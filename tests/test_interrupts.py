@@ -99,9 +99,7 @@ def test_at_some_lines(name, kind):
     before = objects()
     for at in lines:
         assert attempt(program, kind, at) is None
-    after = objects()
-    if kind is KeyboardInterrupt:
-        assert after - before == Counter()
+    assert objects() - before == Counter()
 
 
 @pytest.mark.own_default
