@@ -26,10 +26,8 @@ Element = Callable[[Index], Any]  # the element at an index: an expression, or a
 
 ATTENTION: Final[Mapping[str, tuple[int, int]]] = {
     "aten.scaled_dot_product_attention.default": (3, 5),
-    "aten._scaled_dot_product_cudnn_attention.default": (3, 6),
-    "aten._scaled_dot_product_cudnn_attention_backward.default": (8, 14),
 }
-"""Where the mask is among the arguments, and `is_causal`. The other kernels that take a mask are
+"""Where the mask is among the arguments, and `is_causal`. The kernels that joint graphs call were
 chosen because there is one."""
 
 

@@ -43,6 +43,10 @@ def tril(q):
     return ~(at[None, :] > at[:, None]) & torch.ones(q.shape[2], q.shape[2], dtype=torch.bool)
 
 
+def of_floats(q):
+    return torch.where(causal(q), 0.0, float("-inf"))
+
+
 def nothing(q):
     at = positions(q)
     return (at[None, :] >= 0).expand(q.shape[2], -1)
@@ -99,7 +103,7 @@ MODES = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynami
 
 
 @MODES
-@pytest.mark.parametrize("mask", [causal, shifted, packed, tril])
+@pytest.mark.parametrize("mask", [causal, shifted, packed, tril, of_floats])
 def test_causal_masks(mask, dynamic, attention_calls):
     program = attention(mask)
     compiled = pliant.compile(program, dynamic=dynamic, fullgraph=True)
