@@ -421,7 +421,9 @@ Step sizes(Reader& reader, const py::sequence& items) {
   return step;
 }
 
-Step wrote(Reader& reader, const py::sequence& items) { return Wrote{reader.input(at(items, 1))}; }
+Step wrote(Reader& reader, const py::sequence& items) {
+  return Wrote{reader.slot(at(items, 1), Need::Plain)};
+}
 
 Step free(Reader& reader, const py::sequence& items) {
   Indices slots = reader.slots.use_all(at(items, 1));

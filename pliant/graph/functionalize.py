@@ -729,8 +729,14 @@ class CapturedRun:
         root = base.value if of is not None else None
         return OutputView(
             *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
-            value,
+            *(value, self._writes(value, base)),
         )
+
+    def _writes(self, value: Fake, base: Any) -> int:
+        """How often the program wrote to new memory. (Only above autograd do fakes count.)"""
+        if base.input is not None:
+            return 0
+        return value._version if self.differentiates else base.version
 
 
 def _has_body(args: Sequence[Any]) -> bool:

@@ -120,6 +120,7 @@ class OutputView:
     dtype: torch.dtype
     whole: bool  # the very input
     tensor: object  # which tensor of the program it is: tensors with one layout are not one tensor
+    writes: int = 0  # to new memory, which its version counts
 
 
 Returned = OutputView | Expr | FloatExpr | Cond

@@ -76,6 +76,7 @@ def sequence(
     for index, times in function.times.items():
         writer.steps += [("wrote", index)] * times
     outputs = tuple([_output(writer, item, lowered) for item in lowered.outputs])
+    writer.steps += _versions(lowered.outputs, outputs)
     inputs = len(function.inputs)
     # Results outlive the call, and arguments may; every other tensor is freed after its last use.
     kept = {out[1] for out in outputs if out[0] == "slot"}
@@ -97,6 +98,15 @@ def sequence(
         len(objects),
     )
     return program, objects, layout
+
+
+def _versions(items: Sequence[Any], outputs: Sequence[Step]) -> list[Step]:
+    """Results in new memory have the versions that eager's have. Views of one memory share it."""
+    slots: dict[Any, Step] = {}
+    for item, output in zip(items, outputs, strict=True):
+        if isinstance(item, tuple):
+            slots.setdefault(item[1].of, ("wrote", output[1], item[0].writes))
+    return [("wrote", slot) for _, slot, writes in slots.values() for _ in range(writes)]
 
 
 def _read_by_any(lowered: Lowered, scheduled: Scheduled, kernels: Kernels) -> set[Any]:

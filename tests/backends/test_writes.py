@@ -1,6 +1,8 @@
 """Writes to memory in generated programs: what is read of it before, what eager PyTorch refuses,
 and operators that are there only to raise an error."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -218,3 +220,46 @@ def test_writes_of_numbers_that_loops_do_not_know(function, dtype):
 )
 def test_what_pytorch_refuses(function, given):
     agree(lambda x: function(x), given)
+
+
+def made_and_written(x):
+    y = x * 2
+    y.add_(1)
+    y[0] = 5
+    return y
+
+
+def views_of_it(x):
+    y = x * 2
+    y.add_(1)
+    return y, y.view(-1), y[0]
+
+
+def read_inside(x):
+    y = x.clone()
+    y.mul_(2)
+    z = y.view(-1)
+    z.add_(1)
+    return z + y._version * 10 + z._version
+
+
+def filled(x):
+    out = torch.empty(2, 2)
+    torch.add(x, 1, out=out)
+    return out, out + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "requires_grad"),
+    [
+        *itertools.product((made_and_written, views_of_it, read_inside), (False, True)),
+        (filled, False),  # `out=` takes nothing that requires grad
+    ],
+)
+def test_versions_of_results(function, requires_grad: bool) -> None:
+    x = torch.ones(2, 2, requires_grad=requires_grad)
+    mine, theirs = pliant.compile(function, backend="llvm")(x), function(x)
+    torch.testing.assert_close(mine, theirs)
+    several = isinstance(theirs, tuple)
+    pairs = zip(mine, theirs, strict=True) if several else [(mine, theirs)]
+    assert all(a._version == b._version for a, b in pairs)

@@ -652,7 +652,7 @@ BAD = {
     "a negative slot": [("cpu_empty", -2, F32, (), ())],
     "a kernel at 0": [("cpu_kernel", (0, None), (), (), -1, 1.0, False)],
     "a number of a slot": [("read", 0, 0, "int", 0)],
-    "a write to no input": [("cpu_empty", 1, F32, (), ()), ("wrote", 1)],
+    "a write to no tensor": [("wrote", 1)],
 }
 MISTYPED = {
     "no tuple": [5],
