@@ -279,6 +279,8 @@ def test_two_ranks(two_processes, opened):
     assert page.locator("h1").inner_text() == "step"
     assert page.locator("details.measured").count() == 1
     page.locator("main > details > summary").nth(1).click()
+    # What is unfolded is made when the browser says so, a moment later.
+    page.locator("details.measured").nth(1).wait_for(state="attached")
     assert page.locator("details.measured").count() == 2
 
 
