@@ -34,7 +34,7 @@ _RECORDED: Final = frozenset(
 _CPU: Final = torch.device("cpu")
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """What records: CUDA, or a test."""
 
     @property
@@ -96,7 +96,7 @@ def _constant(argument: Any) -> Any:
 
 
 @dataclass(slots=True, eq=False)
-class Recording:
+class RecordedLaunch:
     """Launches, with the addresses that they are for (0: copied to `copies`), and the results."""
 
     replay: Callable[[], None]
@@ -138,13 +138,13 @@ class Output:
         return empty.set_(self.storage, *self.layout)
 
 
-class Sizes:
+class SizeRecordings:
     """What is known of calls with the same sizes and numbers on one stream."""
 
     def __init__(self, addresses: list[int]) -> None:
         self.addresses = addresses  # of the call before
         self.moving: set[int] = set()  # arguments that are somewhere else in each call
-        self.recordings: list[Recording] = []
+        self.recordings: list[RecordedLaunch] = []
 
 
 class RecordingLauncher:
@@ -154,7 +154,7 @@ class RecordingLauncher:
         self,
         launcher: Callable[..., Any],
         program: Program,
-        recorder: Recorder,
+        recorder: GraphRecorder,
         report: Callable[[Exception], None],
     ) -> None:
         self.launcher = launcher
@@ -162,7 +162,7 @@ class RecordingLauncher:
         self.report = report  # is told of what goes wrong
         self.written = sorted(program.written)
         self.sized = bool(program.symbols)  # whether sizes are not the same in each call
-        self.sizes: dict[Any, Sizes] = {}
+        self.sizes: dict[Any, SizeRecordings] = {}
         self.lock = threading.Lock()
         self.failed = False  # then recording is not tried again
 
@@ -180,13 +180,13 @@ class RecordingLauncher:
         finally:
             self.lock.release()
 
-    def _recording(self, stream: int, args: Sequence[Any]) -> Recording | None:
+    def _recording(self, stream: int, args: Sequence[Any]) -> RecordedLaunch | None:
         """One that can be replayed for these arguments."""
         key = (stream, *[self._described(arg) for arg in args])
         addresses = [arg.data_ptr() if isinstance(arg, torch.Tensor) else 0 for arg in args]
         sizes = self.sizes.get(key)
         if sizes is None:  # the first call compiles what is missing, and is not recorded
-            self._remember(key, Sizes(addresses))
+            self._remember(key, SizeRecordings(addresses))
             return None
         for recording in sizes.recordings:
             if recording.is_for(addresses) and recording.is_free():
@@ -202,12 +202,12 @@ class RecordingLauncher:
             return type(arg), arg
         return (arg.shape, arg.stride()) if self.sized else None
 
-    def _remember(self, key: Any, sizes: Sizes) -> None:
+    def _remember(self, key: Any, sizes: SizeRecordings) -> None:
         if len(self.sizes) >= MOST_SIZES:
             del self.sizes[next(iter(self.sizes))]
         self.sizes[key] = sizes
 
-    def _settle(self, sizes: Sizes, addresses: list[int], args: Sequence[Any]) -> bool:
+    def _settle(self, sizes: SizeRecordings, addresses: list[int], args: Sequence[Any]) -> bool:
         """Note which arguments have moved; False if they can't be copied."""
         moved = {
             at
@@ -226,8 +226,8 @@ class RecordingLauncher:
         return True
 
     def _record(
-        self, sizes: Sizes, addresses: Sequence[int], args: Sequence[Any]
-    ) -> Recording | None:
+        self, sizes: SizeRecordings, addresses: Sequence[int], args: Sequence[Any]
+    ) -> RecordedLaunch | None:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if any(tensor.device != self.recorder.place for tensor in tensors):
             self.failed = True  # a number on the CPU is read when it is launched
@@ -246,7 +246,7 @@ class RecordingLauncher:
         fixed = [0 if at in copies else address for at, address in enumerate(addresses)]
         outputs = [_output(value) for value in result]
         del result
-        recording = Recording(replay, fixed, copies, outputs, [])
+        recording = RecordedLaunch(replay, fixed, copies, outputs, [])
         recording.idle = recording.references()
         sizes.recordings.append(recording)
         return recording

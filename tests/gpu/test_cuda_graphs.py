@@ -15,13 +15,13 @@ pytestmark = pytest.mark.own_default
 def replays(monkeypatch):
     """How often recordings ran."""
     counted = []
-    original = cuda_graphs.Recording.run
+    original = cuda_graphs.RecordedLaunch.run
 
     def run(recording, args):
         counted.append(recording)
         return original(recording, args)
 
-    monkeypatch.setattr(cuda_graphs.Recording, "run", run)
+    monkeypatch.setattr(cuda_graphs.RecordedLaunch, "run", run)
     return counted
 
 
