@@ -443,6 +443,11 @@ def _trace(event: Event) -> None:
         telemetry.note(event)
 
 
-events.subscribe(_trace)
+# What spans are made of, by name: to listen to everything would have every event made.
+TRACED = frozenset(
+    (events.CompileStarted, events.CompileFinished, events.CompileAbandoned, events.Recompiled)
+    + (events.GraphCaptured, events.GraphBroke, events.FellBack)
+)
+events.subscribe(_trace, TRACED)
 if json_file := os.environ.get("PLIANT_LOGS_JSON"):
     events.subscribe(JsonLog(json_file))

@@ -17,6 +17,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E4
     InMemorySpanExporter,
 )
 
+from pliant.base import logs, telemetry  # noqa: E402
+
 pytestmark = pytest.mark.own_default
 
 
@@ -33,6 +35,10 @@ def exporter():
 def spans(exporter):
     exporter.clear()
     return exporter.get_finished_spans
+
+
+def test_spans_are_told_of_what_they_are_made_of():
+    assert set(telemetry._HANDLERS) == logs.TRACED
 
 
 def test_a_compilation_is_a_span_within_that_of_the_program(spans):
