@@ -30,8 +30,8 @@ def started(function: types.FunctionType, index: int) -> tuple[dict[str, Any], l
     """Compilation number `index` of `function` begins. Returns what later events say of it too,
     and the times of its phases, so far its beginning."""
     about = {"index": index, **described(function)}
+    events.emit(events.CompileStarted(**about))
     if events.heard():
-        events.emit(events.CompileStarted(**about))
         events.emit(events.BytecodeRead(listing=lambda: _listing(function), **about))
     return about, [time.perf_counter()]
 
