@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant.base import events
 from tests.support.against_eager import run, same_outcome
 
 randn = torch.randn
@@ -441,3 +442,18 @@ PLACES = {
 def test_places_in_the_data_of_tensors_that_may_be_empty(name: str) -> None:
     calls = [(torch.ones(n, 1), torch.tensor(at)) for n in (0, 1, 0, 3) for at in (1, 0, -1)]
     over(PLACES[name], calls, tuple(range(9)), dynamic=True)
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "int64"), ("int32", "float64")])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_einsum_of_two_dtypes(shape: tuple[int, ...], dtypes: tuple[str, str]) -> None:
+    """Of one element each it is a product of numbers; products of matrices are of one dtype."""
+
+    left, right = (getattr(torch, dtype) for dtype in dtypes)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("...i,...i->...", x, x.to(right)) + 1
+
+    over(program, [torch.ones(*shape, 1, dtype=left)], 1, dynamic=True, backend="llvm")
+    assert events.counters["graph_breaks"] == 0
+    over(program, [torch.ones(*shape, 2, dtype=left)], 1, dynamic=True, backend="llvm")

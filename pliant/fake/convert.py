@@ -97,7 +97,7 @@ class Converter:
         self, t: torch.Tensor, layout: tuple[Any, Any] | None, known: Fake | None = None
     ) -> Fake:
         if known is not None and layout is not None:
-            return self._once_more(t, known, layout)
+            return self._with_layout(t, known, layout)
         fake = self._shell(t, layout or (t.size(), t.stride()))
         if t.is_inference():  # has neither history nor version
             fake.requires_grad_(t.requires_grad)
@@ -129,13 +129,12 @@ class Converter:
             torch._C._set_neg(fake, True)
         return fake
 
-    def _once_more(self, t: torch.Tensor, known: Fake, layout: tuple[Any, Any]) -> Fake:
-        """A fake with symbolic sizes, of a base whose fake had none. A write to either counts as
-        one to the other."""
+    def _with_layout(self, t: torch.Tensor, known: Fake, layout: tuple[Any, Any]) -> Fake:
+        """The fake of a base, with the sizes that are only given now: it was made for a view."""
         self._bases.discard(id(t))
-        with torch.no_grad(), answered_with(self._shell(t, layout)):
-            made = torch.as_strided(known, t.size(), t.stride(), t.storage_offset())
-        return made.requires_grad_(t.requires_grad)  # type: ignore[return-value]
+        sizes, strides = layout
+        set_memory(known, known.untyped_storage(), t.storage_offset(), sizes, strides)
+        return known
 
     def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
         """`shell` as a view of the fake of `t`'s base, made as `t` was: with or without grad."""

@@ -132,6 +132,8 @@ class Functionalizer(AliasWorld):
     def functionalize_view(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if type(args[0]) is not Fake:  # a number in a tensor, which the view is of
+            args = (self._constant(args[0]), *args[1:])
         with self.quietly():
             result = super().dispatch(op.func, args, kwargs)
         return self._note_views(op, args, kwargs, result)

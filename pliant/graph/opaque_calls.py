@@ -7,7 +7,7 @@ calls the function as a whole and relies on the same metadata.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import torch
@@ -24,8 +24,8 @@ from pliant.graph.ir import Node, call_by_position
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpaqueFunction:
-    """A function of Python's in the place of an operator. The launcher passes sequences as lists;
-    `structures` say which of them are tuples."""
+    """A function of Python's in the place of an operator. The launcher passes sequences and slices
+    as lists; `structures` say what each of them is."""
 
     function: Callable[..., Any]
     names: tuple[str, ...]
@@ -46,17 +46,36 @@ def opaque_function(
 
 
 def _structure(value: Any) -> Any:
-    """Of a sequence, its class and the structures of its items; None of anything else."""
+    """Of a sequence, what makes it of its items, and their structures; None of anything else."""
+    if isinstance(value, slice):
+        return _slice_of, tuple(map(_structure, _bounds(value)))
     if type(value) not in (list, tuple, immutable_list):
         return None
     return tuple if isinstance(value, tuple) else list, tuple(map(_structure, value))
 
 
+def _slice_of(bounds: Iterable[Any]) -> slice:
+    return slice(*bounds)
+
+
+def _bounds(value: slice) -> tuple[Any, Any, Any]:
+    return value.start, value.stop, value.step
+
+
+def _without_slices(value: Any) -> Any:
+    """With the bounds of slices in their place, which a node would not look for in a slice."""
+    if isinstance(value, slice):
+        return _bounds(value)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(map(_without_slices, value))
+    return value
+
+
 def _restructured(value: Any, structure: Any) -> Any:
     if structure is None or not isinstance(value, (list, tuple)):
         return value
-    cls, inner = structure
-    return cls(map(_restructured, value, inner))
+    make_sequence, inner = structure
+    return make_sequence(map(_restructured, value, inner))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +117,7 @@ def record_opaque_call(
     arguments, and to write to arguments."""
     if autocast.enabled():  # when the code runs, it may not be
         return NotImplemented
-    if _has_dict(args):  # which a node does not look into
+    if _has_dict([*args, *kwargs.values()]):  # which a node does not look into
         leaves, spec = pytree.tree_flatten((args, kwargs))
         function, args, kwargs = OnLeaves(function, spec), tuple(leaves), {}
     fakes = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
@@ -161,8 +180,8 @@ def _record_call(
 ) -> None:
     """The call, with what it makes and what it writes to."""
     name = getattr(function, "__name__", type(function).__name__)
-    taken = tuple(map(functionalizer.recorded, args))
-    named = {key: functionalizer.recorded(value) for key, value in kwargs.items()}
+    taken = tuple([functionalizer.recorded(_without_slices(arg)) for arg in args])
+    named = {key: functionalizer.recorded(_without_slices(value)) for key, value in kwargs.items()}
     places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
     whole = CopyingFunction(opaque_function(function, args, kwargs), tuple(places))
     copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]

@@ -249,8 +249,10 @@ def _einsum_two(
     # (Where all are dense and in order, it makes no difference which product it is.)
     dense = len(out) < 2 or (is_contiguous(a) and is_contiguous(b))
     in_order = [*both, *only_left, *only_right] == list(out)
+    # Matrices of two dtypes have no product; numbers do.
+    either = dense and in_order and a.dtype is b.dtype
     is_known = all(sure(sizes[c] == 1) for c in summed)
-    if is_known or (not (dense and in_order) and all(is_one(sizes[c]) for c in summed)):
+    if is_known or (not either and all(is_one(sizes[c]) for c in summed)):
         every = out + "".join(summed)  # PyTorch sorts by the strides of those too
         product = _in_order(a, left, every) * _in_order(b, right, every)
         for _ in summed:

@@ -192,3 +192,34 @@ def test_sums_are_computed_in_the_dtype_of_out(name, of, dtype):
     out = torch.zeros(x.shape if "cum" in name or "one" in name else 3, dtype=dtype)
     outcomes = [call(f, [x, out.clone()]) for f in (pliant.compile(REDUCED[name]), REDUCED[name])]
     assert difference(*outcomes) is None
+
+
+# ---- numbers that are put into masks
+
+
+def sliced(x, y):
+    mask = torch.isclose(x, x)
+    mask[1 : len(y)] = 0
+    return mask
+
+
+def stepped(x, y):
+    mask = x > 0
+    mask[: len(y) : 2] = True
+    mask[len(y) - 1 :] = 1.5
+    return mask, ~mask
+
+
+def a_mask_of_one(x, y):
+    one = torch.tensor(True)
+    mask = x > 0
+    mask[1 : len(y)] = one
+    return mask, one.expand(len(y)), one
+
+
+@pytest.mark.parametrize("function", [sliced, stepped, a_mask_of_one])
+def test_numbers_put_into_masks(function):
+    calls = [(torch.randn(size), torch.randn(other)) for size, other in ((5, 5), (7, 4), (2, 3))]
+    agree(function, *calls)
+    if function is sliced:
+        agree(function, *[(torch.ones(size), torch.ones(size)) for size in (0, 1)])

@@ -205,3 +205,23 @@ def test_metadata_of_an_argument() -> None:
     x, y = torch.ones(3), torch.ones(3)
     assert torch.equal(pliant.compile(program, backend="llvm")(x), program(y))
     assert x.shape == y.shape == (1, 3)
+
+
+@torch.compiler.allow_in_graph
+def twice_at(x: torch.Tensor, index: Any, *, rest: Any) -> torch.Tensor:
+    return x[index if isinstance(index, slice) else tuple(index)] * 2 + x[rest["key"]].sum()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_slices_with_symbolic_bounds(listed: bool) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        index = slice(1, len(y))
+        rest = {"key": slice(len(y) - 1, None)}
+        return twice_at(x, [index, slice(None, None, 2)] if listed else index, rest=rest) + 1
+
+    compiled = pliant.compile(program, backend="llvm", dynamic=True)
+    with torch.no_grad():
+        for size in (3, 4, 2, 6):
+            x = torch.randn(size, 3)
+            assert torch.equal(compiled(x, x), program(x, x))
+    assert events.counters["fallbacks"] == 0

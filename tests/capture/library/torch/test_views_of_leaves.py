@@ -150,3 +150,31 @@ def test_write_to_a_view_made_without_grad(called: str) -> None:
         )
     same_error(actual.error, expected.error)
     assert torch.equal(outside[0], outside[1])
+
+
+def reads_the_view_first(base: torch.Tensor, view: torch.Tensor) -> Any:
+    result = view * 2
+    return result, base._is_view(), view._is_view(), base._base is None, view._base is base
+
+
+def writes_to_both(base: torch.Tensor, view: torch.Tensor) -> Any:
+    result = view * 2
+    base.add_(1)
+    view.mul_(3)
+    return result, base + 1, view + 1, base._version, view._version, base._is_view()
+
+
+@pytest.mark.parametrize("graded", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", [reads_the_view_first, writes_to_both])
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_a_base_of_dynamic_size_behind_its_view(
+    backend: str, function: Callable[..., Any], dynamic: bool | None, graded: bool
+) -> None:
+    compiled = pliant.compile(function, backend=backend, dynamic=dynamic)
+    for size in (0, 1, 4, 5):
+        outcomes = []
+        for call in (compiled, function):
+            base = torch.arange(float(size)).requires_grad_(graded) * 1
+            outcomes.append(run(call, (base, base[1:])))
+        same_outcome(*outcomes)
