@@ -537,3 +537,42 @@ def test_the_sign_of_a_zero_beside_a_product() -> None:
     finding = {"kind": "sign of zero", "text": "", "place": ""}
     assert reason(program("return torch.addmm(a, a, a)"), finding) is not None
     assert reason(program("return torch.add(a, a)"), finding) is None
+
+
+def changed(change):
+    """A compiler whose functions return what `change` makes of the results."""
+
+    def compile(function, **options):
+        return lambda *args: change(function(*args))
+
+    return compile
+
+
+SIZED_BY_ROUNDING = "torch.unique((a * 1.1).tanh() * 1e7 % 3)"
+
+
+def test_a_size_that_rounding_decides_is_no_finding() -> None:
+    calls = [[tensor(shape=[64])]]
+    sized = program(f"return {SIZED_BY_ROUNDING}", calls=calls)
+    assert check(sized, changed(lambda v: v[1:])) is None
+    for wrong in (lambda v: v[None], lambda v: v.repeat(1000), lambda v: v.double()):
+        finding = check(sized, changed(wrong))
+        assert finding is not None and finding.kind in ("shape", "dtype")
+    finding = check(program("return torch.unique(a)", calls=calls), changed(lambda v: v[1:]))
+    assert finding is not None and finding.kind == "shape"
+    finding = check(program("return (a * 1.1).tanh()", calls=calls), changed(lambda v: v[1:]))
+    assert finding is not None and finding.kind == "shape"
+
+
+def test_what_stands_beside_such_a_size_is_compared() -> None:
+    calls = [[tensor(shape=[64])]]
+    sized = program(f"return {SIZED_BY_ROUNDING}, a + 1", calls=calls)
+    assert check(sized, changed(lambda v: (v[0][1:], v[1]))) is None
+    finding = check(sized, changed(lambda v: (v[0][1:], v[1] + 1)))
+    assert finding is not None and finding.kind == "values"
+
+
+def test_what_a_norm_of_one_element_leaves_decides_a_size() -> None:
+    one = [[tensor(shape=[1], dtype="bfloat16")]]
+    body = "return a.masked_select(F.layer_norm(a, a.shape, a, None, 2) != 0)"
+    assert check(program(body, calls=one), changed(lambda v: v[:0])) is None

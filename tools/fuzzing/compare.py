@@ -59,6 +59,7 @@ def compare(ours: Outcome, eager: Outcome, rerun: Rerun) -> Difference | None:
         if eager.error:  # an effect that is missing is no difference of what tensors hold
             _compare_sharing(mine, theirs, when)
         _compare_metadata(mine, theirs)
+        mine, theirs = _compare_shapes(mine, theirs, rerun)
         _compare_values(mine, theirs, rerun, when)
         _compare_sharing(mine, theirs)
         _compare_layouts(mine, theirs)
@@ -134,10 +135,33 @@ def _compare_metadata(mine: list[tuple[str, Any]], theirs: list[tuple[str, Any]]
         if type(a) is not type(b) and type(a).__qualname__ != type(b).__qualname__:
             raise Different("type", f"{path}: eager {type(b)}, pliant {type(a)}")
         if isinstance(a, torch.Tensor):
-            for name in ("dtype", "shape", "requires_grad", "is_leaf"):
+            for name in ("dtype", "requires_grad", "is_leaf"):
                 ours, eager = _attribute(a, name), _attribute(b, name)
                 if eager is not UNREADABLE and ours != eager:
                     raise Different(name, f"{path}: eager {eager}, pliant {ours}")
+
+
+Leaves = list[tuple[str, Any]]
+
+
+def _compare_shapes(mine: Leaves, theirs: Leaves, rerun: Rerun) -> tuple[Leaves, Leaves]:
+    """Both sides without those tensors of which eager PyTorch's own rounding decides a size: how
+    many elements are not 0, or are different numbers."""
+    differ = {
+        index
+        for index, ((_, a), (_, b)) in enumerate(zip(mine, theirs))
+        if isinstance(a, torch.Tensor) and a.shape != b.shape
+    }
+    if not differ:
+        return mine, theirs
+    reruns = [dict(leaves(_all(rerun(seed)), "")) for seed in range(rounding.RUNS)]
+    for index in sorted(differ):
+        path, ours, eager = mine[index][0], mine[index][1].shape, theirs[index][1].shape
+        others = [getattr(other.get(path), "shape", None) for other in reruns]
+        if not rounding.decides_shape(ours, eager, others):
+            raise Different("shape", f"{path}: eager {eager}, pliant {ours}")
+    kept = [index for index in range(len(mine)) if index not in differ]
+    return [mine[index] for index in kept], [theirs[index] for index in kept]
 
 
 def _attribute(tensor: torch.Tensor, name: str) -> Any:
