@@ -39,7 +39,8 @@ def in_floats(rule: Rule) -> Rule:
         if grad.dtype not in HALVES:
             return rule(grad, *args, **kwargs)
         wide = [a.float() if type(a) is Fake and a.dtype in HALVES else a for a in args]
-        return rule(grad.float(), *wide, **kwargs).to(grad.dtype)
+        result = rule(grad.float(), *wide, **kwargs)
+        return result if result is NotImplemented else result.to(grad.dtype)
 
     return compute
 
@@ -298,20 +299,27 @@ def _nll(
 def mse_loss(grad: Any, x: Any, target: Any, reduction: int) -> Any:
     # These are numbers of Python, whose division by 0 raises where the tensor is empty.
     norm = 2 / torch.sym_max(x.numel(), 1) if reduction == 1 else 2.0
-    return grad * norm * (x - target)
+    return (grad * norm * _difference(x, target)).to(x.dtype)
+
+
+def _difference(x: Any, target: Any) -> Any:
+    """From a target that may be a mask, too: PyTorch subtracts no masks."""
+    return x - (target.to(x.dtype) if target.dtype is torch.bool else target)
 
 
 @gradient("aten.smooth_l1_loss_backward.default")
 @in_floats
 def smooth_l1_loss(grad: Any, x: Any, target: Any, reduction: int, beta: Any) -> Any:
-    difference = x - target
+    difference = _difference(x, target)
     slope = torch.where(difference.abs() < beta, difference / beta, torch.sign(difference))
-    return slope * grad / x.numel() if reduction == 1 else slope * grad
+    return (slope * grad / x.numel() if reduction == 1 else slope * grad).to(x.dtype)
 
 
 @gradient("aten.huber_loss_backward.default")
 @in_floats
 def huber_loss(grad: Any, x: Any, target: Any, reduction: int, delta: Any) -> Any:
+    if target.dtype is not x.dtype:
+        return NotImplemented  # PyTorch refuses it
     difference = x - target
     slope = torch.clamp(difference, -delta, delta)
     return slope * grad / x.numel() if reduction == 1 else slope * grad

@@ -360,6 +360,22 @@ register("aten.huber_loss.default", pointwise=True, layout=like_first)
 register("aten.binary_cross_entropy.default", pointwise=True, layout=like_first)
 register("aten.mse_loss.default", "aten.smooth_l1_loss.default", pointwise=True)
 register("aten.mse_loss_backward.default", pointwise=True)
+
+
+def _loss_backward_meta(
+    func: Any, grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, *rest: Any, **kwargs: Any
+) -> Any:
+    # PyTorch's meta kernels promote; its kernels write to memory like the input.
+    target = target.to(x.dtype) if target.dtype is torch.bool else target
+    return func(grad, x, target, *rest, **kwargs).to(x.dtype)
+
+
+register(
+    "aten.mse_loss_backward.default",
+    "aten.smooth_l1_loss_backward.default",
+    "aten.soft_margin_loss_backward.default",
+    meta=_loss_backward_meta,
+)
 register("aten.binary_cross_entropy", raises=always)
 
 

@@ -223,3 +223,44 @@ def test_a_gradient_without_memory():
         return result, result + result
 
     check(signs, T(20, 20), dynamic=False)
+
+
+DTYPES = [torch.bool, torch.int64, torch.float16, torch.float64]
+LOSSES = [F.mse_loss, F.smooth_l1_loss, F.huber_loss, F.soft_margin_loss]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_losses_of_targets_of_another_dtype(loss, dtype, reduction):
+    """Some backwards refuse them, and all but those give gradients of the input's dtype."""
+
+    def function(x, target):
+        return loss(x, target, reduction=reduction)
+
+    target, outcomes = (torch.arange(5) % 2).to(dtype), []
+    for call in (pliant.compile(function, backend="llvm"), function):
+        x = torch.linspace(-2, 2, 5).requires_grad_()
+        try:
+            result = call(x, target)
+            result.sum().backward()
+            outcomes.append([result.detach(), x.grad])
+        except RuntimeError as error:
+            outcomes.append(str(error))
+    ours, eager = outcomes
+    if isinstance(eager, str):
+        assert ours == eager
+    else:
+        compare(ours, eager)
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "smooth_l1_loss", "soft_margin_loss"])
+def test_gradients_of_losses_have_the_dtype_of_the_input(name):
+    backward = getattr(torch.ops.aten, f"{name}_backward")
+    beta = (1.0,) if name == "smooth_l1_loss" else ()
+
+    def function(grad, x, target):
+        return backward(grad, x, target, 1, *beta) * 2
+
+    args = torch.tensor(1.0), torch.randn(5), torch.randn(5, dtype=torch.float64)
+    compare([pliant.compile(function, backend="llvm")(*args)], [function(*args)])
