@@ -176,7 +176,7 @@ class World(TorchDispatchMode):
                 value = NotImplemented if instead is None else instead(*args, **kwargs)
                 return func(*args, **kwargs) if value is NotImplemented else value
         except RuntimeError as error:
-            if not _refuses_symbols(error) or self._mutated(args, kwargs):
+            if not refuses_symbols(error) or self._mutated(args, kwargs):
                 raise
         # C++ that knows plain sizes only. PyTorch has some of it in Python as well, which tells the
         # layout of results for contiguous arguments.
@@ -186,7 +186,7 @@ class World(TorchDispatchMode):
                 with self, torch._C._EnablePythonDispatcher():
                     return func(*args, **kwargs)
             except RuntimeError as error:
-                if not _refuses_symbols(error):
+                if not refuses_symbols(error):
                     raise
         if func is torch.autograd.grad or getattr(func, GOES_BACK, False):
             raise Unsupported("with symbolic sizes, for derivatives")
@@ -574,7 +574,8 @@ def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return function(*args, **kwargs)
 
 
-def _refuses_symbols(error: RuntimeError) -> bool:
+def refuses_symbols(error: Exception) -> bool:
+    """Whether it is because of code of PyTorch's that takes plain sizes only."""
     return any(said in str(error) for said in NO_SYMBOLS)
 
 

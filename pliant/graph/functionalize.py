@@ -31,6 +31,7 @@ from pliant.fake.overload import Overload, OverloadKind, describe
 from pliant.fake.raising import overflows
 from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
+from pliant.fake.world import refuses_symbols
 from pliant.graph import autocast
 from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
 from pliant.graph.bodies import BODY_RUNS
@@ -604,7 +605,7 @@ class CapturedRun:
     def _forget_history(self, node: fx.Node) -> Any:
         return self._args(node.args[0])  # it has none, and will have none
 
-    def _call(self, target: Any, node: fx.Node) -> Any:
+    def _call(self, target: Any, node: fx.Node, in_python: bool = False) -> Any:
         args, kwargs = self._args(node.args), self._args(node.kwargs)
         history = self._has_history((args, tuple(kwargs.values())))
         # This run records no history, so what is computed from such an input would lack its own.
@@ -630,6 +631,11 @@ class CapturedRun:
                 outcome = self._opaque_call(target, args, kwargs)
                 if outcome is not NotImplemented:
                     return outcome
+                if refuses_symbols(error) and not in_python:
+                    # As in the capture: by PyTorch's decompositions in Python, where those in C++
+                    # take plain sizes only (`matmul` of PyTorch 2.11).
+                    with torch._C._EnablePythonDispatcher():
+                        return self._call(target, node, in_python=True)
             if isinstance(error, (NotFunctionalized, *OPEN_QUESTIONS)):
                 raise
             # PyTorch's code, given numbers that it does not expect.
