@@ -116,7 +116,10 @@ class TrainingCompiler:
             step, env = trace_whole_step(self.gm, self.shapes, examples)
         simplify(step.function, self.target)
         eager = self._eager(self.gm.forward)
-        code = self._generator(eager).generate(step.function.freeze(), env)
+        # Strides are compared of what the graph returns. Most steps return a loss, which has none.
+        returned = step.function.outputs[: step.outputs]
+        compared = any(isinstance(out, OutputView) and out.sizes for out in returned)
+        code = self._generator(eager, compared).generate(step.function.freeze(), env)
         self.tell(self.name, code)
         return CompiledStep(
             *(code.load(), eager, step.outputs, step.gradients, step.fresh, step.dropped),
@@ -127,12 +130,12 @@ class TrainingCompiler:
         failures = Failures(partial(report_failure, self.name, self.options))
         return SmallSizesInTraining(graph, failures)
 
-    def _generator(self, eager: SmallSizesInTraining) -> CodeGenerator:
+    def _generator(self, eager: SmallSizesInTraining, watches: bool = True) -> CodeGenerator:
         # It refuses in place of running the captured graph, which autograd must record:
         # `AutogradStep` runs the forward without recording, and calls `eager` outside of that.
         return CodeGenerator(
             *(self.name, self.options, Refusal(eager.failures)),
-            *(eager.watch, self.target),
+            *(eager.watch if watches else None, self.target),
             graph=self.gm,
         )
 
