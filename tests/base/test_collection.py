@@ -4,7 +4,7 @@ import gc
 import subprocess
 import sys
 
-from pliant.base.collection import without_collection
+from pliant.base.collection import IMMORTAL, without_collection
 
 
 def is_young(value):
@@ -19,7 +19,7 @@ def test_what_lasts_is_old_at_once():
     with without_collection(lasting=True):
         lasting = [[]]
     assert not is_young(lasting)
-    assert gc.isenabled() and gc.get_freeze_count() == 0
+    assert gc.isenabled() and gc.get_freeze_count() < IMMORTAL
 
 
 def test_what_is_old_is_still_collected():
@@ -37,8 +37,8 @@ def test_what_is_old_is_still_collected():
 
 def test_what_the_program_froze_stays_frozen():
     code = """
-import gc, torch
-gc.freeze()
+import gc
+gc.freeze()  # as little as there can be
 count = gc.get_freeze_count()
 import pliant
 assert count and gc.get_freeze_count() >= count // 2, (count, gc.get_freeze_count())
