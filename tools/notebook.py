@@ -53,7 +53,7 @@ def run_cell(source: str, number: int, scope: dict[str, Any]) -> list[dict[str, 
 
 def lines(text: str) -> list[str]:
     """Without the paths of this machine."""
-    return re.sub(r"[^\s\"'&;]*site-packages/", "", text).splitlines(keepends=True)
+    return re.sub(r"[^\s\"'&;]*(?:site|dist)-packages/", "", text).splitlines(keepends=True)
 
 
 def run(notebook: dict[str, Any]) -> dict[str, Any]:
