@@ -461,7 +461,10 @@ void Run::step(const View& step) {
     return;
   }
   // Through PyTorch's own operators, so that autograd and version counters know it is a view.
-  at::Tensor base = dtype == of.scalar_type() ? of : of.view(dtype);
+  bool as_real = of.is_complex() && dtype == c10::toRealValueType(of.scalar_type());
+  at::Tensor base = as_real                       ? at::view_as_real(of)  // of any strides
+                    : dtype == of.scalar_type()   ? of
+                                                  : of.view(dtype);
   set(step.slot, at::as_strided(base, sizes, strides, base.storage_offset() + offset));
 }
 

@@ -164,8 +164,9 @@ class Functionalizer(AliasWorld):
     ) -> Any:
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
         # Of a norm with running statistics: `args[5]` is `training`, `args[3]` and `args[4]` are
-        # those.
-        if op.statistics and args[5] and args[3] is not None:
+        # those. PyTorch updates nothing for an input without elements, and its kernel refuses one.
+        empty = op.statistics and any(type(n) is int and n == 0 for n in args[0].size())
+        if op.statistics and args[5] and args[3] is not None and not empty:
             return self._with_statistics(op, args)
         record = op.record
         if record.opaque is not None or record.lowering is not None:

@@ -61,8 +61,6 @@ def _unique(inverse_at: int, counts_at: int | None) -> DataShape:
     def rule(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs) -> Recipe | None:
         t = args[0]
         asked = _flags(args, kwargs, (inverse_at, "return_inverse"), (counts_at, "return_counts"))
-        if kwargs.get("dim") is not None:
-            return None
         count = new_size(env, "the number of unique elements", t.numel())
         inverse = t.size() if asked[0] else (0,)
         parts = [dense((count,), t.dtype, device), dense(inverse, torch.int64, device)]
@@ -71,6 +69,15 @@ def _unique(inverse_at: int, counts_at: int | None) -> DataShape:
         return Several(tuple, tuple(parts))
 
     return rule
+
+
+def _unique_consecutive(
+    env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs
+) -> Recipe | None:
+    dim = args[3] if len(args) > 3 else kwargs.get("dim")
+    if dim is None:
+        return _unique(1, 2)(env, device, args, kwargs)
+    return _unique_dim(env, device, (args[0], dim), {})
 
 
 def _flags(args: Args, kwargs: Kwargs, *wanted: tuple[int | None, str]) -> list[bool]:
@@ -103,8 +110,12 @@ register("aten.masked_select.default", needs_data=always, data_shape=_masked_sel
 register("aten.bincount.default", needs_data=always, data_shape=_bincount)
 register("aten._unique.default", needs_data=always, data_shape=_unique(2, None))
 register("aten._unique2.default", needs_data=always, data_shape=_unique(2, 3))
-register("aten.unique_consecutive.default", needs_data=always, data_shape=_unique(1, 2))
-register("aten.unique_dim.default", needs_data=always, data_shape=_unique_dim)
+register("aten.unique_consecutive.default", needs_data=always, data_shape=_unique_consecutive)
+register(
+    *("aten.unique_dim.default", "aten.unique_dim_consecutive.default"),
+    needs_data=always,
+    data_shape=_unique_dim,
+)
 register(
     "aten.repeat_interleave.Tensor",
     needs_data=lambda args, kwargs: kwargs.get("output_size") is None,
@@ -113,7 +124,6 @@ register(
 register(
     "aten.nonzero.out",
     "aten.masked_select.out",
-    "aten.unique_dim_consecutive.default",
     "aten.linalg_lstsq.default",
     "aten.linalg_lstsq.out",
     needs_data=always,

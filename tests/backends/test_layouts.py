@@ -191,3 +191,21 @@ def test_squeezed_in_place_after_a_size_became_a_constant(dim):
     sizes = [(2, 1, 2), (3, 1, 4)]
     calls = [(torch.randn(size), torch.zeros(size[::2], dtype=torch.bool)) for size in sizes]
     agree(function, *calls, dynamic=True, generated=False)
+
+
+COMPLEX = {
+    "of nothing": lambda: torch.zeros(0, dtype=torch.complex64),
+    "a number": lambda: torch.tensor(1 + 2j),
+    "every second": lambda: torch.arange(6).to(torch.complex64)[::2],
+    "transposed": lambda: torch.arange(12).to(torch.complex128).reshape(3, 4).T,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("make", COMPLEX.values(), ids=COMPLEX)
+def test_complex_numbers_seen_as_pairs(make, dynamic):
+    x = make()
+    pairs = pliant.compile(torch.view_as_real, backend="llvm", dynamic=dynamic)(x)
+    expected = torch.view_as_real(x)
+    assert torch.equal(pairs, expected) and pairs.stride() == expected.stride()
+    assert pairs._base is expected._base and pairs.data_ptr() == expected.data_ptr()
