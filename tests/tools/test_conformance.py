@@ -67,6 +67,8 @@ def test_a_file_is_run_in_processes_that_may_die(tmp_path):
     folder = tmp_path / "dynamo"
     folder.mkdir()
     (folder / "test_some.py").write_text(PYTORCHS)
+    # All that PyTorch's `TestCase` needs of a package that need not be installed.
+    (tmp_path / "expecttest.py").write_text("from unittest import TestCase\n")
     names = ("passes", "fails", "dies")
     ids = [f"dynamo/test_some.py::T::test_{name}" for name in names]
     code = (
