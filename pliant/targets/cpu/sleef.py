@@ -2,7 +2,8 @@
 
 The one idea: functions are known to generated code by name, and their addresses are looked up in
 PyTorch's own library when code is loaded. Where that has none (another processor, another build),
-there is no such name, and the C library is called lane by lane.
+there is no such name, and the C library is called lane by lane. Conversions of halves, which LLVM
+calls by name for processors that have none of their own, are looked up in the compiler's library.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _ACCURACY: Final = {
 }
 _OURS: Final = frozenset({"sin", "cos", "erf", "pow"})
 """Of floats: the C library is for what our own code leaves to it, in lanes as without."""
+_TORCH: Final = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 _MACHINES: Final = {64: "avx512f", 32: "avx2"}  # by the bytes of a vector
-_NAME: Final = re.compile(rb"Sleef_\w+")
+_NAME: Final = re.compile(rb"Sleef_\w+|__(?:extendhfsf2|truncsfhf2|truncdfhf2)")
 
 
 def vector_function(name: str, type: str, vector_bytes: int) -> tuple[str, int] | None:
@@ -42,15 +44,15 @@ def vector_function(name: str, type: str, vector_bytes: int) -> tuple[str, int] 
 
 @lru_cache(None)
 def address(symbol: str) -> int | None:
-    library = _library()
+    library = _library(str(_TORCH) if symbol.startswith("Sleef") else "libgcc_s.so.1")
     function = getattr(library, symbol, None) if library is not None else None
     return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
-@lru_cache(1)
-def _library() -> ctypes.CDLL | None:
+@lru_cache(None)
+def _library(path: str) -> ctypes.CDLL | None:
     try:
-        return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.CDLL(path)
     except OSError:
         return None
 
