@@ -7,9 +7,11 @@ within it. What happened on the way (graph breaks, reasons of a recompilation) a
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry import trace  # type: ignore[import-not-found, unused-ignore]
@@ -24,7 +26,26 @@ def note(event: Event) -> None:
     """Take note of an event."""
     handler = _HANDLERS.get(type(event))
     if handler is not None:
-        handler(event)
+        with _own_numbers():
+            handler(event)
+
+
+@contextmanager
+def _own_numbers() -> Iterator[None]:
+    """OpenTelemetry draws the numbers of spans from Python's `random`. The program has to draw what
+    it would draw without pliant, so spans have a state of their own."""
+    with _lock:
+        program = random.getstate()
+        random.setstate(_state[0])
+        try:
+            yield
+        finally:
+            _state[0] = random.getstate()
+            random.setstate(program)
+
+
+_lock = threading.RLock()
+_state = [random.Random().getstate()]
 
 
 def _open() -> list[Any]:

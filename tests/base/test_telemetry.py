@@ -1,6 +1,7 @@
 """Compilations as spans of OpenTelemetry."""
 
 import os
+import random
 import subprocess
 import sys
 
@@ -28,7 +29,8 @@ def exporter():
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
-    return exporter
+    yield exporter
+    provider.shutdown()  # other tests of the process compile too
 
 
 @pytest.fixture
@@ -100,3 +102,15 @@ def test_it_is_not_imported_for_others():
         "assert 'opentelemetry' not in sys.modules and 'pliant.base.telemetry' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ), timeout=300)
+
+
+def test_the_program_draws_what_it_would_without(spans):
+    def drawn(function):
+        random.seed(0)
+        function(torch.ones(2))
+        return random.random()
+
+    expected = drawn(torch.sin)
+    assert drawn(pliant.compile(lambda x: x.sin() + 1)) == expected
+    numbers = [span.context.span_id for span in spans()]
+    assert len(numbers) > 1 and len(set(numbers)) == len(numbers)
