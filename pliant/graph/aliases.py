@@ -37,7 +37,7 @@ from pliant.sym.frozen import FrozenEnv
 from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
 
 DEVICES: Final = ("cpu", "cuda")
-_WRAPPED: Final = {  # how PyTorch's C++ puts numbers into tensors
+WRAPPED: Final = {  # how PyTorch's C++ puts numbers into tensors
     bool: torch.bool,
     int: torch.int64,
     float: torch.float64,
@@ -198,7 +198,7 @@ class AliasWorld(World):
         """Arguments in which real tensors are constants of the program."""
         # PyTorch puts a number into a tensor (`x * 2`), and shows it as a number again. Transforms
         # convert it before they use it: there the operator needs the tensor.
-        wrapped = _WRAPPED.get(type(args[0])) if args else None
+        wrapped = WRAPPED.get(type(args[0])) if args else None
         alone = wrapped is not None and not results_in((args, tuple(kwargs.values())))
         if alone and isinstance(func._schema.arguments[0].type, torch.TensorType):
             with torch._C._DisableTorchDispatch():

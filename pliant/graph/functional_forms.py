@@ -11,7 +11,9 @@ from typing import Any, Final
 import torch
 
 from pliant.fake.overload import Overload, OverloadKind, describe
-from pliant.graph.aliases import NotFunctionalized
+from pliant.fake.raising import overflows
+from pliant.graph.aliases import WRAPPED, NotFunctionalized, item_of
+from pliant.sym.node import SYMBOLIC
 
 OUT_TO: Final = {"out": "Tensor"}  # overloads of functional forms that are named otherwise
 
@@ -49,3 +51,24 @@ def functional_of(op: Overload) -> Any:
 def _types(func: Any) -> list[str]:
     """Of what it is called with, where to write the result aside."""
     return [str(a.type) for a in func._schema.arguments if not a.is_out]
+
+
+def written_number(
+    op: Overload, target: torch.Tensor, number: Any
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The call that makes what is written where `target` is filled with a number, or gets a copy of
+    one. It may have another dtype."""
+    sizes: list[Any] = []
+    dtype = target.dtype
+    if isinstance(number, torch.Tensor):
+        number, dtype = item_of(number), number.dtype
+    elif op.name == "aten.copy_.default":  # a number that is copied is cast, whatever it is
+        dtype = WRAPPED[number.node.pytype if isinstance(number, SYMBOLIC) else type(number)]
+    elif _may_overflow(([], number), {"dtype": dtype}):
+        # PyTorch refuses to fill it in, but not for one element of a half type.
+        sizes = list(target.size())
+    like = {"dtype": dtype, "device": target.device}
+    return torch.ops.aten.full.default, (sizes, number), like
+
+
+_may_overflow: Final = overflows(1)  # of `full(sizes, number, dtype=...)`

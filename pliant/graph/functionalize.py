@@ -28,15 +28,14 @@ from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
-from pliant.fake.raising import overflows
 from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.fake.world import refuses_symbols
 from pliant.graph import autocast
-from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, item_of, results_in
+from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias, results_in
 from pliant.graph.bodies import BODY_RUNS
 from pliant.graph.foreach import of_each
-from pliant.graph.functional_forms import ZEROS_WITH_MEMORY, functional_of
+from pliant.graph.functional_forms import ZEROS_WITH_MEMORY, functional_of, written_number
 from pliant.graph.ir import FunctionalBuilder, MemoryWrite, Node, OutputView, Tensor, UnbackedSymbol
 from pliant.graph.listed_items import ListedItems, list_items
 from pliant.graph.number_functions import INSTEAD_OF_PYTHON, ON_NUMBERS
@@ -236,7 +235,7 @@ class Functionalizer(AliasWorld):
         self._keep_apart(op, target, args, kwargs)
         before = (target.size(), target.stride())
         if op.record.is_copy:
-            new = self._copied(target, (*args, 0)[1])
+            new = self._copied(op, target, (*args, 0)[1])
         elif op.draws is not None and not self._dense(target) and op.draws(args, kwargs):
             new = self._drawn(op, target, args, kwargs)
         else:
@@ -298,13 +297,9 @@ class Functionalizer(AliasWorld):
         self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [memory])
         return memory
 
-    def _copied(self, target: Fake, source: Any) -> Fake:
+    def _copied(self, op: Overload, target: Fake, source: Any) -> Fake:
         if type(source) is not Fake:
-            number = item_of(source) if isinstance(source, torch.Tensor) else source
-            like = {"dtype": target.dtype, "device": target.device}
-            # PyTorch refuses what is out of range, but not for one element of a half type.
-            sizes = list(target.size()) if _may_overflow(([], number), like) else []
-            source = self.dispatch(torch.ops.aten.full.default, (sizes, number), like)
+            source = self.dispatch(*written_number(op, target, source))
         return self._as(source, target)
 
     def _as(self, new: Fake, target: Fake) -> Fake:
@@ -436,7 +431,6 @@ CHANGES_OF_METADATA: Final = frozenset(
     ("unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_")
     + ("resize_", "resize_as_", "set_", "detach_", "requires_grad_", "rename_")
 )
-_may_overflow: Final = overflows(1)  # of `full(sizes, number, dtype=...)`
 _STATISTICS: Final = (torch.float32, torch.float64)
 COMPOSITE_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 

@@ -313,6 +313,30 @@ def test_a_fill_out_of_range(size, dtype) -> None:
         same_outcome(run(compiled, arguments[0]), run(function, arguments[1]))
 
 
+NUMBERS = (float("-inf"), float("nan"), 1e30, 3.7, 300, 2**40, -1, True)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float16, torch.bool])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_is_cast_when_it_is_copied_and_refused_when_it_is_filled_in(
+    number, dtype, dynamic
+) -> None:
+    def copied(x):
+        return x.clone().copy_(number)
+
+    def filled(x):
+        return x.clone().fill_(number)
+
+    def filled_with_a_tensor(x):
+        return x.clone().fill_(torch.tensor(number))
+
+    for function in (copied, filled, filled_with_a_tensor):
+        compiled = pliant.compile(function, backend="llvm", dynamic=dynamic)
+        for x in (torch.zeros((), dtype=dtype), torch.zeros(3, dtype=dtype)):
+            same_outcome(run(compiled, (x,)), run(function, (x,)))
+
+
 def test_the_first_error_is_raised() -> None:
     def function(x):
         x.fill_(1e30)

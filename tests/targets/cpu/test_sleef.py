@@ -42,7 +42,7 @@ def module(target):
 
 
 def test_without_the_library(monkeypatch):
-    monkeypatch.setattr(sleef, "_library", lambda: None)
+    monkeypatch.setattr(sleef, "_library", lambda path: None)
     sleef.address.cache_clear()
     try:
         assert sleef.vector_function("tan", "double", 64) is None
