@@ -126,8 +126,8 @@ class Run {
   void step(const Compute& step) {
     c10::SmallVector<int64_t, 32> stack(step.program.stack_size());
     int64_t result = step.program.run(values_.data(), stack.data());
-    TORCH_CHECK(result != StackProgram::kNone,
-                "a size in this graph is beyond 64 bits, or divided by zero");
+    give_up_ = result == StackProgram::kNone;  // Python can compute it
+    TORCH_CHECK(!give_up_ || !wrote_, "a size is beyond 64 bits, or divided by zero");
     values_[step.value] = result;
   }
   void step(const CpuEmpty& step) {
@@ -662,6 +662,8 @@ void Run::store(const std::vector<Item>& places, torch::jit::Stack& results) {
     auto [kind, index] = std::pair(places[i].kind, places[i].index);
     if (kind == Item::Drop) continue;
     bool good = kind == Item::Slot ? results[i].isTensor() : results[i].isScalar();
+    give_up_ = !good && !wrote_ && kind != Item::Slot;  // an int beyond 64 bits
+    if (give_up_) return;
     TORCH_CHECK_TYPE(good, "a call returned no ", kind == Item::Slot ? "tensor" : "number");
     if (kind == Item::Slot) set(index, std::move(results[i]).toTensor());
     if (kind != Item::Slot) put(places[i], results[i].toScalar());

@@ -133,6 +133,8 @@ def _differentiable(
     try:
         return compiler.compile(example_inputs)
     except NotFunctionalized as reason:
+        if has_wrappers(example_inputs):
+            raise  # what is inside of a wrapper doesn't tell whether it needs a gradient
         try:
             return _loaded(gm, example_inputs, shapes, options, target)
         except NotFunctionalized:

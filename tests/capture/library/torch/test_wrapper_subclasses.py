@@ -180,14 +180,19 @@ def test_writes(backend):
     assert y._version > before
 
 
-def test_as_a_parameter():
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_as_a_parameter(backend):
     module = torch.nn.Linear(4, 3, bias=False)
     module.weight = torch.nn.Parameter(two(3, 4))
 
     def program(x):
         return module.weight * x
 
-    same(pliant.compile(program, fullgraph=True)(torch.ones(4)), program(torch.ones(4)))
+    x = torch.ones(4)
+    results = [f(x) for f in (pliant.compile(program, fullgraph=True, backend=backend), program)]
+    same(*results)
+    gradients = [torch.autograd.grad(result.sum(), module.weight)[0] for result in results]
+    same(*gradients)
 
 
 @pytest.mark.parametrize(
