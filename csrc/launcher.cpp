@@ -122,12 +122,13 @@ class Run {
   bool take_inputs();
   bool read_symbols();
   bool may_write() const;
+  bool may_give_up() const { return !wrote_ && program_.fallback != Py_None; }
 
   void step(const Compute& step) {
     c10::SmallVector<int64_t, 32> stack(step.program.stack_size());
     int64_t result = step.program.run(values_.data(), stack.data());
-    give_up_ = result == StackProgram::kNone;  // Python can compute it
-    TORCH_CHECK(!give_up_ || !wrote_, "a size is beyond 64 bits, or divided by zero");
+    give_up_ = result == StackProgram::kNone && may_give_up();  // Python can compute it
+    TORCH_CHECK(give_up_ || result != StackProgram::kNone, "a size is beyond 64 bits, or x / 0");
     values_[step.value] = result;
   }
   void step(const CpuEmpty& step) {
@@ -292,7 +293,7 @@ PyObject* Run::run() {
     unlocked_.reset();
     torch::translate_exception_to_python(std::current_exception());
     // As long as the inputs are what they were, the graph itself can tell what is wrong, and where.
-    if (wrote_ || program_.fallback == Py_None || must_propagate()) return nullptr;
+    if (!may_give_up() || must_propagate()) return nullptr;
     return fall_back();
   }
   unlocked_.reset();
@@ -462,9 +463,7 @@ void Run::step(const View& step) {
   }
   // Through PyTorch's own operators, so that autograd and version counters know it is a view.
   bool as_real = of.is_complex() && dtype == c10::toRealValueType(of.scalar_type());
-  at::Tensor base = as_real                       ? at::view_as_real(of)  // of any strides
-                    : dtype == of.scalar_type()   ? of
-                                                  : of.view(dtype);
+  auto base = as_real ? at::view_as_real(of) : dtype == of.scalar_type() ? of : of.view(dtype);
   set(step.slot, at::as_strided(base, sizes, strides, base.storage_offset() + offset));
 }
 
@@ -662,7 +661,7 @@ void Run::store(const std::vector<Item>& places, torch::jit::Stack& results) {
     auto [kind, index] = std::pair(places[i].kind, places[i].index);
     if (kind == Item::Drop) continue;
     bool good = kind == Item::Slot ? results[i].isTensor() : results[i].isScalar();
-    give_up_ = !good && !wrote_ && kind != Item::Slot;  // an int beyond 64 bits
+    give_up_ = !good && kind != Item::Slot && may_give_up();  // an int beyond 64 bits
     if (give_up_) return;
     TORCH_CHECK_TYPE(good, "a call returned no ", kind == Item::Slot ? "tensor" : "number");
     if (kind == Item::Slot) set(index, std::move(results[i]).toTensor());
