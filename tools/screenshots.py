@@ -64,7 +64,7 @@ def report(folder: Path, program: Path) -> Path:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, str(program)], check=True, cwd=folder, env=environment)
     # Where packages are on this machine is nobody's business.
-    path.write_text(re.sub(r"[^\s\"'&;]*site-packages/", "", path.read_text()))
+    path.write_text(re.sub(r"[^\s\"'&;]*(?:site|dist)-packages/", "", path.read_text()))
     return path
 
 

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -102,12 +101,7 @@ class Installation:
     def __enter__(self) -> Installation:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if not self._before:
             uninstall()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -185,12 +184,7 @@ class error_on_graph_break:
         self.before.append(get_error_on_graph_break())
         set_error_on_graph_break(self.flag)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         set_error_on_graph_break(self.before.pop())
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:

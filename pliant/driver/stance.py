@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from pliant._native import Dispatcher, set_bypass
@@ -118,12 +117,7 @@ class set_stance:
     def __enter__(self) -> None:
         _take(self._stance)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _take(self._before)
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,6 @@ second for the first kernel in a process that asks so.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -30,10 +29,5 @@ class plain_checks:
         self._before = torch._check_with
         torch._check_with = _check
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         torch._check_with = self._before

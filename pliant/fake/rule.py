@@ -10,7 +10,6 @@ import torch
 from pliant.fake.layout import contiguous_strides
 from pliant.fake.overload import Overload
 from pliant.fake.results import New, Recipe
-from pliant.fake.tensor import Fake
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -27,5 +26,5 @@ def dense(sizes: Sequence[int], dtype: torch.dtype, device: torch.device) -> New
     return new(sizes, contiguous_strides(sizes), dtype, device)
 
 
-def is_empty(t: Fake) -> bool:
+def is_empty(t: torch.Tensor) -> bool:
     return any(type(size) is int and size == 0 for size in t.size())

@@ -28,6 +28,7 @@ from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.meta import MASKS
 from pliant.fake.overload import Overload, OverloadKind, describe
+from pliant.fake.rule import is_empty
 from pliant.fake.tensor import Fake, adopt, make
 from pliant.fake.unbacked import scalar
 from pliant.fake.world import refuses_symbols
@@ -164,8 +165,7 @@ class Functionalizer(AliasWorld):
         """Whole if there is a rule or a reason to call it whole, in parts otherwise."""
         # Of a norm with running statistics: `args[5]` is `training`, `args[3]` and `args[4]` are
         # those. PyTorch updates nothing for an input without elements, and its kernel refuses one.
-        empty = op.statistics and any(type(n) is int and n == 0 for n in args[0].size())
-        if op.statistics and args[5] and args[3] is not None and not empty:
+        if op.statistics and args[5] and args[3] is not None and not is_empty(args[0]):
             return self._with_statistics(op, args)
         record = op.record
         if record.opaque is not None or record.lowering is not None:

@@ -520,7 +520,7 @@ def _symbolic_batch_norm(
     if not input.is_cpu or input.dim() < 2 or (not training and running_mean is None):
         return NotImplemented
     if training:
-        if any(type(size) is int and size == 0 for size in input.size()):
+        if is_empty(input):
             return NotImplemented
         torch._check_with(ValueError, input.numel() != input.size(1), lambda: _TOO_FEW)
     statistics = (running_mean, running_var)

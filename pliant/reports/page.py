@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -96,12 +95,7 @@ class Recording:
     def __enter__(self) -> Recording:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
         self._spans.stop()
         self.write()

@@ -13,7 +13,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from pliant.base.events import CompileFinished, Event, subscribe
@@ -43,12 +42,7 @@ class Profile:
         self._recorder.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._recorder.stop()
         self._unsubscribe()
         self._functions = functions_of(self._recorder, self._describe)
