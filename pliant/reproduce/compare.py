@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -82,15 +83,31 @@ def _spread(expected: Sequence[Any], rerun: Callable[[], Any]) -> list[torch.Ten
 class Rounding(TorchDispatchMode):
     """Moves each floating-point result by up to a unit in the last place, at random."""
 
+    supports_higher_order_operators = True  # as `torch.cond`
+
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            args, kwargs = tree_map(self._inside, (args, kwargs or {}))
+            return func(*args, **kwargs)
         result = func(*args, **(kwargs or {}))
         if any(value.alias_info is not None for value in func._schema.returns):
             return result  # a view, or written to
         return tree_map(self._moved, result)
+
+    def _inside(self, value: Any) -> Any:
+        """The functions that an operator is given are run under the mode as well."""
+        if not callable(value) or isinstance(value, torch.Tensor):
+            return value
+
+        def inside(*args: Any) -> Any:
+            with self:
+                return value(*args)
+
+        return inside
 
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():

@@ -1,10 +1,11 @@
-"""Bugs to plant in pliant, and `python -m tests.reproduce.planted BUG script.py`, which runs a
-script with one."""
+"""Bugs to plant in pliant, and `python -m tests.reproduce.planted BUG script.py…`, which runs
+scripts with one."""
 
 import runpy
 import sys
 
 import torch
+from torch import fx
 
 from pliant.base.operators import RECORDS, load
 from pliant.driver import pipeline
@@ -65,22 +66,33 @@ def failing_capture():
 
 
 def wrong_capture():
-    """tanh is captured as relu."""
+    """tanh is captured as relu, also in the bodies of loops and branches."""
     right = pipeline.capture
 
     def capture(*args):
         captured, bindings = right(*args)
-        if bindings.graph is not None:
-            for node in bindings.graph.graph.nodes:
+        for module in () if bindings.graph is None else bindings.graph.modules():
+            for node in getattr(module, "graph", fx.Graph()).nodes:
                 if node.target is torch.tanh:
                     node.target = torch.relu
-            bindings.graph.recompile()
+            module.recompile()
         return captured, bindings
 
     return pipeline, "capture", capture
 
 
+def _error_of(script):
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except Exception as error:
+        return error
+
+
 if __name__ == "__main__":
-    bug, script = sys.argv[1:]
+    bug, *scripts = sys.argv[1:]
     setattr(*globals()[bug]())
-    runpy.run_path(script, run_name="__main__")
+    errors = [_error_of(script) for script in scripts]
+    for error in errors:
+        print(type(error).__name__)
+    for error in filter(None, errors):
+        raise error

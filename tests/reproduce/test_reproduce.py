@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._higher_order_ops import map as map_over
+from torch._higher_order_ops import scan, while_loop
 
 import pliant
 from tests.reproduce import planted
@@ -22,11 +24,11 @@ def plant(monkeypatch):
     return lambda name: monkeypatch.setattr(*getattr(planted, name)())
 
 
-def run(script, bug=None):
-    """Run a script in a process of its own, with a bug planted there or without."""
+def run(scripts, bug=None):
+    """Run scripts in a process of their own, with a bug planted there or without."""
     module = ["-m", "tests.reproduce.planted", bug] if bug else []
     return subprocess.run(
-        [sys.executable, *module, str(script)],
+        [sys.executable, *module, *map(str, scripts)],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -37,7 +39,7 @@ def run(script, bug=None):
 def repeats(reproduction, bug, error="AssertionError"):
     """The script fails in a process with the bug."""
     assert reproduction.script == reproduction.path.read_text()
-    with_bug = run(reproduction.path, bug)
+    with_bug = run([reproduction.path], bug)
     assert with_bug.returncode == 1, with_bug.stdout
     assert error in with_bug.stderr
     return True
@@ -65,7 +67,7 @@ def test_a_wrong_kernel_in_300_nodes_is_found(plant, tmp_path):
     assert "torch.randn(1, 1)" in found.script
     assert len(found.script.splitlines()) < 40
     assert repeats(found, "wrong_kernel")
-    assert run(found.path).returncode == 0  # it fails because of the bug
+    assert run([found.path]).returncode == 0  # it fails because of the bug
 
 
 def test_nothing_is_wrong(tmp_path):
@@ -84,6 +86,61 @@ def test_rounding_is_not_wrong(tmp_path):
 
     found = pliant.repro(chaotic, path=tmp_path)(torch.rand(100))
     assert found.failure is None, found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rounding_in_a_loop_is_not_wrong(tmp_path):
+    def chaotic(x):
+        step = lambda i, y: (i + 1, 3.9 * y * (1 - y))  # noqa: E731
+        return while_loop(lambda i, y: i < 40, step, (torch.tensor(0), x))[1].sum()
+
+    found = pliant.repro(chaotic, path=tmp_path)(torch.rand(100))
+    assert found.failure is None, found
+
+
+def a_branch(x):
+    return torch.cond(x.sum() > 0, lambda y: torch.tanh(y) + 1, lambda y: y - 1, (x.abs(),)) * 2
+
+
+def a_loop(x):
+    step = lambda i, y: (i + 1, torch.tanh(y))  # noqa: E731
+    return while_loop(lambda i, y: i < 3, step, (torch.tensor(0), x.cos()))[1] * 2
+
+
+def a_scan(x):
+    return scan(lambda carry, row: (carry + torch.tanh(row), row.cos()), x[0].clone(), x.abs())
+
+
+def a_map(x):
+    return map_over(lambda row: torch.tanh(row) + 1, x.cos()) * 2
+
+
+CONTROL_FLOW = {"cond": a_branch, "while_loop": a_loop, "scan": a_scan, "map_over": a_map}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_kernel_in_a_body(plant, tmp_path):
+    plant("wrong_kernel")
+    scripts = []
+    for operator, function in CONTROL_FLOW.items():
+        x = torch.rand(4, 3)
+        found = pliant.repro(function, path=tmp_path)(x)
+        assert found.layer == f"a kernel, for {operator}"
+        assert found.nodes == 1
+        scripts.append(found.path)
+        function(x)  # PyTorch compiles what is outside of a compiled function, and still can
+    ended = run(scripts, "wrong_kernel")
+    assert ended.stdout.splitlines() == ["AssertionError"] * 4, ended.stderr
+    assert "Dynamo" not in ended.stderr
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("operator", ["cond", "while_loop"])
+def test_capture_that_is_wrong_of_a_body(operator, plant, tmp_path):
+    plant("wrong_capture")
+    found = pliant.repro(CONTROL_FLOW[operator], path=tmp_path)(torch.rand(4, 3))
+    assert found.layer == "capture"
+    assert found.repeats
 
 
 def test_code_generation_that_raises(plant, tmp_path):
@@ -183,7 +240,7 @@ def test_a_backend_of_the_users(tmp_path):
     )
     assert found.layer == "the backend 'wrong_backend', for sin"
     assert "import wrong_backend" in found.script
-    assert run(found.path).returncode == 1
+    assert run([found.path]).returncode == 1
 
 
 def wrong_backend(gm, example_inputs):
