@@ -7,11 +7,11 @@ within it. What happened on the way (graph breaks, reasons of a recompilation) a
 
 from __future__ import annotations
 
-import random
+import secrets
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import trace  # type: ignore[import-not-found, unused-ignore]
@@ -26,26 +26,29 @@ def note(event: Event) -> None:
     """Take note of an event."""
     handler = _HANDLERS.get(type(event))
     if handler is not None:
-        with _own_numbers():
-            handler(event)
+        handler(event)
 
 
-@contextmanager
-def _own_numbers() -> Iterator[None]:
-    """OpenTelemetry draws the numbers of spans from Python's `random`. The program has to draw what
-    it would draw without pliant, so spans have a state of their own."""
-    with _lock:
-        program = random.getstate()
-        random.setstate(_state[0])
-        try:
-            yield
-        finally:
-            _state[0] = random.getstate()
-            random.setstate(program)
+class _Ids:
+    """Numbers of spans. OpenTelemetry draws them from Python's `random`, from which the program has
+    to draw what it would draw without pliant."""
+
+    def generate_span_id(self) -> int:
+        return secrets.randbits(64) or 1  # 0 is none
+
+    def generate_trace_id(self) -> int:
+        return secrets.randbits(128) or 1
+
+    def is_trace_id_random(self) -> bool:
+        return True
 
 
-_lock = threading.RLock()
-_state = [random.Random().getstate()]
+def _tracer() -> Any:
+    tracer: Any = trace.get_tracer("pliant")  # nobody else has it
+    sdk = sys.modules.get("opentelemetry.sdk.trace.id_generator")
+    if sdk is not None and type(getattr(tracer, "id_generator", None)) is sdk.RandomIdGenerator:
+        tracer.id_generator = _Ids()
+    return tracer
 
 
 def _open() -> list[Any]:
@@ -60,8 +63,7 @@ def _started(event: Event) -> None:
     if event.position is not None:
         attributes["code.file.path"] = event.position.file
         attributes["code.line.number"] = event.position.line
-    tracer = trace.get_tracer("pliant")
-    span = tracer.start_span(f"compile {event.function}", attributes=attributes)
+    span = _tracer().start_span(f"compile {event.function}", attributes=attributes)
     for reason in getattr(_thread, "reasons", ()):
         span.add_event("guard failed", {"pliant.guard": reason.guard})
     _thread.reasons = ()
@@ -77,7 +79,7 @@ def _finished(event: events.CompileFinished) -> None:
 
 
 def _add_phases(span: Any, seconds: float, phases: Mapping[str, float]) -> None:
-    tracer, context = trace.get_tracer("pliant"), trace.set_span_in_context(span)
+    tracer, context = _tracer(), trace.set_span_in_context(span)
     start = time.time_ns() - int(seconds * 1e9)
     for name, duration in phases.items():
         stop = start + int(duration * 1e9)

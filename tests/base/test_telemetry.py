@@ -4,33 +4,36 @@ import os
 import random
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
 
 import pliant
-
-pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
-from opentelemetry import trace  # noqa: E402
-from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
-    InMemorySpanExporter,
-)
-
-from pliant.base import logs, telemetry  # noqa: E402
+from tests.support.injection import Injector
+from tests.support.interrupted_programs import PROGRAMS
 
 pytestmark = pytest.mark.own_default
 
 
 @pytest.fixture(scope="module")
-def exporter():
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
+def trace():
+    """What a program imports that traces itself: from then on pliant makes spans, in all tests."""
+    yield pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")
+    del sys.modules["opentelemetry.trace"]
+
+
+@pytest.fixture(scope="module")
+def exporter(trace):
+    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk isn't installed")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, in_memory_span_exporter
+
+    exporter = in_memory_span_exporter.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     yield exporter
-    provider.shutdown()  # other tests of the process compile too
+    provider.shutdown()
 
 
 @pytest.fixture
@@ -39,11 +42,13 @@ def spans(exporter):
     return exporter.get_finished_spans
 
 
-def test_spans_are_told_of_what_they_are_made_of():
+def test_spans_are_told_of_what_they_are_made_of(trace):
+    from pliant.base import logs, telemetry
+
     assert set(telemetry._HANDLERS) == logs.TRACED
 
 
-def test_a_compilation_is_a_span_within_that_of_the_program(spans):
+def test_a_compilation_is_a_span_within_that_of_the_program(trace, spans):
     @pliant.compile
     def f(x):
         return x.sin() + 1
@@ -84,7 +89,7 @@ def test_breaks_and_reasons_are_events(spans):
     assert any("size()[0] == 2" in event.attributes["pliant.guard"] for event in reasons)
 
 
-def test_one_that_fails_is_an_error(spans):
+def test_one_that_fails_is_an_error(trace, spans):
     def fails(gm, inputs):
         raise ValueError("not me")
 
@@ -114,3 +119,21 @@ def test_the_program_draws_what_it_would_without(spans):
     assert drawn(pliant.compile(lambda x: x.sin() + 1)) == expected
     numbers = [span.context.span_id for span in spans()]
     assert len(numbers) > 1 and len(set(numbers)) == len(numbers)
+
+
+def test_an_interrupted_one_leaves_no_lock_and_no_numbers(spans):
+    """`random` is the program's at every line, and another thread can compile."""
+    program = PROGRAMS["breaks"]
+    own = os.path.join("base", "telemetry.py")
+    lines = [(*line, n) for line, n in program.lines().items() if line[0].co_filename.endswith(own)]
+    assert len(lines) > 20
+    for at in lines:
+        random.seed(0)
+        with pytest.raises(KeyboardInterrupt):
+            Injector(KeyboardInterrupt(), at).call(program.warmed(), *program.last())
+        assert random.getstate() == random.Random(0).getstate()
+    thread = threading.Thread(target=lambda: program.warmed()(*program.last()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert spans()[-1].status.is_ok

@@ -34,9 +34,13 @@ class Program:
         events = self._events()
         return sorted({*events.first.values(), *events.last.values()})
 
+    def lines(self):
+        """How many events each line has of those that the last call runs."""
+        return self._events().times
+
     def ends_of_with(self):
         """Of each `with` that the last call runs, the last event."""
-        return [(*line, n) for line, n in self._events().times.items() if _is_with(*line)]
+        return [(*line, n) for line, n in self.lines().items() if _is_with(*line)]
 
     def _events(self):
         self.warmed()(*self.last())  # what happens once in a process
