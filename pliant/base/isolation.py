@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 import re
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-from pliant._native import isolated
+from pliant._native import isolated, locked
 from pliant.base.errors import PliantWarning
 
 Cleanup = Callable[[], Any]
@@ -44,13 +45,26 @@ def attribute(owner: Any, name: str) -> Cleanup:
     return functools.partial(setattr, owner, name, getattr(owner, name))
 
 
+def _filters_changed() -> Cleanup:
+    """A C function that tells `warnings` of other filters. Since Python 3.14 there is a lock around
+    that, which Python code, interrupted, would keep from all other threads for ever."""
+    module: Any = warnings
+    if not hasattr(module, "_acquire_lock"):
+        changed: Cleanup = module._filters_mutated
+        return changed
+    lock = types.SimpleNamespace(acquire=module._acquire_lock, release=module._release_lock)
+    return functools.partial(locked, lock, module._filters_mutated_lock_held)
+
+
+_CHANGED = _filters_changed()
+
+
 def without_warnings(category: type[Warning], function: Callable[..., Any], *args: Any) -> Any:
     """Call the function with warnings of a category ignored (as `warnings.catch_warnings`)."""
-    changed: Any = warnings._filters_mutated  # type: ignore[attr-defined]
 
     def quietly() -> Any:
         warnings.filters = [("ignore", None, category, None, 0), *warnings.filters]
-        changed()
+        _CHANGED()
         return function(*args)
 
-    return isolated(None, [changed, attribute(warnings, "filters")], quietly)
+    return isolated(None, [_CHANGED, attribute(warnings, "filters")], quietly)

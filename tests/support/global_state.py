@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import logging
 import random
 import sys
 import threading
@@ -12,7 +13,7 @@ import torch
 from torch.autograd import forward_ad
 
 from pliant.base import events
-from pliant.base.forks import COMPILATION
+from pliant.base.options import config
 from pliant.driver import stance
 
 DEVICES = ("cpu", "cuda")
@@ -29,19 +30,36 @@ def _digest(state) -> str:
     return hashlib.sha256(repr(state).encode()).hexdigest()[:8]
 
 
-def _lock_is_free() -> bool:
-    """As another thread sees it."""
-    answers = []
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
-    def ask():
-        if COMPILATION.acquire(blocking=False):
-            COMPILATION.release()
-            answers.append(True)
 
-    thread = threading.Thread(target=ask)
+def locks():
+    """Those of pliant's modules, of the objects that all threads share, and of Python."""
+    named = {"logging": logging._lock, "counters": events.counters._lock, "config": config._lock}
+    if hasattr(warnings, "_lock"):  # since Python 3.14
+        named["warnings"] = warnings._lock
+    for module in [m for name, m in sys.modules.items() if name.startswith("pliant.")]:
+        for name, value in vars(module).copy().items():
+            if isinstance(value, LOCKS):
+                named[f"{module.__name__}.{name}"] = value
+    return named
+
+
+def taken_lock():
+    """A lock that is held, as another thread sees it, or None."""
+    waits_for = []
+
+    def take_each():
+        for name, lock in locks().items():
+            waits_for[:] = [name]
+            with lock:
+                pass
+        waits_for.clear()
+
+    thread = threading.Thread(target=take_each, daemon=True)
     thread.start()
-    thread.join()
-    return bool(answers)
+    thread.join(timeout=5)
+    return waits_for[0] if waits_for else None
 
 
 def _autocast():
@@ -82,7 +100,7 @@ STATE = {
     "recursion limit": sys.getrecursionlimit,
     "warning filters": lambda: (id(warnings.filters), list(warnings.filters)),
     "excepthook": lambda: (sys.excepthook, sys.getprofile()),
-    "lock": _lock_is_free,
+    "lock": taken_lock,
     "listeners": lambda: events._listeners,
     "stance": stance.current,
 }
