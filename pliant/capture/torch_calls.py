@@ -194,7 +194,8 @@ def record(
         assume_method(trace, trace.read(args[0]), "storage_offset")
     effect = writes or result.random
     trace.changes += effect
-    if not effect and not reads_data and not _has_tensor(result.value):
+    runs = effect or reads_data or result.raises  # when the graph does, whatever it returns
+    if not runs and not _has_tensor(result.value):
         return _fact(trace, name, args, result.value)
     node = trace.graph.operation(target, tuple(node_args), node_kwargs, trace.stack(), effect)
     note_operation(trace, node, result, effect)

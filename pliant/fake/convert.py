@@ -144,6 +144,9 @@ class Converter:
             self._bases.add(id(real))
         base = self.fake(real)
         tracked = t.requires_grad and not t.is_leaf
+        if tracked and not base.requires_grad:
+            # A view of a leaf that is a view itself: `base[1:].requires_grad_()[:2]`.
+            base = torch.ops.aten.alias(base).requires_grad_()
         # Autograd above runs as for the real view and makes its bookkeeping; the result is the
         # shell.
         with torch.set_grad_enabled(tracked), answered_with(shell):

@@ -2,12 +2,12 @@
 
 The one idea: tensors are values, so two calls of an operator with the same arguments give the same
 value, and the second one is dropped. What is returned is not merged: in eager PyTorch each result
-has memory of its own.
+has memory of its own. Neither are custom operators, which may draw numbers or keep a log.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pliant.graph.ir import (
     FunctionalBuilder,
@@ -18,6 +18,8 @@ from pliant.graph.ir import (
     is_uninitialised,
     replaced,
 )
+
+CUSTOM_UNLESS: Final = frozenset(("aten", "prims"))
 
 
 def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
@@ -37,7 +39,7 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
         # arguments.
         if node.gradient is not None:
             node.gradient.arriving = replaced(node.gradient.arriving, instead)
-        shared = node.func is not None and not node.effect and not node.defines
+        shared = node.func is not None and not (node.effect or node.defines or _is_custom(node))
         if shared and not is_uninitialised(node):  # which will be written to, each for itself
             same = first.setdefault(_key(node), node)
             if same is not node and apart.isdisjoint(node.results):
@@ -45,6 +47,10 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
                 continue
         kept.append(node)
     function.nodes[:] = kept
+
+
+def _is_custom(node: Node) -> bool:
+    return getattr(node.func, "namespace", "aten") not in CUSTOM_UNLESS
 
 
 def _replace_in_put(put: MemoryWrite, instead: dict[Tensor, Tensor]) -> None:

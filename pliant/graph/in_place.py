@@ -95,6 +95,7 @@ class InPlace:
         self.shared: set[Definition] = set()  # memory that has several names
         self.scattered: dict[Tensor, Definition] = {}  # results that are where they belong
         self.written_lazily: Counter[object] = Counter()  # writes to memory that isn't there
+        self.raising: dict[Tensor, None] = {}  # not in memory, and to compute an element may raise
         self.done = Lowered()
         self.indexed_tensors = self.done.indexed_tensors
         self.steps: list[Step] = []
@@ -123,6 +124,7 @@ class InPlace:
 
     def _written(self, memory: Definition, indexed: IndexedTensor, where: Any) -> IndexedTensor:
         """All of the memory once a part of it got a value; `where` has the layout of the part."""
+        self._store_raising(memory)
         self._store_lookers(memory)
         layout = (where.sizes, where.strides, where.offset)
         definition = written(self.low, memory, indexed, *layout)
@@ -133,6 +135,15 @@ class InPlace:
         for tensor in self.pending_reads.needed(memory, after):
             self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
             self._append_definitions(tensor.node)
+
+    def _store_raising(self, memory: Definition) -> None:
+        """Before an input is written to: eager PyTorch would have raised by now."""
+        if memory not in self.done.inputs:
+            return
+        for tensor in self.pending_reads.still_needed(self.raising):
+            self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
+            self._append_definitions(tensor.node)
+        self.raising.clear()
 
     def _overwritable(self, put: MemoryWrite) -> Definition | None:
         """Memory that has the value before the write and may be overwritten; None if the value is
@@ -174,6 +185,7 @@ class InPlace:
             if tensor is not old and tensor not in views:
                 self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
                 self._append_definitions(tensor.node)
+        self._store_raising(target)
         layout = (target.sizes, target.strides)
         definition = written(self.low, target, self.indexed_tensors[old], *layout)
         self._set(old, in_memory(definition))
@@ -217,6 +229,7 @@ class InPlace:
             if self.pending_reads.looks_at(tensor, memory):  # it is read before anything is written
                 self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
                 self._append_definitions(tensor.node)
+        self._store_raising(memory)
         self._store_lookers(memory, 2)  # what only the write itself needs is no longer there
         window = write.put.window
         return MemoryLayout(memory, window.strides, window.offset)
@@ -246,6 +259,7 @@ class InPlace:
                         tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides)
                     )
                     self._append_definitions(tensor.node)
+            self._store_raising(memory)
             self._store_lookers(memory, len(copies) + 1)
         return written
 

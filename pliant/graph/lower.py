@@ -98,7 +98,6 @@ class _Lowerer(InPlace):
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.read_whole = read_whole(function, self.nodes)
-        self.raising: set[Tensor] = set()  # not in memory, and to compute an element may raise
         kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of]
         self.uses.update(kept)
         self.kept = frozenset(kept)
@@ -318,14 +317,14 @@ class _Lowerer(InPlace):
         indexed = self.indexed_tensors[tensor]
         if indexed.memory is not None:
             return
-        inherited = not self.raising.isdisjoint(tensors_in((node.args, node.kwargs)))
+        inherited = any(t in self.raising for t in tensors_in((node.args, node.kwargs)))
         if not inherited:
             if not may_raise(node):
                 return
             if not _probed(indexed).faults:
                 return
         if tensor in self.read_whole:
-            self.raising.add(tensor)  # its readers compute all of it, and raise
+            self.raising[tensor] = None  # its readers compute all of it, and raise
         else:
             self._set(tensor, self.low.realize(indexed, tensor.strides))
 
@@ -363,7 +362,7 @@ class _Lowerer(InPlace):
             view = view_of(node.name, indexed, result.sizes, *args, **node.kwargs)
             self._set(result, view, (source,))
             if source in self.raising and result in self.read_whole:
-                self.raising.add(result)
+                self.raising[result] = None
         except NotLowered:
             if memory is None or memory.strides != source.strides:
                 # In memory it is a matter of strides.

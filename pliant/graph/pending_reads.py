@@ -68,6 +68,10 @@ class PendingReads:
         self._lookers[memory] = dict.fromkeys(left)
         return left
 
+    def still_needed(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Those of the tensors that this node or a later one needs."""
+        return [t for t in tensors if self._last.get(t, -1) >= self.position]
+
 
 def written(
     low: Lowering,

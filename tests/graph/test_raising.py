@@ -120,6 +120,54 @@ def test_raises_as_eager_does(name: str, backend: str, use: Callable[..., object
         same_outcome(actual, expected)
 
 
+WRITES: dict[str, Callable[[Tensor], object]] = {
+    "an element": lambda out: out[0].fill_(5),
+    "a slice": lambda out: out[1:].copy_(out.new_ones(2)),
+    "by index": lambda out: out.index_fill_(0, torch.tensor([0]), 5),
+    "scattered": lambda out: out.scatter_(0, torch.tensor([1]), 5),
+    "all": lambda out: out.fill_(5),
+    "added to": lambda out: out[:2].add_(1),
+    "all, then a part": lambda out: out.mul_(2)[1:].fill_(5),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("name", ["//", "index", "embedding", "one_hot", "index of a result"])
+def test_raises_before_the_writes_behind_it(name: str, write: str) -> None:
+    operation, good, bad = OPERATIONS[name]
+
+    def before(out: Tensor, *args: Tensor) -> object:
+        result = operation(*args) * 3
+        WRITES[write](out)
+        return result + 1
+
+    def between(out: Tensor, *args: Tensor) -> object:
+        first = operation(*good)
+        WRITES[write](out)
+        return first, operation(*args)
+
+    for function in (before, between):
+        compiled = pliant.compile(function, backend="llvm")
+        for args in (good, bad):
+            actual = run(compiled, (torch.ones(3), *args))
+            expected = run(function, (torch.ones(3), *args))
+            assert (expected.error is not None) is (args is bad)
+            same_outcome(actual, expected)
+
+
+def asserted(x: Tensor, i: Tensor) -> Tensor:
+    torch._assert_async((i < 3).all())
+    torch._assert_async((i < 4).all(), "too large")
+    return x + 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_an_assertion_without_a_result(backend: str) -> None:
+    compiled = pliant.compile(asserted, backend=backend)
+    for args in ((X, I), (X, BAD), (X, I + 1)):
+        same_outcome(run(compiled, args), run(asserted, args))
+
+
 @pytest.mark.parametrize("backend", ["eager", "llvm"])
 def test_the_first_of_two_errors(backend: str) -> None:
     def function(x: Tensor, i: Tensor, j: Tensor) -> Tensor:

@@ -239,6 +239,69 @@ def test_a_custom_operator_without_shape_rule_breaks_the_graph():
     assert error.value.code == "no-meta-kernel"
 
 
+LOG: list[float] = []
+
+
+@torch.library.custom_op("pliant_tests::log", mutates_args=())
+def log(x: torch.Tensor) -> None:
+    LOG.append(float(x.sum()))
+
+
+@log.register_fake
+def _(x):
+    return None
+
+
+@torch.library.custom_op("pliant_tests::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    LOG.append(float(x.sum()))
+    return torch.rand_like(x)
+
+
+@noise.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("pliant_tests::count", mutates_args=())
+def count(x: torch.Tensor) -> int:
+    LOG.append(float(x.sum()))
+    return 3
+
+
+@count.register_fake
+def _(x):
+    return 3
+
+
+def logged_around_a_write(x):
+    log(x)
+    x.add_(1)
+    torch.ops.pliant_tests.log(x)
+    torch.ops.pliant_tests.log.default(x * 2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        logged_around_a_write,
+        lambda x: (log(x), log(x), x + 1),
+        lambda x: noise(x) + noise(x),
+        lambda x: (noise(x), x + 1)[1],
+        lambda x: (count(x), x + count(x)),
+    ],
+)
+def test_custom_operators_run_as_often_as_in_eager(function, backend):
+    outcomes = []
+    for run in (function, pliant.compile(function, backend=backend)):
+        for _ in range(2):
+            LOG.clear()
+            torch.manual_seed(0)
+            outcomes.append((run(x := X.clone()), x, list(LOG)))
+    torch.testing.assert_close(outcomes[2:], outcomes[:2], rtol=0, atol=0)
+
+
 # ---- what is left to Python
 
 

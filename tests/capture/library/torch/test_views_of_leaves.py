@@ -27,6 +27,7 @@ MODES: dict[str, Callable[[], Any]] = {
 }
 LEAVES: dict[str, Callable[[], torch.Tensor]] = {
     "parameter": lambda: nn.Parameter(torch.arange(16.0).view(4, 4)),
+    "a view": lambda: torch.arange(18.0)[2:].view(4, 4).requires_grad_(),
     "result": lambda: torch.arange(16.0).view(4, 4).requires_grad_() * 1,
 }
 
@@ -71,8 +72,9 @@ def test_view_as_input(view: str, leaf: str, made: str, called: str) -> None:
 
 @pytest.mark.parametrize("called", MODES)
 @pytest.mark.parametrize("made", MODES)
+@pytest.mark.parametrize("leaf", ["parameter", "a view"])
 @pytest.mark.parametrize("view", VIEWS)
-def test_view_carried_over_a_break(view: str, made: str, called: str) -> None:
+def test_view_carried_over_a_break(view: str, leaf: str, made: str, called: str) -> None:
     def program(base: torch.Tensor) -> Any:
         with MODES[made]():
             x = VIEWS[view](base)
@@ -80,7 +82,7 @@ def test_view_carried_over_a_break(view: str, made: str, called: str) -> None:
         return facts(x)
 
     with MODES[called]():
-        compare(program, LEAVES["parameter"]())
+        compare(program, LEAVES[leaf]())
 
 
 def test_base_that_comes_to_require_grad() -> None:
