@@ -41,6 +41,7 @@ from pliant.guards.source import (
     Member,
     SeqItem,
     Source,
+    text_of,
 )
 
 LITERALS = (int, str, bytes, bool, type(None), type(...))
@@ -392,7 +393,7 @@ def _preferred_name(value: Value) -> str:
 
 SHORT_NAMES: dict[type, Any] = {
     Local: lambda source: source.name,
-    DictItem: lambda source: str(source.key),
+    DictItem: lambda source: source.key if type(source.key) is str else "",
     Attr: lambda source: source.name,
     Member: lambda source: source.name,
     ClassAttr: lambda source: source.name,
@@ -411,7 +412,7 @@ def _dotted_name(real: Any) -> str | None:
     if isinstance(real, types.ModuleType):
         is_top_module = sys.modules.get(real.__name__) is real and "." not in real.__name__
         return real.__name__ if is_top_module else None
-    text = repr(real)
+    text = text_of(real)
     if text.startswith("torch.") and re.fullmatch(r"torch\.\w+", text):
         return text
     module, name = getattr(real, "__module__", None), getattr(real, "__qualname__", None)

@@ -276,15 +276,28 @@ def key_text(key: Any) -> str:
         inner = ", ".join(map(key_text, key))
         return f"({inner},)" if len(key) == 1 else f"({inner})"
     if type(key).__hash__ not in _BY_IDENTITY:
-        return repr(key)
+        return text_of(key)
     name = getattr(key, "__qualname__", None)
-    return name if isinstance(name, str) else f"<{type(key).__qualname__} at {id(key):#x}>"
+    return name if isinstance(name, str) else _place(key)
+
+
+def text_of(value: Any) -> str:
+    """`repr(value)`. A `__repr__` of the program's may raise: what is printed only for people must
+    not make a compilation fail."""
+    try:
+        return repr(value)
+    except Exception:
+        return _place(value)
+
+
+def _place(value: Any) -> str:
+    return f"<{type(value).__qualname__} at {id(value):#x}>"
 
 
 def _dict_item(parent: Source, key: Any) -> str:
     """Print dictionary items as users know them: attributes, submodules, parameters, globals."""
     if isinstance(parent, Local) and parent.names is not None:
-        return f"L[{key!r}]"
+        return f"L[{text_of(key)}]"
     if isinstance(key, str) and key.isidentifier():
         if isinstance(parent, InstanceDict):
             return f"{parent.parent}.{key}"
@@ -292,11 +305,12 @@ def _dict_item(parent: Source, key: Any) -> str:
         if owner is not None:
             return f"{owner}.{key}"
     if isinstance(parent, Fixed) and parent.name.startswith("G<"):
-        return f"G[{key!r}]"
+        return f"G[{text_of(key)}]"
     owner = _module_table_owner(parent)
     if owner is None:
         return f"{parent}[{key_text(key)}]"
-    return f"{owner}[{key if str(key).isdigit() else repr(key)}]"
+    is_digits = isinstance(key, str) and key.isdigit()
+    return f"{owner}[{key if is_digits else text_of(key)}]"
 
 
 def _module_table_owner(source: Source) -> Source | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pliant.guards.source import key_text
+from pliant.guards.source import key_text, text_of
 
 
 def name_of(value: Any) -> str | None:
@@ -23,7 +23,7 @@ def short(value: Any) -> str:
     """A value that is assumed."""
     if isinstance(value, torch.Tensor):
         return key_text(value)
-    return cut(name_of(value) or repr(value))
+    return cut(name_of(value) or text_of(value))
 
 
 def cut(text: str) -> str:

@@ -1,6 +1,7 @@
 """A capture assumes what the program used, and nothing else."""
 
 import collections
+import enum
 
 import pytest
 import torch
@@ -291,3 +292,45 @@ def test_class_hook_sees_the_value():
     x = torch.ones(2)
     for thing in ("yes", "no", "yes"):
         assert torch.equal(compiled(x, thing), function(x, thing))
+
+
+# ---- text
+
+
+class Unprintable:
+    """A key of dictionaries whose text can't be had."""
+
+    def __hash__(self) -> int:
+        return 5
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unprintable)
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __str__ = __repr__
+
+
+class Number(enum.Enum):
+    ONE = 1
+
+    def __str__(self) -> int:  # type: ignore[override]
+        return 1
+
+
+@pytest.mark.parametrize("key", [Unprintable(), Number.ONE], ids=["__repr__", "__str__"])
+def test_keys_that_cannot_be_printed(key) -> None:
+    def function(x, table):
+        value = table[key] * 2
+        pliant.graph_break()
+        made = {key: x + 1, "other": value}
+        pliant.graph_break()
+        return made[key] + table[key]
+
+    compiled = pliant.compile(function)
+    for _ in range(2):
+        assert torch.equal(compiled(X, {key: X}), function(X, {key: X}))
+    [entry] = compiled.entries
+    assert all(str(guard) for guard in entry.info.bindings.guards)
+    assert events.counters["fallbacks"] == 0

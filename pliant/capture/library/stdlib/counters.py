@@ -1,5 +1,6 @@
-"""`itertools.count` and iterators of ranges from outside: residual code advances them, and what
-they give is a number that is not known. So a counter that each call advances is one compilation."""
+"""`itertools.count` and iterators of ranges and tuples from outside: residual code advances them,
+and what they give is a number that is not known. So a counter that each call advances is one
+compilation."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ ITERATES = opcodes_with(Role.ITERATES)
 
 
 RangeIterator = type(iter(range(0)))
+TupleIterator = type(iter(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,20 @@ class Left:
     def __call__(self, iterator: Any) -> bool:
         left = iterator.__length_hint__()
         return bool(left == self.count if self.exactly else left >= self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerAhead:
+    """The predicate that an iterator over a tuple has an integer after so many items."""
+
+    offset: int
+
+    def __call__(self, iterator: Any) -> bool:
+        _, (items,), *index = iterator.__reduce__()  # without an index, it is at the end
+        place = sum(index, self.offset)
+        if place >= len(items) or type(items[place]) is not int:
+            return False
+        return -(2**63) <= items[place] < 2**63  # as the graph can take it
 
 
 class OutsideNumbers(Value):
@@ -63,6 +79,7 @@ class OutsideNumbers(Value):
             trace.guard(GuardKind.PREDICATE, self.source, Left(self.taken + (not ends), ends))
             if ends:
                 return None
+            self._assume_integer(trace)
             self.taken += 1
         number = sum(len(draw.targets) for draw in trace.random_draws)
         target = DrawnNumber(number, "count")
@@ -70,6 +87,15 @@ class OutsideNumbers(Value):
         trace.graph_effects.other = True  # it can't be put back
         trace.random_draws.append(RandomDraw((target,), self, "next({})", None))
         return drawn_number(trace, target, 0)
+
+    def _assume_integer(self, trace: Trace) -> None:
+        """Of the next item."""
+        if type(self.real) is not TupleIterator:
+            return
+        is_integer = IntegerAhead(self.taken)
+        if not is_integer(self.real):
+            raise Break("outside-iterator", "tuple_iterator.__next__ of what is no integer")
+        trace.guard(GuardKind.PREDICATE, self.source, is_integer)
 
 
 def counts_integers(counter: Any) -> bool:
@@ -92,5 +118,5 @@ def numbers_from_outside(trace: Trace, real: Any, source: Source) -> Value:
     return OutsideNumbers(real, source, None if endless else real.__length_hint__())
 
 
-for _cls in (itertools.count, RangeIterator):
+for _cls in (itertools.count, RangeIterator, TupleIterator):
     BUILDERS[_cls] = numbers_from_outside

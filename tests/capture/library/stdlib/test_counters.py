@@ -1,4 +1,4 @@
-"""Counters and iterators of ranges made outside, advanced by compiled code."""
+"""Counters and iterators of ranges and tuples made outside, advanced by compiled code."""
 
 import itertools
 
@@ -12,7 +12,10 @@ X = torch.arange(3.0)
 
 
 @pytest.mark.parametrize("backend", ["eager", "llvm"])
-@pytest.mark.parametrize("make", [lambda: itertools.count(3, 2), lambda: iter(range(9, 0, -1))])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: itertools.count(3, 2), lambda: iter(range(9, 0, -1)), lambda: iter(tuple(range(9)))],
+)
 def test_one_compilation_for_all_numbers(make, backend):
     def function(x, numbers):
         first = next(numbers)
@@ -92,3 +95,38 @@ def test_counter_of_other_numbers():
         actual, expected = itertools.count(start), itertools.count(start)
         for _ in range(2):
             assert torch.equal(compiled(X, actual), function(X, expected))
+
+
+# ---- tuples
+
+
+def test_an_iterator_carried_over_a_break():
+    def function(x):
+        numbers = iter((1, 2, 3, 4, 5))
+        x = x + next(numbers)
+        pliant.graph_break()
+        return x * next(numbers) + next(numbers), numbers
+
+    compiled = pliant.compile(function)
+    for _ in range(2):
+        result, rest = compiled(X)
+        assert torch.equal(result, function(X)[0]) and list(rest) == [4, 5]
+    assert pliant.counters["graphs"] == pliant.counters["compilations"] == 2
+
+
+@pytest.mark.parametrize(
+    "items", [(), (1,), (True, 2), (2, "text"), (10**30, 1), (1.5, 2), (None,), (1, 2, 3)]
+)
+def test_items_of_any_kind(items):
+    def function(x, numbers):
+        first = next(numbers, 7)
+        added = first if isinstance(first, (int, float)) and first < 99 else 0
+        return x + added, first, next(numbers, "end")
+
+    compiled = pliant.compile(function)
+    same(compiled(X, iter((3, 4))), function(X, iter((3, 4))))
+    same(compiled(X, iter(items)), function(X, iter(items)))
+    numbers, expected = iter(items), iter(items)
+    next(numbers, None), next(expected, None)
+    same(compiled(X, numbers), function(X, expected))
+    assert list(numbers) == list(expected)
