@@ -169,6 +169,8 @@ def test_transforms(compiled):
     torch.func.grad(lambda x: compiled(x).sum())(X)
     torch.func.jvp(compiled, (X,), (X,))
     torch.func.jacrev(compiled)(X)
+    assert events.counters["fallbacks"] == 0
+    events.counters.reset()  # a graph is captured for transforms too
     is_compiled_afterwards(compiled)
 
 

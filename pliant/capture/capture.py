@@ -7,7 +7,6 @@ import types
 from typing import Any, NoReturn
 
 import torch
-from torch.fx import _symbolic_trace as fx_tracing
 
 import pliant.capture.attributes
 import pliant.capture.calls
@@ -20,6 +19,7 @@ from pliant.capture.breaks import BREAKS
 from pliant.capture.finish import Finisher, Result
 from pliant.capture.frame import Frame
 from pliant.capture.inputs import Dynamic, parameter_names
+from pliant.capture.interposed import assumptions, suspended
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.torch.torch_function import begin_overrides
 from pliant.capture.native import fill_late
@@ -35,15 +35,6 @@ RESTARTS = 100  # each restart breaks one instruction earlier, so this many mean
 FRAMES_PER_CALL = 12
 # Causes that are not obstacles: the operation is run in Python because it will raise there.
 HARMLESS = frozenset({"operation-raises", "bad-arguments"})
-
-
-def capturable(state: State) -> bool:
-    """Modes that change what PyTorch's operators do, and other tracers, are not captured: such
-    calls run eagerly. No entry fits them, since all of this is part of the guarded state, except
-    FX's tracing, whose proxies fit no guard."""
-    if state.dispatch_modes or state.functorch or state.jit_tracing:
-        return False
-    return not fx_tracing._is_fx_tracing_flag
 
 
 class NotCaptured(Exception):
@@ -105,7 +96,7 @@ def follow(attempt: Attempt) -> Result:
     sys.setrecursionlimit(sys.getrecursionlimit() * FRAMES_PER_CALL)
     # Fakes must not reach the program's hooks on tensors that autograd saves.
     torch._C._autograd._saved_tensors_hooks_set_tracing(True)
-    with without_overrides():
+    with suspended(attempt.state), without_overrides():
         return attempt.run()
 
 
@@ -128,6 +119,8 @@ class Attempt:
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
         # A wrong speculation breaks the graph after all, when the user no longer expects it.
         self.trace.graph_effects.speculated = None if fullgraph else {}
+        self.trace.under_transforms = bool(self.state.functorch)
+        self.trace.guards.extend(assumptions(self.state))
         begin_overrides(self.trace, self.state)
 
     def run(self) -> Result:

@@ -119,6 +119,7 @@ class Trace:
         self.cleanups: list[Callable[[], Any]] = []
         self.default_device: Any = None  # of tensors that the program makes, where it chose one
         self.optional: int | None = None  # the step for whose sake something is followed, if it can
+        self.under_transforms = False  # of `torch.func`, around the function
         self.error_on_break = get_error_on_graph_break()  # where the program is now
         self.strictness: Any = None  # what the program made of that
         self.overrides: Any = None  # modes and classes with a `__torch_function__`

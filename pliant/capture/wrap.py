@@ -34,7 +34,7 @@ from pliant.capture.values.functions import (
 )
 from pliant.capture.values.objects import Cell, ExceptionValue, Instance, Opaque, SliceValue
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake import kind_without_fake
+from pliant.fake import is_transformed, kind_without_fake
 from pliant.fake.wrappers import has_own_sizes, is_wrapper, make_wrapper
 from pliant.guards.guard import ExpectedTensor, GuardKind
 from pliant.guards.predicates import EqualNumber, FlattensTo, SameValue
@@ -164,7 +164,8 @@ def _tensor(trace: Trace, real: torch.Tensor, source: Source) -> Value:
     _assume(trace, GuardKind.TYPE, source, type(real))
     if is_wrapper(real) and not _hides_itself(type(real)):
         return _wrapper(trace, real, source)
-    if kind_without_fake(real) is not None or _hides_itself(type(real)):
+    transformed = trace.under_transforms and is_transformed(real)
+    if _hides_itself(type(real)) or not (transformed or kind_without_fake(real) is None):
         return Opaque(real, source)
     plain = has_torch_function(type(real))
     # The graph computes with plain tensors; what the class does instead has been followed.

@@ -29,9 +29,10 @@ from pliant.base.isolation import FATAL, Cleanup, attribute, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
 from pliant.base.values import dataclass
-from pliant.capture.capture import NotCaptured, capturable, capture, refused
+from pliant.capture.capture import NotCaptured, capture, refused
 from pliant.capture.directives import disable
 from pliant.capture.inputs import Dynamic, observe
+from pliant.capture.interposed import capturable, is_interposed, suspended
 from pliant.capture.value import ForeignTracer
 from pliant.driver import failures, recovery, reporting, stance
 from pliant.driver.callbacks import routed
@@ -60,6 +61,10 @@ class OutOfMemory(Exception):
     """There is not enough memory to follow the program. Python may run it this time."""
 
 
+# Why a function that is one graph or nothing is left to Python.
+EXPECTED = (PliantError, NotCaptured, ForeignTracer, OutOfMemory)
+
+
 @dataclass(slots=True)
 class Compiler:
     """How a function given to `pliant.compile` is compiled, and every resume function of it."""
@@ -72,6 +77,7 @@ class Compiler:
     policy: DynamicPolicy = field(init=False)
     limits: Limits = field(init=False)
     functions: FunctionCache = field(init=False)
+    eager_if_interposed: set[Dispatcher] = field(init=False)
 
     def __post_init__(self) -> None:
         # `fullgraph=True` promises compiled code, so that a backend that gives up is an error too.
@@ -79,6 +85,7 @@ class Compiler:
         self.policy = DynamicPolicy.of(self.dynamic, self.options)
         self.limits = Limits(self.options, self.policy, self.fullgraph)
         self.functions = FunctionCache(self.dispatcher)
+        self.eager_if_interposed = set()
 
     def dispatcher(self, function: types.FunctionType) -> Dispatcher:
         """A compiled function; nothing is compiled before the first call."""
@@ -97,11 +104,13 @@ class Compiler:
         if entry is not None:
             return entry
         # Asked again under the lock: the thread that had it before may have given the function up.
-        if dispatcher.mode != DispatchMode.COMPILE or not capturable(State.current()):
+        if dispatcher.mode != DispatchMode.COMPILE or not capturable(state := State.current()):
             return None
         if not stance.allows(dispatcher, self.functions.is_part(dispatcher)):
             observe(self.functions.history(dispatcher), dispatcher.fn, values)
             return None
+        if is_interposed(state):
+            return self._try_interposed(dispatcher, values, state)
         if not self.limits.allow(dispatcher, values):
             return None
         try:
@@ -142,19 +151,52 @@ class Compiler:
             self._fall_back(dispatcher, error)
         return None
 
+    def _try_interposed(
+        self, dispatcher: Dispatcher, values: tuple[Any, ...], state: State
+    ) -> Entry | None:
+        """An entry for calls under a transform or a dispatch mode; None where the function can't
+        be one graph. A mode is often another object at each call, so there is one such entry, and
+        transforms don't use up the limit: what they call would run eagerly anyway."""
+        full = 2 * len(dispatcher.entries) >= self.options.recompile_limit
+        if full or dispatcher in self.eager_if_interposed:
+            return None
+        if not self.limits.allow(dispatcher, values):
+            return None
+        if state.dispatch_modes:
+            self.eager_if_interposed.add(dispatcher)
+        try:
+            with reporting.whether_abandoned(dispatcher.fn):
+                return self._compile(dispatcher, values, interposed=True)
+        except FATAL:
+            raise
+        except Exception as error:
+            self.eager_if_interposed.add(dispatcher)
+            of_program = isinstance(error, EXPECTED) and not isinstance(error, InternalError)
+            if self.options.raise_on_fallback and not of_program:
+                raise
+        return None
+
     def _compile(
         self,
         dispatcher: Dispatcher,
         values: tuple[Any, ...],
         answers: Mapping[str, bool] | None = None,
+        interposed: bool = False,
     ) -> Entry:
-        """`answers`: to questions about data that capture can't answer."""
+        """`answers`: to questions about data that capture can't answer. `interposed`: a transform
+        or a mode is active, so the function is one graph that PyTorch runs."""
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
         about, times = reporting.started(dispatcher.fn, number := len(dispatcher.entries))
-        captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)
+        whole = self.fullgraph or interposed
+        captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, whole)
         if tree.check(values) is not None:  # PyTorch imported something on the way
-            captured, bindings, tree = self._capture(dispatcher, values, dynamic, times)
-        compiled = self._backend(captured, bindings, number)  # the graph becomes a callable
+            captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, whole)
+        backend = self._chosen_backend()
+        if interposed and is_own(backend):
+            backend = lookup("eager")
+        with suspended(State.current()):
+            # the graph becomes a callable
+            compiled = self._backend(captured, bindings, number, backend)
         entry = Entry(tree, compiled.residual, compiled)
         if (failed := tree.check(values)) is not None:
             raise AssertionError(f"a guard fails at once: {plan.explain(*failed)}")
@@ -169,14 +211,19 @@ class Compiler:
 
     @without_collection()
     def _capture(
-        self, dispatcher: Dispatcher, values: tuple[Any, ...], dynamic: Dynamic, times: list[float]
+        self,
+        dispatcher: Dispatcher,
+        values: tuple[Any, ...],
+        dynamic: Dynamic,
+        times: list[float],
+        fullgraph: bool,
     ) -> tuple[Captured, Bindings, Any]:
         """Graph, residual code and guards, and the guards as a native tree."""
         try:
             # As torch.compile does: backends may count on a call for whatever is computed.
             keeps_dead_graphs = not is_own(self._chosen_backend())
             captured, bindings = capture(
-                dispatcher.fn, values, self.options, self.fullgraph, dynamic, keeps_dead_graphs
+                dispatcher.fn, values, self.options, fullgraph, dynamic, keeps_dead_graphs
             )
         except MemoryError as error:
             # Following a program can take more memory than running it, so Python may still succeed.
@@ -193,14 +240,15 @@ class Compiler:
         forced = stance.current().backend
         return self.backend if forced is None else lookup(forced)
 
-    def _backend(self, captured: Captured, bindings: Bindings, index: int) -> Compiled:
+    def _backend(
+        self, captured: Captured, bindings: Bindings, index: int, backend: Any
+    ) -> Compiled:
         """Compile the graph, give the residual code what it calls, and make it a function."""
         bound = Binder(bindings.objects).visit
         namespace = {n: routed(self, bound(value)) for n, value in captured.namespace.items()}
         graph = None
         if bindings.graph is not None:
             graphs.register(bindings.graph)
-            backend = self._chosen_backend()
             with reporting.backend(captured.name, backend_name(backend)):
                 graph = call_backend(
                     backend,

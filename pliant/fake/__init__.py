@@ -1,6 +1,6 @@
 """Tensors without data, on which any PyTorch function can be run to learn what it would return."""
 
-from pliant.fake.convert import kind_without_fake
+from pliant.fake.convert import is_transformed, kind_without_fake
 from pliant.fake.errors import DataDependent, FakeError, NoMetaKernel, Unsupported
 from pliant.fake.spec import TensorSpec, metadata
 from pliant.fake.tensor import Fake
@@ -15,6 +15,7 @@ __all__ = [
     "TensorSpec",
     "Unsupported",
     "World",
+    "is_transformed",
     "kind_without_fake",
     "metadata",
 ]

@@ -51,6 +51,13 @@ def kind_without_fake(t: torch.Tensor) -> str | None:
     return next((kind for kind, holds in _KINDS if holds(t)), None)
 
 
+def is_transformed(t: torch.Tensor) -> bool:
+    """Whether a transform of `torch.func` made `t`: it hides a dimension, or is what a derivative
+    is taken of."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(t)
+    return wrapped and torch._C._functorch.maybe_get_level(t) > 0  # it is less after its end
+
+
 UNINITIALIZED: Any = parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
 
 
@@ -76,6 +83,9 @@ class Converter:
         entry = self._fakes.get(id(t))
         if entry is not None and (layout is None or id(t) not in self._bases):
             return entry[1]
+        if is_transformed(t):
+            self._fakes[id(t)] = (t, made := self._make_transformed(t, layout))
+            return made
         kind = kind_without_fake(t)
         if kind is not None:
             raise Unsupported(kind)
@@ -112,6 +122,14 @@ class Converter:
             # The program may look at `_version`, and autograd compares it.
             torch._C._autograd._unsafe_set_version_counter((fake,), (t._version,))
         return fake
+
+    def _make_transformed(self, t: torch.Tensor, layout: tuple[Any, Any] | None) -> Fake:
+        """Only what a program sees of it, with memory of its own."""
+        sizes, strides = layout or (t.size(), t.stride())
+        fake = make(self._world, sizes, strides, t.storage_offset(), t.dtype, t.device)
+        if not t.requires_grad:
+            return fake
+        return fake.requires_grad_() if t.is_leaf else _as_result(fake)  # type: ignore[return-value]
 
     def _shell(self, t: torch.Tensor, layout: tuple[Any, Any]) -> Fake:
         """A fake with the memory and metadata of `t`, as yet without a history."""

@@ -170,8 +170,8 @@ LATE["torch.onnx"].append(lambda: FUNCTIONS.update({torch.onnx.is_in_onnx_export
 
 @function(torch._C._are_functorch_transforms_active)
 def are_transforms_active(trace: Trace) -> Value:
-    """Those around the function are not captured; inside of it they call a body."""
-    if trace.watch is not None:
+    """Inside of the function they call a body."""
+    if trace.watch is not None or trace.under_transforms:
         raise Break("unsupported-function", "asking for transforms in a body")
     return FALSE
 

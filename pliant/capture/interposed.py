@@ -1,0 +1,86 @@
+"""Transforms of `torch.func` and dispatch modes around a compiled function.
+
+What PyTorch's operators do is theirs to say. The function is captured as if they were not there, in
+one graph, and PyTorch runs the graph operator by operator under them. So they see the calls that
+they see in eager, and the sizes that capture assumes are those that the program sees: of one item,
+under `vmap`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._functorch import pyfunctorch
+from torch.fx import _symbolic_trace as fx_tracing
+from torch.utils import _python_dispatch as dispatching
+
+from pliant._native import State
+from pliant.base.values import dataclass
+from pliant.guards.guard import Guard, GuardKind
+from pliant.guards.source import Fixed
+
+
+def capturable(state: State) -> bool:
+    """Other tracers, and modes that want to see a program as it is, are not captured: such calls
+    run eagerly. No entry fits them, since all of this is part of the guarded state, except FX's
+    tracing, whose proxies fit no guard."""
+    if state.jit_tracing or fx_tracing._is_fx_tracing_flag:
+        return False
+    return not state.dispatch_modes or all(map(_may_be_ignored, _dispatch_modes(state)))
+
+
+def _dispatch_modes(state: State) -> list[Any]:
+    return [torch._C._get_dispatch_stack_at(i) for i in range(state.dispatch_modes)]
+
+
+def _may_be_ignored(mode: Any) -> bool:
+    """Whether a mode says that a compiler need not know of it."""
+    ignores = getattr(type(mode), "ignore_compile_internals", None)
+    return ignores is not None and not mode.is_infra_mode() and bool(ignores())
+
+
+def is_interposed(state: State) -> bool:
+    return bool(state.functorch or state.dispatch_modes)
+
+
+@contextlib.contextmanager
+def suspended(state: State) -> Iterator[None]:
+    """Without the transforms and modes that are active in `state`."""
+    modes: list[Any] = []
+    with pyfunctorch.temporarily_clear_interpreter_stack():
+        try:
+            modes.extend(dispatching._pop_mode() for _ in range(state.dispatch_modes))
+            yield
+        finally:
+            for mode in reversed(modes):
+                dispatching._push_mode(mode)
+
+
+def transforms() -> tuple[tuple[str, str | None], ...]:
+    """The kinds of the transforms that are active, outermost first, and what `vmap` says of random
+    numbers."""
+    return tuple(
+        (level.key().name, level.randomness() if hasattr(level, "randomness") else None)
+        for level in pyfunctorch.retrieve_all_functorch_interpreters()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveTransforms:
+    """The predicate that these transforms are active, whatever it is called with."""
+
+    expected: tuple[tuple[str, str | None], ...]
+
+    def __call__(self, value: Any) -> bool:
+        return transforms() == self.expected
+
+
+def assumptions(state: State) -> tuple[Guard, ...]:
+    """What an entry for this state assumes beside it."""
+    if not state.functorch:
+        return ()
+    place = Fixed(pyfunctorch, "torch.func")
+    return (Guard(GuardKind.PREDICATE, place, ActiveTransforms(transforms())),)
