@@ -576,3 +576,30 @@ def test_what_a_norm_of_one_element_leaves_decides_a_size() -> None:
     one = [[tensor(shape=[1], dtype="bfloat16")]]
     body = "return a.masked_select(F.layer_norm(a, a.shape, a, None, 2) != 0)"
     assert check(program(body, calls=one), changed(lambda v: v[:0])) is None
+
+
+def test_fallbacks_are_told_apart_by_their_messages() -> None:
+    def symptom(text: str, place: str = "graph/lower.py:run") -> str:
+        finding = {"kind": "fallback", "text": text, "call": 0, "place": place}
+        return campaigns.Case(program("return a"), finding).symptom
+
+    first = symptom("""RuntimeError("can't cast 'v3' to 'int64' of size 4")""")
+    assert first == symptom("""RuntimeError("can't cast 'v5' to 'int8' of size 12")""")
+    assert first != symptom("""RuntimeError("can't view 'v3' as 'int64' of size 4")""")
+    assert first != symptom("""ValueError("can't cast 'v3' to 'int64' of size 4")""")
+    assert first != symptom("""RuntimeError("can't cast 'v3' to 'int64' of size 4")""", "")
+    assert symptom("KeyError('v3')") == symptom("KeyError('v4')")
+    assert symptom("ZeroDivisionError('a\nb')") != symptom("ZeroDivisionError('a\nc')")
+
+
+def test_how_many_items_rounding_decides_is_no_finding() -> None:
+    calls = [[tensor(shape=[64])]]
+    body = f"return {SIZED_BY_ROUNDING}.tolist(), [a + 1]"
+    listed = program(body, calls=calls)
+    assert check(listed, changed(lambda v: (v[0][1:], v[1]))) is None
+    for wrong in (lambda v: (v[0][1:], []), lambda v: (v[0][1:], [v[1][0] + 1])):
+        finding = check(listed, changed(wrong))
+        assert finding is not None and finding.kind in ("structure", "values")
+    exact = program("return torch.unique(a).tolist()", calls=calls)
+    finding = check(exact, changed(lambda v: v[1:]))
+    assert finding is not None and finding.kind == "structure"

@@ -56,10 +56,19 @@ class Case:
     def symptom(self) -> str:
         kind, text = self.finding["kind"], self.finding["text"]
         if kind in SELF_EXPLAINING:
-            text = re.sub(r"'[^']*'|\"[^\"]*\"|\b[vs]?\d+(\.\d+)?\b", "#", text)
-            return f"{kind} {self.finding['place']} {text[:160]}"
+            return f"{kind} {self.finding['place']} {_without_names(text)[:160]}"
         names = set(re.findall(r"[\w.]+(?=\()|(?<= )[-+*/%&|^<>=@]+(?= )", _body(self.program)))
         return f"{kind} {' '.join(sorted(names))}"
+
+
+AS_REPR = re.compile(r"""(\w+)\((['"])(.*)\2\)""", re.DOTALL)
+NAMES = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")(?!\w)|\b[vs]?\d+(\.\d+)?\b""")
+
+
+def _without_names(text: str) -> str:
+    """A message without what it quotes, and without numbers."""
+    error = AS_REPR.fullmatch(text)
+    return NAMES.sub("#", f"{error[1]}: {error[3]}" if error else text)
 
 
 def _body(program: Program) -> str:

@@ -155,6 +155,13 @@ def decides_shape(ours: torch.Size, eager: torch.Size, others: list[torch.Size |
     return all(abs(n - m) <= 10 * most for n, m, most in zip(ours, eager, noise))
 
 
+def unstable_containers(eager: list[str], others: list[list[str]]) -> set[str]:
+    """The containers of which rounding decides what is in them; `others` are eager's paths with
+    rounding."""
+    paths = set().union(*[set(eager).symmetric_difference(other) for other in others])
+    return {path.rpartition(".")[0] for path in paths}
+
+
 def _base(dtype: torch.dtype) -> float:
     eps = torch.finfo(dtype).eps
     return eps * (64 if dtype in (torch.float32, torch.float64) else 2)
