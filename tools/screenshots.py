@@ -20,41 +20,7 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "static"
-TRAINING = """
-import torch
-
-class Block(torch.nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(width)
-        self.up = torch.nn.Linear(width, 4 * width)
-        self.down = torch.nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
-
-class Net(torch.nn.Module):
-    def __init__(self, width=256):
-        super().__init__()
-        self.blocks = torch.nn.ModuleList([Block(width) for _ in range(4)])
-        self.head = torch.nn.Linear(width, 10)
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-torch.manual_seed(0)
-net = Net()
-model = torch.compile(net)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for step in range(40):
-    x = torch.randn(256, 256)
-    loss = torch.nn.functional.cross_entropy(model(x), torch.randint(10, (256,)))
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
+TRAINING = ROOT / "tests" / "reports" / "training.py"
 
 
 def report(folder: Path, program: Path) -> Path:
@@ -78,9 +44,8 @@ def picture(page: Any, name: str, of: str | None = None) -> None:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name, sync_playwright() as driver:
         tour = report(Path(name), ROOT / "examples" / "tour.py")
-        program = Path(name) / "training.py"
-        program.write_text(TRAINING)
-        training = report(Path(name), program)
+        # From a folder without a history: its path is in the pictures.
+        training = report(Path(name), Path(shutil.copy(TRAINING, name)))
         browser = driver.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
@@ -92,6 +57,8 @@ def main() -> None:
             page.goto(f"file://{training}")
             page.locator("#functions .row").first.click()
             picture(page, f"graph-{scheme}", ".drawing")
+            page.locator("details.program > summary").first.click()
+            picture(page, f"fusion-{scheme}", "details.program")
             page.locator("details.measured > summary").first.click()
             picture(page, f"kernels-{scheme}", "details.measured")
             page.locator("details.memory-use > summary").first.click()

@@ -55,9 +55,10 @@ from pliant.targets.target import Hint, Target
 
 if TYPE_CHECKING:
     from pliant.backends import checkers
-    from pliant.loop import memory_use
+    from pliant.loop import fusion_report, memory_use
 else:
-    memory_use = Late("pliant.loop.memory_use")  # which only reports ask for
+    fusion_report = Late("pliant.loop.fusion_report")  # which only reports ask for
+    memory_use = Late("pliant.loop.memory_use")  # the same
     checkers = Late("pliant.backends.checkers")  # which only tests use
 
 T = TypeVar("T")
@@ -239,7 +240,20 @@ def tell(name: str, code: GeneratedCode) -> None:
             lowered=code.lowered.lowered,
             called=code.lowered.called,
             memory=lambda: memory_use.bytes_in_use(code.scheduled, code.info.hint),
+            fusion=partial(_fusion, code),
         )
+    )
+
+
+def _fusion(code: GeneratedCode) -> list[dict[str, Any]]:
+    def names(nodes: Collection[Node]) -> list[str]:
+        return [node.name for node in code.functional.nodes if node in nodes]
+
+    return fusion_report.fusion(
+        code.scheduled,
+        {at: made.kernel.name for at, made in code.written.groups.items()},
+        lambda definitions: names(code.lowered.computed_by(definitions)),
+        lambda definitions: names(code.lowered.defined_by(definitions)),
     )
 
 
@@ -297,4 +311,7 @@ def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Schedul
     numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
     constants = [definition for definition, _ in lowered.constants]
     taken = [given for at in donated if (given := lowered.inputs[at]) is not None]
-    return plan_schedule(lowered.steps, lowered.inputs, constants, kept, numbers, taken, size)
+    return plan_schedule(
+        *(lowered.steps, lowered.inputs, constants, kept, numbers, taken, size),
+        refused={} if events.heard() else None,  # only logs and reports show it
+    )

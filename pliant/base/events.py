@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pliant._native import locked
 from pliant.base.errors import PliantWarning, choices, explain
@@ -228,13 +228,15 @@ class BackendCalled(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeGenerated(Event):
     """A graph became kernels and calls of PyTorch: the kernels as text, how often each operator was
-    turned into loops or is called, and the bytes in use at each step (`memory`)."""
+    turned into loops or is called, and the bytes in use at each step (`memory`). `fusion` is each
+    kernel with its operators, and why those that it reads from are not part of it."""
 
     counter: ClassVar[str] = "programs"
     kernels: Callable[[], list[str]]
     lowered: Mapping[str, int]
     called: Mapping[str, int]
     memory: Callable[[], list[tuple[str, int]]] = list
+    fusion: Callable[[], list[dict[str, Any]]] = list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -159,6 +160,22 @@ def _code_generated(event: events.CodeGenerated, details: bool) -> str:
     return "\n".join([head, *[_indented(text) for text in [*kernels, *rest]]])
 
 
+def _listed(operators: list[str]) -> str:
+    counts = Counter(operators)
+    return ", ".join([name if n == 1 else f"{n} x {name}" for name, n in counts.items()])
+
+
+def _fused(event: events.CodeGenerated, details: bool) -> str:
+    lines = [f"{_which(event)}: {counted(len(event.kernels()), 'kernel')}"]
+    for row in event.fusion():
+        lines.append(f"    {row['kernel']}: {_listed(row['operators'])}")
+        for read in row["reads"]:
+            what = f"{_listed(read['what'])} of " if read["what"] else ""
+            by = _listed(read["by"])
+            lines.append(f"        {by} reads {what}{read['from']}: {read['why']}")
+    return "\n".join(lines)
+
+
 def _graph_partitioned(event: events.GraphPartitioned, details: bool) -> str:
     head, *lines = event.report().split("\n")
     return "\n".join([f"{_which(event)}: {head}", *[_indented(line) for line in lines]])
@@ -278,6 +295,10 @@ CHANNELS: dict[str, Channel] = {
     "output_code": Channel(
         "the kernels that a graph became, and what PyTorch runs (+output_code: why it does)",
         {events.CodeGenerated: _code_generated, events.NotGenerated: _not_generated},
+    ),
+    "fusion": Channel(
+        "the operators of each kernel, and why kernels that read from each other are not one",
+        {events.CodeGenerated: _fused},
     ),
     "partition": Channel(
         "what the forward saves for the backward, with bytes and why; what is computed again",

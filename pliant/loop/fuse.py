@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -37,6 +38,32 @@ MOST_MEMBERS: Final = 64
 MOST_TRIED: Final = 32
 """Of the groups that touch a definition so many are asked, those that came to it last."""
 SERIAL_COST: Final = 12
+
+
+class NotFused(Enum):
+    """Why a definition isn't in the kernel of one that it reads."""
+
+    SIZES = "the loops of the two have different sizes"
+    DIMENSIONS = "it reduces or scans along dimensions that are not the inner loops of that kernel"
+    OTHER_ELEMENT = "it reads other elements than the one of its own iteration"
+    WHOLE_ROW = "it is computed once a row, and reads what is computed for each element of one"
+    SCATTERED = "a scatter has a kernel of its own: its elements belong to no iteration"
+    SCANNED = "the loop of a scan is serial, and that of a reduction isn't"
+    SERIAL = f"in the serial loop of a scan it would cost more than {SERIAL_COST} operations"
+    OPERATIONS = (
+        f"the kernel would have over {MOST_OPERATIONS} operations or {MOST_MEMBERS} results"
+    )
+    BUFFERS = f"the kernel would use more than {MOST_BUFFERS} tensors"
+    DEVICE = "it is on another device"
+    OVERWRITTEN = "memory would be overwritten while it is still read"
+    WRITES = "one of the two writes to memory from outside, in the order of eager PyTorch"
+    RAISES = "what makes it may raise, in the order of eager PyTorch"
+    READ_BETWEEN = "something that runs between the two reads it, too"
+    NOTHING_SHARED = "they have no tensor in common"
+
+
+Refused = dict[tuple["Definition", "Definition"], NotFused]
+"""By what is read and who reads it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,15 +183,19 @@ def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
 
 
 def schedule(
-    steps: Sequence[Step], numbers: Mapping[Any, Any] = MappingProxyType({})
+    steps: Sequence[Step],
+    numbers: Mapping[Any, Any] = MappingProxyType({}),
+    refused: Refused | None = None,
 ) -> list[FusionGroup | ExternCall]:
-    """Groups and calls in an order in which they can run. `numbers`: what symbols stand for."""
-    return _Scheduler(numbers).run(steps)
+    """Groups and calls in an order in which they can run. `numbers`: what symbols stand for.
+    `refused` is told why what is read isn't in the group of its reader, if somebody asks."""
+    return _Scheduler(numbers, refused).run(steps)
 
 
 class _Scheduler:
-    def __init__(self, numbers: Mapping[Any, Any]) -> None:
+    def __init__(self, numbers: Mapping[Any, Any], refused: Refused | None) -> None:
         self.numbers = numbers
+        self.refused = refused
         self.plan: list[FusionGroup | ExternCall | None] = []  # None: it was moved to the end
         self.made_at: dict[Definition, int] = {}
         self.readers_at: dict[Definition, set[int]] = {}  # who reads its memory
@@ -216,8 +247,11 @@ class _Scheduler:
         # operands are most likely to be in registers or caches.
         for at in self._candidates(alone, max(first, 0)):
             group = self.plan[at]
-            if isinstance(group, FusionGroup) and joins(group, new, reads):
+            assert isinstance(group, FusionGroup)
+            reason = join(group, new, reads)
+            if reason is None:
                 break
+            self._refuse(at, new, reads, reason)
         else:
             at, group = len(self.plan), alone
             self.plan.append(alone)
@@ -228,6 +262,21 @@ class _Scheduler:
         # Groups that write to memory of others stay where they are in the order.
         if not group.writers:
             self._absorb(at, new)
+        elif self.refused is not None:
+            for before in {self.made_at.get(of, at) for of in _sources(new, reads)} - {at}:
+                self._refuse(before, new, reads, NotFused.WRITES)
+
+    def _refuse(self, at: int, new: Definition, reads: Reads, reason: NotFused) -> None:
+        """Take down why the definition isn't in the group at this place, which it reads from."""
+        group = self.plan[at] if self.refused is not None and at >= 0 else None
+        if not isinstance(group, FusionGroup) or self.refused is None:
+            return
+        # What holds for any order tells more than what this order is about.
+        split = _split_with(group, new)
+        reason = split if isinstance(split, NotFused) else reason
+        for of in _sources(new, reads):
+            if of in group.reads:
+                self.refused.setdefault((of, new), reason)
 
     def _absorb(self, at: int, new: Definition) -> None:
         """Take groups before this one into it that make something for its new member. They run
@@ -237,10 +286,11 @@ class _Scheduler:
         makers = {self.made_at.get(of, at) for of, _ in group.reads[new].places}
         for before in sorted(makers, reverse=True):
             maker = self.plan[before] if 0 <= before < at else None
-            if not isinstance(maker, FusionGroup) or not self._can_wait(before, at, maker):
+            if not isinstance(maker, FusionGroup):
                 continue
-            both = merged(maker, group)
-            if both is None:
+            both = self._cannot_wait(before, at, maker) or merged(maker, group)
+            if isinstance(both, NotFused):
+                self._refuse(before, new, group.reads[new], both)
                 continue
             self.plan[before], self.plan[at] = None, both
             group = both
@@ -250,15 +300,18 @@ class _Scheduler:
                 self._note(at, [member], maker.reads[member].definitions)
             self._index(at, both, maker.touched)
 
-    def _can_wait(self, before: int, at: int, group: FusionGroup) -> bool:
-        """Whether nothing between the two places has to do with what the group makes or reads."""
+    def _cannot_wait(self, before: int, at: int, group: FusionGroup) -> NotFused | None:
+        """Whether something between the two places has to do with what the group makes or reads."""
         # The order of writes and of errors is that of eager PyTorch.
-        if group.writers or _may_fail(group):
-            return False
+        if group.writers:
+            return NotFused.WRITES
+        if _may_fail(group):
+            return NotFused.RAISES
         if any(self.written_at.get(definition, -1) > before for definition in group.touched):
-            return False
+            return NotFused.OVERWRITTEN
         readers = [self.readers_at.get(member, ()) for member in group.members]
-        return not any(before < reader < at for some in readers for reader in some)
+        between = any(before < reader < at for some in readers for reader in some)
+        return NotFused.READ_BETWEEN if between else None
 
     def _candidates(self, alone: FusionGroup, first: int) -> list[int]:
         """The groups of these sizes that touch what the new one does, the last one first."""
@@ -294,58 +347,71 @@ def _own_split(new: Definition) -> Split:
     return sizes, None
 
 
-def joins(group: FusionGroup, new: Definition, reads: Reads) -> bool:
-    """Take the definition into the group, if it fits and they have something in common."""
+def _sources(new: Definition, reads: Reads) -> set[Definition]:
+    """What a definition reads or overwrites."""
+    return {of for of, _ in reads.places} | ({new.into} if new.into is not None else set())
+
+
+def join(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
+    """Take the definition into the group, if it fits and they have something in common. Returns why
+    not."""
     if group.touched.isdisjoint(reads.definitions | {owner(new)}):
-        return False
-    return _takes(group, new, reads)
+        return NotFused.NOTHING_SHARED
+    return _take(group, new, reads)
 
 
-def merged(first: FusionGroup, second: FusionGroup) -> FusionGroup | None:
-    """The members of both, those of the first before those of the second; None if they don't fit
+def merged(first: FusionGroup, second: FusionGroup) -> FusionGroup | NotFused:
+    """The members of both, those of the first before those of the second; or why they don't fit
     into one kernel."""
     if not {first.space, first.rows}.intersection((second.space, second.rows)):
-        return None
+        return NotFused.SIZES
     both = FusionGroup(first.rows, first.columns)
     for member in first.members:
         both.add(member, first.reads[member])
-    fits = all(_takes(both, member, second.reads[member]) for member in second.members)
-    return both if fits else None
+    for member in second.members:
+        if (reason := _take(both, member, second.reads[member])) is not None:
+            return reason
+    return both
 
 
-def _takes(group: FusionGroup, new: Definition, reads: Reads) -> bool:
+def _take(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
     split = _split_with(group, new)
-    if split is None or not group.has_room(reads) or new.device != group.members[0].device:
-        return False
+    if isinstance(split, NotFused):
+        return split
+    if not group.has_room(reads):
+        return NotFused.OPERATIONS
+    if new.device != group.members[0].device:
+        return NotFused.DEVICE
     if len(group.touched | reads.definitions) > MOST_BUFFERS:
-        return False
+        return NotFused.BUFFERS
     # The checks below look at levels, which depend on the split that the group would have.
     before = group.rows, group.columns
     group.rows, group.columns = split
-    if _aligned(group, new, reads) and _in_order(group, new, reads):
+    reason = _misaligned(group, new, reads) or _out_of_order(group, new, reads)
+    if reason is None:
         group.add(new, reads)
-        return True
-    group.rows, group.columns = before
-    return False
+    else:
+        group.rows, group.columns = before
+    return reason
 
 
 Split = tuple[tuple[Expr, ...], tuple[Expr, ...] | None]
 
 
-def _split_with(group: FusionGroup, new: Definition) -> Split | None:
-    """Rows and columns of the group with the new one in it; None if it doesn't fit."""
+def _split_with(group: FusionGroup, new: Definition) -> Split | NotFused:
+    """Rows and columns of the group with the new one in it; or why it doesn't fit."""
     if isinstance(new.body, Scattered) or isinstance(group.members[0].body, Scattered):
-        return None
+        return NotFused.SCATTERED
     if isinstance(new.body, Reduced) and group.scans:
-        return None  # the loop of a scan is serial, that of a reduction runs in lanes
+        return NotFused.SCANNED  # the loop of a scan is serial, that of a reduction runs in lanes
     if isinstance(new.body, Reduced | Scanned):
         rows, over = own = _own_split(new)
         if group.columns is None:
-            return own if over and rows + over == group.rows else None
-        return own if own == (group.rows, group.columns) else None
+            return own if over and rows + over == group.rows else NotFused.DIMENSIONS
+        return own if own == (group.rows, group.columns) else NotFused.DIMENSIONS
     sizes = sized(new.sizes)
     fits = sizes == group.space or (group.columns is not None and sizes == group.rows)
-    return (group.rows, group.columns) if fits else None
+    return (group.rows, group.columns) if fits else NotFused.SIZES
 
 
 def own_place(member: Definition) -> Expr:
@@ -353,33 +419,34 @@ def own_place(member: Definition) -> Expr:
     return member.place(index_of(member, variables(len(sized(member.sizes)))))
 
 
-def _aligned(group: FusionGroup, new: Definition, reads: Reads) -> bool:
-    """Whether the new one reads of the members only what belongs to the same iteration."""
+def _misaligned(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
+    """Whether the new one reads of the members more than what belongs to the same iteration."""
     for of, place in reads.places:
         if of in group.reads:
             # Expressions are interned: `is` means that the two places are equal for all sizes.
             if place is not own_place(of):
-                return False
+                return NotFused.OTHER_ELEMENT
             if group.level(of) == "column" and group.level(new) == "row":
-                return False  # a row is finished between loops over columns
-    return True
+                return NotFused.WHOLE_ROW  # a row is finished between loops over columns
+    return None
 
 
-def _in_order(group: FusionGroup, new: Definition, reads: Reads) -> bool:
-    """Whether scans are read in their loops, and memory that is overwritten is read in the same
-    iteration or before."""
+def _out_of_order(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
+    """Whether a scan is read outside of its loop, or memory that is overwritten is read in a later
+    iteration."""
     if not (group.scans or group.writers or new.into or isinstance(new.body, Scanned)):
-        return True
+        return None
     # Phases depend on all members, so they are worked out for the group as it would be.
     wider = FusionGroup(group.rows, group.columns)
     for member in group.members:
         wider.add(member, group.reads[member])
     wider.add(new, reads)
     if not all(_in_one_loop(wider, scan) for scan in wider.scans):
-        return False
-    if not all(_stored_in_order(wider, m) for m in wider.writers):
-        return False
-    return all(m.into is None or overwrites_last(wider, m, m.into) for m in wider.writers)
+        return NotFused.SERIAL
+    in_order = all(_stored_in_order(wider, m) for m in wider.writers) and all(
+        m.into is None or overwrites_last(wider, m, m.into) for m in wider.writers
+    )
+    return None if in_order else NotFused.OVERWRITTEN
 
 
 def _stored_in_order(group: FusionGroup, new: Definition) -> bool:

@@ -18,6 +18,8 @@ from pliant.loop.early_release import Size, release_early
 from pliant.loop.fuse import (
     ExternCall,
     FusionGroup,
+    NotFused,
+    Refused,
     Step,
     owner,
     schedule,
@@ -59,7 +61,8 @@ class ScheduledCall:
 class Scheduled:
     """Groups and calls in the order in which they run. `inputs` and `constants` are there from the
     start, `kept` is what the caller gets; `numbers` are the expressions that symbols stand for.
-    `donated` are inputs whose memory the program gets."""
+    `donated` are inputs whose memory the program gets. `refused` is why what is read isn't in the
+    group of its reader, where somebody asked."""
 
     items: tuple[ScheduledGroup | ScheduledCall, ...]
     inputs: tuple[Definition | None, ...]
@@ -67,6 +70,7 @@ class Scheduled:
     kept: frozenset[Definition]
     numbers: Mapping[Any, Any]
     donated: frozenset[Definition]
+    refused: Mapping[tuple[Definition, Definition], NotFused] | None = None
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -80,9 +84,11 @@ def plan_schedule(
     numbers: Mapping[Any, Any],
     donated: Collection[Definition] = (),
     size: Size = lambda definition: 0,
+    refused: Refused | None = None,
 ) -> Scheduled:
-    """Fuse the definitions, order groups and calls, and plan their memory. `size`: bytes."""
-    plan = release_early(schedule(steps, numbers), kept, donated, size)
+    """Fuse the definitions, order groups and calls, and plan their memory. `size`: bytes. `refused`
+    is told why definitions were not fused."""
+    plan = release_early(schedule(steps, numbers, refused), kept, donated, size)
     writes = written_after_reading(plan, {memory for memory in inputs if memory is not None})
     # `CodeGenerator` lowers once more, with these written at the end only.
     early = {at for at, memory in enumerate(inputs) if memory in writes.too_early}
@@ -108,7 +114,7 @@ def plan_schedule(
         items.append(ScheduledGroup(item, frozenset(stored), reuse, saved, final))
     return Scheduled(
         *(tuple(items), tuple(inputs), tuple(constants), frozenset(kept), numbers),
-        frozenset(donated),
+        *(frozenset(donated), refused),
     )
 
 

@@ -7,6 +7,7 @@ line, one after the other, so a call is over when something happens in it that h
 from __future__ import annotations
 
 import os.path
+from collections import Counter
 from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
@@ -50,7 +51,8 @@ class _Calls:
     """Which call of a function each node is in."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Frame, int] = {}  # how many calls there were of a frame
+        self._numbers: dict[Frame, int] = {}  # of the current call of a frame
+        self._calls: Counter[Frame] = Counter()  # of a function, from anywhere in another call
         self._seen: dict[Frame, set[Frame]] = {}  # what happened in the current call
         self._owners: dict[tuple[str, ...], list[str]] = {}
 
@@ -61,12 +63,12 @@ class _Calls:
             caller, function = stack[depth - 1], stack[depth].function
             frame = (*around, caller.line, caller.column, function)
             happens = (label, *[(p.line, p.column) for p in stack[depth:]])
-            seen = self._seen.setdefault(frame, set())
-            if happens in seen:  # once more: this is the next call
-                seen.clear()
-                self._numbers[frame] = self._numbers.get(frame, 0) + 1
-            seen.add(happens)
-            number = self._numbers.get(frame, 0)
+            if happens in self._seen.get(frame, {happens}):  # once more: this is the next call
+                self._seen[frame] = set()
+                self._numbers[frame] = self._calls[(*around, function)]
+                self._calls[(*around, function)] += 1
+            self._seen[frame].add(happens)
+            number = self._numbers[frame]
             path.append(f"{function}#{number}")
             around = (*frame, number)
         return path

@@ -209,7 +209,7 @@ def _broke(compilation: Compilation, record: Record) -> None:
 
 
 def _generated(compilation: Compilation, record: Record) -> None:
-    fields = ("function", "kernels", "lowered", "called", "memory")
+    fields = ("function", "kernels", "lowered", "called", "memory", "fusion")
     compilation["programs"].append({name: record.get(name, []) for name in fields})
 
 

@@ -147,11 +147,36 @@ function sizes(rows) {
 }
 function program(one) {
   const called = Object.entries(one.called).map(([name, times]) => `${name} × ${times}`);
-  return element("details", {},
+  const texts = one.kernels.map((text) => element("pre", {}, text));
+  return element("details", { class: "program" },
     element("summary", {}, `${one.function}: ${plural(one.kernels.length, "kernel")}`,
       element("span", { class: "soft" },
         called.length ? `, PyTorch runs ${called.join(", ")}` : "")),
-    ...one.kernels.map((text) => element("pre", {}, text)));
+    fused(one.fusion, texts), ...texts);
+}
+function fused(rows, texts) {
+  if (!rows.length) return null;
+  const names = ["kernel", "what is fused in it", "what it reads of others, and why that is not"];
+  const link = (name) => {
+    const at = rows.findIndex((row) => row.kernel === name);
+    if (at < 0) return listed([name]);  // a call of PyTorch
+    return element("button", { class: "link", onclick: () => texts[at].scrollIntoView() }, name);
+  };
+  return element("table", { class: "fusion" },
+    element("tr", {}, ...names.map((name) => element("th", {}, name))),
+    ...rows.map((row) => element("tr", {}, element("td", {}, link(row.kernel)),
+      element("td", {}, listed(row.operators)),
+      element("td", {}, ...row.reads.map((read) => element("div", {},
+        `${listed(read.by)} reads ${read.what.length ? `${listed(read.what)} of ` : ""}`,
+        link(read.from), element("span", { class: "soft" }, `: ${read.why}`)))))));
+}
+function listed(operators) {
+  const times = new Map();
+  for (const full of operators) {
+    const name = full.replace(/^aten\./, "").replace(/\.default$/, "");
+    times.set(name, (times.get(name) ?? 0) + 1);
+  }
+  return [...times].map(([name, n]) => (n === 1 ? name : `${name} × ${n}`)).join(", ");
 }
 function stages(rows) {
   if (!rows.length) return null;

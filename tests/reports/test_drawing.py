@@ -70,3 +70,16 @@ def test_what_is_read_and_where():
     assert add["reads"] == [first["name"], second["name"]] and add["path"] == []
     assert add["line"].startswith("test_drawing.py:")
     assert output["op"] == "output" and output["reads"] == [add["name"]]
+
+
+def test_modules_called_on_one_line_are_apart():
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = torch.nn.Linear(3, 4), torch.nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.down(self.up(x).relu())
+
+    nodes = [node for node in drawn(Two(), torch.ones(2, 3)) if node["label"] == "linear"]
+    assert [node["path"] for node in nodes] == [["Linear.forward · up"], ["Linear.forward · down"]]

@@ -1,0 +1,67 @@
+"""What was fused and why not more, as data: for logs and the report.
+
+The one idea: the scheduler said why when it decided (`Scheduled.refused`). Here each reason is put
+with its kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pliant.loop.define import Definition
+from pliant.loop.fuse import FusionGroup
+from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
+
+BY_PYTORCH = "PyTorch runs it"
+Names = Callable[[Iterable[Definition]], list[str]]
+
+
+def fusion(
+    scheduled: Scheduled, kernels: Mapping[int, str], operators: Names, made_by: Names
+) -> list[dict[str, Any]]:
+    """Each kernel with the operators that it holds, and what it reads from other kernels and calls
+    of PyTorch: `what` made it in a kernel, which operators it is read `by`, and why they are not in
+    one kernel. `kernels` are names by place in the schedule; `operators` names those that became
+    definitions, `made_by` the last of them alone."""
+    groups = {at: item.group for at, item in _groups(scheduled) if at in kernels}
+    maker = {member: kernels[at] for at, group in groups.items() for member in group.members}
+    for item in scheduled.items:
+        if isinstance(item, ScheduledCall):
+            maker.update(dict.fromkeys(item.call.makes, str(item.call.what)))
+    rows = []
+    for at, group in groups.items():
+        reads = [
+            {"from": before, "what": made_by(what), "by": made_by(by), "why": why}
+            for (before, why), (what, by) in _edges(scheduled, group, maker).items()
+        ]
+        rows.append({"kernel": kernels[at], "operators": operators(group.members), "reads": reads})
+    return rows
+
+
+def _groups(scheduled: Scheduled) -> Iterable[tuple[int, ScheduledGroup]]:
+    return [
+        (at, item) for at, item in enumerate(scheduled.items) if isinstance(item, ScheduledGroup)
+    ]
+
+
+def _edges(
+    scheduled: Scheduled, group: FusionGroup, maker: Mapping[Definition, str]
+) -> dict[tuple[str, str], tuple[set[Definition], set[Definition]]]:
+    """What the group reads or overwrites of others and its members that do, by who made it and why
+    that isn't fused."""
+    edges: dict[tuple[str, str], tuple[set[Definition], set[Definition]]] = {}
+    refused = scheduled.refused
+    if refused is None:  # nobody listened when the program was scheduled
+        return {}
+    for member, reads in group.reads.items():
+        sources = [of for of, _ in reads.places]
+        for of in [*sources, *([member.into] if member.into is not None else [])]:
+            if of in maker and of not in group.reads:
+                # What PyTorch makes has no body, and was never to be fused.
+                reason = refused.get((of, member)) if of.body is not None else None
+                why = reason.value if reason is not None else BY_PYTORCH * (of.body is None)
+                what, by = edges.setdefault((maker[of], why), (set(), set()))
+                what.add(of)
+                by.add(member)
+    return edges
