@@ -204,13 +204,14 @@ def run_original(
     that is told once."""
     name, attributes = getattr(function, "__name__", ""), vars(module)
     of_every_module = function is getattr(Module, name, None)
-    if of_every_module or name in compiled._told or attributes.get(CALL) is not None:
+    in_place = attributes.get(CALL)
+    watched = getattr(in_place, "__code__", None) is WATCHER  # by a method that calls this one
+    if of_every_module or name in compiled._told or (in_place is not None and not watched):
         return function(module, *args, **kwargs)
-    if name == "forward":  # compiled as well: as a call, but without the hooks
-        if (forward := compiled._forwards.get(function)) is None:
-            forward = compiled._compile(types.MethodType(function, module))
-            compiled._forwards[function] = forward
-        return forward(*args, **kwargs)
+    if name == "forward" or _is_step(name, module):  # compiled as well
+        return _run_compiled(compiled, function, *args, **kwargs)
+    if watched:
+        return function(module, *args, **kwargs)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         attributes[CALL] = None
@@ -223,6 +224,42 @@ def run_original(
     finally:
         if attributes.get(CALL) in (call, None):
             attributes.pop(CALL, None)
+
+
+WATCHER = next(
+    code
+    for code in run_original.__code__.co_consts
+    if isinstance(code, types.CodeType) and code.co_name == "call"
+)
+
+
+def _run_compiled(compiled: CompiledModule, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a method that is compiled as a call of the module is, but without the hooks."""
+    module = compiled._orig_mod
+    if (method := compiled._forwards.get(function)) is None:
+        method = compiled._forwards[function] = compiled._compile(
+            types.MethodType(function, module)
+        )
+    attributes = vars(module)
+    watcher = attributes.pop(CALL, None)  # what is called in there is compiled
+    try:
+        return method(*args, **kwargs)
+    finally:
+        if watcher is not None:
+            attributes[CALL] = watcher
+
+
+STEPS = frozenset({"training_step", "validation_step", "test_step", "predict_step"})
+"""What a trainer of lightning calls instead of the module. Given what torch.compile returns, it has
+these compiled."""
+LIGHTNING = {(package, "LightningModule") for package in ("lightning", "pytorch_lightning")}
+
+
+def _is_step(name: str, module: Module) -> bool:
+    if name not in STEPS:
+        return False
+    names = {(base.__module__.partition(".")[0], base.__name__) for base in type(module).__mro__}
+    return not names.isdisjoint(LIGHTNING)
 
 
 CALL = "_compiled_call_impl"

@@ -134,6 +134,52 @@ def test_compiled_by_fabric(generated):
     assert any(name.endswith(" backward") for name in generated)
 
 
+def test_a_compiled_module_of_lightning(generated):
+    import lightning
+
+    class Task(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = Toy()
+
+        def _loss(self, batch):
+            inputs, targets = batch
+            return nn.functional.mse_loss(self.model(inputs), targets)
+
+        def training_step(self, batch):
+            loss = self._loss(batch)
+            self.log("loss", loss)  # outside of the graph
+            return loss
+
+        def validation_step(self, batch):
+            return self._loss(batch)
+
+        def predict_step(self, batch):
+            return self.model(batch[0]) * 2
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    torch.manual_seed(0)
+    x = torch.randn(16, 4)
+    loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=4)
+    tasks = [Task(), Task()]
+    tasks[1].load_state_dict(tasks[0].state_dict())
+    predicted = []
+    for task in (tasks[0], torch.compile(tasks[1])):
+        trainer = lightning.Trainer(
+            max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        assert task is not tasks[1] or not generated
+        trainer.fit(task, loader, loader)
+        predicted.append(torch.cat(trainer.predict(task, loader)))
+    torch.testing.assert_close(*predicted)
+    for name in ("training_step", "training_step backward", "validation_step", "predict_step"):
+        assert any(other.startswith(name) for other in generated), generated
+    assert pliant.counters["uncompiled_methods"] == 0
+
+
 def test_compiled_in_a_module_of_lightning(generated):
     import lightning
 
