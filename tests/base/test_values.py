@@ -63,6 +63,52 @@ def test_the_thousandth_instance_is_as_the_first(dataclass):
 
 
 @BOTH
+def test_fields_may_have_any_name_and_order(dataclass):
+    @dataclass
+    class Open:
+        later: int = field(kw_only=True)
+        missing: list = field(default_factory=list)
+        field_0: int = 1
+        put: int = field(default=2, kw_only=True)
+
+    @dataclass(frozen=True)
+    class Frozen:
+        put: int
+        name_1: list = field(default_factory=list)
+
+    @dataclass(frozen=True, slots=True)
+    class Slotted(Frozen):
+        new_0: int = 3
+
+    for _ in range(2):  # the first instance, and one of the others
+        x = Open(later=0)
+        assert (x.later, x.missing, x.field_0, x.put) == (0, [], 1, 2)
+        assert (Open([5], 6, later=7, put=8).missing, x.missing) == ([5], [])
+        assert (Frozen(1).put, Frozen(put=1, name_1=2).name_1) == (1, 2)
+        assert (Slotted(1).name_1, Slotted(1, 2, 4).new_0, Slotted(1).new_0) == ([], 4, 3)
+        with pytest.raises(TypeError, match=r"Open\.__init__\(\) missing 1 required keyword-only"):
+            Open()
+
+
+def test_classes_with_as_many_fields_share_code():
+    def classes():
+        def numbered(index):
+            names = [f"{name}_{index}" for name in "abcdefghijk"]
+            members = {"__annotations__": dict.fromkeys(names, int)}
+            return values.dataclass(frozen=True, slots=True)(type("A", (), members))
+
+        return [numbered(index) for index in range(20)]
+
+    before = values._init_code.cache_info().misses
+    many = classes()
+    assert values._init_code.cache_info().misses == before  # nothing is compiled for the import
+    objects = [cls(*range(11)) for cls in many]
+    assert values._init_code.cache_info().misses <= before + 1
+    assert [getattr(x, f"k_{index}") for index, x in enumerate(objects)] == [10] * 20
+    assert many[3](*range(10), k_3=5).k_3 == 5
+
+
+@BOTH
 def test_annotations_are_kept(dataclass):
     @dataclass(slots=True)
     class A:
