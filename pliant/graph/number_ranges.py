@@ -22,6 +22,7 @@ UNCHECKED: Final = frozenset(("other", "self", "start", "end", "step"))
 """Operands, which are computed with as tensors are, and the numbers of a range. (Checks of those
 would keep sizes beyond 65,504 from dividing sums of float16.)"""
 SELECTED: Final = "aten.where."  # its operands are not computed with
+POSITIVE: Final = "aten.softshrink."  # or 0, and finite, in every dtype
 INTEGER_LIMIT: Final = 1 << 63
 LARGEST_INTEGRAL: Final = float(INTEGER_LIMIT - 1024)  # as a float
 
@@ -36,6 +37,9 @@ def range_conditions(
         return
     for dtype in set(dtypes):
         for number in numbers:
+            if op.name.startswith(POSITIVE):
+                yield _positive(number, dtype)
+                continue
             condition = _in_range(number, dtype)
             if condition is not None:
                 yield condition
@@ -51,6 +55,13 @@ def _converted(
             continue
         if str(argument.type) in ("number", "Optional[number]"):
             yield value
+
+
+def _positive(number: Expr | FloatExpr, dtype: torch.dtype) -> InRange:
+    most = torch.finfo(dtype).max
+    if isinstance(number, FloatExpr):
+        return InRange(number, 0.0, most)
+    return InRange(number, 0, int(min(most, INTEGER_LIMIT - 1)))
 
 
 def _in_range(number: Expr | FloatExpr, dtype: torch.dtype) -> InRange | None:

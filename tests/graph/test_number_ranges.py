@@ -86,6 +86,20 @@ def test_out_of_range(name: str, dtype: torch.dtype) -> None:
     assert not [e for e in seen if isinstance(e, events.CompileFinished)]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_number_that_has_to_be_positive(dtype: torch.dtype) -> None:
+    x = torch.tensor([-2.0, 1.0, 3.0]).to(dtype)
+    compiled = {
+        kind: pliant.compile(F.softshrink, dynamic=True, backend="llvm") for kind in (int, float)
+    }
+    values = (-1.0, 0.0, 2.0, float("nan"), float("inf"), float("-inf"), 3, -1, 0, -(1 << 62))
+    for value in values:
+        outcome(compiled[type(value)], x, type(value)(2))
+        actual, expected = outcome(compiled[type(value)], x, value), outcome(F.softshrink, x, value)
+        assert actual[1] == expected[1], value
+        torch.testing.assert_close(actual[::2], expected[::2])
+
+
 def test_nothing_was_written_before_the_error() -> None:
     def step(x: torch.Tensor, v: float) -> torch.Tensor:
         x.add_(1)
