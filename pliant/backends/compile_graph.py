@@ -169,7 +169,8 @@ class CodeGenerator:
         )  # which share a kernel, in which order and memory
         self._check(scheduled)
         targets = {"cpu": CPU, target.place.type: target}  # numbers of a program are on the CPU
-        kernels = write_kernels(scheduled, targets, env.expect)  # loops, and code for the target
+        # Loops, and code for the target.
+        kernels = write_kernels(scheduled, targets, env.expect, env.is_natural)
         self._check(kernels, scheduled)
         handles = compile_kernels(kernels, scheduled)  # machine code
         batches = plan_batches(scheduled, kernels, target, env.expect)  # launched together

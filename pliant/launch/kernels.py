@@ -7,8 +7,9 @@ PyTorch, and everything is lowered once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pliant.base.isolation import FATAL
@@ -20,7 +21,10 @@ from pliant.loop.ir import Kernel, structure
 from pliant.loop.scheduled import Scheduled, ScheduledGroup
 from pliant.loop.write import write_kernel
 from pliant.ops.lowering import NotLowered
+from pliant.sym.expr import Expr
 from pliant.targets.target import Hint, KernelSource, LaunchParameters, Target
+
+IsNatural = Callable[[Expr], bool]
 
 
 class KernelRefused(Exception):
@@ -68,8 +72,11 @@ class Kernels:
         return "\n".join([str(made.kernel) for made in self.groups.values()])
 
 
-def write_kernels(scheduled: Scheduled, targets: Mapping[str, Target], hint: Hint) -> Kernels:
-    """Write the kernels, each for the target of the device that has its memory."""
+def write_kernels(
+    scheduled: Scheduled, targets: Mapping[str, Target], hint: Hint, is_natural: IsNatural
+) -> Kernels:
+    """Write the kernels, each for the target of the device that has its memory. `is_natural`:
+    whether a number is surely at least 0."""
     groups: dict[int, GroupKernel] = {}
     sources: dict[Any, KernelSource] = {}  # a network of equal layers has few different kernels
     refused: list[KernelError] = []  # all of them, or the graph is lowered again for each
@@ -81,7 +88,8 @@ def write_kernels(scheduled: Scheduled, targets: Mapping[str, Target], hint: Hin
         target = targets[device]
         with _blamed_on(item.group, refused):
             written = write_kernel(item.group, item.stored, name, hint, item.reuse, target.arrange)
-            kernel = written.kernel
+            signed = frozenset(s for s in written.kernel.sizes if not is_natural(s))
+            kernel = replace(written.kernel, signed=signed) if signed else written.kernel
             if not written.memory:  # nobody needs any of it
                 continue
             foreign = {m.device for m in written.memory if m is not FLAG} - {device}

@@ -296,14 +296,16 @@ Statement = LoopValue | Loop
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A function of sizes and buffers. The sizes are symbols; they are at least 0. `own` is memory
-    that it takes for the time it runs: what is in it is gone after an iteration of the grid."""
+    """A function of sizes and buffers. The sizes are symbols, and at least 0 but for those that are
+    `signed`. `own` is memory that it takes for the time it runs: what is in it is gone after an
+    iteration of the grid."""
 
     name: str
     sizes: tuple[Expr, ...]
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     own: tuple[Buffer, ...] = ()
+    signed: frozenset[Expr] = frozenset()
 
     @property
     def grid(self) -> tuple[Loop, ...]:
@@ -346,7 +348,7 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
     such. The code for one is the code for the other."""
     buffers = {b: at for at, b in enumerate((*kernel.buffers, *kernel.own))}
     numbers: dict[LoopValue, int] = {}
-    parts: list[Any] = [len(kernel.buffers), kernel.sizes]
+    parts: list[Any] = [len(kernel.buffers), kernel.sizes, kernel.signed]
     parts += [(b.name, b.type, b.access, b.base, b.size, b.device) for b in buffers]
 
     def add(body: tuple[Statement, ...]) -> None:

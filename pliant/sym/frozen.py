@@ -11,7 +11,7 @@ from typing import Any
 
 from pliant.base.position import Position
 from pliant.base.values import dataclass
-from pliant.sym.cond import Cond, eq
+from pliant.sym.cond import Cond, eq, ge
 from pliant.sym.env import ShapeEnv
 from pliant.sym.expr import Expr
 from pliant.sym.facts import Facts
@@ -76,6 +76,10 @@ class FrozenEnv(ShapeEnv):
     def expect(self, expr: Expr) -> int:
         """A size to optimise for."""
         return int(self.hint_or(expr, 64))
+
+    def is_natural(self, expr: Expr) -> bool:
+        """Whether a number is surely at least 0."""
+        return self.known(ge(expr, 0)) is True
 
     def _rule_out(self) -> None:
         """Of several possibilities all but one may have been excluded later."""

@@ -63,7 +63,7 @@ class Writer:
         self.regs: dict[LoopValue, Reg] = {}
         self.states: dict[LoopValue, reduce.State] = {}
         self.symbols: dict[Expr, Reg] = {}
-        self.natural: set[Expr] = set(kernel.sizes)
+        self.natural: set[Expr] = set(kernel.sizes) - kernel.signed
         self.ended: dict[LoopValue, reduce.State] = {}
         self.origins: dict[LoopValue, access.Origin] = {}
         self.outermost: Loop | None = None  # of the loops of a reduction

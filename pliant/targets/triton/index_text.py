@@ -66,10 +66,11 @@ def _name_of(expr: Any) -> str | None:
 
 class IndexText:
     """Writes expressions over the variables of loops (and indices that are data) in `names`.
-    `extents` are those of the loops."""
+    `extents` are those of the loops, `signed` what may be less than 0."""
 
-    def __init__(self, arguments: KernelArguments) -> None:
+    def __init__(self, arguments: KernelArguments, signed: frozenset[Expr] = frozenset()) -> None:
         self.arguments = arguments
+        self.signed = signed
         self.names: dict[Any, Text] = {}
         self.extents: dict[Expr, Expr] = {}
 
@@ -117,6 +118,7 @@ class IndexText:
         """Surely at least 0: nothing is subtracted, and nothing is in it that may be negative."""
         if node.op in ("int", "symbol"):
             known = node in self.extents or node not in self.names
+            known = known and node not in self.signed
             return bool(node.const >= 0 if node.op == "int" else known)
         if node.op == "add":
             return node.const >= 0 and all(c >= 0 and self.is_natural(p) for p, c in node.terms)

@@ -85,7 +85,7 @@ class KernelPrinter:
     def __init__(self, kernel: Kernel, tiling: Tiling, arguments: KernelArguments) -> None:
         self.kernel = kernel
         self.tiling = tiling
-        self.index = IndexText(arguments)
+        self.index = IndexText(arguments, kernel.signed)
         self.lines: list[str] = []
         self.indent = "    "
         self.names: dict[LoopValue, Text] = {}
