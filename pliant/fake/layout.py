@@ -229,6 +229,7 @@ def eager_strides(
     """The strides that this algorithm gives a result, for every size that isn't 0 or 1, and as the
     sizes are now. `usual`: strides that it is known to give sizes that aren't. None: numbers that
     are in the data leave it open, or there are no such strides."""
+    strides = usual
     try:
         strides = usual or supposed.for_larger_sizes(algorithm, layouts, sizes)
         # Strides of an empty tensor are looked at by nobody but the user; `SmallSizes` compares
@@ -245,7 +246,12 @@ def eager_strides(
         strides = supposed.for_larger_sizes(algorithm, layouts, sizes)
         return strides if _are_now(strides, now) else algorithm(layouts, sizes)
     except supposed.Undecidable:
-        return usual
+        # Some sizes are in the data, and are taken to be larger. Those that aren't are asked for:
+        # nobody compares the strides later, which are made of data too.
+        if strides is None or strides is usual:
+            return usual
+        ask_for_ones([n for layout in layouts for n in layout[0]] + list(sizes), others=True)
+        return supposed.for_larger_sizes(algorithm, layouts, sizes)
 
 
 def _are_now(strides: tuple[Any, ...] | None, now: tuple[int, ...] | None) -> bool:
@@ -256,9 +262,11 @@ def layout_of(t: Tensor) -> Any:
     return tuple(t.size()), tuple(t.stride())
 
 
-def ask_for_ones(sizes: Iterable[Any]) -> bool:
-    """Those of the sizes that are 1 now are so from here on. Whether that is news of some."""
-    news = [size for size in sizes if hint(size) == 1 and not sure(size == 1)]
+def ask_for_ones(sizes: Iterable[Any], others: bool = False) -> bool:
+    """Those of the sizes that are 1 now are so from here on, and `others` are not. Whether that is
+    news of some."""
+    asked = [size for size in sizes if hint(size) == 1 or (others and hint(size) is not None)]
+    news = [size for size in asked if not sure(size == 1)]
     for size in news:
         bool(size == 1)
     return bool(news)

@@ -118,10 +118,10 @@ def in_place(count: int, result_dtype: TypeRule) -> ShapeRule:
 def same(sizes: Sequence[int] | None, others: Sequence[int]) -> bool:
     """Whether these are the same sizes; what is not known is asked. Those read from data have to
     be: otherwise it is an error."""
-    return sizes is not None and len(sizes) == len(others) and all(map(_is_same, sizes, others))
+    return sizes is not None and len(sizes) == len(others) and all(map(same_size, sizes, others))
 
 
-def _is_same(a: Any, b: Any) -> bool:
+def same_size(a: Any, b: Any) -> bool:
     if a is b or sure(a == b):
         return True
     question: Any = a == b

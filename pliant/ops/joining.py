@@ -22,7 +22,7 @@ from pliant.fake.layout import (
     like_strides,
     promoted,
 )
-from pliant.fake.order import is_contiguous, need
+from pliant.fake.order import hint, is_contiguous, need, sure
 from pliant.fake.overload import Overload
 from pliant.fake.raising import never
 from pliant.fake.results import Recipe
@@ -153,15 +153,21 @@ def _constant_pad_shape(
     if kwargs or len(pads) % 2 or len(pads) > 2 * t.dim() or t.is_conj() or t.is_neg():
         return None
     sizes, cuts = list(t.size()), True
+    # A contiguous tensor gives a contiguous one either way, so data needn't be asked.
+    unread = is_contiguous(t) and any(hint(pad) is None for pad in pads)
     for i in range(len(pads) // 2):
         left = sizes[-1 - i]
         for pad in pads[2 * i : 2 * i + 2]:
             sizes[-1 - i] = sizes[-1 - i] + pad
-            if pad <= 0:
-                left = left + pad
-                need(left >= 0, "more is cut off than there is")
+            if unread and hint(pad) is None:
+                cut = 0 if sure(pad >= 0) else torch.sym_min(pad, 0)
             else:
-                cuts = False
+                cut = pad if pad <= 0 else 0
+                cuts &= pad <= 0
+            left = left + cut
+            need(left >= 0, "more is cut off than there is")
+    if unread:
+        return dense(sizes, t.dtype, device)
     if not cuts:
         if is_like_channels_last(t) and any(size == 0 for size in t.size()):
             return plain_image(t, sizes, device)

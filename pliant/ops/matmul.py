@@ -51,8 +51,10 @@ def _product(rank: int) -> ShapeRule:
 
 
 def _product_sizes(rank: int, a: Fake, b: Fake) -> tuple[int, ...] | None:
-    fits = a.dim() == b.dim() == rank and a.dtype is b.dtype and a.size(-1) == b.size(-2)
-    return (*a.shape[:-1], b.size(-1)) if fits and a.shape[:-2] == b.shape[:-2] else None
+    fits = a.dim() == b.dim() == rank and a.dtype is b.dtype
+    fits = fits and shapes.same_size(a.size(-1), b.size(-2))
+    same = fits and shapes.same(a.shape[:-2], b.shape[:-2])
+    return (*a.shape[:-1], b.size(-1)) if same else None
 
 
 def _added_product(rank: int) -> ShapeRule:
@@ -61,7 +63,9 @@ def _added_product(rank: int) -> ShapeRule:
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         bias, a, b = args[:3]
         sizes = _product_sizes(rank, a, b)
-        if sizes is None or bias.dtype is not a.dtype or broadcast([bias.size(), sizes]) != sizes:
+        if sizes is None or bias.dtype is not a.dtype:
+            return None
+        if not shapes.same(broadcast([bias.size(), sizes]), sizes):
             return None
         return dense(sizes, a.dtype, device)
 
@@ -130,7 +134,7 @@ def symbolic_matmul(input: Tensor, other: Tensor) -> Any:
 
 def _matmul_sizes(a: Fake, b: Fake) -> tuple[Any, ...] | None:
     """Of batches of matrices; what is less is one operator, or is folded in several ways."""
-    if a.dim() < 3 or b.dim() < 3 or a.size(-1) != b.size(-2):
+    if a.dim() < 3 or b.dim() < 3 or not shapes.same_size(a.size(-1), b.size(-2)):
         return None
     batch = broadcast([a.shape[:-2], b.shape[:-2]])
     return None if batch is None else (*batch, a.size(-2), b.size(-1))
@@ -158,9 +162,9 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
 
 def _linear_sizes(x: Fake, weight: Fake, bias: Fake | None = None) -> tuple[Any, ...] | None:
     usual = x.dim() >= 2 and weight.dim() == 2 and is_contiguous(x)
-    if not usual or x.size(-1) != weight.size(1):
+    if not usual or not shapes.same_size(x.size(-1), weight.size(1)):
         return None
-    if bias is not None and not (bias.dim() == 1 and bias.size(0) == weight.size(0)):
+    if bias is not None and not shapes.same(bias.shape, weight.shape[:1]):
         return None
     return (*x.shape[:-1], weight.size(0))
 

@@ -96,3 +96,33 @@ def test_each_case_is_compiled_once(backend: str) -> None:
     for y in (one, all_four, all_four, one):
         compiled(torch.ones(4), y)
     assert all(runs), "a case that was compiled ran eagerly"
+
+
+LAYOUTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "first": lambda x, u: x[:1, :2] + u,
+    "second": lambda x, u: u * x[:1, :2],
+    "three": lambda x, u: torch.where(u > 0, x[:1, :2], u),
+    "column": lambda x, u: x[:1, :1] + u.T,
+    "more": lambda x, u: x[:2, None, :2] + u,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("operation", LAYOUTS.values(), ids=LAYOUTS)
+def test_layout_with_a_row_of_another_order(
+    operation: Callable[[Tensor, Tensor], Tensor], backend: str
+) -> None:
+    """`nonzero` lays its columns out one after the other."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return operation(x, torch.nonzero(y))
+
+    x = torch.arange(12).reshape(3, 4)
+    compiled = pliant.compile(function, backend=backend, fullgraph=True, dynamic=True)
+    for rows in (3, 2, 1, 0):
+        y = torch.zeros(3, 3)
+        y[:rows, 1] = 1
+        actual, expected = compiled(x, y), function(x, y)
+        assert torch.equal(actual, expected)
+        if rows > 1:  # the strides for 0 and 1 are a difference of their own
+            assert actual.stride() == expected.stride()
