@@ -1,4 +1,5 @@
-"""Keys of `tensor[key]`: objects that give a number for themselves, tensors that hold one."""
+"""Numbers in other forms, as keys of `tensor[key]` and arguments: objects that give one for
+themselves, tensors that hold one."""
 
 from __future__ import annotations
 
@@ -66,6 +67,22 @@ def _as_number(trace: Trace, item: Value, read: Read) -> tuple[Value, bool]:
     if isinstance(item, TensorValue) and not item.fake.dim() and item.fake.dtype in INTEGERS:
         item = read(trace, item)
     return item, isinstance(item, Number) and item.python_type() is int
+
+
+def with_argument_read(
+    trace: Trace, values: list[Value], tensor: torch.Tensor, read: Read
+) -> list[Value]:
+    """The arguments of a call, with a number for the tensor that holds it."""
+
+    def with_number(value: Value) -> Value:
+        value = trace.read(value)
+        if isinstance(value, TensorValue) and value.fake is tensor:
+            return read(trace, value)
+        if isinstance(value, Sequence):
+            return Sequence(value.cls, [with_number(item) for item in value.items])
+        return value
+
+    return [with_number(value) for value in values]
 
 
 def tensors_of(trace: Trace, key: Value) -> list[Value] | None:

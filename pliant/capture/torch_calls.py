@@ -46,7 +46,15 @@ from pliant.capture.values.number import Number, takes_any_number
 from pliant.capture.values.objects import SliceValue
 from pliant.capture.values.ragged_sizes import RaggedSize
 from pliant.capture.values.tensors import TensorValue
-from pliant.fake import DataDependent, Fake, NoMetaKernel, OpResult, Unsupported, selection
+from pliant.fake import (
+    DataDependent,
+    Fake,
+    NoMetaKernel,
+    OpResult,
+    ReadsArgument,
+    Unsupported,
+    selection,
+)
 from pliant.fake.trial import Call
 from pliant.fake.unbacked import Listed
 from pliant.fake.wrappers import RECIPE, has_own_sizes, is_wrapper, recipe_of
@@ -164,6 +172,21 @@ def record(
     kwargs: dict[str, Value],
 ) -> Value:
     """Run `function` on fakes and make the graph node `target` if there is a reason for one."""
+    try:
+        return _record(trace, target, function, args, kwargs)
+    except ReadsArgument as reads:
+        values = indexing.with_argument_read(trace, [*args, *kwargs.values()], reads.tensor, _item)
+    named_values = dict(zip(kwargs, values[len(args) :], strict=True))
+    return record(trace, target, function, values[: len(args)], named_values)
+
+
+def _record(
+    trace: Trace,
+    target: Callable[..., Any] | str,
+    function: Callable[..., Any],
+    args: list[Value],
+    kwargs: dict[str, Value],
+) -> Value:
     name = target if isinstance(target, str) else named(Const(target))
     # A failure behind `backward` can't be undone: gradients have been accumulated.
     if trace.graph_effects.backward and program_handles(trace.frames):
@@ -277,7 +300,7 @@ def run_on_fakes(
         return trace.world.run(function, tuple(args), kwargs)
     except DataDependentError as error:
         raise Break("data-dependent-number", f"{name}: {error.what}", error=error) from error
-    except PliantError:
+    except (PliantError, ReadsArgument):
         raise
     except DataDependent as error:
         raise Break("data-dependent", name) from error

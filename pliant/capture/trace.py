@@ -97,6 +97,7 @@ class Trace:
         self.sizes = Sizes(self, dynamic.answers)
         self.inputs = Inputs(self, dynamic)
         self.world = World(self.sizes.env, options.capture_scalar_outputs)
+        self.world.reads_arguments = False  # each number has a node
         self.effects: dict[int, tuple[Any, Any]] = {}
         self.watch: Callable[[Any], None] | None = None  # told of every value about to change
         self.steps = 0

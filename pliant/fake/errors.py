@@ -6,6 +6,8 @@ caller can turn it into a graph break without parsing a message.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class FakeError(Exception):
     """Something that a tensor without data cannot do."""
@@ -46,3 +48,15 @@ class NoMetaKernel(FakeError):
     def __init__(self, op: str) -> None:
         super().__init__(f"{op} has no meta kernel: the shape of its result is unknown")
         self.op = op
+
+
+class ReadsArgument(FakeError):
+    """A function that reads the number in one of its arguments, as `torch.narrow(x, 0, start, 2)`
+    does if `start` is a tensor.
+
+    Whoever keeps a graph reads it first, in a node of its own, and calls again with the number.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        super().__init__("a number in an argument is read")
+        self.tensor = tensor

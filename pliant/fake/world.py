@@ -25,7 +25,7 @@ from pliant.base.operators import FunctionRecord, function_record, record_of
 from pliant.base.values import dataclass
 from pliant.fake import convert, functions, measured, pointwise, unbacked, views
 from pliant.fake.calls import Arguments, Twins, is_number, result_device
-from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
+from pliant.fake.errors import DataDependent, NoMetaKernel, ReadsArgument, Unsupported
 from pliant.fake.meta import MASKS, check_masks, meta_rule
 from pliant.fake.order import is_contiguous
 from pliant.fake.overload import Argument, Overload, OverloadKind, describe
@@ -63,6 +63,8 @@ class Notes:
 
     function: str
     record: FunctionRecord
+    arguments: Any = ()
+    is_method: bool = False
     written: list[Fake] = field(default_factory=list)  # their memory
     reshaped: list[Fake] = field(default_factory=list)  # they themselves
     random: bool = False
@@ -89,6 +91,9 @@ class World(TorchDispatchMode):
 
     measures_symbols = True
     """Whether sizes become constants if meta kernels and kernels differ about the layout."""
+
+    reads_arguments = True
+    """Whether functions may read numbers in their arguments; else they raise `ReadsArgument`."""
 
     def __init__(self, env: ShapeEnv | None = None, reads_numbers: bool = True) -> None:
         super().__init__()
@@ -131,7 +136,9 @@ class World(TorchDispatchMode):
         if self.has_wrapper((args, kwargs)):
             record = _UNKNOWN  # what is known is about tensors that are what they seem
             func = jagged.override_of(func, args, kwargs) or func
-        outer, self._notes = self._notes, Notes(name, record, raises=record.checks_data)
+        is_method = getattr(torch.Tensor, name, None) is func
+        notes = Notes(name, record, (args, kwargs), is_method, raises=record.checks_data)
+        outer, self._notes = self._notes, notes
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
             self._default_dtype = default_dtype
@@ -150,7 +157,6 @@ class World(TorchDispatchMode):
                 func = partial(record.on_fakes, func)
             value = self._call(symbolic, func, args, kwargs)
             value = self._all_fake(value) if type(value) is not Fake else _direct(self, value, args)
-            notes = self._notes
             mutated = self._mutated(args, kwargs)
             return OpResult(value, mutated, notes.random, notes.raises, notes.refuses)
         except (RuntimeError, TypeError) as error:
@@ -470,6 +476,8 @@ class World(TorchDispatchMode):
                 return self.scalars[id(args[0])]
             if not self.reads_numbers:
                 raise DataDependent(op.name)
+            if not self.reads_arguments:
+                self._require_number(args[0])
             number = self._numbers.read(self.env, args[0], f"{self._notes.function}()")
             if number is None:
                 raise DataDependent(op.name)
@@ -479,6 +487,16 @@ class World(TorchDispatchMode):
             raise DataDependent(op.name)
         self._notes.assumed = True
         return assumed[op.name]
+
+    def _require_number(self, t: Fake) -> None:
+        """An argument that PyTorch takes for an integer has to be one."""
+        notes = self._notes
+        plain = t.dtype is not torch.bool and not (t.is_floating_point() or t.is_complex())
+        args, kwargs = notes.arguments or ((), {})
+        # The tensor that a method belongs to stays one: `t.item()`, `t.__index__()`.
+        args = args[1:] if notes.is_method else args
+        if plain and any(t is other for other in _fakes_in((args, kwargs))):
+            raise ReadsArgument(t)
 
     def _note_writes(
         self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -173,7 +173,7 @@ def make_range(trace: Trace, *args: Value) -> Value:
 def index_of(trace: Trace, value: Value) -> Value:
     """`operator.index(value)`."""
     value = trace.read(value)
-    taken = taken_over(trace, operator.index, value)
+    taken = taken_over(trace, operator.index, value) if isinstance(value, Number) else None
     if taken is not None:
         return taken
     if isinstance(value, Const | Number):

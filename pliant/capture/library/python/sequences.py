@@ -16,6 +16,7 @@ import torch
 
 from pliant.capture.library.python.classes import class_of
 from pliant.capture.library.python.objects import REPR, shown
+from pliant.capture.library.python.symbolic_numbers import item_at
 from pliant.capture.model import (
     COMPARE,
     DESCRIPTORS,
@@ -51,6 +52,7 @@ from pliant.capture.values.iterators import (
 )
 from pliant.capture.values.number import Number, has_number
 from pliant.capture.values.objects import SliceValue
+from pliant.capture.values.tensors import TensorValue
 from pliant.guards.guard import MISSING
 
 if TYPE_CHECKING:
@@ -284,6 +286,10 @@ def _get(trace: Trace, self: Value, key: Value, name: str) -> Value | list[Value
     selection = as_slice(trace, key)
     if selection is not None:
         return run_real(trace, operator.getitem, items, selection)
+    if isinstance(key, TensorValue):
+        key = trace.read(call_special(trace, key, "__index__") or key)
+    if isinstance(key, Number) and (item := item_at(trace, items, key)) is not None:
+        return item
     index = as_index(trace, key, f"{name} indices must be integers or slices, not {{}}")
     if not -len(items) <= index < len(items):
         trace.throw(IndexError(f"{name} index out of range"))

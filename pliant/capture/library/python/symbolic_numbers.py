@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from torch import fx
 
@@ -172,6 +172,38 @@ def from_expression(trace: Trace, result: Any) -> Value:
     if constant is None and isinstance(result, Expr):
         result = trace.sizes.narrowed(result)
     return Number(trace.sizes, result) if constant is None else Const(constant)
+
+
+MOST_ITEMS: Final = 32
+"""Of a sequence that is indexed by data: each is a case of the number that comes out."""
+
+
+def item_at(trace: Trace, items: list[Value], index: Number) -> Value | None:
+    """`items[index]`, where the index is in the data and the items are numbers of one type; else
+    None. An index out of range fails when the code runs, and Python raises then."""
+    env, position = trace.sizes.env, index.expr
+    if not 0 < len(items) <= MOST_ITEMS or not isinstance(position, Expr):
+        return None
+    if env.hint(position) is not None:
+        return None
+    numbers = [expression(trace, trace.read(item)) for item in items]
+    kinds = {type(number) for number in numbers}
+    choose = CHOOSE.get(kinds.pop()) if len(kinds) == 1 else None
+    in_range = and_(conds.ge(position, -len(items)), conds.lt(position, len(items)))
+    if choose is None or env.known(in_range) is False:
+        return None
+    if env.known(in_range) is None:
+        trace.graph_effects.guarded |= is_guarded(trace.frames)
+        env.check(in_range, f"an index of {len(items)} items")
+        trace.sizes.emit_checks()
+    place = exprs.mod(position, integer(len(items)))
+    result = numbers[-1]
+    for k in reversed(range(len(items) - 1)):
+        result = choose(conds.eq(place, k), numbers[k], result)
+    return from_expression(trace, result)
+
+
+CHOOSE: dict[type, Callable[..., AnyExpr]] = {Expr: exprs.if_else, FloatExpr: floats.float_if}
 
 
 def _unequal(function: Callable[..., Any], operands: tuple[Value, ...]) -> Value | None:

@@ -62,6 +62,19 @@ def tensor_int(trace: Trace, self: Value) -> Value:
     return make_int(trace, self)
 
 
+@method(torch._C.TensorBase, "__index__")
+def tensor_index(trace: Trace, self: Value) -> Value:
+    tensor = trace.read(self)
+    if not isinstance(tensor, TensorValue):
+        raise Break("bad-arguments", "Tensor.__index__")
+    fake = tensor.fake
+    if fake.is_floating_point() or fake.is_complex() or fake.numel() != 1:
+        trace.throw(
+            TypeError("only integer tensors of a single element can be converted to an index")
+        )
+    return make_int(trace, tensor)
+
+
 @method(torch._C.TensorBase, "__float__")
 def tensor_float(trace: Trace, self: Value) -> Value:
     return make_float(trace, self)
@@ -92,6 +105,33 @@ def equal(trace: Trace, one: Value, other: Value) -> Value:
 def _holds_everywhere(trace: Trace, tensor: Value) -> Value:
     every = call(trace, get_attribute(trace, tensor, "all"), [])
     return call(trace, get_attribute(trace, every, "item"), [])
+
+
+# ---- numbers in a tensor, as arguments
+
+
+@method(torch._C.TensorBase, "tensor_split")
+@function(torch.tensor_split)
+def tensor_split(trace: Trace, tensor: Value, *args: Value, **kwargs: Value) -> Value:
+    """At indices that are in a tensor: as many as it has elements."""
+    rest = [_as_list(trace, arg) for arg in args]
+    if BY_TENSOR in kwargs:
+        indices = _as_list(trace, kwargs[BY_TENSOR])
+        name = "indices" if isinstance(indices, Sequence) else BY_TENSOR
+        kwargs = {name if k == BY_TENSOR else k: value for k, value in kwargs.items()}
+        kwargs[name] = indices
+    return record(trace, torch.tensor_split, torch.tensor_split, [tensor, *rest], kwargs)
+
+
+BY_TENSOR = "tensor_indices_or_sections"
+
+
+def _as_list(trace: Trace, value: Value) -> Value:
+    value = trace.read(value)
+    fits = isinstance(value, TensorValue) and value.fake.dtype is torch.int64
+    if not fits or value.fake.dim() != 1 or value.fake.device != CPU:
+        return value  # PyTorch takes no other tensor of indices
+    return call(trace, get_attribute(trace, value, "tolist"), [])
 
 
 # ---- tensors of tensors, and tensors made as in the first days of PyTorch
