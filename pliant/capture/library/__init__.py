@@ -54,6 +54,7 @@ MODULES = (
     "stdlib.type_variables",
     "stdlib.warnings",
     "stdlib.weak_references",
+    "torch.addresses",
     "torch.backward",
     "torch.compiled_modules",
     "torch.control_flow",
