@@ -90,7 +90,7 @@ class Finisher:
         position = where[-1] if where else None
         follows = _follows_from_earlier_break(frames[-1], cause)
         self.broken = BreakInfo(cause.code, cause.what, position, where, follows)
-        operands = frames[-1].stack[len(frames[-1].stack) - residual_ops.pops_of(frames[-1]) :]
+        operands = frames[-1].stack[len(frames[-1].stack) - frames[-1].operands :]
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to
         # go on, each needs everything.
@@ -206,7 +206,7 @@ class Finisher:
         name, arguments = self._target(frame, index, stack, None, (), compiled, eager)
         inside: tuple[str, ...] = ()
         for number, caller in reversed(list(enumerate(outer))):
-            pops = residual_ops.pops_of(caller)
+            pops = caller.operands
             below: list[Value | str] = list(caller.stack[: len(caller.stack) - pops])
             inner, inside = [name, *arguments], (name, *inside)
             name, arguments = self._target(
@@ -375,7 +375,7 @@ def _ending_before(node: fx.Node, step: int) -> Restart:
 def _only_returns(frame: Frame) -> bool:
     """Whether the frame, suspended at a call, has nothing left to do but return its result."""
     following = frame.instructions[frame.index + 1]
-    alone = len(frame.stack) == residual_ops.pops_of(frame)
+    alone = len(frame.stack) == frame.operands
     return following.op in RETURNS_TOP and alone and frame.decoded.handler(frame.index) is None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pliant.base.position import Position
 from pliant.bytecode.decode import Decoded, Instruction, decode
+from pliant.bytecode.tables import OPCODES
 from pliant.capture.value import Value
 from pliant.capture.values.objects import Cell
 
@@ -59,6 +60,13 @@ class Frame:
     @property
     def instruction(self) -> Instruction:
         return self.instructions[self.index]
+
+    @property
+    def operands(self) -> int:
+        """How many values of the stack the instruction takes."""
+        ins = self.instruction
+        pops = OPCODES[ins.op].pops
+        return pops if isinstance(pops, int) else pops(ins.arg or 0)
 
     def position(self) -> Position:
         """The user's line that is being followed."""

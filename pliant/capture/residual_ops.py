@@ -67,12 +67,6 @@ class ResidualOperation:
         return self.emit.operand(value)
 
 
-def pops_of(frame: Frame) -> int:
-    ins = frame.instruction
-    pops = OPCODES[ins.op].pops
-    return pops if isinstance(pops, int) else pops(ins.arg or 0)
-
-
 def operation_of(
     trace: Trace, emit: Emitter, frame: Frame, places: tuple[CallSite, ...] = ()
 ) -> ResidualOperation:
@@ -81,7 +75,7 @@ def operation_of(
     writer = WRITERS.get(name) or (_meaning if OPCODES[name].meaning else None)
     if writer is None:
         raise Break("unsupported-instruction", name)
-    pops = pops_of(frame)
+    pops = frame.operands
     operands = frame.stack[len(frame.stack) - pops :] if pops else []
     operation = ResidualOperation(trace, frame, emit, places, operands, pops)
     writer(operation)
@@ -229,7 +223,7 @@ def reads_variables(frame: Frame) -> bool:
     """Whether the present instruction may read all variables of its frame."""
     return frame.instruction.op in CALLS and any(
         isinstance(value, Const) and any(value.value is each for each in (super, eval, exec))
-        for value in frame.stack[-pops_of(frame) :][:2]
+        for value in frame.stack[-frame.operands :][:2]
     )
 
 

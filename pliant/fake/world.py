@@ -63,8 +63,7 @@ class Notes:
 
     function: str
     record: FunctionRecord
-    arguments: Any = ()
-    is_method: bool = False
+    call: Any = (None, (), {})  # function and arguments
     written: list[Fake] = field(default_factory=list)  # their memory
     reshaped: list[Fake] = field(default_factory=list)  # they themselves
     random: bool = False
@@ -77,6 +76,16 @@ class Notes:
             self.refuses = self.refuses or raises(args, kwargs)
         else:
             self.raises = self.raises or raises(args, kwargs)
+
+    def require_number(self, t: Fake) -> None:
+        """An argument that PyTorch takes for an integer has to be one."""
+        plain = t.dtype is not torch.bool and not (t.is_floating_point() or t.is_complex())
+        func, args, kwargs = self.call
+        # The tensor that a method belongs to stays one: `t.item()`, `t.__index__()`.
+        if getattr(torch.Tensor, self.function, None) is func:
+            args = args[1:]
+        if plain and any(t is other for other in _fakes_in((args, kwargs))):
+            raise ReadsArgument(t)
 
 
 def nothing_returned(op: Overload, error: NotImplementedError) -> Any:
@@ -92,12 +101,10 @@ class World(TorchDispatchMode):
     measures_symbols = True
     """Whether sizes become constants if meta kernels and kernels differ about the layout."""
 
-    reads_arguments = True
-    """Whether functions may read numbers in their arguments; else they raise `ReadsArgument`."""
-
     def __init__(self, env: ShapeEnv | None = None, reads_numbers: bool = True) -> None:
         super().__init__()
         self.reads_numbers = reads_numbers  # item() gives a symbol; else it can't be answered
+        self.reads_arguments = True  # numbers in them; else there is a `ReadsArgument`
         self.env = ShapeEnv() if env is None else env
         self.keeps_tangents = False  # dual numbers are in use
         self.wraps = False  # there are fakes of wrapper subclasses
@@ -136,8 +143,7 @@ class World(TorchDispatchMode):
         if self.has_wrapper((args, kwargs)):
             record = _UNKNOWN  # what is known is about tensors that are what they seem
             func = jagged.override_of(func, args, kwargs) or func
-        is_method = getattr(torch.Tensor, name, None) is func
-        notes = Notes(name, record, (args, kwargs), is_method, raises=record.checks_data)
+        notes = Notes(name, record, (func, args, kwargs), raises=record.checks_data)
         outer, self._notes = self._notes, notes
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
@@ -474,11 +480,7 @@ class World(TorchDispatchMode):
         if op.name == "aten._local_scalar_dense.default":
             if id(args[0]) in self.scalars:
                 return self.scalars[id(args[0])]
-            if not self.reads_numbers:
-                raise DataDependent(op.name)
-            if not self.reads_arguments:
-                self._require_number(args[0])
-            number = self._numbers.read(self.env, args[0], f"{self._notes.function}()")
+            number = _read_number(self, args[0]) if self.reads_numbers else None
             if number is None:
                 raise DataDependent(op.name)
             return number
@@ -487,16 +489,6 @@ class World(TorchDispatchMode):
             raise DataDependent(op.name)
         self._notes.assumed = True
         return assumed[op.name]
-
-    def _require_number(self, t: Fake) -> None:
-        """An argument that PyTorch takes for an integer has to be one."""
-        notes = self._notes
-        plain = t.dtype is not torch.bool and not (t.is_floating_point() or t.is_complex())
-        args, kwargs = notes.arguments or ((), {})
-        # The tensor that a method belongs to stays one: `t.item()`, `t.__index__()`.
-        args = args[1:] if notes.is_method else args
-        if plain and any(t is other for other in _fakes_in((args, kwargs))):
-            raise ReadsArgument(t)
 
     def _note_writes(
         self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -562,6 +554,12 @@ def _shows_values(func: Any, name: str) -> bool:
     owner = getattr(func, "__self__", None)
     known = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
     return isinstance(owner, torch.Tensor) or func in known
+
+
+def _read_number(world: World, t: Fake) -> Any:
+    if not world.reads_arguments:
+        world._notes.require_number(t)
+    return world._numbers.read(world.env, t, f"{world.running()}()")
 
 
 def _direct(world: World, value: Fake, args: tuple[Any, ...]) -> Fake:

@@ -42,7 +42,7 @@ class Breaker:
         operation = frame.instruction.op
         if operation not in residual_ops.WRITERS or operation in MOVING or frame.internal:
             return False
-        targets = frame.stack[-residual_ops.pops_of(frame) :][:2] if operation == "CALL" else []
+        targets = frame.stack[-frame.operands :][:2] if operation == "CALL" else []
         known = [t.real for t in targets if type(t) is Unread]
         known += [t.value for t in targets if type(t) is Const]
         return not any(each is asked for each in known for asked in ASKS_FRAME)

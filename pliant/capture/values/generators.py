@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pliant.bytecode.tables import Role, opcodes_with
@@ -211,21 +212,27 @@ class GeneratorValue(Value):
 
 def is_referenced(trace: Trace, wanted: Value) -> bool:
     """Whether the program can still reach `wanted`."""
+    return any(value is wanted for value in referenced(trace))
+
+
+def referenced(trace: Trace, operands: int = 0) -> Iterator[Value]:
+    """What the program can still reach, but for the operands of the present instruction: so many
+    of them are on the stack."""
     # What was stored in objects from outside is reachable from there.
     left: list[Value] = [child for value, _ in trace.effects.values() for child in value.children()]
     for frame in trace.frames:
         left += [*frame.locals.values(), *frame.cells.values(), *frame.stack, *frame.handled]
+        if frame is trace.frames[-1] and operands:
+            del left[len(left) - len(frame.handled) - operands : len(left) - len(frame.handled)]
     seen: set[int] = set()
     while left:
         value: Value | None = left.pop()
         if isinstance(value, Lazy):
             value = value.seen
-        if value is wanted:
-            return True
         if value is not None and id(value) not in seen:
             seen.add(id(value))
+            yield value
             left += getattr(value, "strong_children", value.children)()
-    return False
 
 
 def refuse_stop_iteration(trace: Trace, stop: Value, kind: str = "generator") -> None:

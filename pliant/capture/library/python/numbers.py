@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pliant.capture.library.python import chosen_tensors
 from pliant.capture.model import (
     BINARY,
     COMPARE,
@@ -334,9 +335,12 @@ def _extreme(name: str, symbol: str) -> Callable[..., Value]:
         if not items:
             return _default(trace, name, default)
         no_key = _is_none(trace.read(key))
-        symbolic = _symbolic_extreme(trace, name, items) if no_key else None
-        if symbolic is not None:
-            return symbolic
+        if no_key:
+            unknown = _symbolic_extreme(trace, name, items) or chosen_tensors.chosen(
+                trace, getattr(builtins, name), symbol, items
+            )
+            if unknown is not None:
+                return unknown
         best = items[0]
         best_key = best if no_key else call(trace, key, [best])
         for item in items[1:]:

@@ -128,8 +128,10 @@ BY_TENSOR = "tensor_indices_or_sections"
 
 def _as_list(trace: Trace, value: Value) -> Value:
     value = trace.read(value)
-    fits = isinstance(value, TensorValue) and value.fake.dtype is torch.int64
-    if not fits or value.fake.dim() != 1 or value.fake.device != CPU:
+    if not isinstance(value, TensorValue):
+        return value
+    fake = value.fake
+    if fake.dtype is not torch.int64 or fake.dim() != 1 or fake.device != CPU:
         return value  # PyTorch takes no other tensor of indices
     return call(trace, get_attribute(trace, value, "tolist"), [])
 
