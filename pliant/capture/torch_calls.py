@@ -31,14 +31,7 @@ from pliant.capture.model import (
 )
 from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
-from pliant.capture.value import (
-    NONE,
-    Break,
-    Const,
-    Unread,
-    Value,
-    boolean,
-)
+from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean
 from pliant.capture.values.containers import Mapping, Sequence
 from pliant.capture.values.functions import named
 from pliant.capture.values.listed import listed
@@ -176,8 +169,8 @@ def record(
         return _record(trace, target, function, args, kwargs)
     except ReadsArgument as reads:
         values = indexing.with_argument_read(trace, [*args, *kwargs.values()], reads.tensor, _item)
-    named_values = dict(zip(kwargs, values[len(args) :], strict=True))
-    return record(trace, target, function, values[: len(args)], named_values)
+    args, rest = values[: len(args)], values[len(args) :]
+    return record(trace, target, function, args, dict(zip(kwargs, rest, strict=True)))
 
 
 def _record(
