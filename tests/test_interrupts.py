@@ -238,6 +238,46 @@ def test_in_an_operator_of_the_compiled_code(kind, backend):
     assert torch.equal(compiled(x), expected)
 
 
+def autocast():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+MODES = {
+    "inference": [torch.inference_mode],
+    "autocast around inference": [autocast, torch.inference_mode],
+    "inference around autocast": [torch.inference_mode, autocast],
+    "inference in inference": [torch.inference_mode, lambda: torch.inference_mode(False)],
+    "all": [torch.no_grad, autocast, torch.inference_mode, autocast, torch.enable_grad],
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("name", MODES)
+def test_under_modes_that_the_compiled_code_sets(name, kind, backend):
+    """They are left at once, though the exception is alive, and its traceback."""
+    errors, modes = [], MODES[name]
+    operator = interrupted_operator(errors)
+
+    def step(x):
+        with contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode())
+            return operator(x @ x)
+
+    compiled = pliant.compile(step, backend=backend)
+    x = torch.ones(4, 4)
+    compiled(x)
+    before = global_state()
+    errors[:] = [kind("in an operator"), kind("and where eager is asked")]
+    with pytest.raises(kind) as caught:
+        compiled(x)
+    assert changes(before) == {}
+    assert compiled.mode == 0 and len(compiled.entries) == 1
+    del caught
+    assert changes(before) == {}
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, SystemExit])
 @pytest.mark.parametrize("when", ["backend", "graph"])
 def test_in_a_backend(kind, when):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -53,14 +54,28 @@ def wrote_nothing(graph: fx.GraphModule, error: BaseException) -> bool:
     return nodes[at].meta.get(WRITES) != PARTLY and not any(WRITES in n.meta for n in nodes[:at])
 
 
+def values_at(graph: fx.GraphModule, error: BaseException) -> list[Any]:
+    """What the code of `graph`, and of the graphs in it, had when `error` came out of it, in the
+    order in which it was computed."""
+    codes = {_code_of(part) for part in graph.modules() if isinstance(part, fx.GraphModule)}
+    frames = [entry.tb_frame for entry in _entries(error) if entry.tb_frame.f_code in codes]
+    return [value for frame in frames for value in frame.f_locals.values()]
+
+
 def _failed_at(graph: fx.GraphModule, error: BaseException) -> int | None:
     """The number of the node that failed; None if that was not in the code of `graph`."""
-    code, entry = _code_of(graph), error.__traceback__
-    while entry is not None:
-        if code is not None and entry.tb_frame.f_code is code:
+    code = _code_of(graph)
+    for entry in _entries(error):
+        if entry.tb_frame.f_code is code:
             return _nodes_by_line(graph)(entry.tb_lineno)
-        entry = entry.tb_next
     return None
+
+
+def _entries(error: BaseException) -> Iterator[types.TracebackType]:
+    entry = error.__traceback__
+    while entry is not None:
+        yield entry
+        entry = entry.tb_next
 
 
 def _code_of(graph: fx.GraphModule) -> Any:

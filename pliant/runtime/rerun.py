@@ -15,9 +15,16 @@ from pliant.base import tracebacks
 from pliant.base.dispatch_mode import DispatchMode
 from pliant.runtime import graphs
 
+InferenceMode: Any = torch._C._InferenceMode
+
 
 def restore(undo: Sequence[Callable[[], Any]], graph: fx.GraphModule, error: BaseException) -> None:
     """Put back the modes that `graph` may have changed before it failed with `error`."""
+    # An inference mode puts back what was set when it was entered, autocast included, once it is
+    # freed. The traceback has it, and that may be long after.
+    for value in reversed(graphs.values_at(graph, error)):
+        if isinstance(value, InferenceMode):
+            value.__exit__(None, None, None)
     for put_back in reversed(undo):
         put_back()
     # The nesting is a counter, which no `undo` can set to a value, so it is counted how often the
