@@ -46,9 +46,16 @@ def is_interposed(state: State) -> bool:
     return bool(state.functorch or state.dispatch_modes)
 
 
-@contextlib.contextmanager
-def suspended(state: State) -> Iterator[None]:
+def suspended(state: State) -> contextlib.AbstractContextManager[None]:
     """Without the transforms and modes that are active in `state`."""
+    # The stack can hold transforms that `state` does not show, while one of them is at work.
+    if state.dispatch_modes or torch._C._functorch.peek_interpreter_stack() is not None:
+        return _suspended(state)
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _suspended(state: State) -> Iterator[None]:
     modes: list[Any] = []
     with pyfunctorch.temporarily_clear_interpreter_stack():
         try:
