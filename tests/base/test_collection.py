@@ -4,7 +4,16 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from pliant.base.collection import IMMORTAL, without_collection
+
+
+@pytest.fixture(autouse=True)
+def nothing_frozen():
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def is_young(value):

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -271,7 +270,7 @@ def test_two_ranks(two_processes, opened):
     assert page.locator("details.measured").count() == 2
 
 
-def test_a_large_run_opens_quickly(tmp_path, opened):
+def test_a_large_run_is_made_as_it_is_opened(tmp_path, opened):
     """500 compilations and 10,000 events."""
     import torch
 
@@ -293,15 +292,10 @@ def test_a_large_run_opens_quickly(tmp_path, opened):
     assert sum(1 for _ in log.open()) >= 10_000
     report = tmp_path / "report.html"
     assert main(["report", str(log), "-o", str(report)]) == 0
-    seconds = []
-    for _ in range(3):  # the machine may be busy with something else
-        start = time.perf_counter()
-        page = opened(report)
-        page.locator("#functions .row").nth(99).wait_for()
-        seconds.append(time.perf_counter() - start)
-        if seconds[-1] < 2:
-            break
-    assert min(seconds) < 2
+    page = opened(report)
+    page.locator("#functions .row").nth(99).wait_for()
+    elements = page.evaluate("document.querySelectorAll('*').length")
+    assert elements < 5_000  # what is folded is made when it is opened
     page.locator("#functions .row").nth(50).click()
     assert page.locator("main > details").count() == 5
 
