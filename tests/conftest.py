@@ -4,6 +4,7 @@ another."""
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 
@@ -37,11 +38,29 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_default_device(config.getoption("--device"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Of the cases of a test that is `sampled(n)`, one in n is run each time: the diagonals of the
+    table of its parameters, so that all values are among them. The others are long."""
+    seen: dict[tuple[str, str], dict[str, int]] = {}  # of a test's parameter, in order
+    for item in items:
+        if (marker := item.get_closest_marker("sampled")) is not None:
+            test = item.nodeid.partition("[")[0]
+            params = item.callspec.params.items()
+            values = [(seen.setdefault((test, name), {}), repr(value)) for name, value in params]
+            if sum(numbers.setdefault(v, len(numbers)) for numbers, v in values) % marker.args[0]:
+                item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests and what they import: the collector need not look at it each time that a
     test asks for a collection, which hundreds do."""
     gc.collect()
     gc.freeze()
+    # PyTorch's database of operators would look for the test in the stack at each sample: 80 ms.
+    for name in ("common_utils", "opinfo.core"):
+        if (module := sys.modules.get(f"torch.testing._internal.{name}")) is not None:
+            module.extract_test_fn = lambda: None
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +71,9 @@ def default_backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_initialized():  # otherwise PyTorch notes down the stack, for later
+        torch.cuda.manual_seed_all(0)
     events.counters.reset()
     logs.user_warnings.reset()
     options = {field.name: getattr(config, field.name) for field in fields(Options)}

@@ -80,7 +80,7 @@ def alarm(seconds):
         faulthandler.cancel_dump_traceback_later()
 
 
-SAMPLED = 12  # lines of each program and exception
+SAMPLED = 6  # lines of each program and exception
 
 
 def sample(total, seed):

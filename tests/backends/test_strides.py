@@ -92,6 +92,7 @@ def agree(function: Callable[..., Any], compiled: Callable[..., Any], *args: tor
 pytestmark = pytest.mark.filterwarnings("ignore:Using a target size")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("first, second", PAIRS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_dynamic(name: str, first: str, second: str) -> None:
@@ -102,6 +103,7 @@ def test_dynamic(name: str, first: str, second: str) -> None:
             agree(function, compiled, LAYOUTS[first](*sizes), LAYOUTS[second](*sizes))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("first, second", [("contiguous", "transposed"), ("odd ones", "sliced")])
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if "rrelu" not in name])
 def test_dynamic_in_training(name: str, first: str, second: str) -> None:

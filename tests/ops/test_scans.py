@@ -47,6 +47,7 @@ def layouts(x):
         yield x[:1].expand(5, *x.shape[1:])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scans(dtype, shape):

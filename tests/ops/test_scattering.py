@@ -27,6 +27,7 @@ def indices(*shape, below, above=0):
     return torch.randint(above, below, shape, generator=torch.Generator().manual_seed(len(shape)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape, updates", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_scatter(dtype, shape, updates):
@@ -55,6 +56,7 @@ def test_scatter_reduce(dtype, reduce):
         check(aten.scatter_reduce.two, *turned, include_self=include_self)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [(7,), (5, 6), (4, 3, 5), (), (1, 5)], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_slices(dtype, shape):
