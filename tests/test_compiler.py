@@ -101,7 +101,8 @@ def test_error_on_graph_break_takes_a_flag():
         pliant.error_on_graph_break("yes")
 
 
-def test_the_first_call_of_eager_then_compile_is_seen():
+@pytest.mark.parametrize("breaks", [False, True])
+def test_the_first_call_of_eager_then_compile_is_seen(breaks):
     graphs = []
 
     def backend(gm, examples):
@@ -111,13 +112,15 @@ def test_the_first_call_of_eager_then_compile_is_seen():
     @pliant.compile(backend=backend)
     def program(x, scale, more):
         x = x.sin()
+        if breaks:
+            pliant.graph_break()
         return x.cos() * scale * more[0]
 
     with pliant.set_stance("eager_then_compile"):
         for size in (2, 3, 4):
             x, more = torch.rand(size), {0: torch.rand(size)}
             torch.testing.assert_close(program(x, size, more), x.sin().cos() * size * more[0])
-    assert len(graphs) == 1
+    assert len(graphs) == 1 + breaks
 
 
 def test_nonstrict_trace_inside_of_a_compiled_function():

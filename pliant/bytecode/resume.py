@@ -81,7 +81,8 @@ class ResumePoint:
     With ``inner``, the instruction ``call_index`` (by default the one before ``index``) was calling
     when the frame was left: ``stack`` is without that call's operands, the resume function calls
     ``inner_function`` with ``inner`` arguments instead, under the same exception handler, and
-    continues at ``index`` with the result on top.
+    continues at ``index`` with the result on top, unless the instruction leaves nothing there
+    (``obj.name = value``, which calls ``__setattr__``).
 
     Two points are equal when they are the same place in the same code object with the same shape.
     """
@@ -296,7 +297,7 @@ def _check(point: ResumePoint, form: _Form) -> None:
     _require(len(set(point.locals)) == len(point.locals), point, "a variable is named twice")
     suspended = _is_suspended(decoded, point.index)
     _require(suspended or form is not _Form.PRIMED, point, "only a yield can be waited at")
-    pushed = (point.inner is not None) + (suspended and form is not _Form.FUNCTION)
+    pushed = _keeps_result(decoded, point) + (suspended and form is not _Form.FUNCTION)
     depth, listed = decoded.depth_before(point.index), len(point.stack) + pushed
     _require(depth == listed, point, f"the stack has {depth} entries there, not {listed}")
     if point.inner is not None:
@@ -311,6 +312,14 @@ def _require(condition: bool, point: ResumePoint, problem: str) -> None:
     if not condition:
         where = f"{point.code.co_qualname} at instruction {point.index}"
         raise ValueError(f"cannot resume {where}: {problem}")
+
+
+def _keeps_result(decoded: Decoded, point: ResumePoint) -> bool:
+    """Whether there is an inner call, and its result goes to the stack."""
+    if point.inner is None:
+        return False
+    call = decoded.instructions[_call_index(point)]
+    return OPCODES[call.op].stack(call.arg)[1] > 0
 
 
 def _is_suspended(decoded: Decoded, index: int) -> bool:
@@ -442,6 +451,8 @@ class _Builder:
         for op in CALL_SEQUENCE:  # the last one is the call itself
             source = call_index if op == CALL_SEQUENCE[-1] else None
             yield AssemblyItem(op, count, source=source, handler=handler, positions=positions)
+        if not _keeps_result(self.decoded, self.point):
+            yield AssemblyItem("POP_TOP")
 
     def _body(self) -> Iterator[AssemblyItem]:
         """The original, without what cannot be reached from here."""

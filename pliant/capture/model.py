@@ -259,7 +259,9 @@ BINDERS: dict[Any, Callable[..., Value]] = {
 }
 
 
-def set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> None:
+def set_attribute(
+    trace: Trace, obj: Value, name: str, value: Value | None, direct: bool = False
+) -> None:
     """`obj.name = value`, or with None `del obj.name`."""
     obj = trace.read(obj)
     special = SET.get(type(obj))
@@ -270,12 +272,14 @@ def set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> N
     hook = "__setattr__" if value is not None else "__delattr__"
     if isinstance(trace.lookup(cls, hook), types.FunctionType):
         extra = [] if value is None else [value]
-        call(trace, trace.class_value(cls, hook), [obj, Const(name), *extra])
+        call(trace, trace.class_value(cls, hook), [obj, Const(name), *extra], direct=direct)
         return
-    generic_set_attribute(trace, obj, name, value)
+    generic_set_attribute(trace, obj, name, value, direct)
 
 
-def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | None) -> None:
+def generic_set_attribute(
+    trace: Trace, obj: Value, name: str, value: Value | None, direct: bool = False
+) -> None:
     """`object.__setattr__` and `object.__delattr__`."""
     cls = obj.python_type()
     attribute = trace.lookup(cls, name)
@@ -292,14 +296,15 @@ def generic_set_attribute(trace: Trace, obj: Value, name: str, value: Value | No
             trace.throw(refused_attribute(cls, name, attribute is not MISSING))
         obj.store_attribute(trace, name, value)
     elif isinstance(attribute, property):
-        _set_property(trace, attribute, obj, name, value)
+        _set_property(trace, attribute, obj, name, value, direct)
     elif isinstance(attribute, types.MemberDescriptorType) and hasattr(obj, "store_slot"):
         if value is None and isinstance(obj, Instance) and obj.slot(trace, name) is None:
             trace.throw(AttributeError(name))
         obj.store_slot(trace, name, value)
     elif isinstance(trace.lookup(type(attribute), hook), types.FunctionType):
         descriptor = Unread(attribute, ClassAttr(Fixed(cls, cls.__qualname__), name))
-        call(trace, trace.class_value(type(attribute), hook), [descriptor, obj, *extra])
+        setter = trace.class_value(type(attribute), hook)
+        call(trace, setter, [descriptor, obj, *extra], direct=direct)
     else:
         raise Break("attribute-write", f"{cls.__name__}.{name}")
 
@@ -321,7 +326,7 @@ WITHOUT_ATTRIBUTES = frozenset({list, tuple, dict, set, frozenset, slice, range,
 
 
 def _set_property(
-    trace: Trace, descriptor: Any, obj: Value, name: str, value: Value | None
+    trace: Trace, descriptor: Any, obj: Value, name: str, value: Value | None, direct: bool
 ) -> None:
     cls = obj.python_type()
     which = "fset" if value is not None else "fdel"
@@ -330,7 +335,8 @@ def _set_property(
         word = "setter" if value is not None else "deleter"
         trace.throw(AttributeError(f"property {name!r} of {cls.__name__!r} object has no {word}"))
     source = Attr(ClassAttr(Fixed(cls, cls.__qualname__), name), which)
-    call(trace, Unread(real, source), [obj] if value is None else [obj, value])
+    extra = [] if value is None else [value]
+    call(trace, Unread(real, source), [obj, *extra], direct=direct)
 
 
 # ---- calls
@@ -392,7 +398,9 @@ def special(trace: Trace, obj: Value, name: str) -> Value:
     return bind_descriptor(trace, trace.lookup(cls, name), obj, cls, name)
 
 
-def call_special(trace: Trace, obj: Value, name: str, *args: Value) -> Value | None:
+def call_special(
+    trace: Trace, obj: Value, name: str, *args: Value, direct: bool = False
+) -> Value | None:
     """Call a special method; None where the class does not have it."""
     obj = trace.read(obj)
     method = trace.lookup(obj.python_type(), name)
@@ -401,7 +409,7 @@ def call_special(trace: Trace, obj: Value, name: str, *args: Value) -> Value | N
         return None
     if isinstance(obj, Number):
         obj = Const(obj.constant())  # what it knows without being one was asked before
-    return call(trace, special(trace, obj, name), list(args))
+    return call(trace, special(trace, obj, name), list(args), direct=direct)
 
 
 def fold(trace: Trace, function: Callable[..., Any], *args: Value, **kwargs: Value) -> Const:
@@ -688,21 +696,21 @@ def _class_item(trace: Trace, cls: Const, key: Value) -> Value:
         raise Break("unsupported", f"{cls.value.__name__}[...]") from error
 
 
-def set_item(trace: Trace, obj: Value, key: Value, value: Value) -> None:
+def set_item(trace: Trace, obj: Value, key: Value, value: Value, direct: bool = False) -> None:
     """`obj[key] = value`."""
     obj, key = trace.read(obj), trace.read(key)
     owner = OPERATE.get(type(obj))
     if owner is not None:
         owner(trace, operator.setitem, obj, key, value)
-    elif call_special(trace, obj, "__setitem__", key, value) is None:
+    elif call_special(trace, obj, "__setitem__", key, value, direct=direct) is None:
         name = type_name(obj.python_type())
         trace.throw(TypeError(f"'{name}' object does not support item assignment"))
 
 
-def delete_item(trace: Trace, obj: Value, key: Value) -> None:
+def delete_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> None:
     """`del obj[key]`."""
     obj, key = trace.read(obj), trace.read(key)
-    if call_special(trace, obj, "__delitem__", key) is None:
+    if call_special(trace, obj, "__delitem__", key, direct=direct) is None:
         name = type_name(obj.python_type())
         trace.throw(TypeError(f"'{name}' object doesn't support item deletion"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable
 from dataclasses import field
@@ -28,6 +29,8 @@ class FunctionCache:
     )
     resumes: dict[tuple[Any, ...], Dispatcher] = field(default_factory=dict)
     histories: dict[Dispatcher, InputHistory] = field(default_factory=dict)
+    # Of the function itself, if a call of it was run uncompiled and looked at.
+    uncompiled: InputHistory | None = None
 
     def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
         """The compiled resume function that calls the resume functions `inner`; the same one each
@@ -49,8 +52,18 @@ class FunctionCache:
         return dispatcher in self.resumes.values()
 
     def history(self, dispatcher: Dispatcher) -> InputHistory:
-        """What was seen of the inputs of one part, at its compilations so far."""
-        return self.histories.setdefault(dispatcher, InputHistory())
+        """What was seen of the inputs of one part, at its compilations so far. A call that ran
+        uncompiled says something of all parts: they have variables of the same names."""
+        history = self.histories.get(dispatcher)
+        if history is None:
+            history = InputHistory() if self.uncompiled is None else copy.deepcopy(self.uncompiled)
+            self.histories[dispatcher] = history
+        return history
+
+    def called_uncompiled(self, dispatcher: Dispatcher) -> InputHistory:
+        """Where to take note of a call of the function itself that is not compiled."""
+        self.uncompiled = self.history(dispatcher)
+        return self.uncompiled
 
     def compiled(self, dispatcher: Dispatcher) -> tuple[Compiled, ...]:
         """What was compiled of the function and of its resume functions, in order."""
@@ -61,6 +74,7 @@ class FunctionCache:
     def forget(self) -> None:
         """Drop the resume functions, and what was compiled of them."""
         self.histories.clear()
+        self.uncompiled = None
         for dispatcher in self.resumes.values():  # code that is running may call them once more
             dispatcher.clear()
             dispatcher.mode = DispatchMode.COMPILE

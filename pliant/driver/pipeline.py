@@ -107,7 +107,7 @@ class Compiler:
         if dispatcher.mode != DispatchMode.COMPILE or not capturable(state := State.current()):
             return None
         if not stance.allows(dispatcher, self.functions.is_part(dispatcher)):
-            observe(self.functions.history(dispatcher), dispatcher.fn, values)
+            observe(self.functions.called_uncompiled(dispatcher), dispatcher.fn, values)
             return None
         if is_interposed(state):
             return self._try_interposed(dispatcher, values, state)

@@ -642,6 +642,71 @@ def context_var_as(x, log):
     return lines, f.closed, x + 1
 
 
+class Stores:
+    """Whatever writes to it runs Python code with a break in its middle."""
+
+    def __init__(self, log):
+        vars(self).update(log=log, items={})
+
+    def __setattr__(self, name, value):
+        y = value * 2
+        note(self.log, name)
+        if value.shape[0] > 2:
+            raise ValueError(name)
+        super().__setattr__(name, y + 1)
+
+    def __delattr__(self, name):
+        value = vars(self)[name] + 1
+        note(self.log, name)
+        vars(self)["deleted"] = value * 2
+        super().__delattr__(name)
+
+    def __setitem__(self, key, value):
+        y = value.sin()
+        note(self.log, key)
+        self.items["slice" if isinstance(key, slice) else key] = y.cos()
+
+    def __delitem__(self, key):
+        y = self.items.pop(key) * 3
+        note(self.log, key)
+        self.items["rest"] = y + 1
+
+    @property
+    def doubled(self):
+        return self.items["doubled"]
+
+    @doubled.setter
+    def doubled(self, value):
+        y = value * 2
+        note(self.log, "doubled")
+        self.items["doubled"] = y + 1
+
+
+def stores(x, log):
+    obj = Stores(log)
+    obj.first = x + 1
+    obj["key"] = x * 2
+    obj[1:2] = x
+    obj.doubled = x - 1
+    del obj.first
+    del obj["key"]
+    return x + 4, obj.deleted, obj.items, len(log)
+
+
+def stores_that_raise(x, log):
+    obj = Stores(log)
+    obj.fits = x
+    try:
+        obj.first, obj.second = x + 1, torch.cat([x, x])
+    except ValueError as error:
+        return x * 3, str(error), vars(obj)
+    return x
+
+
+program(X, [], breaks=7, graphs=8)(stores)
+program(X, [], breaks=3, graphs=4)(stores_that_raise)
+
+
 @pytest.mark.parametrize(("function", "args", "expected"), program.cases)
 def test_same_as_eager(function, args, expected):
     check(function, *args, **expected)

@@ -331,19 +331,19 @@ def store_slice(
     start: Value,
     stop: Value,
 ) -> Any:
-    set_item(trace, obj, make_slice([start, stop, NONE]), value)
+    set_item(trace, obj, make_slice([start, stop, NONE]), value, direct=True)
 
 
 @opcode("STORE_SUBSCR", lazy=True)
 def store_subscr(
     trace: Trace, frame: Frame, ins: Instruction, value: Value, obj: Value, key: Value
 ) -> Any:
-    set_item(trace, obj, key, value)
+    set_item(trace, obj, key, value, direct=True)
 
 
 @opcode("DELETE_SUBSCR")
 def delete_subscr(trace: Trace, frame: Frame, ins: Instruction, obj: Value, key: Value) -> Any:
-    delete_item(trace, obj, key)
+    delete_item(trace, obj, key, direct=True)
 
 
 # ---- patterns

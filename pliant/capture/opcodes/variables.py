@@ -315,12 +315,12 @@ def load_super_attr(
 
 @opcode("STORE_ATTR", lazy=True)
 def store_attr(trace: Trace, frame: Frame, ins: Instruction, value: Value, obj: Value) -> Any:
-    set_attribute(trace, obj, ins.value, value)
+    set_attribute(trace, obj, ins.value, value, direct=True)
 
 
 @opcode("DELETE_ATTR")
 def delete_attr(trace: Trace, frame: Frame, ins: Instruction, obj: Value) -> Any:
-    set_attribute(trace, obj, ins.value, None)
+    set_attribute(trace, obj, ins.value, None, direct=True)
 
 
 # ---- functions and imports
