@@ -317,3 +317,38 @@ def test_around_torch_compile(backend, fullgraph):
 def test_torch_compile_is_not_imported():
     code = "import sys, pliant; assert not {'torch._dynamo', 'torch._inductor'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- tracers that a compiled function calls
+
+
+def trace_with_fx(x):
+    return len(fx.symbolic_trace(lambda a: a.sin() + 1).graph.nodes)
+
+
+class OwnTracer(fx.Tracer):
+    def is_leaf_module(self, m, module_qualified_name):
+        return True
+
+
+def trace_with_a_subclass(x):
+    return len(OwnTracer().trace(nn.Linear(2, 2)).nodes)
+
+
+def trace_with_make_fx(x):
+    return make_fx(lambda a: a.sin() + 1)(x)(x)
+
+
+@pytest.mark.parametrize("inner", [trace_with_fx, trace_with_a_subclass, trace_with_make_fx])
+def test_what_follows_a_tracer_is_compiled(inner):
+    def function(x):
+        before = x.sin()
+        result = inner(x)
+        return before * 2, result
+
+    compiled = pliant.compile(function)
+    events.counters.reset()
+    assert str(compiled(X)) == str(function(X))
+    # One graph in front of it and one behind it.
+    assert events.counters["graphs"] == 2
+    assert events.counters["fallbacks"] == 0

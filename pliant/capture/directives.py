@@ -231,6 +231,8 @@ NOT_FOLLOWED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "profiler"),
     ),
     "torch.jit": (_COMPILER, ("_state",)),
+    "torch.export": (_COMPILER, ("_unlift", "unflatten")),  # what runs the programs
+    "torch.fx.experimental.proxy_tensor": (_COMPILER, ()),
     "torch._functorch": (
         _COMPILER,
         ("apis", "batch_norm_replacement", "eager_transforms", "functional_call", "vmap"),
@@ -257,10 +259,13 @@ FOLLOWED_FUNCTIONS = (
 )
 
 
-# Mocks keep a record of their calls, so that no two calls find the same.
-UNFOLLOWED_CLASSES = tuple(
-    ("unittest.mock", name) for name in ("Base", "CallableMixin", "MagicMixin", "NonCallableMock")
-)
+_MOCKS = ("Base", "CallableMixin", "MagicMixin", "NonCallableMock")
+# In packages that are followed. Mocks keep a record of their calls, so that no two calls find the
+# same; while FX traces, nothing is compiled, so a break in the middle would end all compilation.
+UNFOLLOWED = {
+    *(("unittest.mock", name) for name in _MOCKS),
+    *(("torch.fx._symbolic_trace", name) for name in ("Tracer", "symbolic_trace")),
+}
 
 
 def is_followed(fn: Any) -> bool:
@@ -269,7 +274,7 @@ def is_followed(fn: Any) -> bool:
     name = (module, fn.__qualname__.partition(".")[0])
     if name in FOLLOWED_FUNCTIONS:
         return True
-    if name in UNFOLLOWED_CLASSES:
+    if name in UNFOLLOWED:
         return False
     package = module
     # The longest name that is listed decides: a package in a followed one may not be followed.
