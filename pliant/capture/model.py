@@ -284,7 +284,7 @@ def generic_set_attribute(
     cls = obj.python_type()
     attribute = trace.lookup(cls, name)
     if attribute is object.__dict__["__class__"] and isinstance(obj, Instance):
-        _change_class(trace, obj, value)
+        obj.change_class(trace, value)
         return
     hook = "__set__" if value is not None else "__delete__"
     extra = [] if value is None else [value]
@@ -307,19 +307,6 @@ def generic_set_attribute(
         call(trace, setter, [descriptor, obj, *extra], direct=direct)
     else:
         raise Break("attribute-write", f"{cls.__name__}.{name}")
-
-
-def _change_class(trace: Trace, obj: Instance, value: Value | None) -> None:
-    """`obj.__class__ = cls`, of an object made during the capture."""
-    if obj.source is not None:
-        raise Break("attribute-write", f"{obj.cls.__name__}.__class__")
-    example: Any = object.__new__(obj.cls)
-    try:
-        example.__class__ = None if value is None else trace.read(value).constant()
-    except (TypeError, NotConstant) as error:
-        raise Break("attribute-write", f"{obj.cls.__name__}.__class__") from error
-    trace.changes += 1
-    obj.cls = type(example)
 
 
 WITHOUT_ATTRIBUTES = frozenset({list, tuple, dict, set, frozenset, slice, range, object})

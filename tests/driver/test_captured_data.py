@@ -123,7 +123,7 @@ def test_a_program_made_of_data_and_objects_runs(name):
     guards, slots = binder.visit(loaded.guards), binder.visit(loaded.slots)
     bindings = replace(first.bindings, graph=graph, guards=guards, slots=slots)
     compiler = dispatcher.on_miss.__self__
-    again = compiler._backend(loaded, bindings, 0)
+    again = compiler._backend(loaded, bindings, 0, compiler._chosen_backend())
     tree = plan.build(guards, slots, len(loaded.parameters))
     other = compiler.dispatcher(dispatcher.fn)
     other.install(Entry(tree, again.residual, again))

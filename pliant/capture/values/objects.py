@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, Unread, Value
+from pliant.capture.value import FALSE, NONE, TRUE, Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict
 from pliant.capture.values.tracebacks import Traceback
 from pliant.guards.guard import MISSING, GuardKind
@@ -103,6 +103,18 @@ class Instance(Value):
         trace.mutate(self)
         self.slots[name] = value
         self.written[name] = None
+
+    def change_class(self, trace: Trace, value: Value | None) -> None:
+        """`obj.__class__ = cls`, of an object made during the capture."""
+        if self.source is not None:
+            raise Break("attribute-write", f"{self.cls.__name__}.__class__")
+        example: Any = object.__new__(self.cls)
+        try:
+            example.__class__ = None if value is None else trace.read(value).constant()
+        except (TypeError, NotConstant) as error:
+            raise Break("attribute-write", f"{self.cls.__name__}.__class__") from error
+        trace.changes += 1
+        self.cls = type(example)
 
     def snapshot(self) -> None:
         return None
