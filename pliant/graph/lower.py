@@ -46,6 +46,9 @@ RECOMPUTE_LIMIT: Final = 3
 """An element that takes more operations than this is computed once and kept, if there are several
 users."""
 
+WIDENING_LIMIT: Final = 12
+"""The same for an element that is computed from one stored in fewer bytes."""
+
 DEEP: Final = 400
 """No element is the result of more operations than this: somewhere in between it is a definition,
 which is stored unless its users share a kernel with it."""
@@ -295,7 +298,8 @@ class _Lowerer(InPlace):
             return not laid_out_so(indexed, tensor)
         # Several readers would each compute it again: better to store it, unless that is cheap.
         shared = self.readers[tensor] > 1 and (
-            indexed.cost > RECOMPUTE_LIMIT or self._frees_memory(tensor, indexed)
+            (indexed.cost > RECOMPUTE_LIMIT and not _is_widened(indexed))
+            or self._frees_memory(tensor, indexed)
         )
         # However many readers: bounds the size of kernels and the depth of Python's stack.
         deep = indexed.cost > DEEP or self.depths.get(tensor, 0) > LAYERS
@@ -470,6 +474,15 @@ class _Lowerer(InPlace):
         self._set(out.of, indexed)
         self._append_definitions(out.of.node)
         return (out, indexed.memory)
+
+
+def _is_widened(indexed: IndexedTensor) -> bool:
+    """Whether an element takes little more than to read one that is stored in fewer bytes, as
+    what dropout makes of its mask. To keep that one is less to read, and to have in memory."""
+    if indexed.memory is not None or indexed.reads != 1 or indexed.cost > WIDENING_LIMIT:
+        return False
+    read = {of for of, _ in _probed(indexed).places}
+    return any(of.type.dtype.itemsize < indexed.type.dtype.itemsize for of in read)
 
 
 def _require_device(devices: set[torch.device], expected: str) -> None:

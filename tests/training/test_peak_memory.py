@@ -66,6 +66,31 @@ def test_random_numbers_leave_no_tensor() -> None:
     assert 0 < memory(lambda: function(x))[-1] < 100
 
 
+def test_masks_are_bools_in_a_whole_step() -> None:
+    """Up to the backward dropout keeps what was drawn, not the floats that it multiplies by."""
+    w, x = leaf(ELEMENTS), torch.randn(ELEMENTS)
+
+    def step(x):
+        w.grad = None
+        y = x
+        for _ in range(4):
+            y = torch.dropout(y * w, 0.1, True)
+        y.cumsum(0).sum().backward()
+        return y.detach()
+
+    run, gradients = compiled(step), []
+    for function in (step, run):
+        torch.manual_seed(0)
+        function(x)
+        gradients.append(w.grad)
+    torch.testing.assert_close(*gradients)
+    assert gradients[0].stride() == gradients[1].stride()
+    gradients.clear()
+    run(x)
+    # What each round multiplies, the result and gradients; and four masks, of a quarter each.
+    assert peak_memory(lambda: run(x)) < 7.5 * BYTES
+
+
 @pytest.mark.parametrize("retained", [True, False])
 def test_a_backward_again(retained: bool) -> None:
     x = leaf(50)
