@@ -23,6 +23,7 @@ from pliant.capture.interposed import assumptions, suspended
 from pliant.capture.interpreter import run_frame
 from pliant.capture.library.torch.torch_function import begin_overrides
 from pliant.capture.native import fill_late
+from pliant.capture.state_numbers import StateNumbers
 from pliant.capture.trace import INLINE, Restart, StartOver, Trace
 from pliant.capture.value import Break, Raised, Unread
 from pliant.capture.values.objects import Cell
@@ -121,6 +122,7 @@ class Attempt:
         self.trace.graph_effects.speculated = None if fullgraph else {}
         self.trace.under_transforms = bool(self.state.functorch)
         self.trace.guards.extend(assumptions(self.state))
+        self.trace.state_numbers = StateNumbers(self.trace)
         begin_overrides(self.trace, self.state)
 
     def run(self) -> Result:

@@ -8,7 +8,7 @@ there is a small table of exact integer arithmetic. A write to any tensor forget
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from pliant.capture.values.containers import Sequence
 from pliant.capture.values.number import Number
 from pliant.capture.values.tensors import TensorValue
 from pliant.fake import Fake
+from pliant.guards.state_numbers import single_result
 from pliant.sym.node import to_torch
 
 if TYPE_CHECKING:
@@ -56,9 +57,25 @@ def note(
     scalar_value = (
         _exact(trace, name, args, kwargs, fake) if symbolic else _run(trace, function, args, kwargs)
     )
-    if scalar_value is None:
-        return
+    if scalar_value is not None:
+        remember(trace, fake, scalar_value)
+
+
+def computed(
+    trace: Trace, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
+) -> Const | None:
+    """What a call leaves in its first argument that it writes to, if all that it takes is known."""
+    if not isinstance(function, OF_PYTORCH):
+        return None
+    arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]
+    if not all(_is_known(trace, value) and not _is_symbolic(trace, value) for value in arguments):
+        return None
+    return _run(trace, function, args, kwargs)
+
+
+def remember(trace: Trace, fake: Fake, scalar_value: Const | Number) -> None:
     trace.scalars[id(fake)] = scalar_value
+    trace.state_numbers.scalars_in.setdefault(fake.untyped_storage()._cdata, []).append(id(fake))
     number = (
         to_torch(scalar_value.expr, trace.sizes.env)
         if isinstance(scalar_value, Number)
@@ -99,9 +116,22 @@ TAKE_SIZES = frozenset(
 )  # fmt: skip
 
 
-def forget(trace: Trace) -> None:
-    """A tensor is written to, and others may share its memory."""
+def forget(trace: Trace, written: Iterable[Fake]) -> None:
+    """These tensors are written to, and others may share their memory."""
+    for fake in written:
+        # Itself too: it may have been given other memory.
+        for other in (
+            id(fake),
+            *trace.state_numbers.scalars_in.pop(fake.untyped_storage()._cdata, ()),
+        ):
+            trace.scalars.pop(other, None)
+            trace.world.scalars.pop(other, None)
+
+
+def forget_all(trace: Trace) -> None:
+    """A tensor may have been given other memory."""
     trace.scalars.clear()
+    trace.state_numbers.scalars_in.clear()
     trace.world.scalars.clear()
 
 
@@ -128,16 +158,15 @@ def _is_symbolic(trace: Trace, value: Value) -> bool:
 def _run(
     trace: Trace, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Const | None:
+    real_args = [_real(trace, arg) for arg in args]
     try:
-        result = function(
-            *[_real(trace, arg) for arg in args],
-            **{name: _real(trace, arg) for name, arg in kwargs.items()},
-        )
+        result = function(*real_args, **{name: _real(trace, arg) for name, arg in kwargs.items()})
     except FATAL:
         raise
     except Exception:  # the operation was accepted: then it is not one for numbers alone
         return None
-    if not isinstance(result, torch.Tensor) or result.dim():
+    result = single_result(result, real_args)
+    if not isinstance(result, torch.Tensor) or result.numel() != 1:
         return None
     number = result.item()
     return Const(number) if type(number) in NUMBERS else None

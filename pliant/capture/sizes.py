@@ -24,7 +24,7 @@ from pliant.capture.values.ragged_sizes import is_ragged, ragged_size
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.guards.guard import Guard, GuardKind, Load, ShapeCondition
 from pliant.guards.predicates import Fulfils
-from pliant.sym.cond import Cond, eq, ne
+from pliant.sym.cond import Cond, eq, ne, not_
 from pliant.sym.env import ShapeEnv
 from pliant.sym.explain import provenance
 from pliant.sym.expr import Expr, symbol
@@ -117,12 +117,22 @@ class Sizes:
     def _specialised(self, expr: Symbolic) -> Any:
         asker = self.trace.asker()
         if isinstance(expr, Cond):
-            return self.env.evaluate(expr, asker)
+            return self._answer(expr, asker)
         if isinstance(expr, Expr):
             return self.env.specialise(expr, asker)
         for s in expr.symbols:
             self._fix(s)
         return self.env.hint(expr)
+
+    def _answer(self, cond: Cond, asker: str) -> bool:
+        try:
+            return self.env.evaluate(cond, asker)
+        except DataDependentError:
+            answer: bool | None = self.trace.state_numbers.answer(self.env.simplify(cond))
+            if answer is None:
+                raise
+        self.env.learn(cond if answer else not_(cond), asker)
+        return answer
 
     def _fix(self, s: Any) -> None:
         """A float, or a number that goes into one, becomes a constant."""

@@ -29,6 +29,7 @@ from pliant.capture.model import (
     iterate,
     truth,
 )
+from pliant.capture.state_numbers import note_numbers, updates
 from pliant.capture.torch_state import QUERIES, UNCOVERED, WRITERS, assume_answer
 from pliant.capture.trace import Trace
 from pliant.capture.value import NONE, Break, Const, Unread, Value, boolean
@@ -197,13 +198,12 @@ def _record(
         len, (env.symbols, env.assumptions, env.runtime_asserts)
     )
     result = run_on_fakes(trace, name, function, fake_args, fake_kwargs)
-    # A new symbol is a number that only the graph will know, so there has to be a node for it.
-    reads_data = len(env.symbols) > symbols_before or isinstance(
-        result.value, Listed
-    )  # now or later
+    # A number that only the graph will know, now or later, is a new symbol: it has to have a node.
+    reads_data = len(env.symbols) > symbols_before or isinstance(result.value, Listed)
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
+    known = updates(trace, function, args, kwargs, result.mutated) if writes else None
     # From now on it matters which inputs are the same tensor (`aliasing`).
     trace.writes_tensors |= writes
     if name in OFFSET_AT and (len(args) > OFFSET_AT[name] or "storage_offset" in kwargs):
@@ -226,10 +226,7 @@ def _record(
     if len(env.assumptions) > assumed and isinstance(result.value, Fake):
         node = trace.sizes.as_assumed(node, result.value)
     value = from_result(trace, result.value, node, name)
-    if writes:
-        scalars.forget(trace)
-    elif isinstance(result.value, Fake) and not effect:
-        scalars.note(trace, function, args, kwargs, result.value)
+    note_numbers(trace, function, args, kwargs, result, known)
     trace.sizes.emit_checks()
     return value
 
@@ -528,6 +525,8 @@ def _truth(trace: Trace, tensor: Value) -> Value:
     number = scalars.scalar(trace, tensor)
     if number is not tensor:
         return boolean(truth(trace, number))
+    if isinstance(tensor, TensorValue) and trace.state_numbers.of(tensor) is not None:
+        return boolean(truth(trace, _item(trace, tensor)))
     raise Break("data-dependent-branch", "the truth of a tensor")
 
 

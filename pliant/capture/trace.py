@@ -74,6 +74,8 @@ NO_BREAKS = (INLINE, UNFOLLOWED)
 class Trace:
     """What is known during one capture."""
 
+    state_numbers: Any = None  # what tensors of the program's state hold
+
     def __init__(
         self,
         options: Options,

@@ -85,6 +85,7 @@ class InputHistory:
         self._tensors: dict[tuple[str, int], _Seen] = {}
         self._numbers: dict[tuple[str, type], tuple[int | float, int | float | None]] = {}
         self._tensor_sources: set[str] = set()
+        self._in_tensors: dict[str, set[object]] = {}
 
     def observe_tensor(
         self, source_text: str, sizes: Sequence[int], strides: Sequence[int], offset: int
@@ -114,6 +115,13 @@ class InputHistory:
             self._numbers[key] = (value, last)
             return True
         return before is not None or source_text in self._tensor_sources
+
+    def count_numbers_in(self, source_text: str, value: int | float) -> int:
+        """Take note of the number that a tensor held when the program asked about it, and tell how
+        many there were so far."""
+        numbers = self._in_tensors.setdefault(source_text, set())
+        numbers.add(_bits(value))
+        return len(numbers)
 
     def number_before(self, source_text: str, value: int | float) -> int | float | None:
         """The last value of this number that was different from the latest one."""

@@ -55,21 +55,26 @@ class Numbers:
     """What `item()` gave. The same element of memory holds the same number until it is written."""
 
     def __init__(self) -> None:
-        # By place: a tensor that keeps the memory alive, its version, the number.
-        self._read: dict[Any, tuple[Tensor, int, Any]] = {}
+        # By storage and place in it: a tensor that keeps the memory alive, its version, the number.
+        self._read: dict[int, dict[Any, tuple[Tensor, int, Any]]] = {}
 
     def read(self, env: ShapeEnv, t: Tensor, what: str) -> Any:
         """A new symbol, or the one from before; None for a kind of number that has no symbols."""
         offset = t.storage_offset()
         if type(offset) is not int or t.is_inference():  # its place or its version is not known
             return scalar(env, t.dtype, what)
-        place = (t.untyped_storage()._cdata, offset, t.dtype)
-        before = self._read.get(place)
+        places = self._read.setdefault(t.untyped_storage()._cdata, {})
+        before = places.get((offset, t.dtype))
         if before is not None and before[1] == t._version:
             return before[2]
         number = scalar(env, t.dtype, what)
-        self._read[place] = (t, t._version, number)
+        places[offset, t.dtype] = (t, t._version, number)
         return number
+
+    def forget(self, written: Tensor) -> None:
+        """The memory is written to, perhaps under another version counter (`x.data`)."""
+        if self._read:
+            self._read.pop(written.untyped_storage()._cdata, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -490,10 +490,10 @@ class World(TorchDispatchMode):
         self._notes.assumed = True
         return assumed[op.name]
 
-    def _note_writes(
-        self, which: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self._notes.written.extend(_fakes_in([argument.of(args, kwargs) for argument in which]))
+    def _note_writes(self, which: tuple[Argument, ...], args: Any, kwargs: Any) -> None:
+        for fake in _fakes_in([argument.of(args, kwargs) for argument in which]):
+            self._notes.written.append(fake)
+            self._numbers.forget(fake)
 
 
 _ANSWERS: dict[OverloadKind, Callable[[World, Overload, tuple[Any, ...], dict[str, Any]], Any]] = {

@@ -42,6 +42,26 @@ def _most(*args: Any) -> Any:
     return functools.reduce(torch.sym_max, args)
 
 
+def _makes_tensor(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.tensor`, which would ask which number it is given."""
+
+    def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(data, SYMBOLIC) or args or not kwargs.keys() <= {"dtype", "device"}:
+            return function(data, *args, **kwargs)
+        dtype = kwargs.get("dtype") or _DTYPES[type(data)]()
+        return _full((), data, dtype=dtype, device=kwargs.get("device"))
+
+    return make
+
+
+_full: Any = torch.full  # which takes symbolic numbers, though its type doesn't say so
+
+_DTYPES: Final[dict[type, Callable[[], torch.dtype]]] = {
+    torch.SymInt: lambda: torch.int64,
+    torch.SymFloat: torch.get_default_dtype,
+    torch.SymBool: lambda: torch.bool,
+}
+
 ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.min: _least,
     builtins.max: _most,
@@ -52,6 +72,8 @@ ON_NUMBERS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.complex: complex,
     builtins.pow: operator.pow,
     operator.not_: torch.sym_not,
+    torch.tensor: _makes_tensor(torch.tensor),
+    torch.as_tensor: _makes_tensor(torch.as_tensor),
     **{function: _of_numbers(name) for name, function in MATH.items()},
 }
 

@@ -254,6 +254,13 @@ class ShapeEnv(SymbolTable):
             return bool(evaluate(cond, self.seen))
         return None
 
+    def learn(self, cond: Cond, asker: str) -> None:
+        """The caller knows that `cond` holds, and has a guard for it."""
+        try:
+            self._learn(cond, asker, self.where())
+        except Contradiction:  # a check before this one fails for these inputs
+            pass
+
     def _learn(self, cond: Cond, asker: str, position: Position | None) -> None:
         """All of it or, with Contradiction, nothing; with what became a constant by it."""
         new = self.facts.copy()  # a contradiction leaves facts behind that are of no use

@@ -30,7 +30,13 @@ OPTIMIZERS = {
     "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+    "radam": lambda p: torch.optim.RAdam(p, lr=0.01, foreach=True),
+    "asgd one by one": lambda p: torch.optim.ASGD(p, lr=0.1, t0=3, foreach=False),
 }
+EACH_WAY = ["Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam"]
+EACH_WAY += ["RAdam", "RMSprop", "Rprop", "SGD"]
+CASES = {"radam": 3, "asgd one by one": 4}
+"""How many compilations there are of optimizers that do something else after some steps."""
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +117,37 @@ simple = stepping(lambda p: torch.optim.AdamW(p, lr=0.01))
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str) -> None:
-    check(stepping(OPTIMIZERS[name]))
+    check(stepping(OPTIMIZERS[name]), compilations=CASES.get(name, 2))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", EACH_WAY)
+def test_optimizers_each_way(name: str, foreach: bool, monkeypatch) -> None:
+    monkeypatch.setattr(f"{__name__}.STEPS", 20)
+    optimizer = getattr(torch.optim, name)
+    make = stepping(lambda p: optimizer(p, lr=0.01, foreach=foreach))
+    check(make, compilations=3 if name == "RAdam" else 2)
+
+
+@pytest.mark.parametrize("name", ["radam", "asgd one by one"])
+def test_the_step_of_an_optimizer_alone(name: str) -> None:
+    def make(model):
+        optimizer = OPTIMIZERS[name](model.parameters())
+        step = pliant.compile(optimizer.step, fullgraph=True)
+
+        def run(x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            step()
+            return loss
+
+        return run
+
+    mine, theirs = (follow(make, network, False)[0] for make in (make, stepping(OPTIMIZERS[name])))
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_sizes_that_vary() -> None:

@@ -1,0 +1,299 @@
+"""Numbers in tensors that belong to the program's state: a condition on one is a guard.
+
+The one idea: what an object keeps in a tensor of one element (the step of an optimizer, a counter
+of a module) changes slowly, unlike data. So a branch on it is answered by what it is now, and a
+guard says so; the graph doesn't break. From such a tensor to the number in the condition lead
+operations on tensors of one element; they are written down as a recipe, for the guard to run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from pliant.base.values import dataclass
+from pliant.capture import scalars
+from pliant.capture.value import Const, Value
+from pliant.capture.values.containers import Sequence
+from pliant.capture.values.tensors import TensorValue
+from pliant.fake import Fake, OpResult
+from pliant.guards.guard import GuardKind
+from pliant.guards.source import Attr, InstanceDict, Member, Source
+from pliant.guards.state_numbers import (
+    KnownTensor,
+    Operation,
+    Recipe,
+    StateNumberFulfils,
+    StateTensor,
+    owns_memory,
+)
+from pliant.sym.cond import Cond, not_
+from pliant.sym.expr import substitute, symbol
+from pliant.sym.floats import FloatExpr, float_symbol
+from pliant.sym.node import SYMBOLIC, from_torch
+from pliant.sym.printing import to_python
+
+if TYPE_CHECKING:
+    from pliant.capture.trace import Trace
+
+LONGEST: Final = 16  # operations of a recipe
+MOST_NUMBERS: Final = 4  # of one tensor, for which the function is compiled
+
+
+@dataclass(frozen=True, slots=True)
+class StateNumber:
+    """What a tensor holds: computed by a recipe from the tensor of the program's state."""
+
+    tensor: TensorValue
+    recipe: Recipe
+
+
+class StateNumbers:
+    """What is known of such numbers in one capture."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.scalars_in: dict[int, list[int]] = {}  # the fakes of `trace.scalars` of a storage
+        self._tensors: dict[int, StateNumber] = {}  # by fake
+        self._in_memory: dict[int, list[int]] = {}  # the fakes of a storage
+        self._moved = False  # a tensor may have been given the memory of another
+        self._symbols: dict[Any, StateNumber] = {}
+        self._predicates: dict[tuple[str, Any], StateNumberFulfils] = {}
+
+    # ---- what tensors hold
+
+    def of(self, value: Value) -> StateNumber | None:
+        """What the tensor holds, as far as that is known."""
+        if not isinstance(value, TensorValue):
+            return None
+        known = self._tensors.get(id(value.fake))
+        if known is not None or not self._is_unwritten_state(value):
+            return known
+        return StateNumber(value, StateTensor())
+
+    def _is_unwritten_state(self, value: TensorValue) -> bool:
+        real, source = value.real, value.source
+        if source is None or type(real) is not torch.Tensor or value.plain or not _is_state(source):
+            return False
+        if real.device.type != "cpu" or real.requires_grad or real.is_complex():
+            return False
+        if real.numel() != 1 or self._moved or not owns_memory(real):
+            return False
+        return value.fake.untyped_storage()._cdata not in self.trace.graph_effects.memory
+
+    def result(
+        self, function: Any, args: list[Value], kwargs: dict[str, Value]
+    ) -> StateNumber | None:
+        """What an operation gives that is made of one such number and constants."""
+        if not isinstance(function, scalars.OF_PYTORCH):
+            return None
+        states: list[TensorValue] = []
+        try:
+            made_of = tuple([self._argument(arg, states) for arg in args])
+            named = tuple([(name, self._argument(arg, states)) for name, arg in kwargs.items()])
+        except _Unknown:
+            return None
+        size = 1 + sum(map(_size, (*made_of, *(arg for _, arg in named))))
+        if not states or any(state is not states[0] for state in states) or size > LONGEST:
+            return None
+        return StateNumber(states[0], Operation(function, made_of, named, size))
+
+    def _argument(self, value: Value, states: list[TensorValue]) -> Any:
+        value = self.trace.read(value)
+        if isinstance(value, Sequence) and value.cls in (list, tuple):
+            return tuple([self._argument(item, states) for item in value.items])
+        number = scalars.scalar(self.trace, value)
+        if isinstance(number, Const):
+            if isinstance(value, TensorValue):
+                return KnownTensor(number.value, value.fake.dtype)
+            if isinstance(number.value, PLAIN):
+                return number.value
+        state = self.of(value)
+        if state is None:
+            raise _Unknown
+        states.append(state.tensor)
+        return state.recipe
+
+    def note(self, fake: Fake, number: StateNumber) -> None:
+        """Remember what the tensor holds from now on."""
+        self._tensors[id(fake)] = number
+        self._in_memory.setdefault(fake.untyped_storage()._cdata, []).append(id(fake))
+
+    def forget(self, written: Iterable[Fake]) -> None:
+        """The memory of these tensors has been written to."""
+        for fake in written:
+            # Itself too: it may have been given other memory.
+            for other in (id(fake), *self._in_memory.pop(fake.untyped_storage()._cdata, ())):
+                self._tensors.pop(other, None)
+
+    def forget_all(self) -> None:
+        """A tensor has been given the memory of another."""
+        self._moved = True
+        self._tensors.clear()
+        self._in_memory.clear()
+
+    # ---- what is read from them
+
+    def note_read(self, args: list[Value], number: Any) -> None:
+        """The program has read the number that a tensor holds."""
+        state = self.of(self.trace.read(args[0])) if len(args) == 1 else None
+        if state is None or not isinstance(number, SYMBOLIC):
+            return
+        for s in from_torch(number).symbols:  # one: of a bool, it is that of a condition
+            self._symbols.setdefault(s, state)
+
+    def answer(self, condition: Cond) -> bool | None:
+        """Whether the condition holds now, with the guard that it does. None: it is about something
+        else too, or has been asked for too many numbers."""
+        states = [self._symbols.get(s) for s in condition.symbols]
+        state = states[0] if states else None
+        if state is None or any(
+            other is None or other.tensor is not state.tensor for other in states
+        ):
+            return None
+        assert state.tensor.real is not None and state.tensor.source is not None
+        history = self.trace.inputs.history
+        number = state.tensor.real.item()
+        if history.count_numbers_in(str(state.tensor.source), number) > MOST_NUMBERS:
+            return None
+        predicate = self._predicate(condition)
+        answer = predicate.holds(state.tensor.real)
+        if not answer:
+            predicate = self._predicate(not_(condition))
+            if not predicate.holds(state.tensor.real):  # it has no value: Python will say so
+                return None
+        self.trace.guard(GuardKind.PREDICATE, state.tensor.source, predicate)
+        return answer
+
+    def _predicate(self, condition: Cond) -> StateNumberFulfils:
+        """One object for conditions that are alike, on whatever tensor."""
+        numbers = []
+        names: dict[Any, Any] = {}
+        for s in sorted(condition.symbols, key=lambda s: s.order):
+            name = f"state_{len(names)}"
+            names[s] = float_symbol(name) if isinstance(s, FloatExpr) else symbol(name)
+            numbers.append((names[s], self._symbols[s].recipe))
+        renamed = substitute(condition, names)
+        texts = {s: f"{recipe}.item()" for s, recipe in numbers}
+        text = to_python(renamed, texts)
+        key = text, tuple(repr(recipe) for _, recipe in numbers)
+        if key not in self._predicates:
+            self._predicates[key] = StateNumberFulfils(renamed, tuple(numbers), text)
+        return self._predicates[key]
+
+
+class _Unknown(Exception):
+    """An argument is neither known nor computed from state."""
+
+
+PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
+
+
+def _is_state(source: Source | None) -> bool:
+    """Whether an object keeps it. What is passed to the function is data."""
+    while source is not None:
+        if isinstance(source, InstanceDict | Attr | Member):
+            return True
+        source = source.parent
+    return False
+
+
+def _size(arg: Any) -> int:
+    if type(arg) is tuple:
+        return sum(map(_size, arg))
+    return arg.size if isinstance(arg, Operation) else 0
+
+
+# ---- writes
+
+Update = tuple[Fake, Const | StateNumber]
+
+
+def updates(
+    trace: Trace,
+    function: Any,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    written: tuple[Fake, ...],
+) -> list[Update]:
+    """What tensors of one element hold once an operation has written to them; asked before that is
+    noted."""
+    known: list[Update] = []
+    calls = [call for call in _calls_of_one(trace, args) if call[0].numel() == 1]
+    if {id(fake) for fake in written} != {id(fake) for fake, _ in calls}:
+        return known
+    for fake, arguments in calls:
+        number = scalars.computed(trace, function, arguments, kwargs)
+        state = number or trace.state_numbers.result(function, arguments, kwargs)
+        if state is not None:
+            known.append((fake, state))
+    return known
+
+
+def _calls_of_one(trace: Trace, args: list[Value]) -> Iterator[tuple[Fake, list[Value]]]:
+    """The call as one that writes to its first argument. One that writes to a list of tensors is
+    many such: each with a list of one tensor."""
+    first = trace.read(args[0]) if args else None
+    if isinstance(first, TensorValue):
+        yield first.fake, args
+    elif isinstance(first, Sequence):
+        lists = [trace.read(arg) for arg in args]
+        for index, item in enumerate(first.items):
+            tensor = trace.read(item)
+            if isinstance(tensor, TensorValue):
+                yield tensor.fake, [_at(arg, index) for arg in lists]
+
+
+def _at(value: Value, index: int) -> Value:
+    if not isinstance(value, Sequence) or index >= len(value.items):
+        return value
+    return Sequence(list, [value.items[index]])
+
+
+def note_updates(
+    trace: Trace, function: Any, args: list[Value], written: tuple[Fake, ...], known: list[Update]
+) -> None:
+    """An operation has written to these tensors, of which this is known."""
+    if function is setattr and trace.read(args[1]).constant() == "data":
+        scalars.forget_all(trace)
+        trace.state_numbers.forget_all()
+    scalars.forget(trace, written)
+    trace.state_numbers.forget(written)
+    for fake, number in known:
+        if isinstance(number, StateNumber):
+            trace.state_numbers.note(fake, number)
+        else:
+            scalars.remember(trace, fake, number)
+
+
+def note_result(
+    trace: Trace, function: Any, args: list[Value], kwargs: dict[str, Value], fake: Fake
+) -> None:
+    """What a new tensor holds, if it is one number that is known."""
+    if fake.dim() or fake.device.type != "cpu" or fake.requires_grad:
+        return
+    scalars.note(trace, function, args, kwargs, fake)
+    if id(fake) not in trace.scalars:
+        state = trace.state_numbers.result(function, args, kwargs)
+        if state is not None:
+            trace.state_numbers.note(fake, state)
+
+
+def note_numbers(
+    trace: Trace,
+    function: Any,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    result: OpResult,
+    known: list[Update] | None,
+) -> None:
+    """What an operation tells of numbers in tensors. `known`: if it writes to tensors, what these
+    hold now."""
+    if known is not None:
+        note_updates(trace, function, args, result.mutated, known)
+    elif isinstance(result.value, Fake) and not result.random:
+        note_result(trace, function, args, kwargs, result.value)
+    else:
+        trace.state_numbers.note_read(args, result.value)
