@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import os
 from types import CodeType
+from typing import Final
 
 from pliant.base.values import dataclass
 
@@ -37,6 +38,16 @@ class Position:
             line = end_line = code.co_firstlineno
             column = end_column = None
         return cls(code.co_filename, line, code.co_qualname, column, end_column, end_line)
+
+    @property
+    def library(self) -> str:
+        """The module that it is in, if that is installed rather than of the program."""
+        for folder in _LIBRARIES:
+            _, installed, name = self.file.rpartition(folder)
+            if installed:
+                name = name.removesuffix(".py").removesuffix(f"{os.sep}__init__")
+                return name.replace(os.sep, ".")
+        return ""
 
     def source_line(self) -> str:
         """The text of the line without its indentation, or "" when the source can't be read."""
@@ -72,6 +83,11 @@ class Position:
 
     def _raw_line(self) -> str:
         return linecache.getline(self.file, self.line).rstrip("\n")
+
+
+_LIBRARIES: Final = tuple(
+    f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages")
+) + (f"{os.path.dirname(os.__file__)}{os.sep}",)
 
 
 def short_path(file: str) -> str:

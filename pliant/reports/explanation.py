@@ -84,8 +84,7 @@ class Explanation:
         for broken, times in Counter(self._own_breaks()).items():
             again = f"  ({times} times)" if times > 1 else ""
             lines += ["", f"breaks at {broken.what} [{broken.code}]{again}"]
-            if broken.position is not None:
-                lines += format_position(broken.position).splitlines()
+            lines += _place(broken)
         special = [why for why in self.symbols if why.state == "specialised"]
         lines += [f"constant: {text}" for text in dict.fromkeys(map(str, special))]
         return "\n".join([*lines, "", "Guards, sizes and graphs of each compilation: details()"])
@@ -132,8 +131,21 @@ def _about(compiled: Compiled) -> Iterator[str]:
     yield from _listed("symbols", [str(why) for why in captured.symbols])
     if captured.broken is not None:
         yield f"breaks at {captured.broken.what} [{captured.broken.code}]"
-        if captured.broken.position is not None:
-            yield from format_position(captured.broken.position).splitlines()
+        yield from _place(captured.broken)
+
+
+def _place(broken: BreakInfo) -> Iterator[str]:
+    """Of a break inside a library, the line of the program that led there comes first."""
+    position = broken.position
+    if position is None:
+        return
+    lines = format_position(position).splitlines()
+    if position.library:
+        callers = [caller for caller in broken.stack if not caller.library]
+        for caller in callers[-1:]:
+            yield from format_position(caller).splitlines()
+        lines[0] = f"  in {position.library}.{position.function}, line {position.line}"
+    yield from lines
 
 
 def _listed(name: str, texts: Sequence[str]) -> Iterator[str]:

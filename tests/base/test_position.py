@@ -71,3 +71,10 @@ def test_short_path(tmp_path, monkeypatch):
     assert short_path(str(tmp_path / "a" / "b.py")) == "a/b.py"
     assert short_path(str(tmp_path.parent / "b.py")) == str(tmp_path.parent / "b.py")
     assert short_path("<string>") == "<string>"
+
+
+def test_libraries():
+    assert Position("/env/lib/site-packages/some/thing.py", 1).library == "some.thing"
+    assert Position("/usr/lib/dist-packages/some/__init__.py", 1).library == "some"
+    assert Position(dis.__file__, 1).library == "dis"
+    assert Position(__file__, 1).library == "" == Position("<string>", 1).library

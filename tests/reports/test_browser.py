@@ -135,6 +135,28 @@ def test_the_tour(tour, opened):
     assert page.locator(".row.chosen .name").count() == 1
 
 
+def test_sizes(tour, opened):
+    """Why each size is static or not: who asked, at which line."""
+    page = opened(tour)
+    rows = page.locator("#functions .row")
+    sizes = page.locator("details", has=page.locator("> summary", has_text="Sizes:"))
+    closed = page.locator("main > details:not([open]) > summary")
+    texts = []
+    for number in range(rows.count()):
+        rows.nth(number).click()
+        while closed.count():
+            closed.first.click()
+        page.wait_for_function(
+            "[...document.querySelectorAll('main > details')].every(d => d.children.length > 1)"
+        )
+        for each in sizes.all():
+            each.locator("> summary").click()
+            texts += [row.inner_text() for row in each.locator("tr").all()[1:] if row.is_visible()]
+    assert any("has not changed so far" in text for text in texts)
+    (changed,) = [text for text in texts if "s0 is" in text]
+    assert "size changed from 3 to 4" in changed and "tour.py" in changed
+
+
 def test_search_and_keys(tour, opened):
     page = opened(tour)
     rows = page.locator("#functions .row")

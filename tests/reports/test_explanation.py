@@ -88,3 +88,27 @@ def test_modules_and_methods() -> None:
     assert pliant.explain(layer)(torch.ones(2, 3)).graph_count == 1
     assert pliant.explain(layer.forward)(torch.ones(2, 3)).graph_count == 1
     assert pliant.explain(pliant.compile(layer))(torch.ones(2, 3)).op_count == 1
+
+
+def test_a_break_in_a_library_is_shown_by_the_call_of_the_program(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "site-packages"
+    (folder / "somebody").mkdir(parents=True)
+    (folder / "somebody" / "__init__.py").write_text("")
+    (folder / "somebody" / "parts.py").write_text(
+        "import pliant\n\ndef part(x):\n    pliant.graph_break()\n    return x + 1\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    from somebody.parts import part
+
+    def step(x):
+        return part(x * 2) * 3
+
+    explanation = pliant.explain(step)(torch.ones(2))
+    for text in (str(explanation), explanation.details()):
+        lines = [line.strip() for line in text.splitlines()]
+        at = next(n for n, line in enumerate(lines) if line.startswith("breaks at"))
+        assert f"{__file__.rpartition('/')[2]}:" in lines[at + 1] and "in test_a_" in lines[at + 1]
+        assert lines[at + 2] == "return part(x * 2) * 3"
+        assert "in somebody.parts.part, line 4" in lines[at + 3 : at + 5]
+        assert "pliant.graph_break()" in lines[at + 4 : at + 6]
+    assert str(folder) not in str(explanation)
