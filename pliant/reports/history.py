@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, cast
 
 from pliant.base.records import Record
@@ -128,6 +129,7 @@ class _History:
         if (compilation := self._compiled(record)) is not None:
             fields = ("program", "bandwidth", "arithmetic", "steps")
             compilation["measured"].append({name: record[name] for name in fields})
+            compilation["measured"].sort(key=itemgetter("program"))  # a backward after its forward
 
     def _function(self, record: Record) -> dict[str, Any]:
         key = _written(record)

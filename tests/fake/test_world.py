@@ -144,13 +144,25 @@ def test_unsupported_kinds(kind: str) -> None:
     assert caught.value.kind == kind
 
 
-def test_tensor_inside_vmap_is_unsupported() -> None:
+def test_a_tensor_inside_vmap_is_what_the_function_sees() -> None:
     def inside(t: torch.Tensor) -> torch.Tensor:
-        with pytest.raises(Unsupported, match=r"torch\.func"):
-            World().from_real(t)
+        fake = World().from_real(t)
+        assert fake.shape == t.shape == (3,) and fake.stride() == t.stride()
         return t
 
     torch.vmap(inside)(torch.randn(2, 3))
+
+
+def test_what_is_left_of_a_derivative_is_unsupported() -> None:
+    kept = []
+
+    def inside(t: torch.Tensor) -> torch.Tensor:
+        kept.append(t)
+        return t.sum()
+
+    torch.func.grad(inside)(torch.randn(3))
+    with pytest.raises(Unsupported, match=r"torch\.func"):
+        World().from_real(kept[0])
 
 
 # Errors.
