@@ -104,7 +104,7 @@ def test_a_stage_without_a_step_is_noticed(make_docs, monkeypatch):
     with pytest.raises(LookupError, match="Simplified"):
         module.picture()
     monkeypatch.setattr(module, "read", read)
-    wrong = ("Captured", "stages.py", "capture/capture.py", "capturable", "no stage")
+    wrong = ("Captured", "stages.py", "capture/interposed.py", "capturable", "no stage")
     monkeypatch.setattr(module, "STEPS", (wrong, *module.STEPS))
     with pytest.raises(LookupError, match="bool"):
         module.picture()

@@ -331,8 +331,11 @@ class OwnTracer(fx.Tracer):
         return True
 
 
+LINEAR = nn.Linear(2, 2)
+
+
 def trace_with_a_subclass(x):
-    return len(OwnTracer().trace(nn.Linear(2, 2)).nodes)
+    return len(OwnTracer().trace(LINEAR).nodes)
 
 
 def trace_with_make_fx(x):

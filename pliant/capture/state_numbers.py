@@ -221,7 +221,7 @@ def updates(
     """What tensors of one element hold once an operation has written to them; asked before that is
     noted."""
     known: list[Update] = []
-    calls = [call for call in _calls_of_one(trace, args) if call[0].numel() == 1]
+    calls = [call for call in _calls_of_one(trace, args) if _has_one_element(call[0])]
     if {id(fake) for fake in written} != {id(fake) for fake, _ in calls}:
         return known
     for fake, arguments in calls:
@@ -230,6 +230,12 @@ def updates(
         if state is not None:
             known.append((fake, state))
     return known
+
+
+def _has_one_element(fake: Fake) -> bool:
+    """Of symbolic sizes nothing is asked, which would be a guard."""
+    count = fake.numel()
+    return type(count) is int and count == 1
 
 
 def _calls_of_one(trace: Trace, args: list[Value]) -> Iterator[tuple[Fake, list[Value]]]:

@@ -262,3 +262,18 @@ def test_a_known_tensor_written_through_a_view():
         return x + 1 if n.item() == 5 else x - 1
 
     assert torch.equal(pliant.compile(program)(X), program(X))
+
+
+def test_nothing_is_asked_of_sizes():
+    """Writes to tensors of any size: one compilation for all, 1 included."""
+
+    def inverse(order):
+        result = torch.empty_like(order)
+        result.scatter_(0, order, torch.arange(order.numel()))
+        return result
+
+    compiled = pliant.compile(inverse, dynamic=True)
+    for size in (3, 4, 1, 0):
+        order = torch.randperm(size)
+        assert torch.equal(compiled(order), inverse(order))
+    assert events.counters["compilations"] == 1
