@@ -34,6 +34,8 @@ def bounded(env: Asked, node: Any, asker: str) -> Any:
     node = env.simplify(node)
     if node.depth <= MOST_DEPTH:
         return node
+    # Without a hint there is no side to take, so unbacked expressions may grow deeper before the
+    # compiler gives up.
     if env.hint(node) is None:
         if node.depth > MOST_UNBACKED and isinstance(node, Expr):
             env.specialise(node, asker)  # which raises: the value is unknown

@@ -73,6 +73,7 @@ def le0(e: Expr) -> Cond:
         return truth(e.const <= 0)
     g = math.gcd(*[c for _, c in e.terms])
     if g > 1:  # g*t + c <= 0 says t <= -c/g, and t is an integer
+        # t <= floor(-c/g) is t + ceil(c/g) <= 0.
         e = from_terms({product: c // g for product, c in e.terms}, -(-e.const // g))
     return intern_node(Cond, "le0", (e,))
 
@@ -89,8 +90,8 @@ def eq0(e: Expr) -> Cond:
 @cached(16384)
 def ne0(e: Expr) -> Cond:
     """`e != 0`"""
-    same = eq0(e)
-    return intern_node(Cond, "ne0", same.args) if same.op == "eq0" else not_(same)
+    equality = eq0(e)
+    return intern_node(Cond, "ne0", equality.args) if equality.op == "eq0" else not_(equality)
 
 
 def le(a: NumberLike, b: NumberLike) -> Cond:
@@ -130,7 +131,7 @@ def _compare(op: str, a: Expr | FloatExpr, b: Expr | FloatExpr) -> Cond:
     if not a.symbols and not b.symbols:
         return truth(STRICT[op](evaluate(a, {}), evaluate(b, {})))
     if op in ("feq", "fne") and b.order < a.order:
-        a, b = b, a
+        a, b = b, a  # equality is symmetric: one form for both orders
     return intern_node(Cond, op, (a, b))
 
 
@@ -155,6 +156,7 @@ def _combine(op: str, decides: Cond, neutral: Cond, conds: Iterable[Cond]) -> Co
         for part in cond.args if cond.op == op else (cond,):
             if part is not neutral:
                 parts[part] = None
+    # `x and not x` is false, `x or not x` is true.
     if any(not_(part) in parts for part in parts):
         return decides
     if len(parts) <= 1:
@@ -165,7 +167,7 @@ def _combine(op: str, decides: Cond, neutral: Cond, conds: Iterable[Cond]) -> Co
 _OPPOSITE: Final[dict[str, Callable[..., Cond]]] = {
     "true": lambda: FALSE,
     "false": lambda: TRUE,
-    "le0": lambda e: le0(1 - e),
+    "le0": lambda e: le0(1 - e),  # e > 0 is e >= 1, for integers
     "eq0": lambda e: intern_node(Cond, "ne0", (e,)),
     "ne0": lambda e: intern_node(Cond, "eq0", (e,)),
     "and": lambda *parts: or_(*map(not_, parts)),

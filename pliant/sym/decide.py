@@ -52,6 +52,7 @@ def decide(facts: Facts, cond: Cond, expect: bool | None = None) -> bool | None:
     With `expect`, only that answer is looked for; for when it is known from an example that the
     other can't be right.
     """
+    # The condition as it was asked is the key. What it simplifies to changes with each new fact.
     key = cond
     answer = facts.decided.get(key)
     if answer is not None:
@@ -74,6 +75,7 @@ def decide(facts: Facts, cond: Cond, expect: bool | None = None) -> bool | None:
 
 
 def _from_truths(facts: Facts, cond: Cond) -> bool | None:
+    # Almost always empty: only alternatives and comparisons of floats are kept as truths.
     if not facts.truths:
         return None
     opposite = not_(cond)
@@ -81,9 +83,10 @@ def _from_truths(facts: Facts, cond: Cond) -> bool | None:
         return cond in facts.truths
     for truth in list(facts.truths):
         if truth.op == "or" and (cond in truth.args or opposite in truth.args):
-            wanted = cond if cond in truth.args else opposite
-            if all(decide(facts, part) is False for part in truth.args if part is not wanted):
-                return wanted is cond
+            alternative = cond if cond in truth.args else opposite
+            # If all other alternatives are refuted, the remaining one holds.
+            if all(decide(facts, part) is False for part in truth.args if part is not alternative):
+                return alternative is cond
     return None
 
 
@@ -155,6 +158,8 @@ def _decide_or(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
 def _decide_float(facts: Facts, cond: Cond, expect: bool | None) -> bool | None:
     """By ranges; nan compares false (and unequal) to everything, and may be on one side only
     if its range says so."""
+    # Disjoint ranges refute a comparison even if a side may be nan, which compares false. To prove
+    # one, nan has to be excluded.
     a, b = [facts.range(arg) for arg in cond.args]
     apart = a.hi < b.lo or b.hi < a.lo
     maybe_nan = getattr(a, "nan", False) or getattr(b, "nan", False)
@@ -224,8 +229,8 @@ class Search:
         for product, c in e.terms:
             cases = CASES.get((product.op, c > 0))
             if cases is not None:  # the first will do: the others are in what is left to prove
-                rest = e - scale(product, c)
-                return all(self.proves(rest + scale(x, c), depth - 1) for x in cases(product))
+                remaining = e - scale(product, c)
+                return all(self.proves(remaining + scale(x, c), depth - 1) for x in cases(product))
         return False
 
     def _by_adding(self, e: Expr, depth: int) -> bool:
@@ -234,8 +239,8 @@ class Search:
                 a = dict(f.terms).get(product, 0)
                 # |a|*e - |c|*f has no such term any more, and is at least |a|*e, since f <= 0. For
                 # e <= 0 it suffices that |a|*e < |a|, because e is an integer.
-                rest = scale(e, abs(a)) - scale(f, abs(c)) - (abs(a) - 1)
-                if a * c > 0 and self.proves(rest, depth - 1):
+                remaining = scale(e, abs(a)) - scale(f, abs(c)) - (abs(a) - 1)
+                if a * c > 0 and self.proves(remaining, depth - 1):
                     return True
                 if self.steps > BUDGET:
                     return False
@@ -275,12 +280,12 @@ def inequalities(facts: Facts, p: Expr, positive: bool) -> Iterator[Expr]:
     yield from _learnt(facts, p)
     if p.op == "mul":
         for factor, _ in p.factors:
-            other = divide_product(p, factor)
-            if other is not None:
+            cofactor = divide_product(p, factor)
+            if cofactor is not None:
                 yield from _products(
-                    factor, other, facts.range(factor), facts.range(other), positive
+                    factor, cofactor, facts.range(factor), facts.range(cofactor), positive
                 )
-                yield from _multiplied(facts, factor, other)
+                yield from _multiplied(facts, factor, cofactor)
 
 
 def _learnt(facts: Facts, p: Expr) -> Iterator[Expr]:
@@ -310,10 +315,10 @@ def _products(x: Expr, y: Expr, of_x: Range, of_y: Range, positive: bool) -> Ite
 
 def _multiplied(facts: Facts, x: Expr, y: Expr) -> Iterator[Expr]:
     """y * f <= 0 for a known f <= 0 with x in it, if y >= 0; and the same the other way round."""
-    for factor, other in ((x, y), (y, x)):
-        if facts.range(other).lo >= 0:
+    for factor, multiplier in ((x, y), (y, x)):
+        if facts.range(multiplier).lo >= 0:
             for f in _learnt(facts, factor):
-                yield mul(f, other)
+                yield mul(f, multiplier)
 
 
 def _floordiv_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
@@ -321,10 +326,10 @@ def _floordiv_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
     x, y = p.args
     if not facts.at_least(y, 1):
         return
-    whole = mul(y, p)
+    multiple = mul(y, p)
     if y.value is not None:
-        yield whole - x
-        yield x - whole - y + 1
+        yield multiple - x
+        yield x - multiple - y + 1
     if facts.at_least(x, 0):
         yield p - x
     if facts.at_least(-x, 0):
@@ -337,19 +342,19 @@ def _product_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
         if factor.op == "floordiv" and factor.args[1].value is None:
             x, y = factor.args
             if facts.at_least(y, 1):
-                whole = mul(factor, y)
-                yield whole - x
-                yield x - whole - y + 1
+                multiple = mul(factor, y)
+                yield multiple - x
+                yield x - multiple - y + 1
 
 
 def _mod_laws(facts: Facts, p: Expr) -> Iterator[Expr]:
     """x%k = x - k*(x//k); below k for k > 0; at most x for x >= 0 besides."""
     x, y = p.args
     if y.value is not None:
-        same = p - x + mul(y, x // y)
-        if same is not ZERO:
-            yield same
-            yield -same
+        identity = p - x + mul(y, x // y)
+        if identity is not ZERO:
+            yield identity
+            yield -identity
     if facts.at_least(y, 1):
         yield p - y + ONE
         if facts.at_least(x, 0):

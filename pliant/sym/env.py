@@ -115,6 +115,7 @@ class ShapeEnv(SymbolTable):
     def _answer(self, cond: Cond, asker: str, position: Position | None) -> Question:
         # The guard is for the simplified condition, which may have fewer symbols.
         simple = simplify(cond, self.facts)
+        # The hint only tells `decide` which side is worth a proof: the other one can't be proved.
         hint = self.hint(simple)
         answer = decide(self.facts, simple, hint)
         if answer is not None:
@@ -179,6 +180,7 @@ class ShapeEnv(SymbolTable):
     def specialise(self, expr: Expr, asker: str, position: Position | None = None) -> int:
         """The expression as a number, which it has to be from now on."""
         simple: Expr = simplify(expr, self.facts)
+        # A number that follows from the facts needs no guard.
         hint = simple.value if simple.value is not None else self.hint(simple)
         if hint is None or not self.evaluate(eq(simple, int(hint)), asker, position):
             question = Question(asker, eq(simple, 0), None, "undecided", None, position)
@@ -200,6 +202,8 @@ class ShapeEnv(SymbolTable):
         ("hint"): then the program fails here, and it is for the caller to let it.
         """
         position = position or self.where()
+        # Facts come before the hint. What fails for every input may be raised now; what fails for
+        # these inputs only has to remain a test when the code runs.
         answer = self.known(cond)
         hint = None if answer is not None else self.hint(cond)
         if answer is not None or hint is False:
@@ -216,6 +220,7 @@ class ShapeEnv(SymbolTable):
     # What answers leave behind
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
+        # Parts that follow from the facts need no guard of their own.
         guard = SizeGuard(_unknown_part(self.facts, cond), asker, position)
         self._learn(guard.condition, asker, position)
         self.recorded.append(guard)
@@ -225,8 +230,8 @@ class ShapeEnv(SymbolTable):
         if question.condition in self.assumed:  # two answers to one question would contradict
             return self.assumed[question.condition]
         key = str(question.condition)
-        seen = self._seen_answer(question.condition)
-        answer = self.answers.get(key, answer) if seen is None else seen
+        seen_answer = self._seen_answer(question.condition)
+        answer = self.answers.get(key, answer) if seen_answer is None else seen_answer
         cond = question.condition if answer else not_(question.condition)
         position = question.position or self.where()
         effect = Assumption(cond, question.asker, self.policy, position, key, answer)
@@ -305,15 +310,15 @@ class ShapeEnv(SymbolTable):
             if isinstance(s, Expr) and info.origin == "input":
                 for cond in range_conditions(s, info.declared):
                     facts.learn(cond)
-        kept: list[SizeGuard] = []
+        guards: list[SizeGuard] = []
         # The latest first: they were asked knowing the earlier ones, so they are the stronger ones.
         for guard in reversed(self.recorded):
             condition = _unknown_part(facts, guard.condition)
             if condition is not TRUE:
-                kept.append(replace(guard, condition=condition))
+                guards.append(replace(guard, condition=condition))
                 facts.learn(condition)
-        kept.reverse()
-        return sorted(kept, key=lambda guard: len(guard.condition.symbols))
+        guards.reverse()
+        return sorted(guards, key=lambda guard: len(guard.condition.symbols))
 
 
 def _unknown_part(facts: Facts, cond: Cond) -> Cond:

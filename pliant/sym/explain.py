@@ -51,10 +51,10 @@ def data_dependent(env: SymbolTable, question: Question, asks: str = "") -> Data
     asks = asks or f"asks whether {named(env, cond)}"
     free = sorted((s for s in cond.symbols if s not in env.hints), key=lambda s: s.order)
     origins = [env.symbols[s] for s in free if s in env.symbols]
-    known = [f"{i.name} = {i.source} (in {env.facts.range(i.symbol)})" for i in origins]
+    ranges = [f"{i.name} = {i.source} (in {env.facts.range(i.symbol)})" for i in origins]
     return DataDependentError(
         f"{question.asker} {asks}, which depends on the contents of a tensor",
-        why="while the function is captured, this is not known: " + ", ".join(known),
+        why="while the function is captured, this is not known: " + ", ".join(ranges),
         remedy=remedy,
         position=question.position or env.where(),
         code="data-dependent",

@@ -144,6 +144,8 @@ class Expr(BaseExpr):
 # --------------------------------------------------------------------------------------------------
 # The table of all nodes, and numbers, symbols, sums and products in it
 
+# Keyed by operation and arguments. These tables make `is` equality: every constructor looks here
+# before it makes a node.
 _nodes: dict[tuple[Any, ...], Any] = {}
 _integers: dict[int, Expr] = {}
 _NO_SYMBOLS: frozenset[Any] = frozenset()
@@ -152,9 +154,9 @@ _NO_SYMBOLS: frozenset[Any] = frozenset()
 def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any) -> Any:
     """The one node of this class with this operation and arguments (nodes, numbers, strings)."""
     key = (op, *args)
-    known = _nodes.get(key)
-    if known is not None:
-        return known
+    existing = _nodes.get(key)
+    if existing is not None:
+        return existing
     node = cls.__new__(cls)
     node.op, node.args = op, args
     nodes = [arg for arg in args if isinstance(arg, BaseExpr)]
@@ -166,7 +168,7 @@ def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any
     return _nodes.setdefault(key, node)  # atomic: whoever comes first
 
 
-MANY_NODES: Final = 20_000
+MANY_NODES: Final = 20_000  # a sweep walks both tables, so it is rare
 _next_sweep = MANY_NODES
 
 
@@ -208,9 +210,9 @@ def forget() -> None:
 
 def integer(value: int) -> Expr:
     """The number as an expression."""
-    known = _integers.get(value) if type(value) is int else None
-    if known is not None:
-        return known
+    existing = _integers.get(value) if type(value) is int else None
+    if existing is not None:
+        return existing
     if not isinstance(value, int):
         raise TypeError(f"an integer is needed, not {value!r}")
     value = int(value)  # not a bool
@@ -234,13 +236,13 @@ def _order_of_name(name: str) -> tuple[str, int, str]:
 def symbol(name: str) -> Expr:
     """The integer with this name."""
     key = ("symbol", name)
-    known = _nodes.get(key)
-    if known is None:
+    existing = _nodes.get(key)
+    if existing is None:
         node = _atom(Expr.__new__(Expr), "symbol", (name,))
         node.order, node.symbols = (1, *_order_of_name(name)), frozenset((node,))
         node.depth = 0
-        known = _nodes.setdefault(key, node)
-    return known
+        existing = _nodes.setdefault(key, node)
+    return existing
 
 
 def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
@@ -252,14 +254,14 @@ def _atom(node: Expr, op: str, args: tuple[Any, ...]) -> Expr:
 def atom(op: str, *args: BaseExpr) -> Expr:
     """`op(args)` as it stands, without rules: for those who write rules."""
     key = (op, *args)
-    known = _nodes.get(key)
-    if known is None:
+    existing = _nodes.get(key)
+    if existing is None:
         node = _atom(Expr.__new__(Expr), op, args)
         node.symbols = _NO_SYMBOLS.union(*[arg.symbols for arg in args])
         node.depth = 1 + max([arg.depth for arg in args])
         node.order = (2, op, len(args), *[arg.order for arg in args])
-        known = _nodes.setdefault(key, node)
-    return known
+        existing = _nodes.setdefault(key, node)
+    return existing
 
 
 def _order_of_first(pair: tuple[Expr, int]) -> tuple[Any, ...]:
@@ -276,10 +278,12 @@ def from_terms(coefficients: Mapping[Expr, int], const: int) -> Expr:
         items.sort(key=_order_of_first)
     elif const == 0 and items[0][1] == 1:
         return items[0][0]
+    # Sorted by structure, not by when a node was made: equal sums have equal keys in whatever order
+    # they were built.
     key = ("add", const, *items)
-    known = _nodes.get(key)
-    if known is not None:
-        return known
+    existing = _nodes.get(key)
+    if existing is not None:
+        return existing
     node = Expr.__new__(Expr)
     terms = tuple(items)
     node.op, node.args, node.const, node.terms, node.factors = (
@@ -306,9 +310,9 @@ def from_factors(exponents: Mapping[Expr, int]) -> Expr:
     elif items[0][1] == 1:
         return items[0][0]
     key = ("mul", *items)
-    known = _nodes.get(key)
-    if known is not None:
-        return known
+    existing = _nodes.get(key)
+    if existing is not None:
+        return existing
     factors = tuple(items)
     node = Expr.__new__(Expr)
     node.op, node.args, node.const, node.factors = "mul", factors, 0, factors
@@ -368,8 +372,8 @@ def finish_sum(coefficients: dict[Expr, int], const: int) -> Expr:
             (product, size), *_ = quotient.terms
             if coefficients.get(product, 0) == count * size:
                 del coefficients[product], coefficients[remainder]
-                rest = add(from_terms(coefficients, const), scale(x, count))
-                return finish_sum(dict(rest.terms), rest.const)
+                shorter = add(from_terms(coefficients, const), scale(x, count))
+                return finish_sum(dict(shorter.terms), shorter.const)
     return from_terms(coefficients, const)
 
 
@@ -388,11 +392,12 @@ def mul(a: Expr, b: Expr) -> Expr:
         return scale(b, a.const)
     if a.factors and b.factors:
         return _product(a, b)
+    # Multiply out: the normal form is a sum of products, never a product of sums.
     coefficients: dict[Expr, int] = {}
     for product, c in _with_const(a):
         for other, d in _with_const(b):
-            both = _product(product, other)
-            coefficients[both] = coefficients.get(both, 0) + c * d
+            result = _product(product, other)
+            coefficients[result] = coefficients.get(result, 0) + c * d
     const = coefficients.pop(ONE, 0)
     return finish_sum(coefficients, const)
 
@@ -433,6 +438,7 @@ def content(a: Expr) -> tuple[Expr, int, int]:
     if not a.terms:
         return ZERO, 1, a.const
     g = math.gcd(*[c for _, c in a.terms])
+    # A form and its negation are one form: bounds on s0 - s1 and on s1 - s0 share a key.
     if a.terms[0][1] < 0:
         g = -g
     return from_terms({product: c // g for product, c in a.terms}, 0), g, a.const
@@ -557,6 +563,8 @@ class _Values(dict[Any, Any]):
 
 def evaluate(node: BaseExpr, values: SymbolValues) -> Any:
     """The value, given those of the symbols, as Python computes it (so it may raise)."""
+    # A table costs more than it saves on a shallow node. A deep one shares its parts, and without a
+    # table a part would be evaluated once for each path that leads to it.
     if node.depth <= SHALLOW:
         return _evaluated(node, values)
     table = values if type(values) is _Values else _Values(values)
@@ -607,6 +615,7 @@ _Flat = tuple[tuple[type[BaseExpr], str, tuple[tuple[bool, Any], ...]], ...]
 def _flattened(node: BaseExpr) -> _Flat:
     places: dict[BaseExpr, int] = {}
     flat = []
+    # An explicit stack instead of recursion. A node stays on it until all its parts have a place.
     pending = [node]
     while pending:
         node = pending[-1]
@@ -661,6 +670,8 @@ def substitute(node: Any, replacements: Mapping[Any, Any]) -> Any:
     """`node` with symbols replaced, all at once."""
     if not node.symbols or node.symbols.isdisjoint(replacements):
         return node
+    # The replacements seed the memo, so they are never visited themselves: a replacement may
+    # contain a symbol that is replaced, too.
     done: dict[BaseExpr, Any] = dict(replacements)
 
     def visit(inner: Any) -> Any:

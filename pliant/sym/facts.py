@@ -61,8 +61,8 @@ class Facts(KnownFacts):
         return self._memo
 
     def replacement(self, symbol: Any) -> Any:
-        other = self.replacements.get(symbol)
-        return symbol if other is None else other
+        replacement = self.replacements.get(symbol)
+        return symbol if replacement is None else replacement
 
     def value(self, e: Expr) -> int | None:
         return self._known_range(e).value
@@ -98,10 +98,10 @@ class Facts(KnownFacts):
 
     def _known_range(self, e: Expr) -> Range:
         form, g, c = content(e)
-        known = self.bounds.get(form)
-        if known is None:
+        bounds = self.bounds.get(form)
+        if bounds is None:
             return ALL
-        scaled = ranges.scaled(known, g)
+        scaled = ranges.scaled(bounds, g)
         return scaled if c == 0 else ranges.add(scaled, ranges.exactly(c))
 
     def nonzero(self, e: Expr) -> bool:
@@ -118,9 +118,9 @@ class Facts(KnownFacts):
     def residue(self, e: Expr, k: int) -> int | None:
         """Term by term, where a term is known modulo a multiple of what is needed."""
         total = e.const
-        whole = self._form_residue(e, k)
-        if whole is not None:
-            return whole
+        residue = self._form_residue(e, k)
+        if residue is not None:
+            return residue
         for product, c in e.terms:
             if c % k:
                 # c*product modulo k needs no more of the product than its residue modulo k/gcd.
@@ -249,9 +249,12 @@ class Facts(KnownFacts):
             self._learn(cond, depth)
         if len(form.terms) > 1:  # a term is what the sum is, less the others
             for product, c in form.terms:
-                rest = self.range(form - c * product)
+                of_others = self.range(form - c * product)
                 self._narrow_term(
-                    product, c, Range(_minus(new.lo, rest.hi), _minus(new.hi, rest.lo)), depth
+                    product,
+                    c,
+                    Range(_minus(new.lo, of_others.hi), _minus(new.hi, of_others.lo)),
+                    depth,
                 )
 
     def _narrow_term(self, product: Expr, c: int, of_term: Range, depth: int) -> None:
@@ -278,13 +281,13 @@ class Facts(KnownFacts):
         k //= shared
         r = (r - c) // shared * pow(g // shared, -1, k) % k if k > 1 else 0
         old_k, old_r = self.congruences.get(form, (1, 0))
-        both = math.gcd(k, old_k)
-        if (r - old_r) % both:
-            raise Contradiction(f"{form} % {both}")
+        shared_modulus = math.gcd(k, old_k)
+        if (r - old_r) % shared_modulus:
+            raise Contradiction(f"{form} % {shared_modulus}")
         if old_k % k == 0:
             return
         # Coprime moduli: one congruence says both (Chinese remainders), as long as it stays small.
-        if k % old_k and both == 1 and k * old_k < 2**31:
+        if k % old_k and shared_modulus == 1 and k * old_k < 2**31:
             r, k = (r + k * ((old_r - r) * pow(k, -1, old_k) % old_k)) % (k * old_k), k * old_k
         if k > old_k:
             self.congruences[form] = (k, r)
@@ -294,11 +297,11 @@ class Facts(KnownFacts):
 
     def _replace(self, symbol: Expr, value: Expr, depth: int) -> None:
         """symbol == value: the symbol disappears from all facts, which are learnt again."""
-        one = {symbol: value}
+        replacement = {symbol: value}
         # Values never contain a replaced symbol, so one substitution is always enough.
-        self.replacements = {s: substitute(e, one) for s, e in self.replacements.items()}
+        self.replacements = {s: substitute(e, replacement) for s, e in self.replacements.items()}
         self.replacements[symbol] = value
-        again = [cond for cond in self.conditions() if symbol in cond.symbols]  # before they go
+        affected = [cond for cond in self.conditions() if symbol in cond.symbols]  # before they go
         tables: tuple[dict[Any, Any], ...] = (
             self.bounds,
             self.holes,
@@ -313,8 +316,8 @@ class Facts(KnownFacts):
             for product, _ in form.terms:
                 self.uses.setdefault(product, []).append(form)
         self._changed()
-        for cond in again:
-            self._learn(substitute(cond, one), depth)
+        for cond in affected:
+            self._learn(substitute(cond, replacement), depth)
 
     def conditions(self, forms: Iterable[Expr] | None = None) -> list[Cond]:
         """The facts as conditions, without the replacements."""

@@ -47,8 +47,8 @@ class FrozenEnv(ShapeEnv):
                 for cond in range_conditions(s, info.declared):
                     self.facts.learn(cond)
         assumed = [a for a in self.assumptions if a.enforced and a.condition.symbols <= inputs]
-        conditions = [made.condition for made in self.recorded]
-        for condition in [*conditions, *[made.condition for made in assumed]]:
+        conditions = [record.condition for record in self.recorded]
+        for condition in [*conditions, *[record.condition for record in assumed]]:
             self.facts.learn(condition)
         for size in ones:  # in this part of the calls
             self.facts.learn(eq(size, 1))

@@ -40,10 +40,10 @@ def _compiled(text: str) -> Callable[..., Any]:
     return function
 
 
-def _in_order(node: Any, known: dict[Any, str]) -> list[Any]:
+def _in_order(node: Any, names: dict[Any, str]) -> list[Any]:
     """The parts, each behind what it is made of."""
     order: list[Any] = []
-    seen = set(known)
+    seen = set(names)
     waiting: list[tuple[Any, bool]] = [(node, False)]
     while waiting:
         part, done = waiting.pop()

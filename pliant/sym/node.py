@@ -318,7 +318,7 @@ def _binary(
 
 
 def _dividing(
-    ints: BuildExpr, other: BuildExpr, what: str
+    ints: BuildExpr, other: BuildExpr, message: str
 ) -> Callable[[SymNode, SymNode], SymNode]:
     """As Python, which raises where the divisor is 0."""
     build = _binary(ints, other)
@@ -331,15 +331,15 @@ def _dividing(
                 # other stride counts as no multiple of this one.
                 bridge.expect_true(nonzero)
                 return bridge.node(ONE)
-            bridge.need(nonzero, ZeroDivisionError(what))
+            bridge.need(nonzero, ZeroDivisionError(message))
         return build(self, right)
 
     return method
 
 
-def _dividing_floats(what: str) -> Callable[[SymNode, SymNode], SymNode]:
+def _dividing_floats(message: str) -> Callable[[SymNode, SymNode], SymNode]:
     """As `_dividing`, for Python. C++ goes on with an infinite number or nan."""
-    in_python = _dividing(floats.true_div, floats.true_div, what)
+    in_python = _dividing(floats.true_div, floats.true_div, message)
 
     def method(self: SymNode, right: SymNode) -> SymNode:
         bridge = self.shape_env
@@ -465,13 +465,13 @@ def _finite(e: Any) -> Cond:
 
 
 def _partial(
-    build: Callable[[Any], AnyExpr], where: Callable[[Any], Cond] = _finite
+    build: Callable[[Any], AnyExpr], domain: Callable[[Any], Cond] = _finite
 ) -> Callable[[SymNode], SymNode]:
     """For a function that is not defined for all numbers."""
 
     def method(self: SymNode) -> SymNode:
         e = number(self.expr)
-        return self.shape_env.defined(build(e), where(e))
+        return self.shape_env.defined(build(e), domain(e))
 
     return method
 
@@ -485,8 +485,8 @@ def _floor(self: SymNode) -> SymNode:
     return self.shape_env.defined(floats.floor(e), _finite(e))
 
 
-def _math(name: str, where: Callable[[Any], Cond]) -> Callable[[SymNode], SymNode]:
-    return _partial(lambda e: floats.math_call(name, e), where)
+def _math(name: str, domain: Callable[[Any], Cond]) -> Callable[[SymNode], SymNode]:
+    return _partial(lambda e: floats.math_call(name, e), domain)
 
 
 def _anywhere(e: Any) -> Cond:
@@ -522,7 +522,7 @@ _install(
         "sym_float": _unary(floats.to_float),
         "is_integer": _unary(lambda e: conds.eq(floats.apply("fmod", e, 1.0), 0.0)),
         "sym_not": lambda self: self.shape_env.node(not_(truth_of(self.expr))),
-        **{"sym_" + name: _math(name, where) for name, where in _MATH.items()},
+        **{"sym_" + name: _math(name, domain) for name, domain in _MATH.items()},
     }
 )
 

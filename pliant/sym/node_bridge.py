@@ -95,8 +95,8 @@ class Bridge:
         if answer is None:
             answer = self.step(cond, default) if not file else self.in_general(cond, default, file)
         if answer is None:
-            who = self.who(file, line)
-            answer = self.decide(cond, lambda c: self.env.guard_or(c, default, who))
+            asker = self.who(file, line)
+            answer = self.decide(cond, lambda c: self.env.guard_or(c, default, asker))
         return answer
 
     def in_general(self, cond: Cond, default: bool, file: str) -> bool | None:
@@ -110,19 +110,19 @@ class Bridge:
         """The answer to a question that is a step of a Python function, with what the function
         finds out in the end made sure of; None for a question that is no such step."""
         frame = asking_frame()
-        whole = meaning(frame) if frame is not None else None
-        if whole is None:
+        condition = meaning(frame) if frame is not None else None
+        if condition is None:
             return None
-        if callable(whole):
-            whole = whole(lambda sizes, strides: is_dense(self, sizes, strides))
-        who = self.who("", 0)
+        if callable(condition):
+            condition = condition(lambda sizes, strides: is_dense(self, sizes, strides))
+        asker = self.who("", 0)
         # The whole condition first: it leaves the guard. The steps then follow the hints without
         # any.
         if default is None:
-            self.decide(whole, lambda c: self.env.evaluate(c, who))
+            self.decide(condition, lambda c: self.env.evaluate(c, asker))
         else:
-            self.decide(whole, lambda c: self.env.guard_or(c, False, who))
-        if whole is TRUE:
+            self.decide(condition, lambda c: self.env.guard_or(c, False, asker))
+        if condition is TRUE:
             answer = self.env.known(cond)
             return default if answer is None else answer
         return self.env.hint(cond) if self.env.hint(cond) is not None else default

@@ -135,10 +135,10 @@ def _packed_in_some_order(
         return TRUE
     cases = []
     for d in sorted(dims, reverse=True):
-        here = or_(eq(sizes[d], 1), eq(strides[d], expected))
-        if here is not FALSE:
-            rest = _packed_in_some_order(sizes, strides, dims - {d}, mul(expected, sizes[d]))
-            cases.append(and_(here, rest))
+        fits_here = or_(eq(sizes[d], 1), eq(strides[d], expected))
+        if fits_here is not FALSE:
+            fits_inside = _packed_in_some_order(sizes, strides, dims - {d}, mul(expected, sizes[d]))
+            cases.append(and_(fits_here, fits_inside))
             if cases[-1] is TRUE:
                 return TRUE
     return or_(*cases)
@@ -155,7 +155,7 @@ def _if_not_empty(sizes: Exprs, strides: Exprs) -> Exprs:
 def _replace_factors(e: Expr, plain: dict[Expr, Expr]) -> Expr:
     parts = [scale(ONE, e.const)]
     for product, c in e.terms:
-        kept = from_factors({f: n for f, n in product.factors if f not in plain})
+        unreplaced = from_factors({f: n for f, n in product.factors if f not in plain})
         changed = [plain[f] for f, n in product.factors if f in plain for _ in range(n)]
-        parts.append(scale(product_of([kept, *changed]), c))
+        parts.append(scale(product_of([unreplaced, *changed]), c))
     return sum_of(parts)

@@ -150,5 +150,6 @@ def _least(p: Piece, q: Piece) -> list[Piece]:
 
 
 def _most(p: Piece, q: Piece) -> list[Piece]:
+    # max(p, q) is -min(-p, -q).
     negated = _least(*[Piece(x.lo, x.hi, -x.slope, -x.start) for x in (p, q)])
     return [Piece(x.lo, x.hi, -x.slope, -x.start) for x in negated]

@@ -186,13 +186,13 @@ _WRITE: Final[dict[str, Callable[[_Writer, Any], None]]] = {
 def run(program: SizeProgram, values: Sequence[int], largest: int = LARGEST) -> int | None:
     """The value, or None where there is none."""
     stack: list[int | None] = []
-    kept: dict[int, int | None] = {}
+    temporaries: dict[int, int | None] = {}
     for op, operand in program.code:
         if op == "keep":
-            kept[operand] = stack[-1]
+            temporaries[operand] = stack[-1]
             continue
         if op == "kept":
-            stack.append(kept[operand])
+            stack.append(temporaries[operand])
             continue
         try:
             result = _step(op, operand, stack, values)

@@ -85,6 +85,7 @@ def scaled(a: Range, k: int) -> Range:
 
 
 def mul(a: Range, b: Range) -> Range:
+    # The product is linear in each argument, so its extremes are at the corners.
     corners = (times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi))
     return Range(min(corners), max(corners))
 
@@ -94,10 +95,12 @@ def power_of(a: Range, exponent: int) -> Range:
     if exponent == 0:
         return exactly(1)
     if exponent > MOST_EXPONENT:
+        # Only the sign is worth knowing of a number that large.
         return NATURAL if exponent % 2 == 0 or a.lo >= 0 else ALL
     ends = (_bound_power(a.lo, exponent), _bound_power(a.hi, exponent))
     if exponent % 2:
         return Range(*ends)
+    # An even power falls towards 0 and rises from there: 0 is its minimum if the range contains 0.
     return Range(0 if 0 in a else min(ends), max(ends))
 
 
@@ -125,10 +128,12 @@ def _quotient(x: Bound, y: Bound) -> Bound:
 
 def mod(a: Range, b: Range) -> Range:
     """Between 0 and the divisor, which it doesn't reach; the dividend itself if that is there."""
+    # The dividend is below every divisor, so that it is the remainder.
     if a.lo >= 0 and a.hi < b.lo:
         return a
     hi: Bound = max(0, b.hi - 1)
     lo: Bound = min(0, b.lo + 1)
+    # x % y <= x for x >= 0 and y > 0.
     if a.lo >= 0 and b.lo >= 0:
         hi = min(hi, a.hi)
     return Range(lo, hi)
@@ -199,6 +204,7 @@ def as_floats(a: Range | FloatRange) -> FloatRange:
     """Where float() rounds, one step further out: then the ends bound the exact numbers too."""
     if isinstance(a, FloatRange):
         return a
+    # float() raises OverflowError for integers beyond the floats.
     lo = float(a.lo) if abs(a.lo) < LIMIT else -INF
     hi = float(a.hi) if abs(a.hi) < LIMIT else INF
     if lo < -EXACT or lo > EXACT:
@@ -224,6 +230,7 @@ def _fsub(a: FloatRange, b: FloatRange) -> FloatRange:
 
 def _fmul(a: FloatRange, b: FloatRange) -> FloatRange:
     corners = [x * y for x in a[:2] for y in b[:2]]
+    # 0 * inf at a corner says nothing of the products next to it.
     if any(map(math.isnan, corners)):
         return FLOATS
     nan = any(INF in (abs(x.lo), abs(x.hi)) and y.lo <= 0 <= y.hi for x, y in ((a, b), (b, a)))
@@ -232,6 +239,7 @@ def _fmul(a: FloatRange, b: FloatRange) -> FloatRange:
 
 def _truediv(a: FloatRange, b: FloatRange) -> FloatRange:
     nan = a.nan or b.nan or (INF in (abs(a.lo), abs(a.hi)) and INF in (abs(b.lo), abs(b.hi)))
+    # There is a pole at 0, and inf / inf is nan: at most the sign is known.
     if b.lo <= 0 <= b.hi or INF in (abs(a.lo), abs(a.hi)):
         return FloatRange(0.0 if b.lo > 0 and a.lo >= 0 else -INF, INF, nan)
     corners = [x / y for x in a[:2] for y in b[:2]]

@@ -46,8 +46,8 @@ class SymbolInfo:
         return str(self.symbol.args[0])
 
     def __str__(self) -> str:
-        known = f"hint {self.hint}" if self.hint is not None else "no hint"
-        return f"{self.name} = {self.source} ({known}, in {self.declared}): {self.why}"
+        hint = f"hint {self.hint}" if self.hint is not None else "no hint"
+        return f"{self.name} = {self.source} ({hint}, in {self.declared}): {self.why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class SizeGuard:
     position: Position | None = None
 
     def __str__(self) -> str:
-        where = f" at {self.position}" if self.position else ""
-        return f"{self.condition}  (asked by {self.asker}{where})"
+        position = f" at {self.position}" if self.position else ""
+        return f"{self.condition}  (asked by {self.asker}{position})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,8 @@ class Specialised:
     position: Position | None = None
 
     def __str__(self) -> str:
-        where = f" at {self.position}" if self.position else ""
-        return f"{self.symbol} is {self.value} from now on: {self.asker} asked{where}"
+        position = f" at {self.position}" if self.position else ""
+        return f"{self.symbol} is {self.value} from now on: {self.asker} asked{position}"
 
 
 @dataclass(frozen=True, slots=True)

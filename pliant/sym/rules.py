@@ -82,15 +82,16 @@ class KnownFacts:
 NO_FACTS: Final = KnownFacts()
 
 LARGEST_NUMBER: Final = 2**31
-"""No rule makes larger numbers of smaller ones: what computes sizes has 64 bits."""
+"""A rule does not apply where it would make a larger constant from smaller ones: the code that
+computes sizes has 64 bits."""
 
 Apply = Callable[..., Expr | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteRule:
-    """`left` is `right` if `when`: three Python expressions. `apply(known, *args)` does it, or
-    gives None where the rule does not apply."""
+    """`left` is `right` if `when`: three Python expressions. `apply(facts, *args)` applies it, or
+    returns None where the rule does not apply."""
 
     op: str
     left: str
@@ -115,10 +116,11 @@ def rule(op: str, equation: str, reason: str, when: str = "True") -> Callable[[A
     return register
 
 
-def build(known: KnownFacts, op: str, *args: BaseExpr) -> Expr:
+def build(facts: KnownFacts, op: str, *args: BaseExpr) -> Expr:
     """`op(args)` in its simplest form."""
+    # The order of registration matters: a rule may rely on the form that the earlier ones leave.
     for apply in _APPLY[op]:
-        result = apply(known, *args)
+        result = apply(facts, *args)
         if result is not None:
             return result
     return atom(op, *args)
@@ -131,7 +133,7 @@ def build(known: KnownFacts, op: str, *args: BaseExpr) -> Expr:
 def _numbers(op: str) -> Apply:
     function = STRICT[op]
 
-    def apply(known: KnownFacts, *args: Any) -> Expr | None:
+    def apply(facts: KnownFacts, *args: Any) -> Expr | None:
         for arg in args:
             if arg.terms:
                 return None
@@ -141,7 +143,7 @@ def _numbers(op: str) -> Apply:
 
 
 @rule("floordiv", "x // 1 = x", "dividing by one changes nothing")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     return x if y is ONE else None
 
 
@@ -149,19 +151,19 @@ rule("floordiv", "6 // 4 = 1", "numbers are computed")(_numbers("floordiv"))
 
 
 @rule("floordiv", "x // -1 = -x", "dividing by minus one changes the sign")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value == 0:
         raise ZeroDivisionError(division_by_zero(operator.floordiv))
     return -x if y.value == -1 else None
 
 
 @rule("floordiv", "0 // y = 0", "zero shared out is zero", when="y != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
-    return ZERO if x is ZERO and known.nonzero(y) else None
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+    return ZERO if x is ZERO and facts.nonzero(y) else None
 
 
 @rule("floordiv", "(k*x + r) // k = x + r // k", "whole multiples come out", when="k != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None or not x.terms:
         return None
@@ -170,35 +172,35 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
         return None
     # Python's `//` and `%` round down, also for a negative k, so that both stay consistent.
     rest = from_terms({product: c for product, c in x.terms if c % k}, x.const % k)
-    return from_terms(whole, x.const // k) + build(known, "floordiv", rest, y)
+    return from_terms(whole, x.const // k) + build(facts, "floordiv", rest, y)
 
 
 @rule("floordiv", "(g*x) // (g*y) = x // y", "a common number cancels", when="g*y != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     g = math.gcd(x.const, y.const, *[c for _, c in (*x.terms, *y.terms)])
     # With the sign of the divisor, so that x // -y and -x // y become one expression.
     first = y.terms[0][1] if y.terms else y.const
     g = g if first > 0 else -g
-    return None if g == 1 else build(known, "floordiv", divide(x, g), divide(y, g))
+    return None if g == 1 else build(facts, "floordiv", divide(x, g), divide(y, g))
 
 
 @rule("floordiv", "(x*y + r) // y = x + r // y", "multiples of the divisor come out", when="y != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     split = split_multiples(x, y)
     if split is None:
         return None
     quotient, rest = split
-    if rest is ZERO and not known.nonzero(y):
+    if rest is ZERO and not facts.nonzero(y):
         return None
-    return quotient + build(known, "floordiv", rest, y)
+    return quotient + build(facts, "floordiv", rest, y)
 
 
 @rule(
     "floordiv", "(g*x) // (g*y) = x // y", "a common factor that isn't 0 cancels", when="g*y != 0"
 )
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
-    g = common_factors(known, x, y)
-    return None if g is ONE else build(known, "floordiv", quotient_by(x, g), quotient_by(y, g))
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+    g = common_factors(facts, x, y)
+    return None if g is ONE else build(facts, "floordiv", quotient_by(x, g), quotient_by(y, g))
 
 
 @rule(
@@ -207,23 +209,23 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     "sharing out twice is sharing out once, among as many as there are in all",
     when="b > 0 and a != 0",
 )
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if len(x.terms) != 1 or x.terms[0][1] != 1 or x.terms[0][0].op != "floordiv":
         return None
     inner, a = x.terms[0][0].args
-    if not known.at_least(y, 1):
+    if not facts.at_least(y, 1):
         return None
     dividend, divisor = inner + a * x.const, a * y
     if max(abs(dividend.const), abs(divisor.const)) > LARGEST_NUMBER:
         return None
-    return build(known, "floordiv", dividend, divisor)
+    return build(facts, "floordiv", dividend, divisor)
 
 
 @rule("floordiv", "x // y = 0", "fewer than one each", when="0 <= x < y")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value is not None:
         return None  # the next rule's
-    return ZERO if known.at_least(x, 0) and known.at_least(y - x, 1) else None
+    return ZERO if facts.at_least(x, 0) and facts.at_least(y - x, 1) else None
 
 
 @rule(
@@ -232,11 +234,11 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     "all of its range has this quotient",
     when="k > 0 and a*k <= x < a*k+k",
 )
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
-    lo, hi = known.range(x)
+    lo, hi = facts.range(x)
     if lo == -ranges.INF or hi == ranges.INF or lo // k != hi // k:
         return None
     return integer(int(lo // k))
@@ -249,32 +251,32 @@ rule("mod", "7 % 4 = 3", "numbers are computed")(_numbers("mod"))
 
 
 @rule("mod", "x % y = 0", "nothing is left over", when="y == 1 or y == -1")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     if y.value == 0:
         raise ZeroDivisionError(division_by_zero(operator.floordiv))
     return ZERO if y.value in (1, -1) else None
 
 
 @rule("mod", "0 % y = 0", "nothing is left of nothing", when="y != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
-    return ZERO if x is ZERO and known.nonzero(y) else None
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+    return ZERO if x is ZERO and facts.nonzero(y) else None
 
 
 @rule("mod", "(k*x + r) % k = r % k", "whole multiples don't matter", when="k != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
     rest = from_terms({product: c % k for product, c in x.terms}, x.const % k)
-    return None if rest is x else build(known, "mod", rest, y)
+    return None if rest is x else build(facts, "mod", rest, y)
 
 
 @rule("mod", "(g*x) % (g*y) = g * (x % y)", "a common number comes out", when="g*y != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     g = math.gcd(x.const, y.const, *[c for _, c in (*x.terms, *y.terms)])
     first = y.terms[0][1] if y.terms else y.const
     g = g if first > 0 else -g
-    return None if g == 1 else scale(build(known, "mod", divide(x, g), divide(y, g)), g)
+    return None if g == 1 else scale(build(facts, "mod", divide(x, g), divide(y, g)), g)
 
 
 @rule(
@@ -283,36 +285,36 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     "the inner remainder has dropped only multiples of a*b",
     when="a*b != 0",
 )
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
     for product, c in x.terms:
         inner = product.args[1].value if product.op == "mod" else None
         if inner is not None and inner % k == 0:
-            return build(known, "mod", x + (product.args[0] - product) * c, y)
+            return build(facts, "mod", x + (product.args[0] - product) * c, y)
     return None
 
 
 @rule("mod", "(x*y + r) % y = r % y", "multiples of the divisor don't matter", when="y != 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     split = split_multiples(x, y)
     if split is None:
         return None
     _, rest = split
     if rest is ZERO:
-        return ZERO if known.nonzero(y) else None
-    return build(known, "mod", rest, y)
+        return ZERO if facts.nonzero(y) else None
+    return build(facts, "mod", rest, y)
 
 
 @rule("mod", "x % y = x", "less than one share is left over whole", when="0 <= x < y")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
-    return x if known.at_least(x, 0) and known.at_least(y - x, 1) else None
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+    return x if facts.at_least(x, 0) and facts.at_least(y - x, 1) else None
 
 
 @rule("mod", "x % k = a % k", "the remainder is a known fact", when="k != 0 and (x - a) % k == 0")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
-    residue = None if y.value is None else known.residue(x, y.value)
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+    residue = None if y.value is None else facts.residue(x, y.value)
     return None if residue is None else integer(residue)
 
 
@@ -323,7 +325,7 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
 def _extreme(op: str, other: str, sign: int) -> Apply:
     """min (sign 1) or max (sign -1): flat, without what another argument makes superfluous."""
 
-    def apply(known: KnownFacts, *args: Expr) -> Expr:
+    def apply(facts: KnownFacts, *args: Expr) -> Expr:
         flat: dict[Expr, None] = {}
         for arg in args:
             flat.update(dict.fromkeys(arg.args if arg.op == op else (arg,)))
@@ -331,15 +333,15 @@ def _extreme(op: str, other: str, sign: int) -> Apply:
         for arg in list(flat):
             rest = [x for x in kept if x is not arg]
             absorbed = arg.op == other and any(x in rest for x in arg.args)
-            if absorbed or any(known.at_least(scale(arg - x, sign), 0) for x in rest):
+            if absorbed or any(facts.at_least(scale(arg - x, sign), 0) for x in rest):
                 kept = rest
         if len(kept) == 1:
             return kept[0]
-        whole = atom(op, *sorted(kept, key=lambda x: x.order))
+        result = atom(op, *sorted(kept, key=lambda x: x.order))
         # When expressions are built nothing is known of their symbols, so that it would be tried in
         # vain.
-        line = None if known is NO_FACTS else as_line(whole, known.range)
-        return whole if line is None else line
+        line = None if facts is NO_FACTS else as_line(result, facts.range)
+        return result if line is None else line
 
     return apply
 
@@ -349,20 +351,20 @@ rule("max", "max(x, y) = y", "known order", when="x <= y")(_extreme("max", "min"
 
 
 @rule("abs", "abs(x) = x", "it has no sign to lose", when="x >= 0")
-def _(known: KnownFacts, x: Expr) -> Expr | None:
-    return x if known.at_least(x, 0) else None
+def _(facts: KnownFacts, x: Expr) -> Expr | None:
+    return x if facts.at_least(x, 0) else None
 
 
 @rule("abs", "abs(x) = -x", "the sign is known", when="x <= 0")
-def _(known: KnownFacts, x: Expr) -> Expr | None:
-    return -x if known.range(x).hi <= 0 else None
+def _(facts: KnownFacts, x: Expr) -> Expr | None:
+    return -x if facts.range(x).hi <= 0 else None
 
 
 @rule("abs", "abs(g*x) = abs(g) * abs(x)", "the sign and a common number come out")
-def _(known: KnownFacts, x: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr) -> Expr | None:
     g = math.gcd(x.const, *[c for _, c in x.terms])
     g = -g if x.terms[0][1] < 0 else g
-    return None if g == 1 else scale(build(known, "abs", divide(x, g)), abs(g))
+    return None if g == 1 else scale(build(facts, "abs", divide(x, g)), abs(g))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -372,7 +374,7 @@ rule("pow", "3 ** 2 = 9", "numbers are computed")(_numbers("pow"))
 
 
 @rule("pow", "(x + y) ** 2 = x*x + 2*x*y + y*y", "products are multiplied out")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None:
         return None
@@ -385,7 +387,7 @@ def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
 
 
 def _bits(op: str, zero: Callable[[Expr], Expr], same: Callable[[Expr], Expr]) -> Apply:
-    def apply(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+    def apply(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
         if x is y:
             return same(x)
         if y.order < x.order:
@@ -396,10 +398,10 @@ def _bits(op: str, zero: Callable[[Expr], Expr], same: Callable[[Expr], Expr]) -
 
 
 @rule("bitand", "x & (2**abs(k) - 1) = x % 2**abs(k)", "the low bits are the remainder")
-def _(known: KnownFacts, x: Expr, y: Expr) -> Expr | None:
+def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     for mask, other in ((x.value, y), (y.value, x)):
         if mask is not None and mask >= 0 and mask & (mask + 1) == 0:
-            return build(known, "mod", other, integer(mask + 1))
+            return build(facts, "mod", other, integer(mask + 1))
     return None
 
 
@@ -412,7 +414,7 @@ rule("bitxor", "x ^ x = 0", "no different bits")(_bits("bitxor", lambda y: y, la
 
 
 @rule("if", "(x if c else x) = x", "the choice makes no difference, or is made")
-def _(known: KnownFacts, c: Cond, a: Expr, b: Expr) -> Expr | None:
+def _(facts: KnownFacts, c: Cond, a: Expr, b: Expr) -> Expr | None:
     if c.value is not None:
         return a if c is TRUE else b
     return a if a is b else None
@@ -422,20 +424,20 @@ def _(known: KnownFacts, c: Cond, a: Expr, b: Expr) -> Expr | None:
 # Floats to integers
 
 
-def _small(known: KnownFacts, *parts: BaseExpr) -> bool:
+def _small(facts: KnownFacts, *parts: BaseExpr) -> bool:
     """Integers that floats hold exactly."""
     exact = Range(-EXACT, EXACT)
     return all(
-        isinstance(part, Expr) and known.range(part).lo in exact and known.range(part).hi in exact
+        isinstance(part, Expr) and facts.range(part).lo in exact and facts.range(part).hi in exact
         for part in parts
     )
 
 
 def _rounding(op: str) -> Apply:
-    def apply(known: KnownFacts, a: FloatExpr) -> Expr | None:
+    def apply(facts: KnownFacts, a: FloatExpr) -> Expr | None:
         if a.value is not None:
             return integer(STRICT[op](a.value))
-        if a.op == "to_float" and _small(known, *a.args):
+        if a.op == "to_float" and _small(facts, *a.args):
             return a.args[0]
         return None
 
@@ -454,10 +456,10 @@ for _op in ("floor", "ceil", "trunc", "round"):
     "the quotient is 1/y or more from the next integer, and rounding moves it by less",
     when="y != 0 and max(abs(x), abs(y)) <= 2**53",
 )
-def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
-    if a.op != "truediv" or not _small(known, *a.args):
+def _(facts: KnownFacts, a: FloatExpr) -> Expr | None:
+    if a.op != "truediv" or not _small(facts, *a.args):
         return None
-    return build(known, "floordiv", *a.args)
+    return build(facts, "floordiv", *a.args)
 
 
 @rule(
@@ -466,19 +468,19 @@ def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
     "as for floor",
     when="y != 0 and max(abs(x), abs(y)) <= 2**53",
 )
-def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
-    if a.op != "truediv" or not _small(known, *a.args):
+def _(facts: KnownFacts, a: FloatExpr) -> Expr | None:
+    if a.op != "truediv" or not _small(facts, *a.args):
         return None
-    return -build(known, "floordiv", -a.args[0], a.args[1])
+    return -build(facts, "floordiv", -a.args[0], a.args[1])
 
 
 @rule("trunc", "int(x / y) = x // y", "as for floor", when="0 <= x <= 2**53 and 0 < y <= 2**53")
-def _(known: KnownFacts, a: FloatExpr) -> Expr | None:
-    if a.op != "truediv" or not _small(known, *a.args):
+def _(facts: KnownFacts, a: FloatExpr) -> Expr | None:
+    if a.op != "truediv" or not _small(facts, *a.args):
         return None
     x, y = a.args
-    positive = known.at_least(x, 0) and known.at_least(y, 1)
-    return build(known, "floordiv", x, y) if positive else None
+    positive = facts.at_least(x, 0) and facts.at_least(y, 1)
+    return build(facts, "floordiv", x, y) if positive else None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -541,7 +543,7 @@ def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
     return quotient, rest
 
 
-def common_factors(known: KnownFacts, *exprs: Expr) -> Expr:
+def common_factors(facts: KnownFacts, *exprs: Expr) -> Expr:
     """The product of the atoms that are in every term of all of them, and known not to be 0."""
     for e in exprs:
         if e.const or not e.terms:
@@ -551,67 +553,67 @@ def common_factors(known: KnownFacts, *exprs: Expr) -> Expr:
     for p in products[1:]:
         exponents = dict(p.factors)
         shared = {f: min(e, exponents[f]) for f, e in shared.items() if f in exponents}
-    return from_factors({f: e for f, e in shared.items() if known.nonzero(f)})
+    return from_factors({f: e for f, e in shared.items() if facts.nonzero(f)})
 
 
 # --------------------------------------------------------------------------------------------------
 # Simplifying under facts
 
 
-def simplify(node: Any, known: KnownFacts) -> Any:
-    """`node` with all replacements and rules that `known` allows."""
-    memo = known.memo()
+def simplify(node: Any, facts: KnownFacts) -> Any:
+    """`node` with all replacements and rules that `facts` allows."""
+    memo = facts.memo()
 
     def visit(inner: Any) -> Any:
         if not inner.symbols:
             return inner
         result = memo.get(inner)
         if result is None:
-            result = memo[inner] = _simplified(inner, known, visit)
+            result = memo[inner] = _simplified(inner, facts, visit)
         return result
 
     return visit(node)
 
 
-def _simplified(node: Any, known: KnownFacts, visit: Callable[[Any], Any]) -> Any:
+def _simplified(node: Any, facts: KnownFacts, visit: Callable[[Any], Any]) -> Any:
     if node.op in ("symbol", "fsymbol"):
-        return known.replacement(node)
-    if type(node) is Expr and node.plain and known.settled(node):
+        return facts.replacement(node)
+    if type(node) is Expr and node.plain and facts.settled(node):
         return node
     if node.op in REWRITE_RULES:
-        result = build(known, node.op, *[visit(arg) for arg in node.args])
-        value = known.value(result)
+        result = build(facts, node.op, *[visit(arg) for arg in node.args])
+        value = facts.value(result)
         return result if value is None else integer(value)
     result = rebuild(node, visit)
     finish = _FINISH.get(result.op)
-    return finish(result, known) if finish else result
+    return finish(result, facts) if finish else result
 
 
-def _join_quotients(e: Expr, known: KnownFacts) -> Expr:
+def _join_quotients(e: Expr, facts: KnownFacts) -> Expr:
     """k*(x//k) is x where k is known to divide x."""
     for product, c in e.terms:
         for factor, exponent in product.factors:
             k = factor.args[1].value if factor.op == "floordiv" else None
-            if k and c % k == 0 and exponent == 1 and known.residue(factor.args[0], k) == 0:
+            if k and c % k == 0 and exponent == 1 and facts.residue(factor.args[0], k) == 0:
                 joined = scale(mul(factor.args[0], without(product, factor)), c // k)
-                return _join_quotients(e - scale(product, c) + joined, known)
+                return _join_quotients(e - scale(product, c) + joined, facts)
     return e
 
 
-def _finish_le0(cond: Cond, known: KnownFacts) -> Cond:
+def _finish_le0(cond: Cond, facts: KnownFacts) -> Cond:
     """A common factor above 0 doesn't change on which side of 0 a sum is."""
     (e,) = cond.args
-    g = common_factors(known, e)
-    factors = {f: n for f, n in g.factors if known.at_least(f, 1)}
+    g = common_factors(facts, e)
+    factors = {f: n for f, n in g.factors if facts.at_least(f, 1)}
     return le0(quotient_by(e, from_factors(factors))) if factors else cond
 
 
 def _finish_eq0(make: Callable[[Expr], Cond]) -> Callable[[Cond, KnownFacts], Cond]:
     """A common factor that isn't 0 doesn't change whether a sum is."""
 
-    def finish(cond: Cond, known: KnownFacts) -> Cond:
+    def finish(cond: Cond, facts: KnownFacts) -> Cond:
         (e,) = cond.args
-        g = common_factors(known, e)
+        g = common_factors(facts, e)
         return cond if g is ONE else make(quotient_by(e, g))
 
     return finish
