@@ -75,15 +75,15 @@ class KernelBody(Builder):
 
     def _make(self, value: LoopValue) -> LoopValue:
         """Put the value where all it needs is there."""
-        here = len(self._open) - 1
+        innermost = len(self._open) - 1
         if value.op in REDUCTIONS:
-            depth, self._depths[value] = here, self.floor  # used after the loop
+            depth, self._depths[value] = innermost, self.floor  # used after the loop
         else:
             used = value.index.symbols if value.index is not None else ()
             needs = [self._depths.get(part, 0) for part in (*value.args, *used)]
-            depth = min(max(needs, default=0), here)
+            depth = min(max(needs, default=0), innermost)
             # The outer loops are the grid that threads share: nothing stands before them.
-            depth = max(depth, min(self.floor, here))
+            depth = max(depth, min(self.floor, innermost))
             # A load that is moved out of a loop runs even if the loop has no iterations.
             if value.op is Op.LOAD:  # of a tensor that may have no elements
                 depth = max(depth, self._unsure[-1])
@@ -104,12 +104,16 @@ class KernelBody(Builder):
     def _shared(self, key: Any, make: Callable[[], Any]) -> Any:
         """From the table of the loop in which the result is, so that it is known as long as it is
         there."""
-        for known in self._known:
-            if key in known:
-                return known[key]
+        # From the outermost loop in: a value lives in the table of the loop that it stands in, and
+        # that table is dropped with the loop.
+        for table in self._known:
+            if key in table:
+                return table[key]
         result = make()
         depth = self._depths.get(result, len(self._known) - 1)
         if isinstance(result, LoopValue) and result.op in REDUCTIONS:
+            # The depth of a reduction is where its result is used, after the loop. The accumulator
+            # belongs to this loop: equal arguments in another one are another reduction.
             depth = len(self._known) - 1
         self._known[min(depth, len(self._known) - 1)][key] = result
         return result
@@ -118,9 +122,9 @@ class KernelBody(Builder):
     def loop(self, extent: Expr | int, kind: LoopKind = LoopKind.PARALLEL) -> Iterator[Expr]:
         self._known.append({})
         with super().loop(extent, kind) as var:
-            here = self._depths[var] = len(self._open) - 1
+            depth = self._depths[var] = len(self._open) - 1
             runs = (extent if isinstance(extent, int) else extent.value) or 0
-            self._unsure.append(self._unsure[-1] if runs > 0 else here)
+            self._unsure.append(self._unsure[-1] if runs > 0 else depth)
             yield var
         self._unsure.pop()
         self._known.pop()
@@ -129,10 +133,13 @@ class KernelBody(Builder):
         if value.op is Op.IOTA:
             assert value.index is not None
             return value.index
+        # An index that comes from data gets a symbol of its own, so that places stay expressions.
         var = symbol(f"j{self._variables}")
-        known: LoopValue = self._shared(("as_index", value), lambda: self._index_value(value, var))
-        assert known.index is not None
-        return known.index
+        index_value: LoopValue = self._shared(
+            ("as_index", value), lambda: self._index_value(value, var)
+        )
+        assert index_value.index is not None
+        return index_value.index
 
     def _index_value(self, value: LoopValue, var: Expr) -> LoopValue:
         self._variables += 1

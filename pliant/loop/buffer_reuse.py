@@ -29,6 +29,7 @@ class Lifetimes:
             results for item in plan if isinstance(item, ExternCall) for results in item.makes
         ]
         self._overwritten = {member.into for member in (*members, *results)}
+        # Memory that the caller gets, or that is written more than once, never ends here.
         lasting = self._overwritten | set(kept)
         self._ending: dict[int, set[Definition]] = {}
         for definition, readers in self._readers.items():
@@ -57,6 +58,8 @@ def reused_buffers(
     """For members of the group the memory, among that which is `free` after the group, that they
     can be stored in."""
     if not free or not all(isinstance(m.body, (Computed, Reduced)) for m in group.members):
+        # A scan or scatter visits elements in an order of its own, so an element may be read after
+        # it was overwritten.
         return {}
     read = dict.fromkeys([of for m in group.members for of, _ in group.reads[m].places])
     # Without gaps on either side, equal counts of elements mean equal sizes in bytes.
@@ -67,7 +70,7 @@ def reused_buffers(
             continue
         buffer = next((d for d in left if _fits(group, member, d)), None)
         if buffer is not None:
-            left.remove(buffer)
+            left.remove(buffer)  # one result for each buffer
             buffers[member] = buffer
     return buffers
 
@@ -91,9 +94,11 @@ def is_dense(definition: Definition) -> bool:
     left = [(n, s) for n, s in zip(definition.sizes, definition.strides) if n is not ONE]
     step = ONE
     while left:
-        here = next((pair for pair in left if pair[1] is step), None)
-        if here is None:
+        # Dimensions in the order of their strides, innermost first, whatever order they are
+        # declared in.
+        innermost = next((pair for pair in left if pair[1] is step), None)
+        if innermost is None:
             return False
-        left.remove(here)
-        step = step * here[0]
+        left.remove(innermost)
+        step = step * innermost[0]
     return True

@@ -104,10 +104,10 @@ class _Checker:
         self.all_symbols.add(new)
         return []
 
-    def _expression(self, expr: Expr, symbols: set[Expr], what: str) -> Iterator[str]:
+    def _expression(self, expr: Expr, symbols: set[Expr], role: str) -> Iterator[str]:
         unknown = sorted(str(s) for s in given_in(expr) if s not in symbols)
         if unknown:
-            yield f"{what} uses {', '.join(unknown)}, not in scope"
+            yield f"{role} uses {', '.join(unknown)}, not in scope"
 
     def _value(
         self, value: LoopValue, scope: set[LoopValue], symbols: set[Expr], kind: LoopKind | None
@@ -140,15 +140,15 @@ class _Checker:
         if len(value.args) != len(slots):
             yield f"takes {len(slots)} arguments"
             return
-        same = {arg.type for arg, slot in zip(value.args, slots) if slot == SAME}
-        if len(same) > 1:
-            yield f"mixes {', '.join(sorted(t.text for t in same))}"
-        if not same <= signature.same:
-            yield f"is not defined on {', '.join(sorted(t.text for t in same))}"
+        types = {arg.type for arg, slot in zip(value.args, slots) if slot == SAME}
+        if len(types) > 1:
+            yield f"mixes {', '.join(sorted(t.text for t in types))}"
+        if not types <= signature.same:
+            yield f"is not defined on {', '.join(sorted(t.text for t in types))}"
         for arg, slot in zip(value.args, slots):
             if slot != SAME and arg.type is not slot:
                 yield f"needs {slot}, gets {arg.type}"
-        result = min(same, key=lambda t: t.text) if signature.result == SAME else signature.result
+        result = min(types, key=lambda t: t.text) if signature.result == SAME else signature.result
         if result is not None and value.type is not result:
             yield f"has type {value.type}, not {result}"
 
@@ -166,9 +166,9 @@ class _Checker:
             yield f"{value.type} and {value.args[0].type} differ in width"
 
     def _constant(self, t: Type, number: int | float | bool) -> Iterator[str]:
-        wanted: type = {"bool": bool, "float": float}.get(t.kind, int)
-        if type(number) is not wanted:
-            yield f"a constant of type {t} is a {wanted.__name__}"
+        python_type: type = {"bool": bool, "float": float}.get(t.kind, int)
+        if type(number) is not python_type:
+            yield f"a constant of type {t} is a {python_type.__name__}"
         elif t in INTEGER and not smallest(t) <= number <= largest(t):
             yield "the constant is out of range"
 

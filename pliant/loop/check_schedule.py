@@ -37,12 +37,12 @@ class _Checker:
         for definition in self.scheduled.kept:
             yield from self._read(definition, "the caller")
 
-    def _read(self, definition: Definition, who: str) -> Iterator[str]:
+    def _read(self, definition: Definition, reader: str) -> Iterator[str]:
         memory = owner(definition)
         if definition not in self.stored:
-            yield f"{who} reads {definition} before it is stored"
+            yield f"{reader} reads {definition} before it is stored"
         elif memory in self.gone:
-            yield f"{who} reads {definition}, whose memory {self.gone[memory]} has taken"
+            yield f"{reader} reads {definition}, whose memory {self.gone[memory]} has taken"
 
     def _make(self, definition: Definition) -> Iterator[str]:
         if definition in self.stored:

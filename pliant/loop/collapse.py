@@ -77,16 +77,16 @@ class _Plan:
     ) -> tuple[Statement, ...]:
         """The statements without the loops that are gone."""
         dropped = {loop.var: ZERO for loop in self.gone}
-        kept: list[Statement] = []
+        statements: list[Statement] = []
         for item in items:
             if isinstance(item, Loop) and item in self.gone:
-                kept += self.block(item.body, new_values)
+                statements += self.block(item.body, new_values)
             elif isinstance(item, Loop):
                 body = self.block(item.body, new_values)
-                kept.append(Loop(item.var, self.extent(item), item.kind, body))
+                statements.append(Loop(item.var, self.extent(item), item.kind, body))
             else:
-                kept.append(_with_index(item, dropped, new_values))
-        return tuple(kept)
+                statements.append(_with_index(item, dropped, new_values))
+        return tuple(statements)
 
 
 def _with_index(

@@ -35,7 +35,7 @@ class LoopBody(Protocol):
 
 
 class BodyAround:
-    """A body that hands everything to another one: what differs, a subclass overrides."""
+    """A body that delegates to another one. Subclasses override what differs."""
 
     __slots__ = ("body",)
 
@@ -109,7 +109,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """A new element: its place in the tensor, and the condition for it to be written."""
+    """An element to write: its index in the tensor, and the condition for the write."""
 
     index: Index
     value: LoopValue

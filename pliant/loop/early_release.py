@@ -21,7 +21,7 @@ Item = FusionGroup | ExternCall
 Size = Callable[[Definition], int]
 
 MOST_CALLS: Final = 8
-"""That a kernel passes: it is not to end up far from what it reads."""
+"""How many calls a kernel may pass: it should not end up far from what it reads."""
 
 
 def release_early(
@@ -47,10 +47,11 @@ class _Order:
             for definition in read_by(item):
                 self.readers.setdefault(definition, set()).add(item)
             if isinstance(item, FusionGroup) or item.fresh:
-                fresh.update([made for made in _made(item) if made.into is None])
+                fresh.update([result for result in _made(item) if result.into is None])
             elif item.view:
+                # A view keeps its base alive, so reading the base for the last time frees nothing.
                 fresh.difference_update(item.reads)
-        written = {made.into for item in plan for made in _made(item)}
+        written = {result.into for item in plan for result in _made(item)}
         self.released = fresh - set(kept) - written
         self.order: list[Item] = []
         self.done: set[Item] = set()
@@ -93,14 +94,16 @@ class _Order:
     def _is_better_first(self, groups: Sequence[FusionGroup], call: ExternCall) -> bool:
         call_new, call_change = self._memory([call])
         new, change = self._memory(groups)
+        # Peak memory of either order: of the first alone, or what it leaves plus what the second
+        # allocates.
         return max(new, change + call_new) < max(call_new, call_change + new)
 
     def _memory(self, items: Sequence[Item]) -> tuple[int, int]:
         """Bytes that these allocate, and what is left of them, less what they free, behind."""
         new: Counter[int] = Counter()
         for item in items:
-            stored = [made for made in _made(item) if self._is_stored(made, item)]
-            new.update([self.size(made) for made in stored])
+            stored = [result for result in _made(item) if self._is_stored(result, item)]
+            new.update([self.size(result) for result in stored])
         read = {of for item in items for of in read_by(item)} & self.released
         freed = Counter([self.size(of) for of in read if self._ends(of, items)])
         total, gone = sum(new.elements()), sum(freed.elements())
@@ -108,10 +111,10 @@ class _Order:
         reused = new & freed if isinstance(items[0], FusionGroup) else Counter()
         return total - sum(reused.elements()), total - gone
 
-    def _is_stored(self, made: Definition, item: Item) -> bool:
-        if made.into is not None or (isinstance(item, ExternCall) and item.view):
+    def _is_stored(self, result: Definition, item: Item) -> bool:
+        if result.into is not None or (isinstance(item, ExternCall) and item.view):
             return False
-        return made in self.kept or bool(self.readers.get(made, set()) - {item})
+        return result in self.kept or bool(self.readers.get(result, set()) - {item})
 
     def _ends(self, definition: Definition, items: Collection[Item]) -> bool:
         return self.readers[definition] <= self.done.union(items)
@@ -124,6 +127,7 @@ def _made(item: Item) -> Sequence[Definition]:
 def _independent(groups: Sequence[FusionGroup], call: ExternCall) -> list[FusionGroup]:
     """Those that can run before the call: they compute nothing from what it makes, write to no
     memory of others, and may not find an error."""
+    # Later kernels may need a size that the call computes.
     if call.finds:
         return []
     waiting = set(call.makes)
@@ -131,6 +135,7 @@ def _independent(groups: Sequence[FusionGroup], call: ExternCall) -> list[Fusion
     for group in groups:
         faults = any(reads.faults for reads in group.reads.values())
         if group.writers or faults or not waiting.isdisjoint(read_by(group)):
+            # What reads the group has to stay behind it.
             waiting.update(group.members)
         else:
             moved.append(group)

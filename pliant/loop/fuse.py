@@ -36,7 +36,7 @@ MOST_BUFFERS: Final = 24
 MOST_OPERATIONS: Final = 1024
 MOST_MEMBERS: Final = 64
 MOST_TRIED: Final = 32
-"""Of the groups that touch a definition so many are asked, those that came to it last."""
+"""Of the groups that touch a definition, only the latest so many are tried."""
 SERIAL_COST: Final = 12
 
 
@@ -68,13 +68,14 @@ Refused = dict[tuple["Definition", "Definition"], NotFused]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternCall:
-    """Something between kernels that is not ours: what it reads and makes, and who knows it."""
+    """A call that PyTorch runs between kernels: what it reads and makes. `what` is the caller's
+    record of it, which nothing in this package looks into."""
 
     reads: tuple[Definition, ...]
     makes: tuple[Definition, ...]
     what: Any = None
-    finds: tuple[Any, ...] = ()  # symbols whose value it tells, or says something about
-    raises: bool = True  # it may, depending on data
+    finds: tuple[Any, ...] = ()  # symbols whose value it computes, or constrains
+    raises: bool = True  # it may raise, depending on data
     fresh: bool = False  # what it makes is in memory that nobody else has
     view: bool = False  # what it makes is in the memory of what it reads
 
@@ -89,7 +90,7 @@ class Reads:
 
     places: tuple[tuple[Definition, Expr], ...]
     cost: int  # operations
-    faults: bool  # it may find that somebody has to raise
+    faults: bool  # a kernel may detect that eager would raise
     symbols: frozenset[Any] = frozenset()  # in sizes and numbers
 
     @property
@@ -162,14 +163,14 @@ def sized(sizes: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def variables(count: int, first: int = 0) -> tuple[Expr, ...]:
-    """The loops of a group, rows first, have these variables while we think about it."""
+    """The variables of a group's loops, rows first, while it is planned."""
     return tuple([symbol(f"x{i}") for i in range(first, first + count)])
 
 
 def placed(sizes: Sequence[Expr], vars: Sequence[Expr]) -> Index:
     """The index of an element whose dimensions larger than 1 run over `vars`."""
-    rest = iter(vars)
-    return tuple([ZERO if size is ONE else next(rest) for size in sizes])
+    remaining = iter(vars)
+    return tuple([ZERO if size is ONE else next(remaining) for size in sizes])
 
 
 def index_of(of: Definition, vars: Sequence[Expr]) -> Index:
@@ -188,7 +189,7 @@ def schedule(
     refused: Refused | None = None,
 ) -> list[FusionGroup | ExternCall]:
     """Groups and calls in an order in which they can run. `numbers`: what symbols stand for.
-    `refused` is told why what is read isn't in the group of its reader, if somebody asks."""
+    `refused` collects why what is read isn't in the group of its reader, if it is given."""
     return _Scheduler(numbers, refused).run(steps)
 
 
@@ -208,6 +209,8 @@ class _Scheduler:
     def run(self, steps: Sequence[Step]) -> list[FusionGroup | ExternCall]:
         for step in steps:
             if isinstance(step, ExternCall):
+                # Calls stay in the order of the program: they may raise, draw random numbers or
+                # write.
                 self._note(len(self.plan), step.makes, {owner(d) for d in step.reads})
                 self.found_at.update(dict.fromkeys(step.finds, len(self.plan)))
                 self.last_fault = len(self.plan) if step.raises else self.last_fault
@@ -220,6 +223,8 @@ class _Scheduler:
         """Behind what the value of a symbol is known."""
         if symbol not in self.numbers:
             return self.found_at.get(symbol, -1)
+        # A number of the program may be computed from several symbols; the last one to get its
+        # value counts.
         parts = self.numbers[symbol].symbols
         return max([self.found_at.get(held_as(part), -1) for part in parts], default=-1)
 
@@ -236,6 +241,8 @@ class _Scheduler:
         # takes it.
         alone = group_of(new)
         reads = alone.reads[new]
+        # Places in the plan that have to come first: makers of operands, writers of their memory,
+        # calls that give the sizes.
         needed = [self.made_at.get(d, -1) for d in {of for of, _ in reads.places}]
         needed += [self.written_at.get(d, -1) for d in reads.definitions]
         needed += [self._found(s) for s in reads.symbols]
@@ -284,21 +291,23 @@ class _Scheduler:
         group = self.plan[at]
         assert isinstance(group, FusionGroup)
         makers = {self.made_at.get(of, at) for of, _ in group.reads[new].places}
+        # The nearest maker first: groups that are absorbed move to `at`, past fewer others.
         for before in sorted(makers, reverse=True):
             maker = self.plan[before] if 0 <= before < at else None
             if not isinstance(maker, FusionGroup):
                 continue
-            both = self._cannot_wait(before, at, maker) or merged(maker, group)
-            if isinstance(both, NotFused):
-                self._refuse(before, new, group.reads[new], both)
+            fused = self._cannot_wait(before, at, maker) or merged(maker, group)
+            if isinstance(fused, NotFused):
+                self._refuse(before, new, group.reads[new], fused)
                 continue
-            self.plan[before], self.plan[at] = None, both
-            group = both
+            # The place stays, empty: other tables refer to the plan by position.
+            self.plan[before], self.plan[at] = None, fused
+            group = fused
             for member in maker.members:
                 for definition in maker.reads[member].definitions:
                     self.readers_at[definition].discard(before)
                 self._note(at, [member], maker.reads[member].definitions)
-            self._index(at, both, maker.touched)
+            self._index(at, fused, maker.touched)
 
     def _cannot_wait(self, before: int, at: int, group: FusionGroup) -> NotFused | None:
         """Whether something between the two places has to do with what the group makes or reads."""
@@ -310,7 +319,7 @@ class _Scheduler:
         if any(self.written_at.get(definition, -1) > before for definition in group.touched):
             return NotFused.OVERWRITTEN
         readers = [self.readers_at.get(member, ()) for member in group.members]
-        between = any(before < reader < at for some in readers for reader in some)
+        between = any(before < reader < at for places in readers for reader in places)
         return NotFused.READ_BETWEEN if between else None
 
     def _candidates(self, alone: FusionGroup, first: int) -> list[int]:
@@ -321,6 +330,7 @@ class _Scheduler:
         return sorted([at for at in near if at >= first], reverse=True)
 
     def _index(self, at: int, group: FusionGroup, touched: set[Definition]) -> None:
+        # Under both sizes: a member may have an element for each iteration, or for each row.
         for sizes in {group.space, group.rows}:
             for definition in touched:
                 # Bounded, or a tensor that thousands of operators read would make scheduling
@@ -365,19 +375,22 @@ def merged(first: FusionGroup, second: FusionGroup) -> FusionGroup | NotFused:
     into one kernel."""
     if not {first.space, first.rows}.intersection((second.space, second.rows)):
         return NotFused.SIZES
-    both = FusionGroup(first.rows, first.columns)
+    group = FusionGroup(first.rows, first.columns)
     for member in first.members:
-        both.add(member, first.reads[member])
+        group.add(member, first.reads[member])
+    # The reads of each member are checked anew: what was memory between the groups is a register in
+    # one.
     for member in second.members:
-        if (reason := _take(both, member, second.reads[member])) is not None:
+        if (reason := _take(group, member, second.reads[member])) is not None:
             return reason
-    return both
+    return group
 
 
 def _take(group: FusionGroup, new: Definition, reads: Reads) -> NotFused | None:
     split = _split_with(group, new)
     if isinstance(split, NotFused):
         return split
+    # The cheap checks come first: this is called for each pair of a definition and a group nearby.
     if not group.has_room(reads):
         return NotFused.OPERATIONS
     if new.device != group.members[0].device:
@@ -405,6 +418,8 @@ def _split_with(group: FusionGroup, new: Definition) -> Split | NotFused:
     if isinstance(new.body, Reduced) and group.scans:
         return NotFused.SCANNED  # the loop of a scan is serial, that of a reduction runs in lanes
     if isinstance(new.body, Reduced | Scanned):
+        # A group without columns may become one with columns, if its rows end in what is reduced:
+        # then its members are the elements that the reduction reads.
         rows, over = own = _own_split(new)
         if group.columns is None:
             return own if over and rows + over == group.rows else NotFused.DIMENSIONS
@@ -456,6 +471,8 @@ def _stored_in_order(group: FusionGroup, new: Definition) -> bool:
     stores = [m for m in before if owner(m) is owner(new)]
     if not stores:
         return True
+    # From the last member back, so that a member's own last use is final before it counts for its
+    # operands.
     phases, last = phases_of(group), last_uses(group)
 
     def time(member: Definition) -> tuple[int, int]:
@@ -543,10 +560,10 @@ class _Probe(Builder):
         self.faults = True
 
     def once(self, key: object, index: Index, make: Callable[[], LoopValue]) -> LoopValue:
-        known = (key, index)
-        if known not in self._shared:
-            self._shared[known] = make()
-        return self._shared[known]
+        element = (key, index)
+        if element not in self._shared:
+            self._shared[element] = make()
+        return self._shared[element]
 
     def as_index(self, value: LoopValue) -> Expr:
         if value.op is Op.IOTA and value.index is not None:
@@ -554,6 +571,7 @@ class _Probe(Builder):
         return super().as_index(value)
 
     def add(self, value: LoopValue) -> LoopValue:
+        # In additions. What is slow one by one must not join the serial loop of a scan.
         self.cost += 20 if value.op in SLOW else value.op is not Op.CONSTANT
         if value.index is not None:
             self.symbols |= value.index.symbols
@@ -575,7 +593,7 @@ def probe(of: Definition) -> Reads:
     elif isinstance(of.body, Scanned):
         index = index_of(of, variables(len(rows)))
         start = of.body.scan.start(body)
-        state = tuple([LoopValue(Op.CARRIED, one.type, (one,)) for one in start])
+        state = tuple([LoopValue(Op.CARRIED, initial.type, (initial,)) for initial in start])
         of.body.then(body, of.body.scan.step(body, state, index), index)
     elif isinstance(of.body, Scattered):
         _probe_updates(of, of.body, body)
@@ -612,6 +630,8 @@ class InputWrites:
 def written_after_reading(
     plan: Sequence[FusionGroup | ExternCall], inputs: Set[Definition]
 ) -> InputWrites:
+    # A failure is answered by running the captured graph from the start, which needs its inputs
+    # unchanged up to the last place that can fail.
     last = max([at for at, item in enumerate(plan) if _may_fail(item)], default=-1)
     read: set[Definition] = set()
     once = InputWrites()

@@ -32,8 +32,8 @@ def fusion(
     rows = []
     for at, group in groups.items():
         reads = [
-            {"from": before, "what": made_by(what), "by": made_by(by), "why": why}
-            for (before, why), (what, by) in _edges(scheduled, group, maker).items()
+            {"from": before, "what": made_by(sources), "by": made_by(readers), "why": why}
+            for (before, why), (sources, readers) in _edges(scheduled, group, maker).items()
         ]
         rows.append({"kernel": kernels[at], "operators": operators(group.members), "reads": reads})
     return rows
@@ -61,7 +61,7 @@ def _edges(
                 # What PyTorch makes has no body, and was never to be fused.
                 reason = refused.get((of, member)) if of.body is not None else None
                 why = reason.value if reason is not None else BY_PYTORCH * (of.body is None)
-                what, by = edges.setdefault((maker[of], why), (set(), set()))
-                what.add(of)
-                by.add(member)
+                read, readers = edges.setdefault((maker[of], why), (set(), set()))
+                read.add(of)
+                readers.add(member)
     return edges

@@ -28,14 +28,14 @@ def bytes_in_use(scheduled: Scheduled, hint: Callable[[Expr], int]) -> list[tupl
     live = {definition: size(definition) for definition in scheduled.donated}
     curve = [("start", sum(live.values()))]
     for at, item in enumerate(scheduled.items):
-        live.update({made: size(made) for made in _allocated(item)})
+        live.update({result: size(result) for result in _allocated(item)})
         reused = item.reuse if isinstance(item, ScheduledGroup) else {}
         curve.append((_name(item), sum(live.values())))
         for definition in lifetimes.ending(at):
             live.pop(definition, None)
-        for made, buffer in reused.items():  # one memory, from now on under another name
+        for result, buffer in reused.items():  # one memory, from now on under another name
             live.pop(buffer, None)
-            live[made] = size(made)
+            live[result] = size(result)
     return curve
 
 

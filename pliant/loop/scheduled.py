@@ -88,6 +88,7 @@ def plan_schedule(
 ) -> Scheduled:
     """Fuse the definitions, order groups and calls, and plan their memory. `size`: bytes. `refused`
     is told why definitions were not fused."""
+    # The order is settled before any lifetime is computed from it.
     plan = release_early(schedule(steps, numbers, refused), kept, donated, size)
     writes = written_after_reading(plan, {memory for memory in inputs if memory is not None})
     # `CodeGenerator` lowers once more, with these written at the end only.
@@ -154,9 +155,9 @@ def _call(call: ExternCall) -> str:
 
 def _member(item: ScheduledGroup, member: Definition) -> str:
     reads = dict.fromkeys([of for of, _ in item.group.reads[member].places])
-    where = "registers"
+    memory = "registers"
     if member in item.stored:
         buffer = item.reuse.get(member) or member.into
-        where = "memory" if buffer is None else f"the memory of {buffer}"
+        memory = "memory" if buffer is None else f"the memory of {buffer}"
     how = type(member.body).__name__.lower()
-    return f"{_declared(member)} = {how} from {', '.join(map(str, reads)) or 'nothing'} in {where}"
+    return f"{_declared(member)} = {how} from {', '.join(map(str, reads)) or 'nothing'} in {memory}"

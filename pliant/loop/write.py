@@ -72,6 +72,8 @@ class _Writer:
         self.group = group
         self.stored = [member for member in group.members if member in stored]
         self.kept = frozenset(stored)
+        # Eager raises for an index out of range even if nobody reads the result, so these are
+        # computed for their test alone.
         tested = only_for_faults(group, stored)
         self.computed = [m for m in group.members if m in stored or m in tested]
         self.hint = hint
@@ -110,28 +112,29 @@ class _Writer:
             access.update(dict.fromkeys(reads.definitions, Access.READ))
         for member in self.stored:
             memory = self.reuse.get(member) or owner(member)
-            both = memory is not member and memory in access
-            access[memory] = Access.READ_WRITE if both else Access.WRITE
+            read_back = memory is not member and memory in access
+            access[memory] = Access.READ_WRITE if read_back else Access.WRITE
         return access
 
     # ---- loops
 
     def _rounds(self) -> None:
         group, phases, last_use = self.group, phases_of(self.group), last_uses(self.group)
+        # Softmax has three phases: the maximum, the sum of exponentials, and the quotient.
         last = max([p for m, p in phases.items()], default=0)
         for phase in range(last + 1):
-            here = [m for m in group.members if phases[m] == phase]
-            for member in here:
+            members = [m for m in group.members if phases[m] == phase]
+            for member in members:
                 if group.level(member) == "row":
                     self._row(member)
-            reductions = [m for m in here if group.level(m) == "reduction"]
+            reductions = [m for m in members if group.level(m) == "reduction"]
             columns = [m for m in self.computed if group.level(m) == "column"]
             columns = [m for m in columns if last_use[m] == phase]
             # A scan runs one element after the other, so reductions get a loop of their own.
-            if reductions and any(m in group.scans for m in here):
+            if reductions and any(m in group.scans for m in members):
                 self._round(reductions, [])
                 self._round([], columns, LoopKind.SERIAL)
-            elif any(m in group.scans for m in here):
+            elif any(m in group.scans for m in members):
                 self._round([], columns, LoopKind.SERIAL)
             elif reductions or columns:
                 self._round(reductions, columns)
@@ -174,14 +177,14 @@ class _Writer:
     def _as_read(self, order: list[int], places: Sequence[Expr]) -> list[int]:
         """Loops outside the innermost one in the order in which memory is read, if all that is read
         agrees: what is read is waited for, what is stored is not."""
-        wanted = {places[i] for i in order}
+        loop_vars = {places[i] for i in order}
         orders = set()
         for reads in self.group.reads.values():
             for of, place in reads.places:
                 if of in self.group.reads:  # in registers
                     continue
                 steps = {i: stride(place, places[i]) for i in order}
-                if wanted <= place.symbols and None not in steps.values():
+                if loop_vars <= place.symbols and None not in steps.values():
                     far = {i: self.hint(by) for i, by in steps.items() if by is not None}
                     orders.add(tuple(sorted(order, key=lambda i: far[i], reverse=True)))
         return list(orders.pop()) if len(orders) == 1 else order
@@ -221,7 +224,7 @@ class _Writer:
         body = self.body
 
         def advance() -> tuple[LoopValue, ...]:
-            old = tuple([body.carried(one) for one in by.scan.start(body)])
+            old = tuple([body.carried(initial) for initial in by.scan.start(body)])
             new = by.scan.step(body, old, index)
             for before, after in zip(old, new, strict=True):
                 body(Op.CARRY, before, after)
@@ -230,10 +233,12 @@ class _Writer:
         state: Any = body.once(by.scan, index, advance)  # type: ignore[arg-type]
         return body.once(of, index, lambda: by.then(body, state, index))
 
-    def _prepare(self, wanted: Collection[Definition]) -> None:
+    def _prepare(self, members: Collection[Definition]) -> None:
         """Compute what these need of other members, in order: so an element finds its operands, and
         a chain of members is no chain of calls."""
-        needed = set(wanted)
+        # Backwards over the members, which are in the order of their reads: one pass finds all
+        # operands.
+        needed = set(members)
         for member in reversed(self.group.members):
             if member in needed and member not in self.results:
                 needed.update([of for of, _ in self.group.reads[member].places])
