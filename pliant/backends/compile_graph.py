@@ -159,8 +159,8 @@ class CodeGenerator:
             except WrittenTooEarly as early:
                 late |= early.inputs
             except KernelError as failure:
-                for each in (failure, *failure.others):
-                    refused |= self._without_kernel(lowered, each, len(refused))
+                for problem in (failure, *failure.others):
+                    refused |= self._without_kernel(lowered, problem, len(refused))
 
     def _assemble(self, functional: Functional, lowered: Lowered, env: FrozenEnv) -> GeneratedCode:
         target = self.target
@@ -182,7 +182,7 @@ class CodeGenerator:
         )
         self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)
-        by_key = {made.source.key: made.kernel for made in kernels.groups.values()}
+        by_key = {group.source.key: group.kernel for group in kernels.groups.values()}
         keys, steps = program.kernels, program.steps
         info = LaunchInfo(self.name, self.graph, steps, keys, by_key, env.expect)
         return GeneratedCode(
@@ -252,7 +252,7 @@ def _fusion(code: GeneratedCode) -> list[dict[str, Any]]:
 
     return fusion_report.fusion(
         code.scheduled,
-        {at: made.kernel.name for at, made in code.written.groups.items()},
+        {at: group.kernel.name for at, group in code.written.groups.items()},
         lambda definitions: names(code.lowered.computed_by(definitions)),
         lambda definitions: names(code.lowered.defined_by(definitions)),
     )
@@ -308,11 +308,11 @@ def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Schedul
 
     returned = [item for item in lowered.outputs if isinstance(item, tuple)]
     # The caller owns what is returned: its memory is not reused.
-    kept = {memory.of for _, memory in returned}
+    returned_memory = {memory.of for _, memory in returned}
     numbers = {float_bits(symbol): number for number, symbol in lowered.numbers.items()}
     constants = [definition for definition, _ in lowered.constants]
-    taken = [given for at in donated if (given := lowered.inputs[at]) is not None]
+    donated_inputs = [memory for at in donated if (memory := lowered.inputs[at]) is not None]
     return plan_schedule(
-        *(lowered.steps, lowered.inputs, constants, kept, numbers, taken, size),
+        *(lowered.steps, lowered.inputs, constants, returned_memory, numbers, donated_inputs, size),
         refused={} if events.heard() else None,  # only logs and reports show it
     )

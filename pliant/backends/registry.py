@@ -115,7 +115,8 @@ def _may_replace(old: Backend, new: Backend) -> bool:
     if old is new:
         return True
     names = [
-        (getattr(one, "__module__", None), getattr(one, "__qualname__", None)) for one in (old, new)
+        (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
+        for function in (old, new)
     ]
     return names[0] == names[1] and None not in names[0]
 

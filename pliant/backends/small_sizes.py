@@ -126,8 +126,8 @@ def are_laid_out(layout: OutputLayout, values: Mapping[Any, Any], result: Sequen
         if strides is None or not isinstance(tensor, torch.Tensor):
             continue
         for expr, actual in zip(strides, tensor.stride(), strict=True):
-            known = expr.symbols <= values.keys()  # others are in the data
-            if known and evaluate(expr, values) != actual:
+            has_value = expr.symbols <= values.keys()  # others are in the data
+            if has_value and evaluate(expr, values) != actual:
                 return False
     return True
 
@@ -137,6 +137,6 @@ def _values(layout: OutputLayout, args: Sequence[Any]) -> dict[Any, Any]:
 
 
 def _read(args: Sequence[Any], source: SymbolSource) -> Any:
-    index, what, dim = source
+    index, measure, dim = source
     value = args[index]
-    return getattr(value, what)(dim) if what in ("size", "stride") else value
+    return getattr(value, measure)(dim) if measure in ("size", "stride") else value

@@ -191,8 +191,8 @@ class OtherSizes:
         return self.variants.get(small, self.eager)(*inputs)
 
     def _is_due_to(self, sizes: Mapping[Any, int]) -> bool:
-        known = [c for c in self.supposed if c.symbols <= sizes.keys()]
-        return not all(evaluate(condition, sizes) for condition in known)
+        decidable = [c for c in self.supposed if c.symbols <= sizes.keys()]
+        return not all(evaluate(condition, sizes) for condition in decidable)
 
     def _variant(self, inputs: Sequence[Any], sizes: Mapping[Any, int]) -> Any:
         """It makes views in its own way, which those who call this leave alone."""

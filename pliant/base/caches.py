@@ -68,11 +68,11 @@ def is_known(cached: Any) -> bool:
 
 
 def _parts_of(cached: Any) -> tuple[dict[Any, Any], Any]:
-    known = _parts.get(cached)
-    if known is None:
+    parts = _parts.get(cached)
+    if parts is None:
         last = dict(zip(LAST, gc.get_referents(cached)[-len(LAST) :], strict=True))
-        known = _parts[cached] = last["stored"], last["mark"]
-    return known
+        parts = _parts[cached] = last["stored"], last["mark"]
+    return parts
 
 
 def _same(key: Any, other: Any) -> bool:

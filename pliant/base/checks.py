@@ -56,11 +56,11 @@ def check_assertion(condition: bool, message: str) -> None:
         raise AssertionError(message) if message else AssertionError
 
 
-def check_truth(condition: Any, wanted: bool, message: str) -> None:
+def check_truth(condition: Any, expected: bool, message: str) -> None:
     """The node of the graph. Tensors without data are given to what stands for it in PyTorch."""
     if type(condition) not in (torch.Tensor, torch.nn.Parameter):
-        torch._assert_async(condition if wanted else torch.logical_not(condition), message)
-    elif bool(condition) is not wanted:
+        torch._assert_async(condition if expected else torch.logical_not(condition), message)
+    elif bool(condition) is not expected:
         raise AssertionError(message)
 
 

@@ -72,16 +72,16 @@ def closest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {matches[0]!r}?" if matches else ""
 
 
-def counted(number: int, thing: str) -> str:
+def counted(number: int, noun: str) -> str:
     """`1 graph`, `2 graphs`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def choices(name: str, names: Iterable[str]) -> str:
     """The remedy for a misspelt name: the closest match, then all there are."""
-    known = sorted(names)
-    guess = closest(name, known)
-    listing = "known names: " + ", ".join(known)
+    ordered = sorted(names)
+    guess = closest(name, ordered)
+    listing = "known names: " + ", ".join(ordered)
     return f"{guess} {listing}" if guess else listing
 
 

@@ -405,9 +405,9 @@ def _add(entry: tuple[Listener, Container[type[Event]] | None]) -> None:
 
 def _remove(entry: tuple[Listener, Container[type[Event]] | None]) -> None:
     global _listeners
-    kept = list(_listeners)
-    kept.remove(entry)
-    _listeners = tuple(kept)
+    listeners = list(_listeners)
+    listeners.remove(entry)
+    _listeners = tuple(listeners)
 
 
 @contextmanager

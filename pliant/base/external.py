@@ -81,9 +81,9 @@ class Externals:
         if kind in PLAIN:
             return value
         key = id(value)
-        known = self._known.get(key)  # a shared structure or an object, for the most part
-        if known is not None:
-            return known
+        external = self._known.get(key)  # a shared structure or an object, for the most part
+        if external is not None:
+            return external
         structure = STRUCTURES.get(kind)
         if structure is None:
             return self.external(value)
@@ -94,9 +94,9 @@ class Externals:
         return data
 
     def identity(self, value: Any) -> Any:
-        known = self._known.get(id(value))
-        if known is not None:
-            return known
+        external = self._known.get(id(value))
+        if external is not None:
+            return external
         return value if type(value) in SINGLE else self.external(value)
 
     def external(self, value: Any) -> External:

@@ -152,7 +152,7 @@ def _backend_called(event: events.BackendCalled, details: bool) -> str:
 
 def _code_generated(event: events.CodeGenerated, details: bool) -> str:
     kernels = event.kernels()
-    called = [f"{n} x {what}" for what, n in sorted(event.called.items())]
+    called = [f"{n} x {operator}" for operator, n in sorted(event.called.items())]
     if not details:
         called = [text.split(":")[0] for text in called]
     head = f"{_which(event)}: {counted(len(kernels), 'kernel')}"
@@ -170,9 +170,9 @@ def _fused(event: events.CodeGenerated, details: bool) -> str:
     for row in event.fusion():
         lines.append(f"    {row['kernel']}: {_listed(row['operators'])}")
         for read in row["reads"]:
-            what = f"{_listed(read['what'])} of " if read["what"] else ""
+            operands = f"{_listed(read['what'])} of " if read["what"] else ""
             by = _listed(read["by"])
-            lines.append(f"        {by} reads {what}{read['from']}: {read['why']}")
+            lines.append(f"        {by} reads {operands}{read['from']}: {read['why']}")
     return "\n".join(lines)
 
 
@@ -228,9 +228,9 @@ def _symbol_specialised(event: events.SymbolSpecialised, details: bool) -> str:
     return _at_line(event, text)
 
 
-def _at_line(event: events.SizeEvent, text: str, wanted: bool = True) -> str:
+def _at_line(event: events.SizeEvent, text: str, shown: bool = True) -> str:
     """With the user's line below. Nothing if it is a detail that isn't wanted."""
-    if not wanted:
+    if not shown:
         return ""
     head = f"{_which(event)}: {text}"
     return f"{head}\n{format_position(event.line, indent='    ')}" if event.line else head
@@ -387,19 +387,19 @@ def from_text(text: str) -> dict[str, bool | int]:
 
 def _levels(channels: Mapping[str, bool | int], giver: str) -> dict[str, int]:
     """The level of each channel that is on. `all` comes first, whatever its place."""
-    known = {"all", *CHANNELS}
+    names = {"all", *CHANNELS}
     levels: dict[str, int] = {}
     for name in sorted(channels, key=lambda name: name != "all"):
-        if name not in known:
+        if name not in names:
             raise UnknownLogError(
-                f"{giver}: there is no log named {name!r}", remedy=choices(name, known)
+                f"{giver}: there is no log named {name!r}", remedy=choices(name, names)
             )
         value = channels[name]
-        for one in CHANNELS if name == "all" else (name,):
+        for channel in CHANNELS if name == "all" else (name,):
             if value is False or value is None:
-                levels.pop(one, None)
+                levels.pop(channel, None)
             else:
-                levels[one] = logging.INFO if value is True else int(value)
+                levels[channel] = logging.INFO if value is True else int(value)
     return levels
 
 

@@ -78,8 +78,8 @@ class Position:
         return " " * start + "^" * (end - start)
 
     def __str__(self) -> str:
-        where = f"{short_path(self.file)}:{self.line}"
-        return f"{where} in {self.function}" if self.function else where
+        place = f"{short_path(self.file)}:{self.line}"
+        return f"{place} in {self.function}" if self.function else place
 
     def _raw_line(self) -> str:
         return linecache.getline(self.file, self.line).rstrip("\n")

@@ -128,8 +128,8 @@ def _first_init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Call
 def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
     """The code of the first class with such fields, under the names of these. Copying code takes a
     hundredth of the time that it takes to compile it."""
-    taken = sorted([field for field in fields if field.init], key=attrgetter("kw_only"))
-    names = [field.name for field in taken]
+    arguments = sorted([field for field in fields if field.init], key=attrgetter("kw_only"))
+    names = [field.name for field in arguments]
     scope: dict[str, Any] = {"missing": MISSING}
     store = "self.field_{0} = {1}"
     if frozen:
@@ -141,20 +141,20 @@ def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[.
             store = "put(self, name_{0}, {1})"
             scope |= {f"name_{index}": name for index, name in enumerate(names)}
             scope["put"] = object.__setattr__
-    factories = {f"new_{i}": f.default_factory for i, f in enumerate(taken)}
+    factories = {f"new_{i}": f.default_factory for i, f in enumerate(arguments)}
     scope |= {name: new for name, new in factories.items() if new is not MISSING}
-    made = tuple([new is not MISSING for new in factories.values()])
-    code = _init_code(store, made, hasattr(cls, "__post_init__"))
+    has_factory = tuple([new is not MISSING for new in factories.values()])
+    code = _init_code(store, has_factory, hasattr(cls, "__post_init__"))
     attributes = {f"field_{index}": name for index, name in enumerate(names)}
-    positional = [field for field in taken if not field.kw_only]
+    positional = [field for field in arguments if not field.kw_only]
     code = code.replace(
         co_varnames=("self", *names),
         co_names=tuple([attributes.get(name, name) for name in code.co_names]),
         co_argcount=1 + len(positional),
-        co_kwonlyargcount=len(taken) - len(positional),
+        co_kwonlyargcount=len(arguments) - len(positional),
     )
     init = FunctionType(code, scope, "__init__", tuple(_defaults(positional).values()))
-    init.__kwdefaults__ = _defaults(taken[len(positional) :])
+    init.__kwdefaults__ = _defaults(arguments[len(positional) :])
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__module__ = cls.__module__
     return init
@@ -170,17 +170,18 @@ def _defaults(fields: list[Field[Any]]) -> dict[str, Any]:
 
 
 @cache
-def _init_code(store: str, made: tuple[bool, ...], post_init: bool) -> CodeType:
-    """An `__init__` of as many fields, some `made` by factories. It is kept, one for each kind."""
+def _init_code(store: str, has_factory: tuple[bool, ...], post_init: bool) -> CodeType:
+    """The code of an `__init__`; `has_factory` is whether each field has a default factory. Classes
+    with as many fields share it."""
     body = list[str]()
-    for index, by_factory in enumerate(made):
+    for index, by_factory in enumerate(has_factory):
         value = f"value_{index}"
         if by_factory:
             value = f"new_{index}() if {value} is missing else {value}"
         body.append(store.format(index, value))
     if post_init:
         body.append("self.__post_init__()")
-    parameters = ", ".join(["self", *[f"value_{index}" for index in range(len(made))]])
+    parameters = ", ".join(["self", *[f"value_{index}" for index in range(len(has_factory))]])
     scope: dict[str, Any] = {}
     exec(f"def __init__({parameters}): " + "; ".join(body or ["pass"]), scope)
     code: CodeType = scope["__init__"].__code__

@@ -29,13 +29,13 @@ class ByIdentity(Generic[T]):
         # Another object may have the address of one that was freed without a callback.
         return entry[1] if entry is not None and entry[0]() is key else None
 
-    def put(self, key: Any, known: T) -> None:
+    def put(self, key: Any, value: T) -> None:
         # The callback is C code: a signal can't interrupt it.
         forget = functools.partial(self._entries.pop, id(key))
         try:
-            self._entries[id(key)] = (weakref.ref(key, forget), known)
+            self._entries[id(key)] = (weakref.ref(key, forget), value)
         except TypeError:
-            self._entries[id(key)] = (lambda: key, known)
+            self._entries[id(key)] = (lambda: key, value)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -44,6 +44,8 @@ class ResumeFunctions:
 def _resume_function(
     point: ResumePoint, code: types.CodeType, namespace: dict[str, Any]
 ) -> types.FunctionType:
+    # A code object with free variables can't be called without a closure, which differs with each
+    # activation.
     cells = closure_names(point.code)
     if cells:
         function = _with_cells(point, code, namespace, len(cells))

@@ -131,7 +131,7 @@ class Decoded:
         # Masks become sets of names only where somebody asks, which is at a few graph breaks.
         if isinstance(live, int):
             mask = live
-            live = frozenset(name for name, one in bit.items() if mask & one)
+            live = frozenset(name for name, flag in bit.items() if mask & flag)
             self._live[index] = live
         return live
 

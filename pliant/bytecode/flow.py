@@ -38,18 +38,18 @@ def successors(decoded: Decoded) -> list[tuple[int, ...]]:
 def reachable(decoded: Decoded, starts: Sequence[int]) -> set[int]:
     """The instructions that can run once control is at one of ``starts``."""
     following = successors(decoded)
-    seen: set[int] = set()
+    reached: set[int] = set()
     pending = list(starts)
     while pending:
         index = pending.pop()
-        if index in seen:
+        if index in reached:
             continue
-        seen.add(index)
+        reached.add(index)
         pending.extend(following[index])
         handler = decoded.handler(index)
         if handler is not None:
             pending.append(handler.target)
-    return seen
+    return reached
 
 
 def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
@@ -59,7 +59,7 @@ def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
     instruction it covers, so whatever it needs is needed before that instruction too.
     """
     count = len(decoded.instructions)
-    uses, kept = _uses_and_kept(decoded, bit)
+    uses, preserved = _uses_and_preserved(decoded, bit)
     following = successors(decoded)
     handler_target = [
         None if (entry := decoded.handler(index)) is None else entry.target
@@ -74,7 +74,7 @@ def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
             after = 0
             for successor in following[index]:
                 after |= live[successor]
-            before = uses[index] | (after & kept[index])
+            before = uses[index] | (after & preserved[index])
             target = handler_target[index]
             if target is not None:
                 before |= live[target]
@@ -84,27 +84,27 @@ def live_masks(decoded: Decoded, bit: dict[str, int]) -> list[int]:
     return live
 
 
-def _uses_and_kept(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int], list[int]]:
+def _uses_and_preserved(decoded: Decoded, bit: dict[str, int]) -> tuple[list[int], list[int]]:
     """For each instruction: the variables it needs, and the variables it does not overwrite."""
-    everything = 0
+    all_variables = 0
     for mask in bit.values():
-        everything |= mask
+        all_variables |= mask
     uses = [0] * len(decoded.instructions)
-    kept = [everything] * len(decoded.instructions)
+    preserved = [all_variables] * len(decoded.instructions)
     for index, instruction in enumerate(decoded.instructions):
         op = instruction.op
         if op in _READS:
             uses[index] = bit[instruction.value]
         if op in _WRITES:
-            kept[index] = everything & ~bit[instruction.value]
+            preserved[index] = all_variables & ~bit[instruction.value]
         # By name, so that an alias of `locals` is not noticed.
         elif op in _LOADS_GLOBAL and instruction.value[0] in _FRAME_READERS:
-            uses[index] = everything
+            uses[index] = all_variables
     # `super()` reads the first parameter and this cell from the frame, without an instruction for
     # it.
     for index in decoded.super_calls:
         uses[index] = bit["__class__"] | bit[decoded.variables[0]]
-    return uses, kept
+    return uses, preserved
 
 
 def stack_depths(decoded: Decoded) -> list[int | None]:

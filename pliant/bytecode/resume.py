@@ -249,13 +249,15 @@ def _entry_cells(code: types.CodeType) -> frozenset[str]:
     """Variables that are cells from the start of the function to its end."""
     decoded = decode(code)
     prelude = decoded.instructions[: _first_index(decoded)]
-    return frozenset(each.value for each in prelude if each.op in _MAKES_CELL)
+    return frozenset(instruction.value for instruction in prelude if instruction.op in _MAKES_CELL)
 
 
 def _plain_names(decoded: Decoded) -> set[str]:
     """Variables that are, at least in places, without a cell. (From 3.13 on LOAD_FAST also loads
     cells, for closures; nothing stores one but over another.)"""
-    return {each.value for each in decoded.instructions if each.op in _STORES_LOCAL}
+    return {
+        instruction.value for instruction in decoded.instructions if instruction.op in _STORES_LOCAL
+    }
 
 
 def _rewound(decoded: Decoded, index: int) -> int:
@@ -310,8 +312,8 @@ def _check(point: ResumePoint, form: _Form) -> None:
 
 def _require(condition: bool, point: ResumePoint, problem: str) -> None:
     if not condition:
-        where = f"{point.code.co_qualname} at instruction {point.index}"
-        raise ValueError(f"cannot resume {where}: {problem}")
+        place = f"{point.code.co_qualname} at instruction {point.index}"
+        raise ValueError(f"cannot resume {place}: {problem}")
 
 
 def _keeps_result(decoded: Decoded, point: ResumePoint) -> bool:
@@ -340,6 +342,7 @@ class _Builder:
             self.index -= 1
         self.parameters = point.parameters
         self.freevars = closure_names(code)
+        # Parameters are the first slots of a frame, so the original's variables are numbered anew.
         apart = {*self.parameters, *self.freevars}
         own_locals = self.decoded.variables[: code.co_nlocals]
         own_cells = [own_name(code, name) for name in code.co_cellvars]
@@ -404,6 +407,7 @@ class _Builder:
             yield AssemblyItem("RETURN_GENERATOR")
             yield AssemblyItem("POP_TOP")
         yield AssemblyItem("RESUME", 0)
+        # From the bottom of the stack up, which is the order of the parameters.
         parameters = iter(self.parameters)
         for entry in self.point.stack:
             if entry is StackItem.NULL:
@@ -461,9 +465,9 @@ class _Builder:
             # The call in the prologue can go to the handler of the original one.
             handler = self.decoded.handler(_call_index(self.point))
             starts.extend([] if handler is None else [handler.target])
-        kept = flow.reachable(self.decoded, starts)
+        reachable = flow.reachable(self.decoded, starts)
         for instruction in self.decoded.instructions:
-            if instruction.index not in kept:
+            if instruction.index not in reachable:
                 continue
             handler = self.decoded.handler(instruction.index)
             if instruction.index in self.decoded.super_calls:

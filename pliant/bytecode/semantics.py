@@ -57,16 +57,16 @@ def _positional_names(cls: Any, count: int) -> tuple[str, ...]:
     if names is None:
         names = ()
     if type(names) is not tuple:
-        got = type(names).__name__
-        raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {got})")
+        type_name = type(names).__name__
+        raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple (got {type_name})")
     allowed = 1 if itself else len(names)
     if count > allowed:
         patterns = f"{allowed} positional sub-pattern{'' if allowed == 1 else 's'}"
         raise TypeError(f"{cls.__name__}() accepts {patterns} ({count} given)")
     for name in names[:count]:
         if type(name) is not str:
-            got = type(name).__name__
-            raise TypeError(f"__match_args__ elements must be strings (got {got})")
+            type_name = type(name).__name__
+            raise TypeError(f"__match_args__ elements must be strings (got {type_name})")
     return names[:count]
 
 

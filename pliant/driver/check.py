@@ -56,17 +56,17 @@ class _Checker:
             yield from _nodes(captured.graph)
             yield from self._symbols(captured.graph)
 
-    def _sources(self, value: Any, what: str) -> Iterator[str]:
+    def _sources(self, value: Any, role: str) -> Iterator[str]:
         """Every path begins at a parameter, or at an object of the table."""
         for source in _sources_in(value):
             root = source.root
             if isinstance(root, Local):
                 if self.captured.parameters[root.index : root.index + 1] != (root.name,):
-                    yield f"{what}: {source} is not reachable, there is no such parameter"
+                    yield f"{role}: {source} is not reachable, there is no such parameter"
             elif not isinstance(root, DrawnNumber) and not (
                 isinstance(root, Fixed) and self._is_object(root.value)
             ):
-                yield f"{what}: {source} is not reachable, its root is no object of the table"
+                yield f"{role}: {source} is not reachable, its root is no object of the table"
 
     def _is_object(self, value: Any) -> bool:
         return isinstance(value, External) and 0 <= value.index < len(self.bindings.objects)
@@ -104,15 +104,15 @@ class _Checker:
                 yield f"the residual code has no line {line}"
 
     def _resumes(self) -> Iterator[str]:
-        known: set[str] = set()
+        names: set[str] = set()
         for target in self.captured.resumes:  # inner ones first
             for name in target.inner:
-                if name not in known:
+                if name not in names:
                     yield f"{target.name} calls {name}, which is not made before it"
             for value in (target.point.code, target.namespace):
                 if not self._is_object(value):
                     yield f"{target.name}: {value!r} is no object of the table"
-            known.add(target.name)
+            names.add(target.name)
 
     def _inputs(self, graph: CapturedGraph) -> Iterator[str]:
         """Every placeholder has a source that the residual code passes."""
@@ -171,14 +171,14 @@ def _globals_of(code: types.CodeType) -> set[str]:
 
 def _nodes(graph: CapturedGraph) -> Iterator[str]:
     """Each node uses results of earlier ones, and attributes that are there."""
-    known: set[str] = set()
+    names: set[str] = set()
     for node in graph.nodes:
         for name in _names_in((node.args, node.kwargs)):
-            if name not in known:
+            if name not in names:
                 yield f"{node}: {name} is not defined before it"
         if node.op == "get_attr" and node.target not in graph.attributes:
             yield f"{node}: there is no such attribute"
-        known.add(node.name)
+        names.add(node.name)
 
 
 def _names_in(value: Any) -> Iterator[str]:

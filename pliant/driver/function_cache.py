@@ -69,7 +69,7 @@ class FunctionCache:
         """What was compiled of the function and of its resume functions, in order."""
         parts = (dispatcher, *self.resumes.values())
         compiled = [entry.info for part in parts for entry in part.entries]
-        return tuple(sorted(compiled, key=lambda one: one.index))
+        return tuple(sorted(compiled, key=lambda compilation: compilation.index))
 
     def forget(self) -> None:
         """Drop the resume functions, and what was compiled of them."""

@@ -177,21 +177,21 @@ def can_be_general(policy: DynamicPolicy, failures: list[Failure]) -> bool:
     return all(_GENERAL.get(f.kind, _never)(policy, f.guard, f.got) for f in failures)
 
 
-def _other_number(policy: DynamicPolicy, guard: Guard, got: Any) -> bool:
+def _other_number(policy: DynamicPolicy, guard: Guard, actual: Any) -> bool:
     fixed = {int: policy.specialize_int, float: policy.specialize_float}
-    return not fixed.get(type(guard.expected), True) and type(got) is type(guard.expected)
+    return not fixed.get(type(guard.expected), True) and type(actual) is type(guard.expected)
 
 
-def _other_sizes(policy: DynamicPolicy, guard: Guard, got: Any) -> bool:
+def _other_sizes(policy: DynamicPolicy, guard: Guard, actual: Any) -> bool:
     """Whether a tensor is as expected but for its sizes and strides."""
-    if not isinstance(got, torch.Tensor) or got.dim() != len(guard.expected.sizes):
+    if not isinstance(actual, torch.Tensor) or actual.dim() != len(guard.expected.sizes):
         return False
     # `.size()`, `.stride()` and `.storage_offset()`: no other property of a tensor begins with an
     # s.
-    return plan.difference(guard, got).subject.startswith(f"{guard.source}.s")
+    return plan.difference(guard, actual).subject.startswith(f"{guard.source}.s")
 
 
-def _never(policy: DynamicPolicy, guard: Guard | None, got: Any) -> bool:
+def _never(policy: DynamicPolicy, guard: Guard | None, actual: Any) -> bool:
     return False
 
 
@@ -206,11 +206,15 @@ def what_varied(failures: list[Failure]) -> tuple[str, str]:
     if not failures:
         return "", ""
     differences = [plan.difference(failure.guard, failure.got) for failure in failures]
-    what = Counter(one.subject for one in differences).most_common(1)[0][0]
-    alike = [one for one in differences if one.subject == what]
-    before = ", ".join(list(dict.fromkeys(one.expected for one in alike))[-8:])
-    example = next(f for f, one in zip(failures, differences, strict=True) if one.subject == what)
-    return f"{what} was {before} and is now {alike[-1].found}", remedy(example)
+    subject = Counter(difference.subject for difference in differences).most_common(1)[0][0]
+    alike = [difference for difference in differences if difference.subject == subject]
+    before = ", ".join(list(dict.fromkeys(difference.expected for difference in alike))[-8:])
+    example = next(
+        f
+        for f, difference in zip(failures, differences, strict=True)
+        if difference.subject == subject
+    )
+    return f"{subject} was {before} and is now {alike[-1].found}", remedy(example)
 
 
 def remedy(failure: Failure) -> str:

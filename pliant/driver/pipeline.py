@@ -187,10 +187,10 @@ class Compiler:
         or a mode is active, so the function is one graph that PyTorch runs."""
         dynamic = Dynamic(self.policy, self.functions.history(dispatcher), answers or {})
         about, times = reporting.started(dispatcher.fn, number := len(dispatcher.entries))
-        whole = self.fullgraph or interposed
-        captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, whole)
+        fullgraph = self.fullgraph or interposed
+        captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
         if tree.check(values) is not None:  # PyTorch imported something on the way
-            captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, whole)
+            captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
         backend = self._chosen_backend()
         if interposed and is_own(backend):
             backend = lookup("eager")

@@ -75,7 +75,9 @@ def _wrong_answer(captured: Captured, error: BaseException) -> str | None:
     if isinstance(error, AssumptionFailed):
         return error.condition
     text = str(error) if captured.speculations else ""
-    return next((about for about, made in captured.speculations if made and about in text), None)
+    return next(
+        (about for about, answer in captured.speculations if answer and about in text), None
+    )
 
 
 def _run_other_case(
@@ -87,12 +89,12 @@ def _run_other_case(
 ) -> Any:
     answers = _answers_instead(entry, failed)
     try:
-        other = _entry_with(dispatcher, values, answers) or compile_case(answers)
+        other_entry = _entry_with(dispatcher, values, answers) or compile_case(answers)
     except NotCaptured:  # where the graph would have to end
-        other = None
-    if other is None:
+        other_entry = None
+    if other_entry is None:
         return rerun.call(dispatcher.fn, values)
-    dispatcher.install(other)  # to be tried first
+    dispatcher.install(other_entry)  # to be tried first
     return rerun.call(dispatcher.fn, values, dispatcher)
 
 

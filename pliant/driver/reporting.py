@@ -65,9 +65,9 @@ def backend(function: str, name: str) -> Iterator[None]:
     events.emit(events.BackendCalled(function=function, backend=name, seconds=seconds))
 
 
-def not_captured(function: types.FunctionType, code: str, what: str) -> None:
+def not_captured(function: types.FunctionType, code: str, reason: str) -> None:
     """Nothing of the function can be captured."""
-    _broke(BreakInfo(code, what, None, ()), {"index": 0, **described(function)})
+    _broke(BreakInfo(code, reason, None, ()), {"index": 0, **described(function)})
 
 
 def fell_back(function: types.FunctionType, error: BaseException) -> None:

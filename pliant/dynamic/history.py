@@ -95,13 +95,13 @@ class InputHistory:
         sizes, strides = tuple(sizes), tuple(strides)
         self._tensor_sources.add(source_text)
         key = (source_text, len(sizes))
-        seen = self._tensors.get(key)
-        if seen is None:
+        history = self._tensors.get(key)
+        if history is None:
             pairs = _products(sizes, strides)
-            seen = self._tensors[key] = _Seen(sizes, strides, offset, pairs)
+            history = self._tensors[key] = _Seen(sizes, strides, offset, pairs)
         else:
-            seen.add(sizes, strides, offset)
-        return seen.summary()
+            history.add(sizes, strides, offset)
+        return history.summary()
 
     def observe_number(self, source_text: str, value: int | float) -> bool:
         """Take note of an int or float, and tell whether it is known to vary. One of another type

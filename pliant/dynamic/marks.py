@@ -232,9 +232,11 @@ def _combined(old: Mark | None, new: Mark, dim: int, name: str) -> Mark:
     kind = max(old.kind, new.kind, key=_GENERALITY.__getitem__)
     least = _of_both(max, old.min, new.min)
     most = _of_both(min, old.max, new.max)
-    both = Mark(kind, least, most, old.strict or new.strict, shape_id=new.shape_id or old.shape_id)
-    _check_range(both, name)
-    return both
+    combined = Mark(
+        kind, least, most, old.strict or new.strict, shape_id=new.shape_id or old.shape_id
+    )
+    _check_range(combined, name)
+    return combined
 
 
 def _of_both(pick: Any, first: int | None, second: int | None) -> int | None:
@@ -284,6 +286,6 @@ def _torch_range(
         return None, None
     ranges = [r for r in attributes.get("_dynamo_dynamic_range", ()) if r.dim == index]
     least = most = None
-    for one in ranges:
-        least, most = _of_both(max, least, one.min), _of_both(min, most, one.max)
+    for bounds in ranges:
+        least, most = _of_both(max, least, bounds.min), _of_both(min, most, bounds.max)
     return least, most

@@ -77,9 +77,9 @@ class _About:
         self.sources: dict[object, object] = {}  # of symbols
 
 
-def _text(thing: object) -> events.Text:
+def _text(value: object) -> events.Text:
     # Most events are read by nobody, and expressions take long to print.
-    return thing if isinstance(thing, str) else lambda: str(thing)
+    return value if isinstance(value, str) else lambda: str(value)
 
 
 def _constant(about: _About, constant: ConstantInput) -> None:

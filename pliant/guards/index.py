@@ -33,6 +33,7 @@ def update(dispatcher: Dispatcher, new: Entry) -> None:
     count = len(dispatcher.entries)
     if count < FEWEST:
         return
+    # At powers of two, so that choosing anew costs a constant share of all compilations.
     if count & (count - 1) == 0:
         _choose(dispatcher)
     elif dispatcher.questions:
@@ -75,6 +76,7 @@ def _way(source: Source) -> tuple[int, tuple[str | int | None, ...]] | None:
     steps: list[str | int | None] = []
     while not isinstance(source, Local):
         step = _STEPS.get(type(source), lambda source: ())(source)
+        # Attributes and calls may run code of the program, which an index must not.
         if step == () or source.parent is None or len(steps) == LONGEST_WAY:
             return None
         steps.append(step)
@@ -140,5 +142,7 @@ def _tried(keys: Sequence[Any]) -> float:
     """How many entries a call that fits one has to try, on average."""
     counts = Counter(keys)
     always = counts.pop(None, 0)
+    # A call that fits an entry of a class of n tries (n + 1) / 2 of them; n will do for comparing
+    # questions.
     alike = sum([count * count for count in counts.values()])
     return always + alike / max(len(keys), 1)

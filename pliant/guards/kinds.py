@@ -95,6 +95,7 @@ def of_value(check: Callable[[GuardTree, int, Any, Guard], None]) -> Any:
     def add(builder: TreeBuilder, guard: Guard) -> None:
         assert guard.source is not None, guard.kind
         node = builder.node(guard.source)
+        # Capture notes the same assumption each time it relies on it. One check is enough.
         if builder.is_new(guard.kind, (node, _identity(guard.expected))):
             check(builder.tree, node, guard.expected, guard)
 
@@ -150,7 +151,9 @@ _MEASURES: Final = {"size": 0, "stride": 1, "offset": 2, "value": 3}
 def _add_shape(builder: TreeBuilder, guard: Guard) -> None:
     condition: ShapeCondition = guard.expected
     code = condition.program.numbers()
-    loads = [(builder.node(one.source), _MEASURES[one.what], one.dim) for one in condition.loads]
+    loads = [
+        (builder.node(load.source), _MEASURES[load.what], load.dim) for load in condition.loads
+    ]
     if builder.is_new(guard.kind, (*code, *loads)):
         builder.tree.check_expression(loads, code, condition.program.depth, guard)
 
@@ -165,9 +168,9 @@ def _add_state(builder: TreeBuilder, guard: Guard) -> None:
 def differs(subject: str, show_value: Callable[[Any], str] = describe) -> Any:
     """The subject, made of the source, and the text of what was found."""
 
-    def difference(guard: Guard, got: Any) -> Difference:
+    def difference(guard: Guard, actual: Any) -> Difference:
         expected = guard.kind.record.show(guard.expected)
-        return Difference(subject.format(guard.source), expected, show_value(got))
+        return Difference(subject.format(guard.source), expected, show_value(actual))
 
     return difference
 
@@ -177,68 +180,72 @@ def got(show_value: Callable[[Any], str]) -> Any:
     return lambda guard, value: f"{guard}, got {show_value(value)}"
 
 
-def _shape_difference(guard: Guard, got: Any) -> Difference:
+def _shape_difference(guard: Guard, actual: Any) -> Difference:
     loads = guard.expected.loads
     subject, equals, number = str(guard).partition(" == ")
     if equals and len(loads) == 1 and subject == str(loads[0]):
-        return Difference(subject, number, str(got[0]))
-    return Difference(f"whether {guard}", "true", f"not ({_loaded(guard.expected, got)})")
+        return Difference(subject, number, str(actual[0]))
+    return Difference(f"whether {guard}", "true", f"not ({_loaded(guard.expected, actual)})")
 
 
-def _tensor_difference(guard: Guard, got: Any) -> Difference:
-    if not isinstance(got, torch.Tensor):
-        return Difference(str(guard.source), "a tensor", describe(got))
-    for name, expected, actual in _tensor_properties(guard.expected, got):
+def _tensor_difference(guard: Guard, value: Any) -> Difference:
+    if not isinstance(value, torch.Tensor):
+        return Difference(str(guard.source), "a tensor", describe(value))
+    for name, expected, actual in _tensor_properties(guard.expected, value):
         if expected is not None and expected != actual:
             return Difference(f"{guard.source}.{name}", str(expected), str(actual))
-    return Difference(str(guard.source), str(guard.expected), f"{got.layout} tensor of {got.dtype}")
+    return Difference(
+        str(guard.source), str(guard.expected), f"{value.layout} tensor of {value.dtype}"
+    )
 
 
-def _explain_tensor(guard: Guard, got: Any) -> str:
-    if not isinstance(got, torch.Tensor):
-        return f"{guard.source} is a tensor, got {describe(got)}"
-    difference = _tensor_difference(guard, got)
+def _explain_tensor(guard: Guard, value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"{guard.source} is a tensor, got {describe(value)}"
+    difference = _tensor_difference(guard, value)
     return f"{difference.subject} == {difference.expected}, got {difference.found}"
 
 
-def _tensor_properties(spec: ExpectedTensor, got: torch.Tensor) -> Iterator[tuple[str, Any, Any]]:
-    yield "dtype", spec.dtype, got.dtype
-    yield "device", spec.device, got.device
-    yield "dim()", len(spec.sizes), got.dim()
+def _tensor_properties(
+    spec: ExpectedTensor, tensor: torch.Tensor
+) -> Iterator[tuple[str, Any, Any]]:
+    yield "dtype", spec.dtype, tensor.dtype
+    yield "device", spec.device, tensor.device
+    yield "dim()", len(spec.sizes), tensor.dim()
     for i, size in enumerate(spec.sizes):
-        yield f"size()[{i}]", size, got.size(i)
-    yield "requires_grad", spec.requires_grad, got.requires_grad
-    if spec.dispatch_keys != (keys := torch._C._dispatch_keys(got)).raw_repr():
+        yield f"size()[{i}]", size, tensor.size(i)
+    yield "requires_grad", spec.requires_grad, tensor.requires_grad
+    if spec.dispatch_keys != (keys := torch._C._dispatch_keys(tensor)).raw_repr():
         expected = torch._C.DispatchKeySet.from_raw_repr(spec.dispatch_keys)
         yield "dispatch_keys", str(expected), str(keys)
     for i, stride in enumerate(spec.strides or ()):
-        yield f"stride()[{i}]", stride, got.stride(i)
+        yield f"stride()[{i}]", stride, tensor.stride(i)
     if spec.strides is not None:
-        yield "storage_offset()", spec.storage_offset, got.storage_offset()
+        yield "storage_offset()", spec.storage_offset, tensor.storage_offset()
 
 
-def _explain_state(guard: Guard, got: Any) -> str:
+def _explain_state(guard: Guard, actual: Any) -> str:
     return f"torch global state: {guard.expected.diff(State.current()) or 'changed back since'}"
 
 
-def _explain_class_attr(guard: Guard, got: Any) -> str:
-    attribute = inspect.getattr_static(got, guard.expected[0], MISSING)
+def _explain_class_attr(guard: Guard, actual: Any) -> str:
+    attribute = inspect.getattr_static(actual, guard.expected[0], MISSING)
     return f"{guard}, got {attribute if attribute is MISSING else describe(attribute)}"
 
 
-def _explain_shape(guard: Guard, got: Any) -> str:
-    return f"{guard}, got {_loaded(guard.expected, got)}"
+def _explain_shape(guard: Guard, actual: Any) -> str:
+    return f"{guard}, got {_loaded(guard.expected, actual)}"
 
 
-def _loaded(condition: ShapeCondition, got: Sequence[int | None]) -> str:
+def _loaded(condition: ShapeCondition, actual: Sequence[int | None]) -> str:
     """What was found of each size and number the condition speaks of."""
-    numbers = zip(condition.loads, got, strict=True)
+    numbers = zip(condition.loads, actual, strict=True)
     return ", ".join(f"{load} {'is not there' if n is None else f'= {n}'}" for load, n in numbers)
 
 
-def _explain_distinct(guard: Guard, got: Any) -> str:
+def _explain_distinct(guard: Guard, actual: Any) -> str:
     sources = (guard.source, *guard.expected)
-    return f"{guard}, got {sources[got[0]]} is {sources[got[1]]}"
+    return f"{guard}, got {sources[actual[0]]} is {sources[actual[1]]}"
 
 
 # ---- what tells entries apart

@@ -49,6 +49,7 @@ _STEPS: dict[type[Source], Callable[[GuardTree, int, Any], int]] = {
 def build(guards: Sequence[Guard], slots: Sequence[Source], nlocals: int) -> GuardTree:
     """The tree that checks `guards` and hands the values of `slots`, in order, to residual code."""
     plan = _Plan(GuardTree(nlocals))
+    # The sort is stable: capture made the guards in an order in which each can be evaluated.
     for guard in sorted(guards, key=_rank):
         plan.add(guard)
     for source in slots:
@@ -104,24 +105,24 @@ class _Plan:
 LOST = "everything that is passed along is there, got less"
 
 
-def explain(guard: Guard | None, got: Any) -> str:
+def explain(guard: Guard | None, actual: Any) -> str:
     """The condition that failed and what was found: `L['x'].size()[0] == 3, got 4`.
 
-    `guard` and `got` are what `GuardTree.check` reports.
+    `guard` and `actual` are what `GuardTree.check` reports.
     """
     if guard is None:
         return LOST
     record = guard.kind.record
-    if got is UNREACHABLE:
+    if actual is UNREACHABLE:
         return record.unreachable.format(guard, guard.source)
-    return record.explain(guard, got) if record.explain else f"{guard}, got {describe(got)}"
+    return record.explain(guard, actual) if record.explain else f"{guard}, got {describe(actual)}"
 
 
-def difference(guard: Guard | None, got: Any) -> Difference:
+def difference(guard: Guard | None, actual: Any) -> Difference:
     """What is different, in its smallest part."""
     if guard is None:
         return Difference("something that is passed along", "there", "not there")
-    if got is UNREACHABLE:
+    if actual is UNREACHABLE:
         return Difference(str(guard.source), "there", "not there")
     special = guard.kind.record.difference
-    return special(guard, got) if special else Difference(f"whether {guard}", "true", "not")
+    return special(guard, actual) if special else Difference(f"whether {guard}", "true", "not")

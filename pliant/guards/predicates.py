@@ -82,12 +82,12 @@ class FlattensTo:
         names, context = value.__tensor_flatten__()
         if tuple(names) != self.names:
             return False
-        for what, dim, name in self.shown:
-            if getattr(value, what)(dim) != getattr(getattr(value, name), what)(dim):
+        for kind, dim, name in self.shown:
+            if getattr(value, kind)(dim) != getattr(getattr(value, name), kind)(dim):
                 return False
-        same = getattr(type(value), "__metadata_guard__", None)
-        if same is not None:
-            return bool(same(self.context, context))
+        metadata_guard = getattr(type(value), "__metadata_guard__", None)
+        if metadata_guard is not None:
+            return bool(metadata_guard(self.context, context))
         return bool(context is self.context or context == self.context)
 
     def __repr__(self) -> str:
