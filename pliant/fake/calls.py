@@ -107,7 +107,7 @@ class Arguments:
     def is_shared(self, t: Fake) -> bool:
         """Whether another argument lies in the memory of `t`, or is `t`."""
         memory = t.untyped_storage()._cdata
-        return sum(other.untyped_storage()._cdata == memory for other in self.fakes) > 1
+        return sum(tensor.untyped_storage()._cdata == memory for tensor in self.fakes) > 1
 
     def share_memory(self) -> bool:
         """Whether two of the tensors lie in one storage."""
@@ -182,19 +182,21 @@ def result_device(fakes: list[Fake], kwargs: dict[str, Any], mixed: bool) -> tor
     """
     if kwargs.get("device") is not None:
         return placed(kwargs["device"])
-    where: torch.device | None = None
+    chosen: torch.device | None = None
     for t in fakes:
         device = t.device
-        if where is None or (where == CPU and device != CPU and not mixed and scalars_only(fakes)):
-            where = device
+        if chosen is None or (
+            chosen == CPU and device != CPU and not mixed and scalars_only(fakes)
+        ):
+            chosen = device
             continue
-        if device == where or mixed or (device == CPU and t.dim() == 0):
+        if device == chosen or mixed or (device == CPU and t.dim() == 0):
             continue
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{where} and {device}!"
+            f"{chosen} and {device}!"
         )
-    return CPU if where is None else where
+    return CPU if chosen is None else chosen
 
 
 def scalars_only(fakes: list[Fake]) -> bool:

@@ -84,30 +84,30 @@ class Converter:
         if entry is not None and (layout is None or id(t) not in self._bases):
             return entry[1]
         if is_transformed(t):
-            self._fakes[id(t)] = (t, made := self._make_transformed(t, layout))
-            return made
+            self._fakes[id(t)] = (t, fake := self._make_transformed(t, layout))
+            return fake
         kind = kind_without_fake(t)
         if kind is not None:
             raise Unsupported(kind)
-        known = entry[1] if entry is not None else None
+        existing = entry[1] if entry is not None else None
         # Whether a tensor is an inference tensor is settled when it is made, by the mode.
         if torch.is_inference_mode_enabled() is t.is_inference():
-            made = self._make(t, layout, known)
+            fake = self._make(t, layout, existing)
         else:
             with torch.inference_mode(t.is_inference()):
-                made = self._make(t, layout, known)
-        self._fakes[id(t)] = (t, made)
+                fake = self._make(t, layout, existing)
+        self._fakes[id(t)] = (t, fake)
         # Asking others for it warns.
         held = t.grad if layout is None and t.is_leaf else None
         if held is not None and kind_without_fake(held) is None:
-            made.grad = self.fake(held)
-        return made
+            fake.grad = self.fake(held)
+        return fake
 
     def _make(
-        self, t: torch.Tensor, layout: tuple[Any, Any] | None, known: Fake | None = None
+        self, t: torch.Tensor, layout: tuple[Any, Any] | None, existing: Fake | None = None
     ) -> Fake:
-        if known is not None and layout is not None:
-            return self._with_layout(t, known, layout)
+        if existing is not None and layout is not None:
+            return self._with_layout(t, existing, layout)
         fake = self._shell(t, layout or (t.size(), t.stride()))
         if t.is_inference():  # has neither history nor version
             fake.requires_grad_(t.requires_grad)
@@ -136,23 +136,23 @@ class Converter:
         (sizes, strides), offset = layout, t.storage_offset()
         memory = t.untyped_storage()
         fake = make(self._world, sizes, strides, offset, t.dtype, t.device, memory.nbytes())
-        known = self._storages.get(memory._cdata)
-        if known is None:
+        shared = self._storages.get(memory._cdata)
+        if shared is None:
             self._storages[memory._cdata] = (memory, fake.untyped_storage())
         else:
-            set_memory(fake, known[1], offset, sizes, strides)
+            set_memory(fake, shared[1], offset, sizes, strides)
         if t.is_conj():
             torch._C._set_conj(fake, True)
         if t.is_neg():
             torch._C._set_neg(fake, True)
         return fake
 
-    def _with_layout(self, t: torch.Tensor, known: Fake, layout: tuple[Any, Any]) -> Fake:
+    def _with_layout(self, t: torch.Tensor, fake: Fake, layout: tuple[Any, Any]) -> Fake:
         """The fake of a base, with the sizes that are only given now: it was made for a view."""
         self._bases.discard(id(t))
         sizes, strides = layout
-        set_memory(known, known.untyped_storage(), t.storage_offset(), sizes, strides)
-        return known
+        set_memory(fake, fake.untyped_storage(), t.storage_offset(), sizes, strides)
+        return fake
 
     def _as_view(self, t: torch.Tensor, shell: Fake) -> Fake:
         """`shell` as a view of the fake of `t`'s base, made as `t` was: with or without grad."""

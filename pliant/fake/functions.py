@@ -49,12 +49,12 @@ def symbolic_form(
     return function if _takes(function, len(args), kwargs) else None
 
 
-def depending_on(made: Any, tensors: Iterable[Any]) -> Any:
-    """`made`, of which autograd knows that it was made from these tensors."""
+def depending_on(result: Any, tensors: Iterable[Any]) -> Any:
+    """`result`, with a gradient function that records these tensors as its inputs."""
     graded = [t for t in tensors if type(t) is Fake and t.requires_grad]
     if not graded or not torch.is_grad_enabled():
-        return made
-    return _Made.apply(lambda: made, *graded)
+        return result
+    return _Made.apply(lambda: result, *graded)
 
 
 class _Made(torch.autograd.Function):
@@ -91,8 +91,8 @@ def _takes(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> 
     """Whether the function knows these arguments by these names."""
     code = function.__code__
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    many, by_name = code.co_flags & VARARGS, code.co_flags & VARKEYWORDS
-    if count > code.co_argcount and not many:
+    varargs, by_name = code.co_flags & VARARGS, code.co_flags & VARKEYWORDS
+    if count > code.co_argcount and not varargs:
         return False
     return bool(by_name) or all(name in named[count:] for name in kwargs)
 

@@ -38,9 +38,9 @@ def plain_image(t: Fake, sizes: Sequence[Any], device: torch.device) -> New:
     return dense(sizes, t.dtype, device)
 
 
-def resized(t: Fake, wanted: Sequence[Any], least: int) -> list[Any] | None:
-    rank = len(wanted)
+def resized(t: Fake, sizes: Sequence[Any], least: int) -> list[Any] | None:
+    rank = len(sizes)
     dims = (rank + 2,) if least else (rank + 1, rank + 2)
     if t.dim() not in dims or not t.is_floating_point() or not has_pixels(t, rank):
         return None
-    return [*t.shape[:-rank], *wanted] if all(size >= least for size in wanted) else None
+    return [*t.shape[:-rank], *sizes] if all(size >= least for size in sizes) else None

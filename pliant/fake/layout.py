@@ -69,9 +69,9 @@ def is_like_channels_last(t: Tensor) -> bool:
     if t.dim() not in (4, 5):
         return False
     if t._has_symbolic_sizes_strides:
-        known = _known_channels_last(t)
-        if known is not None:
-            return known
+        answer = _known_channels_last(t)
+        if answer is not None:
+            return answer
     # In the order of PyTorch's own C++ (`is_channels_last_strides`), question by question.
     if t.stride(1) == 0:
         return False
@@ -159,8 +159,8 @@ def _together(a: Any, b: Any) -> Any:
         return b
     if not all(type(n) is int or n.node.has_hint() for n in (a, b)):
         return _unbacked_together(a, b)
-    for one, other in ((a, b), (b, a)):
-        if hint(one) == 1 != hint(other) and one == 1:
+    for size, other in ((a, b), (b, a)):
+        if hint(size) == 1 != hint(other) and size == 1:
             return other  # whatever that is
     if a == b:
         return a if type(a) is int else b
@@ -171,8 +171,8 @@ def _unbacked_together(a: Any, b: Any) -> Any:
     """The same where one is read from data: neither is 1, it is assumed, so they are equal."""
     if type(a) is not int and type(b) is not int and a.node.expr is b.node.expr:
         return a
-    for one, other in ((a, b), (b, a)):
-        if is_one(one):
+    for size, other in ((a, b), (b, a)):
+        if is_one(size):
             return other
     need(a == b)
     return a if type(a) is int else b
@@ -211,8 +211,8 @@ def _symbolic_strides(
 
     order = broadcast_order(tensors, sizes)
     # Operands that lie alike keep their strides of dimensions of size 1, whatever these are.
-    kept = uniform and order != list(reversed(range(len(sizes)))) and has_ones(sizes)
-    usual = None if order is None or kept else ordered_strides(sizes, order[::-1])
+    keeps_strides = uniform and order != list(reversed(range(len(sizes)))) and has_ones(sizes)
+    usual = None if order is None or keeps_strides else ordered_strides(sizes, order[::-1])
     return eager_strides(pointwise, list(map(layout_of, tensors)), sizes, usual)
 
 
@@ -265,8 +265,8 @@ def layout_of(t: Tensor) -> Any:
 def ask_for_ones(sizes: Iterable[Any], others: bool = False) -> bool:
     """Those of the sizes that are 1 now are so from here on, and `others` are not. Whether that is
     news of some."""
-    asked = [size for size in sizes if hint(size) == 1 or (others and hint(size) is not None)]
-    news = [size for size in asked if not sure(size == 1)]
+    candidates = [size for size in sizes if hint(size) == 1 or (others and hint(size) is not None)]
+    news = [size for size in candidates if not sure(size == 1)]
     for size in news:
         bool(size == 1)
     return bool(news)
@@ -280,7 +280,9 @@ def like_strides(t: Tensor) -> tuple[int, ...] | None:
         return numbers.like(layout)
     order = None if has_ones(layout[0]) else nesting(*layout)
     usual = None if order is None else ordered_strides(layout[0], order[::-1])
-    return eager_strides(lambda given, sizes: numbers.like(given[0]), [layout], layout[0], usual)
+    return eager_strides(
+        lambda layouts, sizes: numbers.like(layouts[0]), [layout], layout[0], usual
+    )
 
 
 def is_plain(t: Tensor) -> bool:
@@ -326,11 +328,11 @@ def index_strides(
     before, after = around
 
     def taken(layouts: Sequence[numbers.Layout], wide: tuple[int, ...]) -> tuple[int, ...]:
-        (_, own), *given = layouts
+        (_, own), *index_layouts = layouts
         common = wide[before : len(wide) - after]
         shape = (1,) * before + common + (1,) * after
         operands = [own]
-        for index in given:
+        for index in index_layouts:
             strides = numbers.viewed((common, numbers.spread(index, common)), shape)
             shown = (shape, numbers.row_major(shape) if strides is None else strides)
             operands.append(numbers.spread(shown, wide))

@@ -52,57 +52,57 @@ def measure(
     try:
         if sum(map(memory_of, fakes)) > MOST_BYTES:
             return None
-        given, named = reals.swap(args), reals.swap(kwargs)
+        real_args, named = reals.swap(args), reals.swap(kwargs)
     except NotTried:
         return None
 
     def run() -> Any:
         with torch.no_grad(), torch._C._DisableAutocast(), torch._C.DisableTorchFunction():
-            return op.func(*given, **named)
+            return op.func(*real_args, **named)
 
     return Measured(without_warnings(Warning, run), reals)
 
 
 def with_ones(
-    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], meta: Any
 ) -> Any:
-    """What the meta kernel told of new tensors, in the layout that the kernel gives them."""
-    results = list(_tensors_in(told))
+    """`meta`, which the meta kernel returned, in the layout that the kernel gives new tensors."""
+    results = list(_tensors_in(meta))
     if any(t._has_symbolic_sizes_strides for t in results):  # from numbers, without any tensor
-        return told
+        return meta
     # Elsewhere meta kernels agree with kernels, as the sweep of all operators tests.
     if not any(0 in t.shape or 1 in t.shape for t in (*fakes, *results)):
-        return told
-    real = _measured_result(op, args, kwargs, fakes, told)
-    return told if real is None else _laid_out_as(told, real)
+        return meta
+    real = _measured_result(op, args, kwargs, fakes, meta)
+    return meta if real is None else _laid_out_as(meta, real)
 
 
 AGAIN: Final = object()
 
 
 def with_symbols(
-    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], meta: Any
 ) -> Any:
     """The same of symbolic sizes, as they are now; if that differs, they are constants from here
     on. AGAIN if some are known to be 1 from here on, and the meta kernel has to be asked again."""
-    sizes = [size for t in (*fakes, *_tensors_in(told)) for size in t.size()]
+    sizes = [size for t in (*fakes, *_tensors_in(meta)) for size in t.size()]
     empty = any(hint(size) == 0 and type(size) is not int for size in sizes)
     if empty or (1 not in map(hint, sizes) and all(map(is_contiguous, fakes))):
-        return told
-    real = _measured_result(op, args, kwargs, fakes, told)
-    if real is None or _is_laid_out_as(told, real):
-        return told
+        return meta
+    real = _measured_result(op, args, kwargs, fakes, meta)
+    if real is None or _is_laid_out_as(meta, real):
+        return meta
     if ask_for_ones(sizes):
         return AGAIN
     specialise((args, kwargs))
-    return _laid_out_as(told, real)
+    return _laid_out_as(meta, real)
 
 
 def _measured_result(
-    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], told: Any
+    op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], fakes: Sequence[Fake], meta: Any
 ) -> Any:
     """What the kernel returns; None if it can't be run, or that is too large."""
-    shapes = [tuple(map(hint, t.shape)) for t in _tensors_in(told)]
+    shapes = [tuple(map(hint, t.shape)) for t in _tensors_in(meta)]
     if op.written or any(None in shape or math.prod(shape) > MOST_BYTES for shape in shapes):
         return None
     try:
@@ -125,15 +125,15 @@ def resize_written(
     """Give tensors of `out=` their new layout. The meta kernel knows the sizes, also symbolic
     ones; the kernel itself is asked for strides, at the sizes of this call."""
     read.reusable = False  # another time there is nothing left to resize
-    known = measure(op, args, kwargs, read.fakes)
-    if known is None and any(map(read.is_shared, twins)):
+    measured = measure(op, args, kwargs, read.fakes)
+    if measured is None and any(map(read.is_shared, twins)):
         raise Unsupported("resized while it is read")
     symbolic = any(t._has_symbolic_sizes_strides for t in (*read.fakes, *twins.values()))
-    strides = {} if known and not symbolic else _strides_of_results(dispatch, op, args, kwargs)
+    strides = {} if measured and not symbolic else _strides_of_results(dispatch, op, args, kwargs)
     layouts = {t: _strided(twin, strides.get(t)) for t, twin in twins.items()}
-    if known and not (symbolic and all(_lies_so(layouts[t], known.after(t)) for t in twins)):
+    if measured and not (symbolic and all(_lies_so(layouts[t], measured.after(t)) for t in twins)):
         specialise((args, kwargs))
-        layouts = {t: known.after(t) for t in twins}
+        layouts = {t: measured.after(t) for t in twins}
     for t, layout in layouts.items():
         resize(t, layout)
 
@@ -163,21 +163,21 @@ def _strides_of_results(
     return {t: result.stride() for t, result in zip(targets, results, strict=True)}
 
 
-def _laid_out_as(told: Any, real: Any) -> Any:
-    if isinstance(told, list | tuple) and isinstance(real, list | tuple):
-        return type(told)(map(_laid_out_as, told, real)) if len(told) == len(real) else told
-    alike = isinstance(told, torch.Tensor) and isinstance(real, torch.Tensor)
-    if not alike or told.device != META or told.shape != real.shape or told.dtype != real.dtype:
-        return told
-    return told if told.stride() == real.stride() else _as_meta(real)
+def _laid_out_as(meta: Any, real: Any) -> Any:
+    if isinstance(meta, list | tuple) and isinstance(real, list | tuple):
+        return type(meta)(map(_laid_out_as, meta, real)) if len(meta) == len(real) else meta
+    alike = isinstance(meta, torch.Tensor) and isinstance(real, torch.Tensor)
+    if not alike or meta.device != META or meta.shape != real.shape or meta.dtype != real.dtype:
+        return meta
+    return meta if meta.stride() == real.stride() else _as_meta(real)
 
 
-def _is_laid_out_as(told: Any, real: Any) -> bool:
-    if isinstance(told, list | tuple) and isinstance(real, list | tuple):
-        return len(told) != len(real) or all(map(_is_laid_out_as, told, real))
-    if not isinstance(told, torch.Tensor) or not isinstance(real, torch.Tensor):
+def _is_laid_out_as(meta: Any, real: Any) -> bool:
+    if isinstance(meta, list | tuple) and isinstance(real, list | tuple):
+        return len(meta) != len(real) or all(map(_is_laid_out_as, meta, real))
+    if not isinstance(meta, torch.Tensor) or not isinstance(real, torch.Tensor):
         return True
-    sizes, strides = (tuple(map(hint, numbers)) for numbers in (told.size(), told.stride()))
+    sizes, strides = (tuple(map(hint, numbers)) for numbers in (meta.size(), meta.stride()))
     return sizes != real.shape or strides == real.stride()
 
 

@@ -65,8 +65,8 @@ def suggested(like: Tensor, t: Tensor) -> Tensor:
 
 def like_sum(func: Any, a: Tensor, b: Any, *args: Any, **kwargs: Any) -> Tensor:
     """The layout of any pointwise operation, which these meta kernels lose for numbers."""
-    told: Tensor = func(a, b, *args, **kwargs)
-    return told.new_empty_strided(told.size(), torch.add(a, b).stride())
+    result: Tensor = func(a, b, *args, **kwargs)
+    return result.new_empty_strided(result.size(), torch.add(a, b).stride())
 
 
 def like_input(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -77,5 +77,5 @@ def like_input(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 
 def contiguous(func: Any, *args: Any, **kwargs: Any) -> Tensor:
-    told: Tensor = func(*args, **kwargs)
-    return told.new_empty(told.size())
+    result: Tensor = func(*args, **kwargs)
+    return result.new_empty(result.size())

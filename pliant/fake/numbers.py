@@ -139,11 +139,11 @@ def viewed(tensor: Layout, shape: Sequence[int]) -> Numbers | None:
         have *= sizes[dim]
         if dim and (sizes[dim - 1] == 1 or strides[dim - 1] == have * base):
             continue
-        taken = 1
-        while left and (taken < have or left[-1] == 1):
-            result.append(taken * base)
-            taken *= left.pop()
-        if taken != have:
+        covered = 1
+        while left and (covered < have or left[-1] == 1):
+            result.append(covered * base)
+            covered *= left.pop()
+        if covered != have:
             return None
         have, base = 1, strides[dim - 1]
     return None if left else tuple(reversed(result))

@@ -80,12 +80,12 @@ def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) 
     """Each dimension spans the one before it; where no size is 0, it so spans those before that."""
     if any(sure(strides[d] == 0) for d in dims):
         return None
-    known: dict[tuple[int, int], bool] = {}
+    fitting: dict[tuple[int, int], bool] = {}
 
     def fits(inner: int, outer: int) -> bool:
-        if (inner, outer) not in known:
-            known[inner, outer] = sure(_spans(strides[outer], strides[inner], sizes[inner]))
-        return known[inner, outer]
+        if (inner, outer) not in fitting:
+            fitting[inner, outer] = sure(_spans(strides[outer], strides[inner], sizes[inner]))
+        return fitting[inner, outer]
 
     def extended(order: list[int], left: list[int]) -> list[int] | None:
         if not left:
@@ -129,16 +129,16 @@ def broadcast_order(tensors: Sequence[Tensor], sizes: Sequence[Any]) -> list[int
     result has size 1 there too, PyTorch sorts by them.
     """
     inner = list(reversed(range(len(sizes))))
-    told: list[Tensor] = []
+    before: list[Tensor] = []
     for t in tensors:
-        told.append(t)
+        before.append(t)
         if t.dim() == len(sizes) and not any(map(_is_spread, t.size(), t.stride(), sizes)):
             order = nesting(t.size(), t.stride())
             if order is None:
                 return None
             inner = order
             break
-    return inner if all(_agrees(t, inner) for t in told) else None
+    return inner if all(_agrees(t, inner) for t in before) else None
 
 
 def _is_spread(size: Any, stride: Any, wide: Any) -> bool:

@@ -151,13 +151,16 @@ def _draws(func: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | Non
 def without_out(func: Any) -> Any | None:
     """The overload that returns new tensors instead of writing to those of `out=`."""
     read = [a for a in func._schema.arguments if a.alias_info is None or not a.alias_info.is_write]
-    wanted = [(a.name, str(a.type)) for a in read]
+    parameters = [(a.name, str(a.type)) for a in read]
     packet = getattr(torch.ops, func.namespace)
     packet = getattr(packet, func._schema.name.partition("::")[2])
     for name in packet.overloads():
-        other = getattr(packet, name)
-        if other is not func and [(a.name, str(a.type)) for a in other._schema.arguments] == wanted:
-            return other
+        overload = getattr(packet, name)
+        if (
+            overload is not func
+            and [(a.name, str(a.type)) for a in overload._schema.arguments] == parameters
+        ):
+            return overload
     return None
 
 

@@ -64,15 +64,15 @@ def recipe(
     sizes = broadcast([t.size() for t in tensors])
     if sizes is None:
         return None
-    told = _try(op, args, kwargs, tried_on(op, device))
+    tried = _try(op, args, kwargs, tried_on(op, device))
     if op.written:
         return _written(op, args[0], sizes)
-    strides = _strides(op, args, kwargs, _as_computed(op, args, tensors, told), sizes)
+    strides = _strides(op, args, kwargs, _as_computed(op, args, tensors, tried), sizes)
     if strides is None:
         return None
-    if isinstance(told, torch.Tensor):
-        return _part(told, sizes, strides, device)
-    parts = [_part(t, sizes, strides, device) for t in told]
+    if isinstance(tried, torch.Tensor):
+        return _part(tried, sizes, strides, device)
+    parts = [_part(t, sizes, strides, device) for t in tried]
     return None if None in parts else Several(tuple, tuple(p for p in parts if p is not None))
 
 
@@ -164,14 +164,14 @@ def _try(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], device: to
 
 
 def _part(
-    told: torch.Tensor, sizes: tuple[Any, ...], strides: tuple[Any, ...], device: torch.device
+    result: torch.Tensor, sizes: tuple[Any, ...], strides: tuple[Any, ...], device: torch.device
 ) -> New | None:
-    if told.dim() == len(sizes) and told.numel() == 1:
-        return New(torch.Size(sizes), tuple(strides), 0, told.dtype, device, False)
-    if told.dim() == 0:  # reduced
-        return New(torch.Size(()), contiguous_strides(()), 0, told.dtype, device, False)
-    if told.numel() == 0 and told.dim() == 1:  # a buffer that is not needed
-        return New(torch.Size((0,)), (1,), 0, told.dtype, device, False)
+    if result.dim() == len(sizes) and result.numel() == 1:
+        return New(torch.Size(sizes), tuple(strides), 0, result.dtype, device, False)
+    if result.dim() == 0:  # reduced
+        return New(torch.Size(()), contiguous_strides(()), 0, result.dtype, device, False)
+    if result.numel() == 0 and result.dim() == 1:  # a buffer that is not needed
+        return New(torch.Size((0,)), (1,), 0, result.dtype, device, False)
     return None
 
 

@@ -63,8 +63,8 @@ _NARROW_INTEGERS: Final = frozenset(
 def _draws_unusual(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Not every distribution has integers. Which do isn't tried: numbers would be drawn."""
     dtypes = [v.dtype for v in (*_flat(args), *_flat(kwargs.values())) if _is_tensor(v)]
-    asked = kwargs.get("dtype")
-    return any(not d.is_floating_point for d in (dtypes if asked is None else [asked]))
+    requested = kwargs.get("dtype")
+    return any(not d.is_floating_point for d in (dtypes if requested is None else [requested]))
 
 
 class RefusesDtypes:

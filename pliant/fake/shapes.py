@@ -162,9 +162,9 @@ def reduction(result_dtype: TypeRule, *, empty: bool = True) -> ShapeRule:
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         t, dim, keep = (*args, None, False)[:3] if len(args) == 1 else (*args, False)[:3]
         sizes = reduced_sizes(t, dim, keep)
-        wanted = kwargs.get("dtype")
-        dtype = result_dtype(wanted or t.dtype)
-        dtype = wanted if wanted is not None and dtype is not None else dtype
+        requested = kwargs.get("dtype")
+        dtype = result_dtype(requested or t.dtype)
+        dtype = requested if requested is not None and dtype is not None else dtype
         unusual = kwargs.keys() - {"dtype"} or len(args) > 3
         unusual = unusual or (not empty and sizes is not None and over_nothing(t, dim))
         return None if sizes is None or dtype is None or unusual else dense(sizes, dtype, device)

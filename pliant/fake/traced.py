@@ -35,9 +35,9 @@ class Marks:
         self._sizes: dict[int, Any] = {0: 0, 1: 1}
 
     def of(self, size: Any) -> int:
-        known = size if type(size) is int else size.node.constant
+        constant = size if type(size) is int else size.node.constant
         # Equal sizes get equal marks, or the operator would refuse them.
-        key = size.node.env.simplify(size.node.expr) if known is None else known
+        key = size.node.env.simplify(size.node.expr) if constant is None else constant
         number = self._numbers.setdefault(key, len(self._numbers))
         self._sizes.setdefault(number, size)
         return number
@@ -76,10 +76,10 @@ def by_marks(layout: ResultLayout, needs: Needs | None = None) -> ShapeRule:
             needs(args, kwargs)
         marks = Marks(tried_on(op, device))
         try:
-            told = op.func(*(marks.marked(a) for a in args), **kwargs)
+            result = op.func(*(marks.marked(a) for a in args), **kwargs)
         except (RuntimeError, IndexError):  # let it be told with the true sizes
             return None
-        return _part(told, marks, layout, args[0], device)
+        return _part(result, marks, layout, args[0], device)
 
     return rule
 
@@ -88,7 +88,7 @@ def first_of(*rules: ShapeRule) -> ShapeRule:
     """The first of several rules that says something."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-        recipes = (one(op, args, kwargs, device) for one in rules)
+        recipes = (shape_rule(op, args, kwargs, device) for shape_rule in rules)
         return next((recipe for recipe in recipes if recipe is not None), None)
 
     return rule
@@ -105,18 +105,18 @@ def _is_usual(args: Args, kwargs: Kwargs) -> bool:
 
 
 def _part(
-    told: Any, marks: Marks, layout: ResultLayout, first: Fake, device: torch.device
+    result: Any, marks: Marks, layout: ResultLayout, first: Fake, device: torch.device
 ) -> Recipe | None:
-    if isinstance(told, list | tuple):
-        parts = [_part(t, marks, layout, first, device) for t in told]
+    if isinstance(result, list | tuple):
+        parts = [_part(t, marks, layout, first, device) for t in result]
         return None if None in parts else Several(tuple, tuple(p for p in parts if p is not None))
-    if not isinstance(told, torch.Tensor):
-        return Constant(told)
-    sizes = marks.read(told.size())
+    if not isinstance(result, torch.Tensor):
+        return Constant(result)
+    sizes = marks.read(result.size())
     strides = None if sizes is None else layout(first, sizes)
     if sizes is None or strides is None:
         return None
-    return New(torch.Size(sizes), strides, 0, told.dtype, device, False)
+    return New(torch.Size(sizes), strides, 0, result.dtype, device, False)
 
 
 def in_rows(first: Fake, sizes: Sequence[Any]) -> tuple[Any, ...]:

@@ -126,10 +126,10 @@ def _key(value: Any, shrunk: dict[int, int] | None) -> Iterator[Any]:
 def _number(number: Any) -> Any:
     if not isinstance(number, SYMBOLIC):
         return number
-    known = hint(number)
-    if known is None:
+    value = hint(number)
+    if value is None:
         raise NotTried
-    return known
+    return value
 
 
 def memory_of(fake: Fake) -> Any:

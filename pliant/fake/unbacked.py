@@ -26,29 +26,29 @@ Tensor = torch.Tensor
 DataShape = Callable[[ShapeEnv, torch.device, Args, Kwargs], Recipe | None]
 
 
-def new_size(env: ShapeEnv, what: str, most: Any = None, least: int = 0) -> torch.SymInt:
+def new_size(env: ShapeEnv, name: str, most: Any = None, least: int = 0) -> torch.SymInt:
     """A size that is in the data: between these two, if they are known."""
     limit = most if type(most) is int else INF
     size: torch.SymInt = to_torch(
-        env.add_unbacked(what, size_like=True, declared=Range(least, limit), why="read from data"),
+        env.add_unbacked(name, size_like=True, declared=Range(least, limit), why="read from data"),
         env,
     )
     return size
 
 
-def scalar(env: ShapeEnv, dtype: torch.dtype, what: str) -> Any:
+def scalar(env: ShapeEnv, dtype: torch.dtype, name: str) -> Any:
     """What `item()` gives; None for a kind of number that has no symbols."""
     if dtype is torch.bool:
-        flag = env.add_unbacked(what, declared=Range(0, 1), why="read from data")
+        flag = env.add_unbacked(name, declared=Range(0, 1), why="read from data")
         return to_torch(ne(flag, as_expr(0)), env)
     if dtype.is_floating_point:
-        return to_torch(env.add_float(what, None, why="read from data"), env)
+        return to_torch(env.add_float(name, None, why="read from data"), env)
     if dtype.is_complex:
         return None
     limits = torch.iinfo(dtype)
     # Symbols stand for 64-bit numbers anyway.
     declared = None if limits.bits == 64 else Range(limits.min, limits.max)
-    return to_torch(env.add_unbacked(what, declared=declared, why="read from data"), env)
+    return to_torch(env.add_unbacked(name, declared=declared, why="read from data"), env)
 
 
 class Numbers:
@@ -58,16 +58,16 @@ class Numbers:
         # By storage and place in it: a tensor that keeps the memory alive, its version, the number.
         self._read: dict[int, dict[Any, tuple[Tensor, int, Any]]] = {}
 
-    def read(self, env: ShapeEnv, t: Tensor, what: str) -> Any:
+    def read(self, env: ShapeEnv, t: Tensor, name: str) -> Any:
         """A new symbol, or the one from before; None for a kind of number that has no symbols."""
         offset = t.storage_offset()
         if type(offset) is not int or t.is_inference():  # its place or its version is not known
-            return scalar(env, t.dtype, what)
+            return scalar(env, t.dtype, name)
         places = self._read.setdefault(t.untyped_storage()._cdata, {})
         before = places.get((offset, t.dtype))
         if before is not None and before[1] == t._version:
             return before[2]
-        number = scalar(env, t.dtype, what)
+        number = scalar(env, t.dtype, name)
         places[offset, t.dtype] = (t, t._version, number)
         return number
 
@@ -95,23 +95,23 @@ class Listed:
         return len(self.sizes) == 1
 
     def item(self, env: ShapeEnv, index: int) -> Any:
-        what = f"{self.what}[{index}]"
+        name = f"{self.what}[{index}]"
         if self.of_numbers:
-            return scalar(env, self.dtype, what)
-        return Listed(self.sizes[1:], self.dtype, what)
+            return scalar(env, self.dtype, name)
+        return Listed(self.sizes[1:], self.dtype, name)
 
 
-def listed(env: ShapeEnv, t: Tensor, what: str) -> Any:
+def listed(env: ShapeEnv, t: Tensor, name: str) -> Any:
     """What `tolist()` gives; None for a kind of number that has no symbols. How many elements there
     are has to be known."""
     if not t.dim():
-        return scalar(env, t.dtype, what)
+        return scalar(env, t.dtype, name)
     sizes: list[int] = []
     for size in t.shape:
         sizes.append(int(size))
         if not sizes[-1]:  # there is nothing inside, whatever the other sizes are
             break
-    return None if t.dtype.is_complex and all(sizes) else Listed(tuple(sizes), t.dtype, what)
+    return None if t.dtype.is_complex and all(sizes) else Listed(tuple(sizes), t.dtype, name)
 
 
 def dense(sizes: Any, dtype: torch.dtype, device: torch.device) -> New:

@@ -228,15 +228,15 @@ class World(TorchDispatchMode):
     def _cause(self, error: Exception) -> type[DataDependent] | type[NoMetaKernel] | None:
         """Which of our errors this one of PyTorch's stands for."""
         # C++ may read memory without an operator, or go on after an answer that was assumed.
-        if self._notes.assumed or any(said in str(error) for said in NO_DATA):
+        if self._notes.assumed or any(text in str(error) for text in NO_DATA):
             return DataDependent
         return NoMetaKernel if NO_RULE in str(error) else None
 
     def _all_fake(self, value: Any) -> Any:
         """Functions that make tensors without dispatching (`from_numpy`) return real ones."""
         if isinstance(value, torch.Tensor):
-            known = type(value) is Fake or is_made_of_fakes(value)
-            return value if known else self._reals.fake(value)
+            is_fake = type(value) is Fake or is_made_of_fakes(value)
+            return value if is_fake else self._reals.fake(value)
         if type(value) in (tuple, list) and any(type(v) is torch.Tensor for v in value):
             return type(value)(self._all_fake(v) for v in value)
         return value
@@ -297,9 +297,9 @@ class World(TorchDispatchMode):
             recipe = self._work_out(op, args, kwargs, read)
         self._note_writes(op.written, args, kwargs)
         for argument in op.written:
-            if isinstance(many := argument.of(args, kwargs), (list, tuple)):
+            if isinstance(tensors := argument.of(args, kwargs), (list, tuple)):
                 # Lists are counted by the kernels, through the operators they are made of.
-                torch._C._increment_version([t for t in many if not t.is_inference()])
+                torch._C._increment_version([t for t in tensors if not t.is_inference()])
         return recipe.build(self._self, args, kwargs)
 
     def _remembered(self, read: Arguments) -> Recipe | None:
@@ -342,8 +342,8 @@ class World(TorchDispatchMode):
         device = result_device(read.fakes, kwargs, op.record.mixed_devices)
         if op.name == "aten.index.Tensor":
             check_masks(*args)
-            taken = (args[0], self._mask_places(args[1]))
-            return self._work_out(op, taken, kwargs, read)
+            index_args = (args[0], self._mask_places(args[1]))
+            return self._work_out(op, index_args, kwargs, read)
         rule = op.record.data_shape
         recipe = rule and rule(self.env, device, args, kwargs)
         if recipe is None:
@@ -425,11 +425,11 @@ class World(TorchDispatchMode):
         layout = rule and rule(*args, **kwargs)
         if layout is None:
             twins = Twins()
-            told = self._meta(op.func, twins.swap(args), twins.swap_kwargs(kwargs))
-            alone = isinstance(told, torch.Tensor)
-            layout = views.view_layout(told) if alone else [views.view_layout(t) for t in told]
+            meta = self._meta(op.func, twins.swap(args), twins.swap_kwargs(kwargs))
+            alone = isinstance(meta, torch.Tensor)
+            layout = views.view_layout(meta) if alone else [views.view_layout(t) for t in meta]
         if isinstance(layout, list):
-            return [self._view_as(args[0], one) for one in layout]
+            return [self._view_as(args[0], part) for part in layout]
         return self._view_as(args[0], layout)
 
     def _view_as(self, t: Fake, layout: views.ViewLayout) -> Fake:
@@ -552,8 +552,8 @@ def _written_among(notes: Notes, value: Any, wraps: bool) -> tuple[Fake, ...]:
 def _shows_values(func: Any, name: str) -> bool:
     """Whether `func` is the one PyTorch or Python knows by this name."""
     owner = getattr(func, "__self__", None)
-    known = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
-    return isinstance(owner, torch.Tensor) or func in known
+    functions = (getattr(torch.Tensor, name, None), getattr(builtins, name, None))
+    return isinstance(owner, torch.Tensor) or func in functions
 
 
 def _read_number(world: World, t: Fake) -> Any:
@@ -592,7 +592,7 @@ def _call(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def refuses_symbols(error: Exception) -> bool:
     """Whether it is because of code of PyTorch's that takes plain sizes only."""
-    return any(said in str(error) for said in NO_SYMBOLS)
+    return any(text in str(error) for text in NO_SYMBOLS)
 
 
 def _alike(t: torch.Tensor, twin: torch.Tensor) -> bool:

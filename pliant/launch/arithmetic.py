@@ -23,18 +23,19 @@ OF_FLOATS: Final = frozenset(("fadd", "fsub", "fmul", "fpow", "fneg"))
 """Of integers alone, Python computes these exactly, and there is no -0."""
 
 
-def arithmetic_parts(node: Any, known: Container[Any]) -> list[Any]:
+def arithmetic_parts(node: Any, computed: Container[Any]) -> list[Any]:
     """What has to be computed for a float or a condition on floats, each part behind its operands,
     the node itself last; nothing if some part needs Python. Integers are parts as they are."""
     if not isinstance(node, (FloatExpr, Cond)):
         return []
     parts: dict[Any, None] = {}
+    # A stack instead of recursion: a program may compute a long chain from one number.
     waiting = [(node, False)]
     while waiting:
         part, ready = waiting.pop()
         if ready or isinstance(part, Expr):
             parts[part] = None
-        elif part not in parts and part not in known:
+        elif part not in parts and part not in computed:
             # One part in Python is a call into Python, which may as well compute all of it.
             if not _is_native(part):
                 return []

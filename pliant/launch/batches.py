@@ -38,15 +38,16 @@ Batch = tuple[int, ...]
 
 def plan_batches(scheduled: Scheduled, kernels: Kernels, target: Target, hint: Hint) -> list[Batch]:
     """All items of the schedule, in an order in which they can run."""
+    # A GPU runs launches back to back by itself, so there is nothing to gain.
     if target.overlaps_launches:
         return [(at,) for at in range(len(scheduled.items))]
     memory = _memory_of(scheduled)
     batches: list[Batch] = []
     run = _Run(memory, hint)
     for at, item in enumerate(scheduled.items):
-        made = kernels.groups.get(at)
-        if isinstance(item, ScheduledGroup) and _is_small(made, hint):
-            run.add(at, item, made)
+        kernel = kernels.groups.get(at)
+        if isinstance(item, ScheduledGroup) and _is_small(kernel, hint):
+            run.add(at, item, kernel)
             continue
         # Nothing moves across a call, or a kernel that runs alone.
         batches += [*run.batches(), (at,)]
@@ -54,15 +55,15 @@ def plan_batches(scheduled: Scheduled, kernels: Kernels, target: Target, hint: H
     return [*batches, *run.batches()]
 
 
-def _is_small(made: GroupKernel | None, hint: Hint) -> bool:
+def _is_small(kernel: GroupKernel | None, hint: Hint) -> bool:
     """Whether it gains from company. A kernel that may find an error runs alone: what comes behind
     it may overwrite inputs."""
-    if made is None:
+    if kernel is None:
         return True
-    extent, cost = made.launch
+    extent, cost = kernel.launch
     assert isinstance(cost, float)
     count = hint(extent) if isinstance(extent, Expr) else 1
-    return FLAG not in made.memory and count * cost <= MOST_NS
+    return FLAG not in kernel.memory and count * cost <= MOST_NS
 
 
 class _Run:
@@ -79,8 +80,8 @@ class _Run:
     def batches(self) -> list[Batch]:
         return [tuple(members) for members in self.members]
 
-    def add(self, at: int, item: ScheduledGroup, made: GroupKernel | None) -> None:
-        read, written = self._touched(made)
+    def add(self, at: int, item: ScheduledGroup, kernel: GroupKernel | None) -> None:
+        read, written = self._touched(kernel)
         # Behind every batch that writes what this one touches, or reads what it writes.
         waits = [self.written_in.get(memory, -1) for memory in read | written]
         waits += [self.read_in.get(memory, -1) for memory in written]
@@ -102,12 +103,14 @@ class _Run:
         self.bytes.append(0)  # what its first kernel allocates would be there anyway
         return len(self.members) - 1
 
-    def _touched(self, made: GroupKernel | None) -> tuple[set[Any], set[Any]]:
+    def _touched(self, kernel: GroupKernel | None) -> tuple[set[Any], set[Any]]:
         read: set[Any] = set()
         written: set[Any] = set()
-        for buffer, memory in zip(made.kernel.buffers, made.memory) if made is not None else ():
-            where = read if buffer.access is Access.READ else written
-            where |= self.memory.get(memory, {memory})
+        for buffer, memory in (
+            zip(kernel.kernel.buffers, kernel.memory) if kernel is not None else ()
+        ):
+            touched = read if buffer.access is Access.READ else written
+            touched |= self.memory.get(memory, {memory})
         return read, written
 
     def _size(self, definition: Definition) -> int:
@@ -122,6 +125,7 @@ def _memory_of(scheduled: Scheduled) -> dict[Definition, Memory]:
     """Where what is computed may be. (Inputs that are written to share memory with no others, or
     else the program doesn't run.)"""
     memory: dict[Definition, Memory] = {}
+    # One object for all of them: two such functions may use the same memory.
     elsewhere = frozenset((object(),))  # memory of functions that nobody knows
 
     def of(definition: Definition) -> Memory:
@@ -130,12 +134,12 @@ def _memory_of(scheduled: Scheduled) -> dict[Definition, Memory]:
     for item in scheduled.items:
         shared: Memory = frozenset()
         if isinstance(item, ScheduledCall) and not _is_fresh(item.call):
-            known = isinstance(item.call.what.node.func, torch._ops.OpOverload)
-            shared = frozenset().union(*map(of, item.call.reads), () if known else elsewhere)
-        for made in item.call.makes if isinstance(item, ScheduledCall) else item.group.members:
-            buffer = item.reuse.get(made) if isinstance(item, ScheduledGroup) else None
-            others = [of(other) for other in (made.into, buffer) if other is not None]
-            memory[made] = of(made).union(shared, *others)
+            is_operator = isinstance(item.call.what.node.func, torch._ops.OpOverload)
+            shared = frozenset().union(*map(of, item.call.reads), () if is_operator else elsewhere)
+        for result in item.call.makes if isinstance(item, ScheduledCall) else item.group.members:
+            buffer = item.reuse.get(result) if isinstance(item, ScheduledGroup) else None
+            others = [of(owner) for owner in (result.into, buffer) if owner is not None]
+            memory[result] = of(result).union(shared, *others)
     return memory
 
 

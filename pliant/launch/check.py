@@ -24,13 +24,13 @@ from pliant.loop.scheduled import Scheduled, ScheduledGroup
 def check_kernels(kernels: Kernels, scheduled: Scheduled) -> Kernels:
     """The kernels themselves, or an error that lists what is wrong with them."""
     problems: list[str] = []
-    for at, made in kernels.groups.items():
+    for at, kernel in kernels.groups.items():
         item = scheduled.items[at] if at < len(scheduled.items) else None
         if not isinstance(item, ScheduledGroup):
-            problems.append(f"{made.kernel.name} belongs to no group")
+            problems.append(f"{kernel.kernel.name} belongs to no group")
             continue
-        check(made.kernel)
-        problems += _buffers(made, item)
+        check(kernel.kernel)
+        problems += _buffers(kernel, item)
     for at, item in enumerate(scheduled.items):
         if isinstance(item, ScheduledGroup) and item.stored and at not in kernels.groups:
             problems.append(f"no kernel stores {', '.join(map(str, item.stored))}")
@@ -39,15 +39,15 @@ def check_kernels(kernels: Kernels, scheduled: Scheduled) -> Kernels:
     return kernels
 
 
-def _buffers(made: GroupKernel, item: ScheduledGroup) -> Iterator[str]:
+def _buffers(group: GroupKernel, item: ScheduledGroup) -> Iterator[str]:
     """A kernel writes what the schedule says, and reads what its group does."""
-    kernel = made.kernel
-    if len(made.memory) != len(kernel.buffers):
-        yield f"{kernel.name} has {len(kernel.buffers)} buffers for {len(made.memory)} tensors"
+    kernel = group.kernel
+    if len(group.memory) != len(kernel.buffers):
+        yield f"{kernel.name} has {len(kernel.buffers)} buffers for {len(group.memory)} tensors"
         return
     written = {item.reuse.get(member) or owner(member) for member in item.stored} | {FLAG}
     read = {owner(of) for reads in item.group.reads.values() for of, _ in reads.places}
-    for buffer, memory in zip(kernel.buffers, made.memory):
+    for buffer, memory in zip(kernel.buffers, group.memory):
         if buffer.type is not memory.type:
             yield f"buffer {buffer.name} of {kernel.name} is {buffer.type}, {memory} {memory.type}"
         if buffer.device != memory.device:
@@ -56,7 +56,7 @@ def _buffers(made: GroupKernel, item: ScheduledGroup) -> Iterator[str]:
             yield f"{kernel.name} writes {memory}, which is not declared"
         if buffer.access is Access.READ and memory not in read:
             yield f"{kernel.name} reads {memory}, which its group does not"
-    for memory in written - set(made.memory) - {FLAG}:
+    for memory in written - set(group.memory) - {FLAG}:
         yield f"{kernel.name} does not store {memory}"
 
 
@@ -94,52 +94,52 @@ class _Checker:
 
     # ---- what steps take and make
 
-    def _use_slot(self, slot: int, who: str) -> Iterator[str]:
+    def _use_slot(self, slot: int, user: str) -> Iterator[str]:
         if slot in self.freed:
-            yield f"{who} uses t{slot} after it is freed"
+            yield f"{user} uses t{slot} after it is freed"
         elif slot not in self.slots:
-            yield f"{who} uses t{slot} before it is there"
+            yield f"{user} uses t{slot} before it is there"
 
-    def _use_slots(self, slots: Iterable[int], who: str) -> Iterator[str]:
+    def _use_slots(self, slots: Iterable[int], user: str) -> Iterator[str]:
         for slot in slots:
-            yield from self._use_slot(slot, who)
+            yield from self._use_slot(slot, user)
 
-    def _make_slot(self, slot: int, who: str) -> Iterator[str]:
+    def _make_slot(self, slot: int, maker: str) -> Iterator[str]:
         if slot in self.slots:
-            yield f"{who} makes t{slot}, which is there already"
+            yield f"{maker} makes t{slot}, which is there already"
         self.slots.add(slot)
 
-    def _use_values(self, values: Iterable[int], who: str) -> Iterator[str]:
+    def _use_values(self, values: Iterable[int], user: str) -> Iterator[str]:
         for value in values:
             if value not in self.values:
-                yield f"{who} uses v{value} before it is computed"
+                yield f"{user} uses v{value} before it is computed"
 
-    def _make_value(self, value: int, who: str) -> Iterator[str]:
+    def _make_value(self, value: int, maker: str) -> Iterator[str]:
         if value in self.values:
-            yield f"{who} computes v{value} once more"
+            yield f"{maker} computes v{value} once more"
         self.values.add(value)
 
-    def _object(self, number: int, who: str) -> Iterator[str]:
+    def _object(self, number: int, user: str) -> Iterator[str]:
         if not 0 <= number < self.program.objects:
-            yield f"{who} uses object {number} of {self.program.objects}"
+            yield f"{user} uses object {number} of {self.program.objects}"
 
-    def _items(self, items: Iterable[Step], who: str) -> Iterator[str]:
+    def _items(self, items: Iterable[Step], user: str) -> Iterator[str]:
         for kind, *rest in items:
             if kind == "slot":
-                yield from self._use_slot(rest[0], who)
+                yield from self._use_slot(rest[0], user)
             elif kind in ("value", "float", "bool"):
-                yield from self._use_values(rest, who)
+                yield from self._use_values(rest, user)
             elif kind == "list":
-                yield from self._items(rest[0], who)
+                yield from self._items(rest[0], user)
             elif kind == "bound":
-                yield from self._object(rest[0], who)
+                yield from self._object(rest[0], user)
 
-    def _results(self, items: Iterable[Step], who: str) -> Iterator[str]:
+    def _results(self, items: Iterable[Step], maker: str) -> Iterator[str]:
         for kind, *rest in items:
             if kind == "slot":
-                yield from self._make_slot(rest[0], who)
+                yield from self._make_slot(rest[0], maker)
             elif kind != "drop":
-                yield from self._make_value(rest[0], who)
+                yield from self._make_value(rest[0], maker)
 
     # ---- steps
 
@@ -168,12 +168,12 @@ class _Checker:
 
     def kernel(self, step: Step) -> Iterator[str]:
         _, number, slots, values, extent, *_ = step
-        who = f"kernel {number}"
+        name = f"kernel {number}"
         self.kernels.add(number)
         if not 0 <= number < len(self.program.kernels):
-            yield f"there is no {who}"
-        yield from self._use_slots([slot for slot in slots if slot != -1], who)
-        yield from self._use_values([*values, *([] if extent == -1 else [extent])], who)
+            yield f"there is no {name}"
+        yield from self._use_slots([slot for slot in slots if slot != -1], name)
+        yield from self._use_values([*values, *([] if extent == -1 else [extent])], name)
 
     def tile_kernel(self, step: Step) -> Iterator[str]:
         """Of a target whose launch parameters are numbers of values, all of them."""

@@ -107,7 +107,7 @@ class RecordedLaunch:
 
     def is_for(self, addresses: Sequence[int]) -> bool:
         pairs = zip(self.addresses, addresses, strict=True)
-        return all(mine in (0, other) for mine, other in pairs)
+        return all(recorded in (0, address) for recorded, address in pairs)
 
     def is_free(self) -> bool:
         """Whether nobody has results of the last replay."""
@@ -121,8 +121,8 @@ class RecordedLaunch:
         for at, copy in self.copies.items():
             copy.copy_(args[at])
         self.replay()
-        made = [o.tensor() if isinstance(o, Output) else o for o in self.result]
-        return tuple(made)
+        results = [o.tensor() if isinstance(o, Output) else o for o in self.result]
+        return tuple(results)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,9 +234,9 @@ class RecordingLauncher:
             return None
         with torch.inference_mode(False), torch.no_grad():
             copies = {at: torch.empty_like(args[at]) for at in sorted(sizes.moving)}
-        given = [copies.get(at, arg) for at, arg in enumerate(args)]
+        inputs = [copies.get(at, arg) for at, arg in enumerate(args)]
         try:
-            replay, result = self.recorder.record(partial(self.launcher, *given))
+            replay, result = self.recorder.record(partial(self.launcher, *inputs))
         except FATAL:
             raise
         except Exception as error:

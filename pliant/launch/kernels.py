@@ -69,7 +69,7 @@ class Kernels:
     groups: Mapping[int, GroupKernel]
 
     def __str__(self) -> str:
-        return "\n".join([str(made.kernel) for made in self.groups.values()])
+        return "\n".join([str(group.kernel) for group in self.groups.values()])
 
 
 def write_kernels(
@@ -112,16 +112,16 @@ def compile_kernels(kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
     handles: dict[str, Any] = {}
     # Equal layers of a network have equal kernels.
     different: dict[str, tuple[int, GroupKernel]] = {}
-    for place, each in kernels.groups.items():
-        different.setdefault(each.source.key, (place, each))
-    for target in {made.target for _, made in different.values()}:
-        chosen = [(at, made) for at, made in different.values() if made.target == target]
-        started = target.start([made.source for _, made in chosen])
-        for (at, made), finish in zip(chosen, started, strict=True):
+    for place, kernel in kernels.groups.items():
+        different.setdefault(kernel.source.key, (place, kernel))
+    for target in {group.target for _, group in different.values()}:
+        chosen = [(at, group) for at, group in different.values() if group.target == target]
+        started = target.start([group.source for _, group in chosen])
+        for (at, group), finish in zip(chosen, started, strict=True):
             item = scheduled.items[at]
             assert isinstance(item, ScheduledGroup)
             with _blamed_on(item.group):
-                handles[made.source.key] = finish()
+                handles[group.source.key] = finish()
     return handles
 
 

@@ -80,9 +80,9 @@ def is_plain(value: Any) -> bool:
 
 def _lines(program: Program) -> list[str]:
     lines = [f"program of {program.inputs} inputs, {len(program.kernels)} kernels"]
-    for number, (slot, what, dim) in enumerate(program.symbols):
-        where = f"[{dim}]" if what in ("size", "stride") else ""
-        lines.append(f"  v{number} = {what} of t{slot}{where}")
+    for number, (slot, measure, dim) in enumerate(program.symbols):
+        subscript = f"[{dim}]" if measure in ("size", "stride") else ""
+        lines.append(f"  v{number} = {measure} of t{slot}{subscript}")
     lines += [f"  {_TEXT.get(step[0], _plain_text)(step)}" for step in program.steps]
     lines.append(f"  return {_items(program.outputs)}")
     return lines

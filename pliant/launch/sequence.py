@@ -55,6 +55,7 @@ def sequence(
 ) -> tuple[Program, tuple[Any, ...], OutputLayout]:
     """The program, the live objects that it refers to by number, and how its results look.
     `frees_inputs`: nobody needs the arguments if something fails on the way."""
+    # Numbers first: every later step refers to sizes by their place in the array.
     sources, numbers = symbols_of(function.inputs)
     # `as_seen` counts sizes of 0 as 1, and must leave strides alone.
     strides_read = {symbol for symbol, at in numbers.items() if sources[at][1] == "stride"}
@@ -79,19 +80,19 @@ def sequence(
     writer.steps += _versions(lowered.outputs, outputs)
     inputs = len(function.inputs)
     # Results outlive the call, and arguments may; every other tensor is freed after its last use.
-    kept = {out[1] for out in outputs if out[0] == "slot"}
-    kept.update(function.writes if frees_inputs else range(inputs))
+    lasting = {out[1] for out in outputs if out[0] == "slot"}
+    lasting.update(function.writes if frees_inputs else range(inputs))
     symbols = {symbol: sources[place] for symbol, place in numbers.items()}
     strides = [_strides(writer, item, out) for item, out in zip(lowered.outputs, outputs)]
     layout = OutputLayout(symbols, strides)
-    if watcher is not None and any(known is not None for known in strides):
+    if watcher is not None and any(layout_strides is not None for layout_strides in strides):
         _watch_sizes(writer, lowered, layout, watcher)
     written = tuple(sorted(function.writes))
     objects = tuple(writer.objects)
     program = Program(
         inputs,
         tuple(sources),
-        writer.freed(kept),
+        writer.freed(lasting),
         outputs,
         written,
         tuple(writer.kernels),
@@ -111,7 +112,7 @@ def _versions(items: Sequence[Any], outputs: Sequence[Step]) -> list[Step]:
 
 def _read_by_any(lowered: Lowered, scheduled: Scheduled, kernels: Kernels) -> set[Any]:
     """The definitions whose memory a kernel or a call reads, or that are returned."""
-    read = {memory for made in kernels.groups.values() for memory in made.memory}
+    read = {memory for group in kernels.groups.values() for memory in group.memory}
     for item in scheduled.items:
         if isinstance(item, ScheduledCall):
             read.update(item.call.reads)
@@ -195,8 +196,8 @@ def _watch_sizes(
     for item, strides in zip(lowered.outputs, layout.strides):
         view = item[0] if isinstance(item, tuple) else item
         if strides is not None:
-            known = [size for size in view.sizes if size.symbols <= layout.symbols.keys()]
-            sizes |= dict.fromkeys(known)
+            computable = [size for size in view.sizes if size.symbols <= layout.symbols.keys()]
+            sizes |= dict.fromkeys(computable)
     watched = {writer.value(size): size for size in sizes if not size.value}
     if watched:
         limits = tuple([(value, 1) for value in watched])

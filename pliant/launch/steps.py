@@ -129,26 +129,27 @@ class StepWriter:
             return list(contiguous([maximum(size, 1) for size in sizes]))
         empty = [_with_ones(step, self.strides) for step in steps]
         return [
-            step if step is other else if_else(eq(count, 0), other, step)
-            for step, other in zip(steps, empty, strict=True)
+            step if step is if_empty else if_else(eq(count, 0), if_empty, step)
+            for step, if_empty in zip(steps, empty, strict=True)
         ]
 
     def slot(self, view: TensorView, returned: object = None, inner: bool = False) -> int:
         """The slot of a tensor; a view is made if it is one, or if the tensor is returned already,
         as another one. `inner`: for an operator that returns new tensors."""
         base, first = self.slots[view.of], self.first.get(view.of, view.of)
-        whole = (view.sizes, view.strides) == (first.sizes, first.strides)
-        whole = whole and view.offset.value == 0 and view.dtype is first.type.dtype
-        whole = whole and not view.written
+        is_same = (view.sizes, view.strides) == (first.sizes, first.strides)
+        is_same = is_same and view.offset.value == 0 and view.dtype is first.type.dtype
+        is_same = is_same and not view.written
         if first is not view.of and first in self.foreign:  # strides of its own where n is 1
-            whole = whole and returned is None
-        if whole and (returned is None or self.returned.setdefault(base, returned) is returned):
+            is_same = is_same and returned is None
+        if is_same and (returned is None or self.returned.setdefault(base, returned) is returned):
             return base
         # `id(returned)`: two results of the program are two tensors, even if they look the same.
         key = (base, view.sizes, view.strides, view.offset, view.dtype, id(returned), inner)
         slot = self._views.get(key)
         if slot is None:
             slot = self._views[key] = self.new_slot()
+            # The strides of an empty tensor are visible to the program, too.
             strides = self.as_seen(view.sizes, view.strides)
             (start,) = self.as_seen(view.sizes, [view.offset])
             layout = (self.all_values(view.sizes), self.all_values(strides), self.value(start))
@@ -213,18 +214,18 @@ class StepWriter:
     def launch(self, batch: Sequence[tuple[GroupKernel, bool]]) -> None:
         """Run kernels that can run at the same time, each with whether it overwrites what was read
         of an input (`final`)."""
-        steps = [self._kernel(made, final) for made, final in batch]
+        steps = [self._kernel(kernel, final) for kernel, final in batch]
         self.steps += steps if len(steps) < 2 else [("cpu_batch", tuple(steps))]
-        if any(FLAG in made.memory for made, _ in batch):
+        if any(FLAG in kernel.memory for kernel, _ in batch):
             # Reads the flag, and lets PyTorch run the graph from the start, which then raises.
             self.steps.append(("check",))
 
-    def _kernel(self, made: GroupKernel, final: bool) -> Step:
-        number = self.kernels.setdefault(made.source.key, len(self.kernels))
-        slots = tuple([self._slot_of(memory) for memory in made.memory])
-        launch = [self._parameter(parameter) for parameter in made.launch]
-        sizes = self.all_values(made.kernel.sizes)
-        return (made.target.launch_step, number, slots, sizes, *launch, final)
+    def _kernel(self, kernel: GroupKernel, final: bool) -> Step:
+        number = self.kernels.setdefault(kernel.source.key, len(self.kernels))
+        slots = tuple([self._slot_of(memory) for memory in kernel.memory])
+        launch = [self._parameter(parameter) for parameter in kernel.launch]
+        sizes = self.all_values(kernel.kernel.sizes)
+        return (kernel.target.launch_step, number, slots, sizes, *launch, final)
 
     def _parameter(self, parameter: Expr | float | None) -> int | float:
         if isinstance(parameter, Expr):
@@ -250,16 +251,16 @@ class StepWriter:
             self._call_into(operator, makes)
             return
         args = tuple([self._argument(arg) for arg in operator.args])
-        for made in makes:
-            if made.into is not None:
-                self.slots[made] = self.slots[made.into]
-                self.first[made] = self.first.get(made.into, made.into)
+        for result in makes:
+            if result.into is not None:
+                self.slots[result] = self.slots[result.into]
+                self.first[result] = self.first.get(result.into, result.into)
             else:
-                self.slots[made] = self.new_slot()
-        new = [made for made in makes if made.into is None]
+                self.slots[result] = self.new_slot()
+        new = [result for result in makes if result.into is None]
         # Its results are laid out as PyTorch likes: `laid_out` tests that it is as was foreseen.
         self.foreign.update(makes)
-        results: list[tuple[Any, ...]] = [("slot", self.slots[made]) for made in new]
+        results: list[tuple[Any, ...]] = [("slot", self.slots[result]) for result in new]
         sizes = [unbacked for unbacked in defines if unbacked.what in ("size", "stride")]
         for unbacked in defines:
             place = self.define_unbacked(unbacked.symbol)
@@ -283,16 +284,18 @@ class StepWriter:
             # Before `laid_out`, which compares with expressions of these sizes.
             read = ("read", self.values[unbacked.symbol], slot, unbacked.what, unbacked.dim)
             self.steps.append(read)
-        for made, dtype in zip(makes, dtypes, strict=True):
-            if made.into is not None:
+        for result, dtype in zip(makes, dtypes, strict=True):
+            if result.into is not None:
                 continue
-            layout = (self.all_values(made.sizes), self.all_values(made.strides))
-            self.steps.append(("laid_out", self.slots[made], dtype, *layout))
+            layout = (self.all_values(result.sizes), self.all_values(result.strides))
+            # Kernels that read the result have its strides in their code, so another layout has to
+            # be noticed.
+            self.steps.append(("laid_out", self.slots[result], dtype, *layout))
 
     def _call_into(self, operator: OperatorCall, makes: Sequence[Definition]) -> None:
         """A call that stores what it makes in memory which is among its arguments."""
-        for made in makes:
-            self._allocate(made)
+        for result in makes:
+            self._allocate(result)
         args = tuple(
             [
                 ("slot", self.slot(arg, inner=True))
@@ -323,17 +326,17 @@ class StepWriter:
             return ("none",)
         return ("const", value) if is_plain(value) else ("bound", self.live(value))
 
-    def freed(self, kept: Iterable[int]) -> tuple[Step, ...]:
+    def freed(self, lasting: Iterable[int]) -> tuple[Step, ...]:
         """The steps, with tensors dropped behind their last use."""
         last = _last_uses(self.steps)
         needed = [  # nobody cares how a result is laid out that nobody reads
             step
             for at, step in enumerate(self.steps)
-            if step[0] != "laid_out" or step[1] in kept or last[step[1]] > at
+            if step[0] != "laid_out" or step[1] in lasting or last[step[1]] > at
         ]
         gone: dict[int, list[int]] = {}
         # A "view" step counts as a use of its base, but a tensor keeps its storage alive by itself.
-        staying = {step[2] for step in needed if step[0] == "take"}.union(kept)
+        staying = {step[2] for step in needed if step[0] == "take"}.union(lasting)
         for slot, at in _last_uses(needed).items():
             if slot not in staying:
                 gone.setdefault(at, []).append(slot)
@@ -425,15 +428,15 @@ def symbols_of(
             numbers[symbol] = len(sources)
             sources.append(source)
 
-    for index, given in enumerate(inputs):
-        if isinstance(given, Expr):
-            if given.op == "symbol":
-                note(given, (index, "int", 0))
-        elif getattr(given, "op", "") == "fsymbol":
-            note(float_bits(given), (index, "float", 0))
-        elif hasattr(given, "sizes"):
-            for what, extents in (("size", given.sizes), ("stride", given.strides)):
+    for index, value in enumerate(inputs):
+        if isinstance(value, Expr):
+            if value.op == "symbol":
+                note(value, (index, "int", 0))
+        elif getattr(value, "op", "") == "fsymbol":
+            note(float_bits(value), (index, "float", 0))
+        elif hasattr(value, "sizes"):
+            for measure, extents in (("size", value.sizes), ("stride", value.strides)):
                 for dim, number in enumerate(extents):
                     if number.op == "symbol":
-                        note(number, (index, what, dim))
+                        note(number, (index, measure, dim))
     return sources, numbers

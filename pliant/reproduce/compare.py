@@ -30,7 +30,7 @@ def difference(actual: Any, expected: Any, rerun: Callable[[], Any]) -> str | No
     pair = leaves(actual), leaves(expected)
     if len(pair[0]) != len(pair[1]):
         return f"{len(pair[0])} tensors and numbers, where eager PyTorch has {len(pair[1])}"
-    problems = [_difference(one, other) for one, other in zip(*pair, strict=True)]
+    problems = [_difference(result, other) for result, other in zip(*pair, strict=True)]
     if not any(problems):
         return None
     spread = _spread(pair[1], rerun)
@@ -53,9 +53,9 @@ def _is_rounding(actual: Any, expected: Any, spread: torch.Tensor | None) -> boo
         return False
     wide, reference = actual.detach().double(), expected.detach().double()
     finite = torch.isfinite(wide) & torch.isfinite(reference)
-    same = torch.isfinite(wide) == torch.isfinite(reference)
+    same_finite = torch.isfinite(wide) == torch.isfinite(reference)
     close = (wide - reference).abs() <= MARGIN * spread + 1e-6 * reference.abs()
-    return bool((same & (close | ~finite)).all())
+    return bool((same_finite & (close | ~finite)).all())
 
 
 def _spread(expected: Sequence[Any], rerun: Callable[[], Any]) -> list[torch.Tensor | None]:

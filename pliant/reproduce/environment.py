@@ -52,8 +52,8 @@ def _reproduction(dispatcher: Dispatcher, values: tuple[Any, ...], directory: Pa
         settings = {"backend": compiler.backend, "dynamic": compiler.dynamic}
     elif isinstance(dispatcher._made_by[1], torch.nn.Module):
         args = args[1:]
-    found = repro(model, path=directory, **settings)(*args, **kwargs)
-    return "it works when it is called again" if found.failure is None else found
+    reproduction = repro(model, path=directory, **settings)(*args, **kwargs)
+    return "it works when it is called again" if reproduction.failure is None else reproduction
 
 
 def _arguments(

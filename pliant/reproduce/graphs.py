@@ -89,13 +89,13 @@ class Pieces:
         (output,) = [n for n in record.gm.graph.nodes if n.op == "output"]
         self.returned = set(output.all_input_nodes)
 
-    def outputs(self, kept: Collection[fx.Node]) -> list[fx.Node]:
+    def outputs(self, nodes: Collection[fx.Node]) -> list[fx.Node]:
         """What a piece returns: results of the graph, and what nothing in the piece uses."""
-        used = {source for node in kept for source in node.all_input_nodes}
+        used = {source for node in nodes for source in node.all_input_nodes}
         return [
             node
             for node in self.nodes
-            if node in kept
+            if node in nodes
             and node in self._has_result
             and (node in self.returned or node not in used)
         ]
@@ -128,13 +128,13 @@ class Pieces:
             return False
         return isinstance(_attribute(self.record.gm, str(node.target)), torch.nn.Module)
 
-    def _values(self, wanted: Collection[fx.Node]) -> dict[fx.Node, Any]:
+    def _values(self, nodes: Collection[fx.Node]) -> dict[fx.Node, Any]:
         """What eager PyTorch computes at these nodes."""
         state = GlobalState()
         try:
             torch._C._set_grad_enabled(self.record.grad_enabled)
             torch.manual_seed(0)
-            interpreter = _Interpreter(self.record.gm, wanted)
+            interpreter = _Interpreter(self.record.gm, nodes)
             interpreter.run(*copied(self.record.inputs))
             return interpreter.values
         finally:
@@ -144,9 +144,9 @@ class Pieces:
 class _Interpreter(fx.Interpreter):
     """Runs a graph and keeps copies of some values, as they are before others write to them."""
 
-    def __init__(self, gm: fx.GraphModule, wanted: Collection[fx.Node]) -> None:
+    def __init__(self, gm: fx.GraphModule, nodes: Collection[fx.Node]) -> None:
         super().__init__(gm)
-        self.wanted = wanted
+        self.wanted = nodes
         self.values: dict[fx.Node, Any] = {}
         self._memo: dict[Any, Any] = {}
 

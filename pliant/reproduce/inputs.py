@@ -144,10 +144,10 @@ class InputWriter:
             return self._saved(tensor)
         base = self._names.get(key)
         if base is None:
-            whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             count = tensor.untyped_storage().nbytes() // tensor.element_size()
-            whole.set_(tensor.untyped_storage(), 0, (count,), (1,))
-            base = self._define(self._data(whole, self.real(tensor)))
+            memory.set_(tensor.untyped_storage(), 0, (count,), (1,))
+            base = self._define(self._data(memory, self.real(tensor)))
             self._names[key] = base
         name = self._define(_view(base, tensor) + _flags(tensor))
         self._names[id(tensor)] = name

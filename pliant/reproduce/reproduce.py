@@ -257,8 +257,8 @@ class _Program:
         if name not in OURS:
             part = self._backend()
         layer = f"{part}, for {of}{operators}"
-        found = _failure_of(minimized.script) or failure
-        return self._written(minimized.script, found, layer, place, len(minimized.nodes))
+        minimal = _failure_of(minimized.script) or failure
+        return self._written(minimized.script, minimal, layer, place, len(minimized.nodes))
 
     def _of_function(self, trial: Trial, layer: str, place: Path) -> Reproduction:
         """The reproduction of a failure that depends on the function itself."""

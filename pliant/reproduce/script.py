@@ -93,17 +93,17 @@ class Script:
         call = "wrap(f)(*args, **kwargs)" if self.keywords else "wrap(f)(*args)"
         arguments = "args, kwargs" if self.keywords else "args"
         results = "leaves(results)" if self.keywords else "results"
-        kept = f"leaves(({arguments}))" if self.keywords else "args"
+        inputs = f"leaves(({arguments}))" if self.keywords else "args"
         text = f"def run(wrap):\n    {arguments} = inputs()\n    torch.manual_seed(0)\n"
         if self.grad_enabled:
             text += f"    results = {call}\n"
         else:
             text += f"    with torch.no_grad():\n        results = {call}\n"
-        compared = f"{results}, {kept}"
+        compared = f"{results}, {inputs}"
         if self.gradients:
             text += BACKWARD.format(results=results)
             parameters = " + list(f.parameters())" if "f" in (self.saved or {}) else ""
-            tensors = f"[t for t in {kept} if isinstance(t, torch.Tensor)]{parameters}"
+            tensors = f"[t for t in {inputs} if isinstance(t, torch.Tensor)]{parameters}"
             text += f"    gradients = [t.grad for t in {tensors}]\n"
             compared += ", gradients"
         return text + f"    return {compared}\n"

@@ -131,11 +131,11 @@ class KernelCompiler:
             return None
 
     def _make(self, key: str, text: str) -> CompiledKernel:
-        made = self._load(self.object_code(text))
+        kernel = self._load(self.object_code(text))
         cache = from_environment()
         if cache:
-            cache.store(key, made.object_code)
-        return made
+            cache.store(key, kernel.object_code)
+        return kernel
 
     def object_code(self, text: str) -> bytes:
         # Constants and types live as long as their context.
@@ -188,10 +188,10 @@ def _unload(library: Any, reference: ReferenceType[CompiledKernel]) -> None:
 
 
 def _passes() -> Any:
-    made = llvm.create_new_module_pass_manager()
+    manager = llvm.create_new_module_pass_manager()
     for name in PASSES:
-        getattr(made, f"add_{name}_pass")()
-    return made
+        getattr(manager, f"add_{name}_pass")()
+    return manager
 
 
 def _linker(machine: Any) -> Any:

@@ -137,8 +137,8 @@ class KernelCache:
             if not stat.S_ISDIR(status.st_mode):
                 raise NotADirectoryError(folder)
             if not _is_ours(status):
-                mine = status.st_uid in _trusted_owners(status)
-                _refuse(folder, "can be written by other users" if mine else "is not yours")
+                is_trusted = status.st_uid in _trusted_owners(status)
+                _refuse(folder, "can be written by other users" if is_trusted else "is not yours")
 
     def _make_room(self, part: Path, key: str, added: int) -> None:
         """Called for a new file. Looks at the files only when they could be too many: when this
@@ -148,10 +148,10 @@ class KernelCache:
         share = self.limit // len(PARTS)
         slack = int(share * SLACK)
         with _SIZES_LOCK:
-            known = _sizes.get(part)
-            _sizes[part] = total = (share - slack if known is None else known) + added
+            last_size = _sizes.get(part)
+            _sizes[part] = total = (share - slack if last_size is None else last_size) + added
         # The digits of a hash are as good as random numbers, and those of a program the same.
-        chosen = known is None and int(key[1:9], 16) * slack < added << 32
+        chosen = last_size is None and int(key[1:9], 16) * slack < added << 32
         if total <= share and not chosen:
             return
         entries = sorted(_entries(part), key=lambda entry: entry.used)

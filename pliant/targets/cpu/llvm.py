@@ -182,8 +182,8 @@ class Writer:
         leaving = [at + by, *then] + [reg for value, _ in carried for reg in self.states[value]]
         end = code.block  # where the body ends, which may have loops of its own
         code.do(f"br label %{head}")
-        for i, (reg, first, again) in enumerate(zip([at, *looped], entering, leaving)):
-            choices = f"[ {first.text}, %{before} ], [ {again.text}, %{end} ]"
+        for i, (reg, first, next_value) in enumerate(zip([at, *looped], entering, leaving)):
+            choices = f"[ {first.text}, %{before} ], [ {next_value.text}, %{end} ]"
             code.lines[place + i] = f"  {reg.text} = phi {reg.full_type} {choices}"
         code.start(after)
         self.states = inner
@@ -213,9 +213,9 @@ class Writer:
     def reduction(self, loop: Loop) -> None:
         """The outermost loop of a reduction: states begin before it and end after it."""
         around = self.states
-        here = _accumulators(loop, self.lanes, self.plan)
+        accumulators = _accumulators(loop, self.lanes, self.plan)
         # Inner loops of the same reduction add to these states; only other reductions begin anew.
-        self.states = {v: reduce.initial(self.code, v, lanes) for v, lanes in here.items()}
+        self.states = {v: reduce.initial(self.code, v, lanes) for v, lanes in accumulators.items()}
         self.outermost = loop
         self.loop(loop, self.code.number(0, "i64"), self.extent(loop))
         ended, self.states = self.states, around
@@ -243,8 +243,8 @@ class Writer:
         chunk = _levels(loop, lanes)[0]
         # A row that fits into one chunk is one chain in any case.
         if loop.kind is LoopKind.REDUCTION and (loop.extent.value or math.inf) > chunk * lanes:
-            here = [v for v in loop.body if isinstance(v, LoopValue)]
-            sums = [v for v in here if v.op is Op.SUM and v.type in FLOAT]
+            statements = [v for v in loop.body if isinstance(v, LoopValue)]
+            sums = [v for v in statements if v.op is Op.SUM and v.type in FLOAT]
         if lanes == 1:
             self._sums(loop, low, high, 1, sums)
             return
@@ -310,15 +310,15 @@ class Writer:
 
     def _one_by_one(self, loop: Loop, low: Reg, high: Reg) -> None:
         """Without lanes; reductions over them continue in the first lane."""
-        here = _accumulators(loop, 1, {}) if loop.kind is LoopKind.REDUCTION else {}
-        wide = {value: self.states[value] for value in here}
+        accumulators = _accumulators(loop, 1, {}) if loop.kind is LoopKind.REDUCTION else {}
+        wide = {value: self.states[value] for value in accumulators}
         for value, state in wide.items():
             # The other lanes are joined with it when the whole loop has ended.
             self.states[value] = tuple([self.code.lane(reg, 0) for reg in state])
         self.count(low, high, 1, lambda at: self.iteration(loop, at))
         for value, state in wide.items():
             narrow = self.states[value]
-            pairs = [self.code.with_lane(reg, 0, one) for reg, one in zip(state, narrow)]
+            pairs = [self.code.with_lane(reg, 0, scalar) for reg, scalar in zip(state, narrow)]
             self.states[value] = tuple(pairs)
 
     @contextmanager
@@ -355,8 +355,8 @@ class Writer:
             special(self, value)
             return
         args = [self.regs[arg] for arg in value.args]
-        known = compared(self, value)
-        self.regs[value] = known or OPS[value.op](self.code, value.args[-1].type, *args)
+        comparison = compared(self, value)
+        self.regs[value] = comparison or OPS[value.op](self.code, value.args[-1].type, *args)
 
     def _accumulate(self, value: LoopValue) -> None:
         state = self.states[value]
@@ -397,9 +397,9 @@ class Writer:
         if value.type is Type.BF16 and arg.type is Type.F32:
             self.regs[value] = self.halves.rounded(self.code, arg, self.regs[arg])
             return
-        same = self.halves.before_rounding(arg)
-        if same is not None and value.type is Type.F32:
-            self.regs[value] = self.regs[same]
+        unrounded = self.halves.before_rounding(arg)
+        if unrounded is not None and value.type is Type.F32:
+            self.regs[value] = self.regs[unrounded]
             return
         if self.in_pairs and arg.op is Op.LOAD and self.regs[arg].lanes > 1:
             self.regs[value] = pairs.apart(self.code, self.regs[arg])
@@ -428,14 +428,14 @@ def _next_row(code: Code, extents: Sequence[Reg], place: Sequence[Reg]) -> list[
     """The variables of the outer loops in the row after that: divisions take longer than a short
     row."""
     regs: list[Reg] = []
-    one: Reg | int = 1
+    carry: Reg | int = 1
     for extent, at in zip(reversed(extents[1:]), reversed(place[1:])):
-        after = at + one
+        after = at + carry
         wraps = after.compare("eq", extent)
         regs.append(code.select(wraps, 0, after))
         # A carry, as in addition by hand.
-        one = code.convert("zext", wraps, "i64")
-    return [place[0] + one, *reversed(regs)]
+        carry = code.convert("zext", wraps, "i64")
+    return [place[0] + carry, *reversed(regs)]
 
 
 def _accumulators(loop: Loop, lanes: int, plan: Mapping[Loop, int]) -> dict[LoopValue, int]:
@@ -455,8 +455,8 @@ def _ordered(loop: Loop, lanes: int) -> list[LoopValue]:
     """The reductions of a loop in lanes that are computed in eager's order."""
     if loop.kind is not LoopKind.REDUCTION:
         return []
-    here = [v for v in loop.body if isinstance(v, LoopValue) and reduce.in_eager_order(v)]
-    return [v for v in here if reduce.lanes_in_eager(v.type) == lanes]
+    reductions = [v for v in loop.body if isinstance(v, LoopValue) and reduce.in_eager_order(v)]
+    return [v for v in reductions if reduce.lanes_in_eager(v.type) == lanes]
 
 
 def _bitcast(writer: Writer, value: LoopValue) -> None:

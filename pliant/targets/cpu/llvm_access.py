@@ -36,26 +36,28 @@ class Origin:
 
 def start(writer: Writer, loop: Loop) -> None:
     """Pointers for the accesses in a loop that is about to start."""
-    made: dict[tuple[Buffer, Expr], Reg] = {}
+    pointers: dict[tuple[Buffer, Expr], Reg] = {}
     for value in loop.body:
         if not isinstance(value, LoopValue) or value.op not in MEMORY or value.index is None:
             continue
         buffer = value.buffer
         assert buffer is not None
         index = value.index + buffer.base
-        known = all(s is loop.var or _is_scalar(writer, s) for s in index.symbols)
-        step = stride(index, loop.var) if known else None
+        is_scalar = all(s is loop.var or _is_scalar(writer, s) for s in index.symbols)
+        step = stride(index, loop.var) if is_scalar else None
         if step is None:
             continue
         first = substitute(index, {loop.var: ZERO})
         # Accesses that differ by a constant share a pointer: the constant becomes part of the
         # instruction.
-        rest = first - first.const
+        offset = first - first.const
         pointer = writer.memory.pointers[buffer]
-        if rest is not ZERO:
-            if (buffer, rest) not in made:
-                made[buffer, rest] = writer.memory.moved(buffer, pointer, writer.index(rest))
-            pointer = made[buffer, rest]
+        if offset is not ZERO:
+            if (buffer, offset) not in pointers:
+                pointers[buffer, offset] = writer.memory.moved(
+                    buffer, pointer, writer.index(offset)
+                )
+            pointer = pointers[buffer, offset]
         writer.origins[value] = Origin(pointer, loop.var, step, first.const)
 
 
@@ -93,9 +95,9 @@ def _first(writer: Writer, index: Expr, origin: Origin | None) -> Reg:
     return writer.index(origin.var * origin.step + origin.more)
 
 
-def _mask(writer: Writer, place: ElementPlace, given: Sequence[LoopValue]) -> Reg | None:
+def _mask(writer: Writer, place: ElementPlace, masks: Sequence[LoopValue]) -> Reg | None:
     """The mask of the statement, and that of the lanes where they differ in place."""
-    mask = writer.regs[given[0]] if given else None
+    mask = writer.regs[masks[0]] if masks else None
     if writer.mask is None or (place.lanes == 1 and (mask is None or mask.lanes == 1)):
         return mask
     return writer.mask if mask is None else mask & writer.mask

@@ -49,8 +49,8 @@ def write(writer: Writer, rows: Loop, loads: list[LoopValue], low: Reg, high: Re
     code = writer.code
     columns = rows.body[0]
     assert isinstance(columns, Loop)
-    whole = (high - low).compare("eq", SIDE) & writer.extent(columns).compare("eq", SIDE)
-    once = code.convert("zext", whole, "i64")
+    is_full = (high - low).compare("eq", SIDE) & writer.extent(columns).compare("eq", SIDE)
+    once = code.convert("zext", is_full, "i64")
     zero = code.number(0, "i64")
 
     def block(at: Reg) -> None:
@@ -97,14 +97,17 @@ def transposed(code: Code, rows: list[Reg]) -> list[Reg]:
     """Vectors whose lanes are those of the rows, exchanged: by halves, quarters and so on."""
     lanes, distance = len(rows), 1
     while distance < lanes:
-        made = list(rows)
+        exchanged = list(rows)
         for i in range(lanes):
             if not i & distance:
                 a, b = rows[i], rows[i + distance]
                 low = [k if not k & distance else lanes + k - distance for k in range(lanes)]
                 high = [k + distance if not k & distance else lanes + k for k in range(lanes)]
-                made[i], made[i + distance] = _picked(code, a, b, low), _picked(code, a, b, high)
-        rows, distance = made, 2 * distance
+                exchanged[i], exchanged[i + distance] = (
+                    _picked(code, a, b, low),
+                    _picked(code, a, b, high),
+                )
+        rows, distance = exchanged, 2 * distance
     return rows
 
 

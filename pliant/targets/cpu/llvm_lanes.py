@@ -56,8 +56,8 @@ def plan(kernel: Kernel, target: Machine) -> dict[Loop, int]:
     grid = kernel.grid
     body = (grid[-1],) if grid else kernel.body
     chosen = [inner for item in body if isinstance(item, Loop) for inner in _choose(item)]
-    wanted = {loop: _lanes(loop, target) for loop in chosen}
-    return {loop: lanes for loop, lanes in wanted.items() if lanes > 1}
+    lanes_of = {loop: _lanes(loop, target) for loop in chosen}
+    return {loop: lanes for loop, lanes in lanes_of.items() if lanes > 1}
 
 
 def _choose(loop: Loop) -> list[Loop]:

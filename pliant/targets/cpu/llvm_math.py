@@ -322,10 +322,10 @@ def log_to_base(code: Code, x: Reg, base: int) -> Reg:
     return log_special(code, x, code.fma(n, two_high, code.fma(large, e_high, rest)))
 
 
-def _in_two(value: float, rest: float) -> tuple[tuple[float, float], tuple[float, float]]:
+def _in_two(value: float, low: float) -> tuple[tuple[float, float], tuple[float, float]]:
     """As sums of two doubles, and of two float32 (of which the first has few bits)."""
     high = rounded(value)
-    return (value, rest), (high, value - high)
+    return (value, low), (high, value - high)
 
 
 # For each base: log(e) and log(2) to it.
@@ -478,23 +478,23 @@ def power(code: Code, x: Reg, y: Reg) -> Reg:
     log_m = s * code.fma(z, polynomial(code, z, LOG_SHORT), 2.0)
     t = log_special(code, wide, code.fma(log_m, LOG2_E, n)) * exponent
     t = clamp(code, t, -200.0, 200.0)
-    whole, as_int = nearest(code, t, 1.0, f)
-    r = t - whole
+    integral, as_int = nearest(code, t, 1.0, f)
+    r = t - integral
     p = code.fma(r, polynomial(code, r, EXP2_SHORT), 1.0) * power_of_two(code, as_int, f)
     return _power_special(code, x, y, code.convert("fptrunc", p, "float"))
 
 
 def _power_special(code: Code, x: Reg, y: Reg, result: Reg) -> Reg:
     """A negative base to an integer or another power; and what is 1 whatever the other is."""
-    whole = code.intrinsic("trunc", y).compare("eq", y)
+    is_integer = code.intrinsic("trunc", y).compare("eq", y)
     half = y * 0.5
-    odd = whole & code.intrinsic("trunc", half).compare("ne", half)
+    odd = is_integer & code.intrinsic("trunc", half).compare("ne", half)
     result = code.select(odd, copysign(code, result, x), result)
     finite_negative = x.compare("lt", 0.0) & x.compare("gt", -INF)
-    result = code.select(finite_negative & ~whole, math.nan, result)
-    one = y.compare("eq", 0.0) | x.compare("eq", 1.0)
-    one = one | (x.compare("eq", -1.0) & fabs(code, y).compare("eq", INF))
-    return code.select(one, 1.0, result)
+    result = code.select(finite_negative & ~is_integer, math.nan, result)
+    is_one = y.compare("eq", 0.0) | x.compare("eq", 1.0)
+    is_one = is_one | (x.compare("eq", -1.0) & fabs(code, y).compare("eq", INF))
+    return code.select(is_one, 1.0, result)
 
 
 def library(code: Code, name: str, *args: Reg) -> Reg:
@@ -516,13 +516,13 @@ def library(code: Code, name: str, *args: Reg) -> Reg:
 def _in_vectors(code: Code, wide: tuple[str, int], regs: Sequence[Reg]) -> Reg:
     """A function of vectors, called for as many as there are."""
     name, width = wide
-    whole: Reg | None = None
+    result: Reg | None = None
     for first in range(0, regs[0].lanes, width):
         part = [code.shuffled(reg, None, range(first, first + width)) for reg in regs]
-        here = code.call(name, regs[0].type, width, part)
-        whole = here if whole is None else code.picked([whole, here], range(first + width))
-    assert whole is not None
-    return whole
+        piece = code.call(name, regs[0].type, width, part)
+        result = piece if result is None else code.picked([result, piece], range(first + width))
+    assert result is not None
+    return result
 
 
 def _lane_by_lane(helper: str, name: str, type: str, lanes: int, count: int) -> str:
@@ -532,7 +532,7 @@ def _lane_by_lane(helper: str, name: str, type: str, lanes: int, count: int) -> 
     for lane in range(lanes):
         args = [inner.lane(param, lane) for param in params]
         result = inner.with_lane(result, lane, inner.call(name, type, 1, args))
-    full, given = vector(type, lanes), ", ".join(map(str, params))
+    full, parameters = vector(type, lanes), ", ".join(map(str, params))
     # With the attributes of the kernel: how vectors are passed depends on them.
-    head = f"define internal {full} @{helper}({given}) noinline #0 {{"
+    head = f"define internal {full} @{helper}({parameters}) noinline #0 {{"
     return "\n".join([head, *inner.lines, f"  ret {result}", "}"])

@@ -167,13 +167,13 @@ class BufferMemory:
     def _masked_load(self, place: ElementPlace, mask: Reg | None) -> Reg:
         type = MEMORY[place.buffer.type]
         full = vector(type, place.lanes)
-        given = [*self._masked(place, mask), f"{full} zeroinitializer"]
-        call = self._call("gather" if place.scattered else "load", full, place, given)
+        args = [*self._masked(place, mask), f"{full} zeroinitializer"]
+        call = self._call("gather" if place.scattered else "load", full, place, args)
         return self.code.define(call, type, place.lanes)
 
     def _masked_store(self, place: ElementPlace, value: Reg, mask: Reg | None) -> None:
-        given = [str(value), *self._masked(place, mask)]
-        self.code.do(self._call("scatter" if place.scattered else "store", "void", place, given))
+        args = [str(value), *self._masked(place, mask)]
+        self.code.do(self._call("scatter" if place.scattered else "store", "void", place, args))
 
     def _masked(self, place: ElementPlace, mask: Reg | None) -> list[str]:
         """Pointers, alignment and mask as arguments."""
@@ -181,11 +181,13 @@ class BufferMemory:
         lanes = self.code.spread(all_lanes, place.lanes)
         return [str(self._pointer(place)), f"i32 {place.buffer.type.bits // 8}", str(lanes)]
 
-    def _call(self, what: str, result: str, place: ElementPlace, given: Sequence[str]) -> str:
+    def _call(self, operation: str, result: str, place: ElementPlace, args: Sequence[str]) -> str:
         pointers = suffix("ptr", place.index.lanes)
-        name = f"llvm.masked.{what}.{suffix(MEMORY[place.buffer.type], place.lanes)}.{pointers}"
-        self.code.declare(name, result, given)
-        return f"call {result} @{name}({', '.join(given)}){self._aliasing(place.buffer)}"
+        name = (
+            f"llvm.masked.{operation}.{suffix(MEMORY[place.buffer.type], place.lanes)}.{pointers}"
+        )
+        self.code.declare(name, result, args)
+        return f"call {result} @{name}({', '.join(args)}){self._aliasing(place.buffer)}"
 
     def _aliasing(self, buffer: Buffer) -> str:
         i = self._all.index(buffer)

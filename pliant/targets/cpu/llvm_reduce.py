@@ -80,8 +80,8 @@ def fold_in_eager_order(code: Code, value: LoopValue, state: State) -> State:
         return tuple([code.shuffled(reg, None, picked) for reg in state])
 
     pairs = [join(code, value, register(i), register(i + 1)) for i in (0, 2)]
-    whole = join(code, value, pairs[0], pairs[1])
-    lanes = [tuple([code.lane(reg, i) for reg in whole]) for i in range(width)]
+    total = join(code, value, pairs[0], pairs[1])
+    lanes = [tuple([code.lane(reg, i) for reg in total]) for i in range(width)]
     return reduce(lambda a, b: join(code, value, a, b), lanes)
 
 

@@ -88,20 +88,20 @@ def side_by_side(writer: Writer, rows: Loop, low: Reg, high: Reg) -> None:
         states = {(v, i): (copies[i][0][v.args[0]],) for v in carried for i in range(ROWS)}
 
         def element(at: Reg) -> None:
-            whole = writer.states
+            all_states = writer.states
             for i, (regs, symbols, origins) in enumerate(copies):
                 with writer.scope():
                     writer.regs, writer.symbols = dict(regs), dict(symbols)
                     writer.origins = origins
-                    writer.states = {v: whole[v, i] for v in carried}  # type: ignore[index]
+                    writer.states = {v: all_states[v, i] for v in carried}  # type: ignore[index]
                     writer.iteration(inner, at)
-                    whole.update({(v, i): writer.states[v] for v in carried})  # type: ignore[misc]
-            writer.states = whole
+                    all_states.update({(v, i): writer.states[v] for v in carried})  # type: ignore[misc]
+            writer.states = all_states
 
         writer.states = states  # type: ignore[assignment]
         writer.count(code.number(0, "i64"), end, 1, element)
         writer.states, writer.origins = around
 
-    many = code.intrinsic("smax", (high - low) & -ROWS, 0)
-    writer.count(low, low + many, ROWS, several)
-    writer.plain_loop(rows, low + many, high)
+    in_groups = code.intrinsic("smax", (high - low) & -ROWS, 0)
+    writer.count(low, low + in_groups, ROWS, several)
+    writer.plain_loop(rows, low + in_groups, high)

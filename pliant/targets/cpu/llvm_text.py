@@ -177,9 +177,9 @@ class Code:
             return Reg(self, f"splat ({reg.type} {reg.text})", reg.type, lanes, True)
         type = vector(reg.type, lanes)
         # The form that LLVM knows as a broadcast.
-        one = self.define(f"insertelement {type} poison, {reg}, i64 0", reg.type, lanes)
+        first_lane = self.define(f"insertelement {type} poison, {reg}, i64 0", reg.type, lanes)
         zeros = f"<{lanes} x i32> zeroinitializer"
-        return self.define(f"shufflevector {one}, {type} poison, {zeros}", reg.type, lanes)
+        return self.define(f"shufflevector {first_lane}, {type} poison, {zeros}", reg.type, lanes)
 
     def binary(self, op: str, a: Reg | int | float, b: Reg | int | float) -> Reg:
         x, y = self.together(a, b)
@@ -244,9 +244,9 @@ class Code:
 
     def shuffled(self, a: Reg, b: Reg | None, lanes: Sequence[int]) -> Reg:
         """Lanes of both, counted through."""
-        other = b.text if b is not None else "poison"
+        second = b.text if b is not None else "poison"
         picked = ", ".join([f"i32 {lane}" for lane in lanes])
-        text = f"shufflevector {a}, {a.full_type} {other}, <{len(lanes)} x i32> <{picked}>"
+        text = f"shufflevector {a}, {a.full_type} {second}, <{len(lanes)} x i32> <{picked}>"
         return self.define(text, a.type, len(lanes))
 
     def numbers(self, lanes: int, type: str = "i64") -> Reg:
@@ -266,14 +266,17 @@ class Code:
         self, name: str, type: str, lanes: int, args: Sequence[Reg], extra: Sequence[str] = ()
     ) -> Reg:
         """`extra`: further arguments as text, with their types."""
-        given = [str(arg) for arg in args] + list(extra)
-        self.declare(name, vector(type, lanes), given)
-        return self.define(f"call {vector(type, lanes)} @{name}({', '.join(given)})", type, lanes)
+        operands = [str(arg) for arg in args] + list(extra)
+        self.declare(name, vector(type, lanes), operands)
+        return self.define(
+            f"call {vector(type, lanes)} @{name}({', '.join(operands)})", type, lanes
+        )
 
-    def declare(self, name: str, type: str, given: Sequence[str]) -> None:
+    def declare(self, name: str, type: str, operands: Sequence[str]) -> None:
         if name not in self.declared and name not in self.helpers:
             types = [
-                text[: text.index(">") + 1] if text[0] == "<" else text.split()[0] for text in given
+                text[: text.index(">") + 1] if text[0] == "<" else text.split()[0]
+                for text in operands
             ]
             self.declared[name] = f"declare {type} @{name}({', '.join(types)})"
 

@@ -52,29 +52,29 @@ def cache_rows(kernel: Kernel, hint: Hint) -> Kernel:
     plans = [_Row(loops, own) for loops in by_extent.values()]
     if not own:
         return kernel
-    made: dict[LoopValue, LoopValue] = {}
-    body: tuple[Statement, ...] = tuple([_written(item, plans, made) for item in row])
+    replaced: dict[LoopValue, LoopValue] = {}
+    body: tuple[Statement, ...] = tuple([_written(item, plans, replaced) for item in row])
     for loop in reversed(grid):
         body = (Loop(loop.var, loop.extent, loop.kind, body),)
     return Kernel(kernel.name, kernel.sizes, kernel.buffers, body, tuple(own))
 
 
-def _written(item: Statement, plans: list[_Row], made: dict[LoopValue, LoopValue]) -> Statement:
-    """The statement as it is now; `made` are the values that are others now."""
+def _written(item: Statement, plans: list[_Row], replaced: dict[LoopValue, LoopValue]) -> Statement:
+    """The statement with its operands replaced; `replaced` maps old values to new ones."""
     if isinstance(item, LoopValue):
-        return _with_args(item, made)
+        return _with_args(item, replaced)
     for plan in plans:
         if item in plan.loops:
-            return plan.write(item, made)
-    body = tuple([_written(inner, [], made) for inner in item.body])
+            return plan.write(item, replaced)
+    body = tuple([_written(inner, [], replaced) for inner in item.body])
     return Loop(item.var, item.extent, item.kind, body)
 
 
-def _with_args(old: LoopValue, made: dict[LoopValue, LoopValue]) -> LoopValue:
-    if made.keys().isdisjoint(old.args):
+def _with_args(old: LoopValue, replaced: dict[LoopValue, LoopValue]) -> LoopValue:
+    if replaced.keys().isdisjoint(old.args):
         return old
-    args = tuple([made.get(arg, arg) for arg in old.args])
-    new = made[old] = LoopValue(old.op, old.type, args, old.index, old.buffer, old.constant)
+    args = tuple([replaced.get(arg, arg) for arg in old.args])
+    new = replaced[old] = LoopValue(old.op, old.type, args, old.index, old.buffer, old.constant)
     return new
 
 
@@ -118,26 +118,26 @@ class _Row:
                 continue
             key = keys[value]
             # A load is as cheap as the load from the row would be.
-            again = key in self.first and key not in self.kept and value.op not in MEMORY
-            if again and self._cost([value], keys, set()) >= COSTLY:
+            recomputed = key in self.first and key not in self.kept and value.op not in MEMORY
+            if recomputed and self._cost([value], keys, set()) >= COSTLY:
                 name = f"own{len(self.own)}"
                 row = Buffer(name, value.type, Access.READ_WRITE, ZERO, loop.extent)
                 self.own.append(row)
                 self.kept[key] = row
 
     def _cost(
-        self, values: Iterable[LoopValue], keys: dict[LoopValue, Key], seen: set[LoopValue]
+        self, values: Iterable[LoopValue], keys: dict[LoopValue, Key], counted: set[LoopValue]
     ) -> int:
         """Of computing them, without what is kept already or is not of this loop."""
         total = 0
         for value in values:
-            if value in keys and value not in seen and keys[value] not in self.kept:
-                seen.add(value)
+            if value in keys and value not in counted and keys[value] not in self.kept:
+                counted.add(value)
                 total += WEIGHT.get(value.op, 0 if value.op is Op.CONSTANT else 1)
-                total += self._cost(value.args, keys, seen)
+                total += self._cost(value.args, keys, counted)
         return total
 
-    def write(self, loop: Loop, made: dict[LoopValue, LoopValue]) -> Loop:
+    def write(self, loop: Loop, replaced: dict[LoopValue, LoopValue]) -> Loop:
         """With what is kept stored if it is computed here first, else loaded."""
         keys = self.keys[self.loops.index(loop)]
         body: list[LoopValue] = []
@@ -145,15 +145,15 @@ class _Row:
             assert isinstance(old, LoopValue)
             row = self.kept.get(keys[old])
             if row is None:
-                body.append(_with_args(old, made))
+                body.append(_with_args(old, replaced))
             elif self.first[keys[old]] is old:
-                body.append(_with_args(old, made))
+                body.append(_with_args(old, replaced))
                 body.append(LoopValue(Op.STORE, old.type, (body[-1],), loop.var, row))
             elif self.first[keys[old]] in keys:  # computed twice in one loop
-                body.append(_with_args(old, made))
+                body.append(_with_args(old, replaced))
             else:
-                made[old] = LoopValue(Op.LOAD, old.type, (), loop.var, row)
-                body.append(made[old])
+                replaced[old] = LoopValue(Op.LOAD, old.type, (), loop.var, row)
+                body.append(replaced[old])
         return Loop(loop.var, loop.extent, loop.kind, _used(body))
 
 
@@ -173,7 +173,7 @@ def _keys(loop: Loop, numbers: dict[Key, int]) -> dict[LoopValue, Key]:
     """What a value is, whatever the variable of its loop is called: what is the same in two loops
     has the same number."""
     keys: dict[LoopValue, Key] = {}
-    where = {loop.var: _COLUMN}
+    renamed = {loop.var: _COLUMN}
     for value in loop.body:
         assert isinstance(value, LoopValue)
         unlike = value.op in REDUCTIONS or value.op in STATEMENTS or value.op is Op.AS_INDEX
@@ -182,7 +182,7 @@ def _keys(loop: Loop, numbers: dict[Key, int]) -> dict[LoopValue, Key]:
         if unlike or written:
             keys[value] = value
             continue
-        index = None if value.index is None else substitute(value.index, where)
+        index = None if value.index is None else substitute(value.index, renamed)
         args = tuple([keys.get(arg, arg) for arg in value.args])
         number = None if value.constant is None else repr(value.constant)  # 0.0 is not -0.0
         key = (value.op, value.type, args, index, value.buffer, number)

@@ -28,9 +28,9 @@ def tile(kernel: Kernel) -> Kernel:
     across = _across(grid)
     if across is None or not _large(grid[across]) or not _large(grid[-1]):
         return kernel
-    rest = [loop for i, loop in enumerate(grid[:-1]) if i != across]
-    made = _nest(rest, _blocks(grid[across], grid[-1]))
-    tiled = Kernel(kernel.name, kernel.sizes, kernel.buffers, (made,))
+    outer = [loop for i, loop in enumerate(grid[:-1]) if i != across]
+    nest = _nest(outer, _blocks(grid[across], grid[-1]))
+    tiled = Kernel(kernel.name, kernel.sizes, kernel.buffers, (nest,))
     return Kernel(tiled.name, free_symbols(tiled), tiled.buffers, tiled.body)
 
 
@@ -56,37 +56,37 @@ def _large(loop: Loop) -> bool:
 def _blocks(outer: Loop, inner: Loop) -> list[Loop]:
     """Many blocks of the outer loop, for each of the inner one; then the rows and columns of a
     block."""
-    many, block = symbol(f"{outer.var}m"), symbol(f"{outer.var}b")
-    first, second = many * MANY + block, symbol(f"{inner.var}b")
+    group, block = symbol(f"{outer.var}m"), symbol(f"{outer.var}b")
+    first, second = group * MANY + block, symbol(f"{inner.var}b")
     row, column = symbol(f"{outer.var}e"), symbol(f"{inner.var}e")
-    where = {outer.var: first * SIDE + row, inner.var: second * SIDE + column}
-    body = _moved(inner.body, where)
+    new_indices = {outer.var: first * SIDE + row, inner.var: second * SIDE + column}
+    body = _moved(inner.body, new_indices)
     columns = Loop(column, minimum(inner.extent - second * SIDE, SIDE), LoopKind.PARALLEL, body)
     # Serial, so that they stay inside of a thread: `llvm_blocks` turns a whole block in registers.
     rows = Loop(row, minimum(outer.extent - first * SIDE, SIDE), LoopKind.SERIAL, (columns,))
-    left = ceildiv(outer.extent, SIDE) - many * MANY
+    left = ceildiv(outer.extent, SIDE) - group * MANY
     blocks = Loop(block, minimum(left, MANY), LoopKind.SERIAL, (rows,))
     return [
-        Loop(many, ceildiv(outer.extent, SIDE * MANY), LoopKind.PARALLEL, ()),
+        Loop(group, ceildiv(outer.extent, SIDE * MANY), LoopKind.PARALLEL, ()),
         Loop(second, ceildiv(inner.extent, SIDE), LoopKind.PARALLEL, (blocks,)),
     ]
 
 
-def _moved(body: tuple[Statement, ...], where: dict[Expr, Expr]) -> tuple[Statement, ...]:
-    made: dict[LoopValue, LoopValue] = {}
+def _moved(body: tuple[Statement, ...], new_indices: dict[Expr, Expr]) -> tuple[Statement, ...]:
+    moved: dict[LoopValue, LoopValue] = {}
     for old in body:
         assert isinstance(old, LoopValue)
-        args = tuple([made[arg] for arg in old.args])
+        args = tuple([moved[arg] for arg in old.args])
         index = old.index
         if index is not None and old.op is not Op.AS_INDEX:
-            index = substitute(index, where)
-        made[old] = LoopValue(old.op, old.type, args, index, old.buffer, old.constant)
-    return tuple(made.values())
+            index = substitute(index, new_indices)
+        moved[old] = LoopValue(old.op, old.type, args, index, old.buffer, old.constant)
+    return tuple(moved.values())
 
 
 def _nest(outer: list[Loop], blocks: list[Loop]) -> Loop:
     first, second = blocks
-    made = Loop(first.var, first.extent, first.kind, (second,))
+    nest = Loop(first.var, first.extent, first.kind, (second,))
     for loop in reversed(outer):
-        made = Loop(loop.var, loop.extent, loop.kind, (made,))
-    return made
+        nest = Loop(loop.var, loop.extent, loop.kind, (nest,))
+    return nest
