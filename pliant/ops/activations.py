@@ -263,8 +263,8 @@ def _log_sigmoid_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
     """The result, and something for the backward."""
-    made = shapes.contiguous(shapes.floats_only)(op, args, kwargs, device)
-    return None if made is None else Several(tuple, (made, made))
+    recipe = shapes.contiguous(shapes.floats_only)(op, args, kwargs, device)
+    return None if recipe is None else Several(tuple, (recipe, recipe))
 
 
 def _prelu_backward_shape(
@@ -273,8 +273,8 @@ def _prelu_backward_shape(
     """The gradients of the input and of the weight, before it is summed. The kernel has its
     operands in another order."""
     grad, x, weight = args
-    made = shapes.pointwise(3, shapes.floats_only)(op, (x, weight, grad), kwargs, device)
-    return None if made is None else Several(tuple, (made, made))
+    recipe = shapes.pointwise(3, shapes.floats_only)(op, (x, weight, grad), kwargs, device)
+    return None if recipe is None else Several(tuple, (recipe, recipe))
 
 
 for _name in ("gelu", "silu", "elu", "leaky_relu", "softplus", "hardswish", "mish"):

@@ -62,18 +62,23 @@ def _attention(
 
 def _divides(key: Tensor, query: Tensor) -> bool:
     """Whether groups of heads share the same keys."""
-    few, many = key.size(1), query.size(1)
-    return type(few) is int and type(many) is int and few > 0 and many % few == 0
+    key_heads, query_heads = key.size(1), query.size(1)
+    return (
+        type(key_heads) is int
+        and type(query_heads) is int
+        and key_heads > 0
+        and query_heads % key_heads == 0
+    )
 
 
 def _mask_fits(mask: Tensor, query: Tensor, key: Tensor) -> bool:
     if mask.requires_grad or mask.dim() not in (2, 4):
         return False
-    wanted = (query.size(0), query.size(1), query.size(2), key.size(2))[-mask.dim() :]
+    full = (query.size(0), query.size(1), query.size(2), key.size(2))[-mask.dim() :]
     if mask.dtype is not torch.bool and mask.dtype is not query.dtype:
         return False
-    spread = broadcast([mask.size(), wanted])
-    return spread is not None and all(map(known_same, spread, wanted))
+    spread = broadcast([mask.size(), full])
+    return spread is not None and all(map(known_same, spread, full))
 
 
 def _composed_attention(

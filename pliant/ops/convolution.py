@@ -39,7 +39,7 @@ def _one_row(t: Any) -> Any:
     return make(t._world, sizes, strides, 0, t.dtype, t.device)
 
 
-def _convolution_layout(args: tuple[Any, ...], kwargs: dict[str, Any], told: Tensor) -> Tensor:
+def _convolution_layout(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
     """The library that will be used decides the memory format, and PyTorch decides the library."""
     image, weight, bias, stride, padding, dilation, transposed, output_padding, groups = args
     symbolic = [t for t in (image, weight) if t._has_symbolic_sizes_strides]
@@ -51,10 +51,10 @@ def _convolution_layout(args: tuple[Any, ...], kwargs: dict[str, Any], told: Ten
             nhwc = is_like_channels_last(image) or is_like_channels_last(weight)
         if not nhwc or image.dim() != 5:
             layout = channels_last_strides if nhwc else contiguous_strides
-            return told.new_empty_strided(told.size(), layout(told.size()))
+            return result.new_empty_strided(result.size(), layout(result.size()))
         # But for volumes, where not every library knows the format.
         image, weight, bias = (t if t is None else _constant(t) for t in (image, weight, bias))
-        told = told.new_empty([int(n) for n in told.size()])
+        result = result.new_empty([int(n) for n in result.size()])
     flat = image.dim() == 3  # conv1d runs as conv2d over one row, which is made contiguous first
     if flat:
         sizes = (*image.shape[:2], 1, image.shape[2])
@@ -68,10 +68,10 @@ def _convolution_layout(args: tuple[Any, ...], kwargs: dict[str, Any], told: Ten
     library = torch._C._select_conv_backend(image, weight, bias, *rest)
     form = torch._C._conv_determine_backend_memory_format(image, weight, library)
     if form is torch.contiguous_format:
-        return told.new_empty(told.size())
+        return result.new_empty(result.size())
     if flat:
-        return told.new_empty(told.unsqueeze(2).size()).to(memory_format=form).squeeze(2)
-    return told.new_empty(told.size()).to(memory_format=form)
+        return result.new_empty(result.unsqueeze(2).size()).to(memory_format=form).squeeze(2)
+    return result.new_empty(result.size()).to(memory_format=form)
 
 
 def _convolution_shape(
@@ -94,8 +94,8 @@ def _convolution_shape(
     sizes = (image.size(0), weight.size(1) * groups if transposed else weight.size(0), *spans)
     if any(size <= 0 for size in sizes[1:]):
         return None
-    told = torch.empty(sizes, dtype=image.dtype, device=META)
-    strides = _convolution_layout(args, kwargs, told).stride()
+    result = torch.empty(sizes, dtype=image.dtype, device=META)
+    strides = _convolution_layout(args, kwargs, result).stride()
     return new(sizes, strides, image.dtype, device)
 
 

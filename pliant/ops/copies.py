@@ -94,10 +94,10 @@ def filled(low: Lowering, value: IndexedTensor | Number) -> IndexedTensor:
     sizes, t = low.result.sizes, low.result.type
     if not isinstance(value, IndexedTensor):
         check_always_fits(value, t)
-    one = low.indexed(value, t)
+    scalar = low.indexed(value, t)
     blank = IndexedTensor(sizes, t, lambda b, index: constant(b, 0, t), 0)
-    spread = low.map(lambda b, _, v: v, t, blank, one, cost=0)
-    return IndexedTensor(sizes, t, spread.at, one.cost, one.reads)
+    spread = low.map(lambda b, _, v: v, t, blank, scalar, cost=0)
+    return IndexedTensor(sizes, t, spread.at, scalar.cost, scalar.reads)
 
 
 @lowers("aten.fill.Scalar", "aten.fill.Tensor")
@@ -158,9 +158,9 @@ def where(
 def _eager_selects(dtype: torch.dtype) -> bool:
     """Whether eager's `where` takes the dtype: which unsigned ones it does depends on the version
     of PyTorch."""
-    one = torch.zeros((), dtype=dtype)
+    probe = torch.zeros((), dtype=dtype)
     try:
-        torch.where(torch.zeros((), dtype=torch.bool), one, one)
+        torch.where(torch.zeros((), dtype=torch.bool), probe, probe)
     except NotImplementedError:
         return False
     return True

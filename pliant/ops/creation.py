@@ -168,8 +168,8 @@ def one_hot(low: Lowering, x: IndexedTensor, num_classes: int | Expr = -1) -> In
     index_tensor(x)
 
     def at(b: LoopBody, index: Index) -> LoopValue:
-        chosen, nothing = x.at(b, index[:-1]), b.constant(0, Type.I64)
-        b.fault(b(Op.OR, b(Op.LT, chosen, nothing), b(Op.GE, chosen, b.iota(classes))))
+        chosen, zero = x.at(b, index[:-1]), b.constant(0, Type.I64)
+        b.fault(b(Op.OR, b(Op.LT, chosen, zero), b(Op.GE, chosen, b.iota(classes))))
         return b.cast(b(Op.EQ, chosen, b.iota(index[-1])), Type.I64)
 
     return reading(low, low.result.sizes, Type.I64, at, x)
@@ -181,8 +181,8 @@ def one_hot(low: Lowering, x: IndexedTensor, num_classes: int | Expr = -1) -> In
 
 def _is_negative(size: Any) -> bool:
     """A size that is read from data has to be 0 or more; another is asked about."""
-    known = type(size) is int or size.node.has_hint()
-    return known and bool(size < 0)
+    has_hint = type(size) is int or size.node.has_hint()
+    return has_hint and bool(size < 0)
 
 
 def _factory_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:

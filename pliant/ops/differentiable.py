@@ -125,8 +125,8 @@ class _BatchNorm(torch.autograd.Function):
                     x, weight, bias, True, momentum, eps
                 )
             else:
-                given = (x, weight, bias, mean, var, True, momentum, eps)
-                y, own_mean, rstd, *new = aten._native_batch_norm_legit_functional.default(*given)
+                args = (x, weight, bias, mean, var, True, momentum, eps)
+                y, own_mean, rstd, *new = aten._native_batch_norm_legit_functional.default(*args)
                 for running, value in zip((mean, var), new, strict=True):
                     # A write of the functional graph. As an operation on the fake autograd would
                     # count it as one.
@@ -140,9 +140,9 @@ class _BatchNorm(torch.autograd.Function):
         (grad,) = grads
         x, weight, mean, rstd = ctx.saved_tensors
         mask = list(ctx.needs_input_grad[:3])
-        given = (grad, x, weight, None, None, mean, rstd, True, ctx.eps, mask)
+        args = (grad, x, weight, None, None, mean, rstd, True, ctx.eps, mask)
         with _once():
-            gradients = aten.native_batch_norm_backward.default(*given)
+            gradients = aten.native_batch_norm_backward.default(*args)
         return (*gradients, None, None, None, None)
 
 
@@ -157,8 +157,8 @@ def _batch_norm(
     eps: Any = 1e-5,
 ) -> Any:
     tensors = [t for t in (x, running_mean, running_var, weight, bias) if t is not None]
-    both = (running_mean is None) is (running_var is None)
-    if not training or not both or not is_plain_float(tensors) or x.dim() < 2:
+    consistent = (running_mean is None) is (running_var is None)
+    if not training or not consistent or not is_plain_float(tensors) or x.dim() < 2:
         return NotImplemented
     if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented

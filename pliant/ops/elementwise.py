@@ -62,14 +62,14 @@ class Pointwise:
 
     def __call__(self, low: Lowering, /, *args: Any, **kwargs: Any) -> IndexedTensor:
         names = [*self.args, *[name for name, _ in self.options]]
-        given = dict(self.options) | dict(zip(names, args)) | kwargs
-        if self.alike and len({given[name].type for name in self.args}) > 1:
+        arguments = dict(self.options) | dict(zip(names, args)) | kwargs
+        if self.alike and len({arguments[name].type for name in self.args}) > 1:
             raise NotLowered("of several types")
         return elementwise(
             low,
             self.compute if self.on_gpu is None or low.device == "cpu" else self.on_gpu,
-            [given[name] for name in self.args],
-            [given[name] for name, _ in self.options],
+            [arguments[name] for name in self.args],
+            [arguments[name] for name, _ in self.options],
             on=self.on,
             promotion=self.promotion,
             cost=self.cost,

@@ -67,11 +67,11 @@ def looked_up(
     """The element of x at an index some of which are values."""
     places: list[Expr] = []
     conditions: list[LoopValue] = []
-    for one, size in zip(at, x.sizes, strict=True):
-        if isinstance(one, Expr):
-            places.append(one)
+    for item, size in zip(at, x.sizes, strict=True):
+        if isinstance(item, Expr):
+            places.append(item)
             continue
-        place, inside = position(low, b, one, size, wraps)
+        place, inside = position(low, b, item, size, wraps)
         places.append(place)
         if inside is not None:
             conditions.append(inside)
@@ -145,8 +145,8 @@ def take_along_dim(
 
     def at(b: LoopBody, place: Index) -> LoopValue:
         chosen = indices.at(b, spread_index(low, indices.sizes, place))
-        mine = spread_index(low, source.sizes, place)
-        return looked_up(low, b, source, _replaced(mine, dim, chosen), wraps=True)
+        own_place = spread_index(low, source.sizes, place)
+        return looked_up(low, b, source, _replaced(own_place, dim, chosen), wraps=True)
 
     return reading(low, low.result.sizes, x.type, at, x, indices)
 
@@ -232,26 +232,30 @@ def index_shape(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) 
     """By integers. PyTorch's meta kernel does not see how the indices lie in memory."""
     t, indices = args
     at = [d for d, index in enumerate(indices) if index is not None]
-    given = [indices[d] for d in at]
-    plain = all(i.dtype in (torch.int64, torch.int32) for i in given)
-    picked = broadcast([i.size() for i in given]) if at and plain else None
+    tensors = [indices[d] for d in at]
+    plain = all(i.dtype in (torch.int64, torch.int32) for i in tensors)
+    picked = broadcast([i.size() for i in tensors]) if at and plain else None
     if picked is None or len(indices) > t.dim():
         return None
     if any(type(t.size(d)) is int and t.size(d) == 0 for d in at):
         return None  # there is nothing to take
     # NumPy's rule: indices that stand together are replaced where they stand, others come first.
     adjacent = at[-1] - at[0] + 1 == len(at)
-    rest = [d for d in range(t.dim()) if d not in at]
+    other_dims = [d for d in range(t.dim()) if d not in at]
     first = at[0] if adjacent else 0  # how many dimensions come before what is picked
-    sizes = (*(t.size(d) for d in rest[:first]), *picked, *(t.size(d) for d in rest[first:]))
-    own = [t.stride(d) for d in rest]
+    sizes = (
+        *(t.size(d) for d in other_dims[:first]),
+        *picked,
+        *(t.size(d) for d in other_dims[first:]),
+    )
+    own = [t.stride(d) for d in other_dims]
     source = [*own[:first], *[0] * len(picked), *own[first:]]
-    around = (first, len(rest) - first)
-    plain = adjacent and all(map(is_contiguous, (t, *given))) and not has_ones(sizes)
+    around = (first, len(other_dims) - first)
+    plain = adjacent and all(map(is_contiguous, (t, *tensors))) and not has_ones(sizes)
     usual = contiguous_strides(sizes) if plain and is_symbolic(sizes) else None
-    strides = index_strides(source, given, sizes, around, usual)
+    strides = index_strides(source, tensors, sizes, around, usual)
     if strides is None:
-        shown = ([*[0] * first, *spread(i, picked), *[0] * around[1]] for i in given)
+        shown = ([*[0] * first, *spread(i, picked), *[0] * around[1]] for i in tensors)
         strides = permuted_strides([source, *shown], sizes)
     return new(sizes, strides, t.dtype, device)
 
@@ -298,9 +302,9 @@ def select_scatter(
     place = _wrapped(as_index(index), x.sizes[dim])
 
     def at(b: LoopBody, at: Index) -> LoopValue:
-        here = compared(b, Op.EQ, at[dim], place)
+        selected = compared(b, Op.EQ, at[dim], place)
         new = (*at[:dim], *at[dim + 1 :])
-        return read_where(b, source, new, here, lambda: x.at(b, at))
+        return read_where(b, source, new, selected, lambda: x.at(b, at))
 
     return reading(low, x.sizes, x.type, at, x, source)
 
@@ -345,10 +349,10 @@ def diagonal_scatter(
     others = [d for d in range(rank) if d not in (row, column)]
 
     def at(b: LoopBody, place: Index) -> LoopValue:
-        here = compared(b, Op.EQ, place[column] - place[row], offset)
+        on_diagonal = compared(b, Op.EQ, place[column] - place[row], offset)
         along = place[row] if offset >= 0 else place[column]
         new = (*[place[d] for d in others], along)
-        return read_where(b, source, new, here, lambda: x.at(b, place))
+        return read_where(b, source, new, on_diagonal, lambda: x.at(b, place))
 
     return reading(low, x.sizes, x.type, at, x, source)
 

@@ -353,11 +353,11 @@ def _roll_meta(
 def roll(
     low: Lowering, x: IndexedTensor, shifts: Sequence[Number], dims: Sequence[int] = ()
 ) -> IndexedTensor:
-    given = [as_index(n) for n in shifts]
-    if len(given) != len(dims) or not x.sizes:
+    amounts = [as_index(n) for n in shifts]
+    if len(amounts) != len(dims) or not x.sizes:
         raise NotLowered("rolling all elements as one row")
     by: dict[int, Expr] = {}
-    for d, shift in zip(dims, given, strict=True):
+    for d, shift in zip(dims, amounts, strict=True):
         d = normal_dim(d, len(x.sizes))
         by[d] = by.get(d, ZERO) + shift
     by = {d: shift % divisor(x.sizes[d]) for d, shift in by.items()}
@@ -394,17 +394,19 @@ def repeat(low: Lowering, x: IndexedTensor, repeats: Sequence[Number]) -> Indexe
     rank = max(len(repeats), len(x.sizes))
     times = [ONE] * (rank - len(repeats)) + [as_index(n) for n in repeats]
     first = rank - len(x.sizes)
-    same = [is_one(low, n) for n in times[first:]]
+    unrepeated = [is_one(low, n) for n in times[first:]]
     fixed = [is_one(low, size) for size in x.sizes]
-    if x.sizes and not (same[-1] or fixed[-1]):
+    if x.sizes and not (unrepeated[-1] or fixed[-1]):
         worth_it(low, x)
         if x.sizes[-1].value is None:  # a division by a number that isn't known, for each element
             raise NotLowered("repeating rows of any length")
 
     def at(b: LoopBody, place: Index) -> LoopValue:
         index = []
-        for i, size, whole, one in zip(place[first:], x.sizes, same, fixed, strict=True):
-            index.append(ZERO if one else i if whole else i % divisor(size))
+        for i, size, is_same, is_fixed in zip(
+            place[first:], x.sizes, unrepeated, fixed, strict=True
+        ):
+            index.append(ZERO if is_fixed else i if is_same else i % divisor(size))
         return x.at(b, tuple(index))
 
     return reading(low, low.result.sizes, x.type, at, x)
@@ -442,8 +444,8 @@ def _triangle(op: Op) -> Callable[..., IndexedTensor]:
         k = as_index(diagonal)
 
         def at(b: LoopBody, place: Index) -> LoopValue:
-            kept = compared(b, op, place[-1] - place[-2], k)
-            return b(Op.SELECT, kept, x.at(b, place), zero(b, x.type))
+            inside = compared(b, op, place[-1] - place[-2], k)
+            return b(Op.SELECT, inside, x.at(b, place), zero(b, x.type))
 
         return reading(low, low.result.sizes, x.type, at, x)
 
@@ -489,10 +491,10 @@ def diag_embed(
     others = [d for d in range(rank) if d not in (row, column)]
 
     def at(b: LoopBody, place: Index) -> LoopValue:
-        here = compared(b, Op.EQ, place[column] - place[row], offset)
+        on_diagonal = compared(b, Op.EQ, place[column] - place[row], offset)
         along = place[row] if offset >= 0 else place[column]
         index = (*[place[d] for d in others], along)
-        return read_where(b, x, index, here, lambda: zero(b, x.type))
+        return read_where(b, x, index, on_diagonal, lambda: zero(b, x.type))
 
     return reading(low, low.result.sizes, x.type, at, x)
 
@@ -563,8 +565,8 @@ def channel_shuffle(low: Lowering, x: IndexedTensor, groups: Number) -> IndexedT
 
     def at(b: LoopBody, place: Index) -> LoopValue:
         batch, c, *rest = place
-        each = x.sizes[1] // count
-        return x.at(b, (batch, c % count * each + c // count, *rest))
+        per_group = x.sizes[1] // count
+        return x.at(b, (batch, c % count * per_group + c // count, *rest))
 
     return reading(low, low.result.sizes, x.type, at, x)
 

@@ -52,14 +52,14 @@ COST: Final = 8
 
 
 def _of_distances(
-    low: Lowering, x: IndexedTensor, y: IndexedTensor, reduction: int, each: Combine
+    low: Lowering, x: IndexedTensor, y: IndexedTensor, reduction: int, loss: Combine
 ) -> IndexedTensor:
-    """`each` of the distances, their sum or their mean."""
+    """The loss of each loss, their sum or their mean."""
     type = low.result.type
     if type not in FLOAT:  # eager rounds halves several times
         raise NotLowered(f"a loss of {type}")
     distances = low.map(lambda b, v, w: b(Op.SUB, v, w), type, low.cast(x, type), low.cast(y, type))
-    losses = low.map(each, type, distances, cost=4)
+    losses = low.map(loss, type, distances, cost=4)
     return losses if reduction == NONE else _summed_up(low, losses, reduction)
 
 
@@ -67,10 +67,10 @@ def _summed_up(low: Lowering, losses: IndexedTensor, reduction: int) -> IndexedT
     """The sum or the mean."""
     type = losses.type
     dims = low.dims(losses, None)
-    many = count(losses, dims)
+    elements = count(losses, dims)
 
     def then(b: LoopBody, total: LoopValue) -> LoopValue:
-        return b(Op.DIV, total, number(b, many, type)) if reduction == MEAN else total
+        return b(Op.DIV, total, number(b, elements, type)) if reduction == MEAN else total
 
     return reduced(low, Op.SUM, losses, dims, then=then)
 
@@ -135,8 +135,8 @@ def binary_cross_entropy(
     """(t - 1) * log(1 - x) - t * log(x), the logarithms at least -100. An x that is no probability
     is an error, and so is a target."""
     type = low.result.type
-    given = [t for t in (x, target, weight) if t is not None]
-    if type not in FLOAT or any(t.type is not type for t in given):
+    tensors = [t for t in (x, target, weight) if t is not None]
+    if type not in FLOAT or any(t.type is not type for t in tensors):
         raise NotLowered(f"a loss of {type}")
 
     def each(b: LoopBody, v: LoopValue, t: LoopValue, *weights: LoopValue) -> LoopValue:
@@ -148,7 +148,7 @@ def binary_cross_entropy(
         loss = b(Op.SUB, b(Op.MUL, b(Op.SUB, t, one), no), b(Op.MUL, t, yes))
         return b(Op.MUL, loss, weights[0]) if weights else loss
 
-    losses = low.map(each, type, *given, cost=30)
+    losses = low.map(each, type, *tensors, cost=30)
     return losses if reduction == NONE else _summed_up(low, losses, reduction)
 
 
@@ -192,8 +192,8 @@ def nll_loss_forward(
         x, target = unsqueezed(x, (ONE, *x.sizes)), unsqueezed(target, (ONE,))
     chosen = _Chosen(low, x, target, weight, ignore_index)
     if reduction == NONE and not alone:
-        each = low.generate(target.sizes, chosen.type, chosen.loss, x.cost + COST)
-        return low.cast(each, result), low.indexed(0, result)
+        losses = low.generate(target.sizes, chosen.type, chosen.loss, x.cost + COST)
+        return low.cast(losses, result), low.indexed(0, result)
     dims = range(len(target.sizes))
     cost = x.cost + COST
     loss = low.reduce(Op.SUM, low.generate(target.sizes, chosen.type, chosen.loss, cost), dims)
@@ -285,8 +285,8 @@ def _unbroadcast_loss(inner: Callable[..., Any]) -> Callable[..., Any]:
         if not usual or not all(isinstance(n, int | float) and n > 0 for n in numbers):
             return NotImplemented
         x, target = args
-        same = all(a is b or sure(a == b) for a, b in zip(x.size(), target.size()))
-        if x.dim() != target.dim() or not same:
+        same_sizes = all(a is b or sure(a == b) for a, b in zip(x.size(), target.size()))
+        if x.dim() != target.dim() or not same_sizes:
             return NotImplemented
         return inner(x, target, _REDUCTIONS[reduction], *numbers)
 

@@ -133,7 +133,7 @@ class Lowering:
 
         def at(b: LoopBody, index: Index) -> LoopValue:
             # Once for each index: what several readers share is computed once in their kernel.
-            return b.once(at, index, lambda: combine(b, *[one(b, index) for one in ats]))
+            return b.once(at, index, lambda: combine(b, *[element(b, index) for element in ats]))
 
         self.layers += 1
         total = cost + sum([x.cost for x in xs])
@@ -166,8 +166,8 @@ class Lowering:
         inner = sorted(dims)
 
         def at(b: LoopBody, row: Index, place: Index) -> tuple[LoopValue, ...]:
-            where = dict(zip(outer, row)) | dict(zip(inner, place))
-            index = tuple([where[d] for d in range(len(x.sizes))])
+            index_of = dict(zip(outer, row)) | dict(zip(inner, place))
+            index = tuple([index_of[d] for d in range(len(x.sizes))])
             value = x.at(b, index)
             return (value,) if args is None else args(b, value, index)
 
@@ -176,8 +176,8 @@ class Lowering:
 
         body = Reduced(tuple([x.sizes[d] for d in inner]), op, at, finish)
         reduced = self.define(tuple([x.sizes[d] for d in outer]), type or x.type, body)
-        kept = tuple([ONE if d in dims else x.sizes[d] for d in range(len(x.sizes))])
-        return unsqueezed(in_memory(reduced), kept) if keepdim else in_memory(reduced)
+        with_ones = tuple([ONE if d in dims else x.sizes[d] for d in range(len(x.sizes))])
+        return unsqueezed(in_memory(reduced), with_ones) if keepdim else in_memory(reduced)
 
     def realize(self, x: IndexedTensor, strides: Sequence[Expr] | None = None) -> IndexedTensor:
         """The same tensor, in memory of its own (or where it is, if `strides` don't matter)."""
@@ -227,7 +227,9 @@ class Lowering:
         fixed = [self.simplify(size) is ONE for size in x.sizes]
 
         def at(b: LoopBody, index: Index) -> LoopValue:
-            return x.at(b, tuple([ZERO if one else i for one, i in zip(fixed, index[first:])]))
+            return x.at(
+                b, tuple([ZERO if is_fixed else i for is_fixed, i in zip(fixed, index[first:])])
+            )
 
         return at
 
@@ -236,24 +238,24 @@ class Lowering:
         rank = len(x.sizes)
         if dims is None or (isinstance(dims, (list, tuple)) and not dims):
             return list(range(rank))
-        given = [dims] if isinstance(dims, int) else list(dims)
-        return [d % max(rank, 1) for d in given] if rank else []
+        listed = [dims] if isinstance(dims, int) else list(dims)
+        return [d % max(rank, 1) for d in listed] if rank else []
 
 
 def unsqueezed(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
     """With dimensions of size 1 added, so that the sizes are these."""
     mine = [d for d, size in enumerate(sizes) if size is not ONE]
-    theirs = [d for d, size in enumerate(x.sizes) if size is not ONE]
-    assert len(mine) == len(theirs), (x.sizes, sizes)
-    where = dict(zip(theirs, mine))
+    old_dims = [d for d, size in enumerate(x.sizes) if size is not ONE]
+    assert len(mine) == len(old_dims), (x.sizes, sizes)
+    new_dim = dict(zip(old_dims, mine))
 
     def at(b: LoopBody, index: Index) -> LoopValue:
-        mine = [index[where[d]] if d in where else ZERO for d in range(len(x.sizes))]
+        mine = [index[new_dim[d]] if d in new_dim else ZERO for d in range(len(x.sizes))]
         return x.at(b, tuple(mine))
 
     memory = x.memory
     if memory is not None:  # it stands where it stood
-        steps = dict(zip(mine, [memory.strides[d] for d in theirs]))
+        steps = dict(zip(mine, [memory.strides[d] for d in old_dims]))
         strides = tuple([steps.get(d, ONE) for d in range(len(sizes))])
         memory = MemoryLayout(memory.of, strides, memory.offset)
     return IndexedTensor(sizes, x.type, at, x.cost, x.reads, memory)

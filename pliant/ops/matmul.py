@@ -53,8 +53,8 @@ def _product(rank: int) -> ShapeRule:
 def _product_sizes(rank: int, a: Fake, b: Fake) -> tuple[int, ...] | None:
     fits = a.dim() == b.dim() == rank and a.dtype is b.dtype
     fits = fits and shapes.same_size(a.size(-1), b.size(-2))
-    same = fits and shapes.same(a.shape[:-2], b.shape[:-2])
-    return (*a.shape[:-1], b.size(-1)) if same else None
+    same_batch = fits and shapes.same(a.shape[:-2], b.shape[:-2])
+    return (*a.shape[:-1], b.size(-1)) if same_batch else None
 
 
 def _added_product(rank: int) -> ShapeRule:
@@ -246,13 +246,13 @@ def _einsum_two(
     a, left = _summed_but_for(a, left, out, right)
     b, right = _summed_but_for(b, right, out, left)
     swaps = set(left) == set(names[0]) and set(right) == set(names[1])
-    both = [c for c in out if c in left and c in right]
+    batch = [c for c in out if c in left and c in right]
     only_left = [c for c in out if c in left and c not in right]
     only_right = [c for c in out if c in right and c not in left]
     summed = [c for c in left if c in right and c not in out]
     # (Where all are dense and in order, it makes no difference which product it is.)
     dense = len(out) < 2 or (is_contiguous(a) and is_contiguous(b))
-    in_order = [*both, *only_left, *only_right] == list(out)
+    in_order = [*batch, *only_left, *only_right] == list(out)
     # Matrices of two dtypes have no product; numbers do.
     either = dense and in_order and a.dtype is b.dtype
     is_known = all(sure(sizes[c] == 1) for c in summed)
@@ -271,16 +271,18 @@ def _einsum_two(
         return _as_dense(t, *(math.prod(sizes[c] for c in group) for group in groups))
 
     product = torch.bmm(
-        folded(a, left, both, only_left, summed), folded(b, right, both, summed, only_right)
+        folded(a, left, batch, only_left, summed), folded(b, right, batch, summed, only_right)
     )
-    order = [*both, *only_left, *only_right]
+    order = [*batch, *only_left, *only_right]
     return product.view([sizes[c] for c in order]).permute([order.index(c) for c in out])
 
 
 def _summed_but_for(t: Tensor, name: str, out: str, other: str) -> tuple[Tensor, str]:
     """Without the dimensions that nobody else has."""
-    kept = "".join(dict.fromkeys(c for c in (*out, *other) if c in name))
-    return (t, name) if len(kept) == len(name) else (_einsum_one(name, kept, t), kept)
+    remaining = "".join(dict.fromkeys(c for c in (*out, *other) if c in name))
+    return (
+        (t, name) if len(remaining) == len(name) else (_einsum_one(name, remaining, t), remaining)
+    )
 
 
 def _in_order(t: Tensor, name: str, out: str) -> Tensor:

@@ -74,9 +74,11 @@ def _exponentials(
 
 def _finished(low: Lowering, combine: Combine, *xs: IndexedTensor) -> IndexedTensor:
     """Elementwise, rounded to what the call returns."""
-    wanted = low.results[0]
-    result = low.map(lambda b, *values: b.cast(combine(b, *values), wanted.type), wanted.type, *xs)
-    return result if wanted.sizes else scalar(result)
+    returned = low.results[0]
+    result = low.map(
+        lambda b, *values: b.cast(combine(b, *values), returned.type), returned.type, *xs
+    )
+    return result if returned.sizes else scalar(result)
 
 
 def scalar(x: IndexedTensor) -> IndexedTensor:
@@ -127,8 +129,8 @@ def safe_softmax(
     _, top, powers, inverse = _exponentials(low, x, dim, _reciprocal)
 
     def combine(b: LoopBody, v: LoopValue, i: LoopValue, m: LoopValue) -> LoopValue:
-        nothing = b(Op.EQ, m, b.constant(-math.inf, m.type))
-        return b(Op.SELECT, nothing, b.constant(0.0, v.type), b(Op.MUL, v, i))
+        all_masked = b(Op.EQ, m, b.constant(-math.inf, m.type))
+        return b(Op.SELECT, all_masked, b.constant(0.0, v.type), b(Op.MUL, v, i))
 
     return _finished(low, combine, powers, inverse, top)
 
@@ -157,11 +159,11 @@ def log_softmax_as_is(
 # Normalisation by the mean and variance of what is normalised
 
 
-def _inverse_deviation(many: Expr, eps: Number, type: Type) -> Then:
+def _inverse_deviation(count: Expr, eps: Number, type: Type) -> Then:
     """From the sum of squares: 1 / sqrt(variance + eps), as a number of `type`."""
 
     def then(b: LoopBody, squares: LoopValue) -> LoopValue:
-        variance = b(Op.DIV, squares, number(b, many, squares.type))
+        variance = b(Op.DIV, squares, number(b, count, squares.type))
         inside = b(Op.ADD, variance, number(b, eps, squares.type))
         root = b(Op.SQRT, inside)
         return b.cast(b(Op.DIV, b.constant(1.0, root.type), root), type)
@@ -204,8 +206,8 @@ def _scaled(
 
 def _others(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
     """The statistics as the results that they are, if the call returns them."""
-    wanted = low.results[1:]
-    return [low.cast(x, meta.type) for x, meta in zip(statistics, wanted, strict=True)]
+    returned = low.results[1:]
+    return [low.cast(x, meta.type) for x, meta in zip(statistics, returned, strict=True)]
 
 
 def _layer_norm_shape(
@@ -223,8 +225,8 @@ def _layer_norm_shape(
 
 def _saved_statistics(t: torch.Tensor, params: Sequence[Any], sizes: Sequence[int]) -> torch.Tensor:
     """Saved statistics are of the parameters' dtype, which may be wider than the input's."""
-    given = (p.dtype for p in params if isinstance(p, torch.Tensor))
-    return t.new_empty(sizes, dtype=next(given, t.dtype))
+    dtypes = (p.dtype for p in params if isinstance(p, torch.Tensor))
+    return t.new_empty(sizes, dtype=next(dtypes, t.dtype))
 
 
 def _layer_norm_meta(func: Any, t: torch.Tensor, sizes: Any, *args: Any, **kwargs: Any) -> Any:
@@ -269,23 +271,25 @@ def layer_norm(
 
 def _in_groups(low: Lowering, x: IndexedTensor, groups: int) -> tuple[IndexedTensor, Expr]:
     """(N, C, ...) as (N, groups, C // groups, ...), and C // groups."""
-    each = low.simplify(floordiv(x.sizes[1], groups))
+    per_group = low.simplify(floordiv(x.sizes[1], groups))
 
     def at(b: LoopBody, index: Index) -> LoopValue:
         n, group, within, *rest = index
-        return x.at(b, (n, group * each + within, *rest))
+        return x.at(b, (n, group * per_group + within, *rest))
 
-    sizes = (x.sizes[0], as_expr(groups), each, *x.sizes[2:])
-    return IndexedTensor(sizes, x.type, at, x.cost, x.reads), each
+    sizes = (x.sizes[0], as_expr(groups), per_group, *x.sizes[2:])
+    return IndexedTensor(sizes, x.type, at, x.cost, x.reads), per_group
 
 
-def _of_group(low: Lowering, x: IndexedTensor, each: Expr, sizes: Sequence[Expr]) -> IndexedTensor:
+def _of_group(
+    low: Lowering, x: IndexedTensor, per_group: Expr, sizes: Sequence[Expr]
+) -> IndexedTensor:
     """(N, groups) as a number for each channel of a tensor of these sizes."""
     alone = x.sizes[1] is ONE
 
     def at(b: LoopBody, index: Index) -> LoopValue:
         channel = index[1]
-        group = ZERO if alone else channel if each is ONE else floordiv(channel, each)
+        group = ZERO if alone else channel if per_group is ONE else floordiv(channel, per_group)
         return x.at(b, (index[0], group))
 
     return IndexedTensor((*sizes[:2], *[ONE] * (len(sizes) - 2)), x.type, at, x.cost, x.reads)
@@ -307,9 +311,9 @@ def _group_norm(
     if not isinstance(groups, int) or len(x.sizes) < 2:
         raise NotLowered("a group norm of an unusual form")
     x = again(low, low.cast(x, computed_in(x.type)))
-    grouped, each = _in_groups(low, x, groups)
+    grouped, per_group = _in_groups(low, x, groups)
     statistics = _statistics(low, grouped, range(2, len(grouped.sizes)), eps, x.type)
-    center, inverse = [_of_group(low, s, each, x.sizes) for s in statistics]
+    center, inverse = [_of_group(low, s, per_group, x.sizes) for s in statistics]
     rank = len(x.sizes)
     out = _scaled(low, x, center, inverse, _of_channel(weight, rank), _of_channel(bias, rank))
     return out, *statistics
@@ -599,9 +603,9 @@ def _batch_norm_shape(
     op: Overload, args: Args, kwargs: Kwargs, device: torch.device
 ) -> Recipe | None:
     t, *params, training = args[:6]
-    given = [p for p in params if p is not None]
+    present = [p for p in params if p is not None]
     usual = device.type == "cpu" and t.dim() >= 2 and t.dtype is torch.float32
-    if not usual or any(p.dtype is not t.dtype or p.shape != t.shape[1:2] for p in given):
+    if not usual or any(p.dtype is not t.dtype or p.shape != t.shape[1:2] for p in present):
         return None
     saved = dense((t.size(1) if training else 0,), t.dtype, device)
     result = new(t.size(), suggested_strides(t, t.size()), t.dtype, device)
@@ -697,7 +701,7 @@ def batch_norm_with_new_statistics(
         raise NotLowered("a batch norm by its running statistics")
     _require_one_per_channel(low, x, running_mean, running_var)
     out, center, squares, inverse = _batch_norm_in_training(low, x, weight, bias, eps)
-    many = count(x, _all_but_channels(x))
+    elements = count(x, _all_but_channels(x))
 
     def updated(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         share = number(b, momentum, Type.F64)
@@ -706,7 +710,7 @@ def batch_norm_with_new_statistics(
         return b.cast(b(Op.ADD, b(Op.MUL, share, b.cast(new, Type.F64)), old), x.type)
 
     def updated_variance(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
-        return updated(b, old, b(Op.DIV, new, number(b, many - ONE, Type.F64)))
+        return updated(b, old, b(Op.DIV, new, number(b, elements - ONE, Type.F64)))
 
     mean = low.map(updated, x.type, running_mean, center)
     return out, center, inverse, mean, low.map(updated_variance, x.type, running_var, squares)

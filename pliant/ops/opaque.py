@@ -74,15 +74,15 @@ def _fft_c2c_cpu(func: Any, t: Tensor, dims: list[int], *args: Any, **kwargs: An
 
 
 def _fft_r2c_cpu(func: Any, t: Tensor, dims: list[int], *args: Any, **kwargs: Any) -> Tensor:
-    told: Tensor = func(t, list(dims), *args, **kwargs)
+    result: Tensor = func(t, list(dims), *args, **kwargs)
     inner = [*sorted(dims[:-1], key=t.stride, reverse=True), dims[-1]]
-    return _fft_layout(t, told.size(), inner, told.dtype)
+    return _fft_layout(t, result.size(), inner, result.dtype)
 
 
 def _fft_c2r_cpu(func: Any, t: Tensor, dims: list[int], *args: Any, **kwargs: Any) -> Tensor:
-    told: Tensor = func(t, list(dims), *args, **kwargs)
+    result: Tensor = func(t, list(dims), *args, **kwargs)
     between = _fft_c2c_cpu(torch.clone, t, dims[:-1]) if len(dims) > 1 else t
-    return _fft_layout(between, told.size(), dims[-1:], told.dtype)
+    return _fft_layout(between, result.size(), dims[-1:], result.dtype)
 
 
 register("aten._fft_c2c.default", cpu_meta=_fft_c2c_cpu)

@@ -34,8 +34,8 @@ class Masked(BodyAround):
         self.mask = mask
 
     def read(self, of: Definition, place: Expr, mask: LoopValue | None = None) -> LoopValue:
-        both = self.mask if mask is None else self.body(Op.AND, self.mask, mask)
-        return self.body.read(of, place, both)
+        combined = self.mask if mask is None else self.body(Op.AND, self.mask, mask)
+        return self.body.read(of, place, combined)
 
     def fault(self, when: LoopValue) -> None:
         self.body.fault(self.body(Op.AND, self.mask, when))
@@ -104,14 +104,14 @@ def position(
     """The index that an element of an index tensor stands for, and the condition for reading there
     (None: always). Out of range is a fault; then the index is some valid one, if there is any."""
     chosen, n = b.cast(value, Type.I64), b.iota(size)
-    nothing = b.constant(0, Type.I64)
+    zero = b.constant(0, Type.I64)
     if wraps:
-        chosen = b(Op.SELECT, b(Op.LT, chosen, nothing), b(Op.ADD, chosen, n), chosen)
+        chosen = b(Op.SELECT, b(Op.LT, chosen, zero), b(Op.ADD, chosen, n), chosen)
     # Without a sign, what is below 0 is above everything.
     outside = b(Op.GE, b.cast(chosen, Type.U64), b.cast(n, Type.U64))
     b.fault(outside)
     if low.known(ge(size, 1)):
-        return b.as_index(b(Op.SELECT, outside, nothing, chosen)), None
+        return b.as_index(b(Op.SELECT, outside, zero, chosen)), None
     return b.as_index(chosen), b(Op.NOT, outside)
 
 
@@ -183,38 +183,38 @@ class Picked:
 
     @property
     def tensors(self) -> dict[int, IndexedTensor]:
-        return {d: one for d, one in enumerate(self.indices) if one is not None}
+        return {d: index for d, index in enumerate(self.indices) if index is not None}
 
     def mixed(
         self, low: Lowering, place: Index, chosen: Callable[[int, Index], Expr | LoopValue]
     ) -> list[Expr | LoopValue]:
         """The index that an index of what is picked stands for; `chosen` gives the element of the
         index tensor of a dimension."""
-        mine, rest = (
+        within, around = (
             place[self.first : self.last],
             iter([*place[: self.first], *place[self.last :]]),
         )
         return [
-            next(rest) if one is None else chosen(d, spread_index(low, one.sizes, mine))
-            for d, one in enumerate(self.indices)
+            next(around) if index is None else chosen(d, spread_index(low, index.sizes, within))
+            for d, index in enumerate(self.indices)
         ]
 
 
 def picked(low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]) -> Picked:
     if len(indices) > len(x.sizes):
         raise NotLowered("more indices than dimensions, which is an error")
-    given = (*indices, *[None] * (len(x.sizes) - len(indices)))
-    where = [d for d, one in enumerate(given) if one is not None]
-    chosen = [index_tensor(one) for one in given if one is not None]
+    padded = (*indices, *[None] * (len(x.sizes) - len(indices)))
+    dims = [d for d, index in enumerate(padded) if index is not None]
+    chosen = [index_tensor(index) for index in padded if index is not None]
     if not chosen:
         raise NotLowered("no index")
     # On a GPU a kernel can only assert, after which the process can't use the GPU any more.
-    if low.device != "cpu" and not all(low.known(ge(x.sizes[d], 1)) for d in where):
+    if low.device != "cpu" and not all(low.known(ge(x.sizes[d], 1)) for d in dims):
         raise NotLowered("an index into what may be empty, which PyTorch refuses before it runs")
-    common = low.broadcast([one.sizes for one in chosen])
-    together = where == list(range(where[0], where[-1] + 1))
-    first = where[0] if together else 0
-    return Picked(given, common, first, first + len(common))
+    common = low.broadcast([index.sizes for index in chosen])
+    together = dims == list(range(dims[0], dims[-1] + 1))
+    first = dims[0] if together else 0
+    return Picked(padded, common, first, first + len(common))
 
 
 def surely_spread(low: Lowering, sizes: Sequence[Expr], onto: Sequence[Expr]) -> None:
@@ -231,4 +231,4 @@ def spread_index(low: Lowering, sizes: Sequence[Expr], index: Index) -> Index:
     """The index into a tensor of these sizes that is broadcast to one with this index."""
     first = len(index) - len(sizes)
     zero_at = [is_one(low, size) for size in sizes]
-    return tuple([ZERO if one else index[first + d] for d, one in enumerate(zero_at)])
+    return tuple([ZERO if is_fixed else index[first + d] for d, is_fixed in enumerate(zero_at)])

@@ -268,11 +268,11 @@ def clamp(
     tensors = isinstance(min, IndexedTensor) or isinstance(max, IndexedTensor)
 
     def compute(b: LoopBody, x: LoopValue, *bounds: LoopValue) -> LoopValue:
-        for which, bound in zip(given, bounds):
+        for which, bound in zip(limits, bounds):
             x = b(which, x, bound) if tensors else b(which, bound, x)
         return x
 
-    given = [best for best, bound in ((Op.MAXIMUM, min), (Op.MINIMUM, max)) if bound is not None]
+    limits = [best for best, bound in ((Op.MAXIMUM, min), (Op.MINIMUM, max)) if bound is not None]
     bounds = [bound for bound in (min, max) if bound is not None]
     if len(bounds) == 1 and bounds[0] != bounds[0]:
         raise NotLowered("nan as a bound, which PyTorch ignores or not, by its version")
@@ -377,8 +377,8 @@ def nan_to_num(
     if self.type not in FLOATS:
         return elementwise(low, unchanged, [self], on=COMPUTABLE)
     largest = torch.finfo(self.type.dtype).max
-    given = (nan, posinf, neginf)
-    numbers = [n if n is not None else d for n, d in zip(given, (0.0, largest, -largest))]
+    replacements = (nan, posinf, neginf)
+    numbers = [n if n is not None else d for n, d in zip(replacements, (0.0, largest, -largest))]
 
     def compute(
         b: LoopBody, x: LoopValue, if_nan: LoopValue, if_inf: LoopValue, if_minus_inf: LoopValue
@@ -405,8 +405,8 @@ def _scaled(factor: float) -> Combine:
 
 def _sinc(b: LoopBody, x: LoopValue) -> LoopValue:
     turned = b(Op.MUL, x, like(b, math.pi, x))
-    there = b(Op.DIV, b(Op.SIN, turned), turned)
-    return b(Op.SELECT, b(Op.EQ, x, like(b, 0, x)), like(b, 1, x), there)
+    quotient = b(Op.DIV, b(Op.SIN, turned), turned)
+    return b(Op.SELECT, b(Op.EQ, x, like(b, 0, x)), like(b, 1, x), quotient)
 
 
 def _entr(b: LoopBody, x: LoopValue) -> LoopValue:

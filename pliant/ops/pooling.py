@@ -79,8 +79,8 @@ def _windows(
     ]
 
 
-def _each(given: Any, count: int) -> list[int]:
-    numbers = list(given) if isinstance(given, list | tuple) else [given]
+def _each(setting: Any, count: int) -> list[int]:
+    numbers = list(setting) if isinstance(setting, list | tuple) else [setting]
     if not all(isinstance(n, int) for n in numbers):
         raise NotLowered("windows of a symbolic size")
     return numbers * count if len(numbers) == 1 else numbers
@@ -222,8 +222,8 @@ class Uneven(PoolingWindow):
         return [compared(b, Op.LT, self.first(i) + k, self.end(i))] if k else []
 
 
-def _shared_out(low: Lowering, size: Expr, wanted: Expr) -> PoolingWindow:
-    n, m = low.simplify(size).value, low.simplify(wanted).value
+def _shared_out(low: Lowering, size: Expr, output: Expr) -> PoolingWindow:
+    n, m = low.simplify(size).value, low.simplify(output).value
     if not n or not m:
         raise NotLowered("windows that differ in length")
     if n % m == 0:
@@ -235,7 +235,7 @@ def _shared_out(low: Lowering, size: Expr, wanted: Expr) -> PoolingWindow:
 def _adaptive(count: int) -> Callable[..., IndexedTensor]:
     def rule(low: Lowering, x: IndexedTensor, output_size: Any) -> IndexedTensor:
         pairs = zip(x.sizes[-count:], low.result.sizes[-count:], strict=True)
-        windows = [_shared_out(low, size, wanted) for size, wanted in pairs]
+        windows = [_shared_out(low, size, output) for size, output in pairs]
 
         def divisors(index: Index) -> list[Expr]:
             along = zip(windows, index[len(index) - count :], strict=True)
@@ -269,7 +269,7 @@ class _Largest:
     def at(self, b: LoopBody, index: Index, position: bool) -> LoopValue:
         t = computed_in(self.x.type)
         best = b.constant(float("-inf") if t in FLOAT else smallest(t), t)
-        where = self._first(b, index) if position else None
+        best_place = self._first(b, index) if position else None
         for offset in _offsets(self.windows):
             inside = _inside(b, self.windows, index, offset)
             place = _place(self.windows, index, offset)
@@ -281,9 +281,9 @@ class _Largest:
             if inside is not None:
                 better = b(Op.AND, better, inside)
             best = b(Op.SELECT, better, value, best)
-            if where is not None:
-                where = b(Op.SELECT, better, b.iota(self._number(place)), where)
-        return b.cast(best, self.x.type) if where is None else where
+            if best_place is not None:
+                best_place = b(Op.SELECT, better, b.iota(self._number(place)), best_place)
+        return b.cast(best, self.x.type) if best_place is None else best_place
 
     def _number(self, place: Index) -> Expr:
         """The position among all elements of a plane."""
@@ -370,9 +370,9 @@ def _avg_pool_shape(rank: int) -> ShapeRule:
         t, kernel, stride, padding, ceil, _, divisor = _filled_up(args, _AVG_POOL)
         sizes = _fitting(t, rank, kernel, stride or kernel, padding, 1, ceil)
         unusual = kwargs or divisor == 0 or not t.is_floating_point()
-        return None if sizes is None or unusual else made(t, sizes, device)
+        return None if sizes is None or unusual else layout(t, sizes, device)
 
-    made = image if rank == 2 else plain_image
+    layout = image if rank == 2 else plain_image
     return rule
 
 
@@ -380,17 +380,19 @@ def _fitting(
     t: Fake, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> list[Any] | None:
     """The sizes of the result; None for whatever PyTorch may have something to say about."""
-    given = [_numbers(v, rank) for v in (kernel, stride, padding, dilation)]
-    if t.dim() not in (rank + 1, rank + 2) or None in given or not has_pixels(t, rank):
+    settings = [_numbers(v, rank) for v in (kernel, stride, padding, dilation)]
+    if t.dim() not in (rank + 1, rank + 2) or None in settings or not has_pixels(t, rank):
         return None
     fitting = list(t.shape[:-rank])
-    for size, k, s, p, d in zip(t.shape[-rank:], *(v or () for v in given), strict=True):
+    for size, k, s, p, d in zip(t.shape[-rank:], *(v or () for v in settings), strict=True):
         if k < 1 or s < 1 or d < 1 or not 0 <= p <= k // 2:
             return None
         span = size + 2 * p - d * (k - 1) - 1
         # Rounded up, the last window still has to begin inside the image or the padding before it.
-        whole = span // s + 1
-        fitting.append(torch.sym_min(-(-span // s) + 1, -(-(size + p) // s)) if ceil else whole)
+        rounded_down = span // s + 1
+        fitting.append(
+            torch.sym_min(-(-span // s) + 1, -(-(size + p) // s)) if ceil else rounded_down
+        )
     return fitting if all(size >= 1 for size in fitting[-rank:]) else None
 
 
@@ -405,9 +407,9 @@ def _numbers(value: Any, rank: int) -> list[int] | None:
 def _adaptive_avg_pool_shape(rank: int) -> ShapeRule:
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
         sizes = resized(args[0], args[1], least=0)
-        return None if sizes is None or kwargs else made(args[0], sizes, device)
+        return None if sizes is None or kwargs else layout(args[0], sizes, device)
 
-    made = image if rank == 2 else plain_image
+    layout = image if rank == 2 else plain_image
     return rule
 
 

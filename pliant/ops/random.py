@@ -27,8 +27,8 @@ def _drawn_shape(defaults: tuple[float, ...], allowed: Callable[..., bool]) -> S
     """Overwritten in place with random numbers, of a distribution with these parameters."""
 
     def rule(op: Overload, args: Args, kwargs: Kwargs, device: torch.device) -> Recipe | None:
-        t, *given = args
-        numbers = (*given, *defaults[len(given) :])
+        t, *parameters = args
+        numbers = (*parameters, *defaults[len(parameters) :])
         usual = t.is_floating_point() and all(type(n) in (int, float) for n in numbers)
         return Same(op.written[0]) if usual and allowed(*numbers) and is_plain(t) else None
 
@@ -65,9 +65,9 @@ def _bernoulli(t: torch.Tensor, p: float = 0.5, generator: Any = None) -> Any:
 def _takes_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Parameters of a distribution that are in a tensor are looked at when it is drawn from. The
     first one may be where to write to."""
-    given = (*args[1:], kwargs.get("p"), kwargs.get("std"))
-    in_tensors = any(hasattr(value, "dtype") for value in given)
-    return in_tensors or not any(isinstance(value, int | float) for value in given)
+    parameters = (*args[1:], kwargs.get("p"), kwargs.get("std"))
+    in_tensors = any(hasattr(value, "dtype") for value in parameters)
+    return in_tensors or not any(isinstance(value, int | float) for value in parameters)
 
 
 def _like_first_meta(func: Any, t: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -82,13 +82,13 @@ def _layers(
 ) -> tuple[Any, ...]:
     """All layers, one on the other."""
     x = t.transpose(0, 1) if batch_first else t
-    directions, each = 2 if both_ways else 1, 4 if biases else 2
+    directions, per_direction = 2 if both_ways else 1, 4 if biases else 2
     ends: list[tuple[Any, ...]] = []
     for layer in range(layers):
         outputs: list[Any] = []
         for direction in range(directions):
             at = layer * directions + direction
-            own = weights[at * each : (at + 1) * each]
+            own = weights[at * per_direction : (at + 1) * per_direction]
             output, end = run(x, own, [s[at] for s in state], direction == 1)
             outputs.append(output)
             ends.append(end)

@@ -88,8 +88,8 @@ def reduced(
             partial = low.reduce(op, split, [d for d in over if d not in parts])
             left = [d for d in range(len(split.sizes)) if d not in over or d in parts]
             total = low.reduce(op, partial, [left.index(d) for d in parts], False, then, type)
-            kept = [ONE if d in dims else size for d, size in enumerate(x.sizes)]
-            return unsqueezed(total, tuple(kept if keepdim else _without(kept, dims)))
+            with_ones = [ONE if d in dims else size for d, size in enumerate(x.sizes)]
+            return unsqueezed(total, tuple(with_ones if keepdim else _without(with_ones, dims)))
     return low.reduce(op, x, dims, keepdim, then, type, args)
 
 
@@ -240,10 +240,10 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> IndexedTensor:
-    many = count(x, low.dims(x, dim))
+    size = count(x, low.dims(x, dim))
 
     def then(b: LoopBody, total: LoopValue) -> LoopValue:
-        return b(Op.DIV, total, number(b, many, total.type))
+        return b(Op.DIV, total, number(b, size, total.type))
 
     # If the result is of halves, elements are f32 whatever they were: they aren't rounded before.
     elements = low.cast(x, accumulated_in(low.result.type))
@@ -437,10 +437,10 @@ def moments(
 ) -> tuple[IndexedTensor, IndexedTensor]:
     """The mean, and the sum of the squares of the distances to it, in the type of x, which is a
     float that is computed with. `then` finishes the latter, giving a value of `type`."""
-    many = count(x, dims)
+    elements = count(x, dims)
 
     def divided(b: LoopBody, total: LoopValue) -> LoopValue:
-        return b(Op.DIV, total, number(b, many, total.type))
+        return b(Op.DIV, total, number(b, elements, total.type))
 
     x = again(low, x)
     center = reduced(low, Op.SUM, x, dims, False, divided)
@@ -518,15 +518,15 @@ def _nan_where_not_finite(b: LoopBody, v: LoopValue, other: LoopValue) -> LoopVa
     return b(Op.SELECT, finite, v, b.constant(math.nan, v.type))
 
 
-def _degrees_of_freedom(many: Expr, correction: Number) -> Callable[[LoopBody], LoopValue]:
+def _degrees_of_freedom(count: Expr, correction: Number) -> Callable[[LoopBody], LoopValue]:
     """What the sum of squares is divided by, in f64: not less than 0; and 0 without elements, the
     variance of which is nan whatever the correction."""
-    if many.value is not None and isinstance(correction, int | float):
-        known = max(float(many.value) - float(correction), 0.0) if many.value else 0.0
-        return lambda b: b.constant(known, Type.F64)
+    if count.value is not None and isinstance(correction, int | float):
+        freedom = max(float(count.value) - float(correction), 0.0) if count.value else 0.0
+        return lambda b: b.constant(freedom, Type.F64)
 
     def computed(b: LoopBody) -> LoopValue:
-        zero, elements = b.constant(0.0, Type.F64), number(b, many, Type.F64)
+        zero, elements = b.constant(0.0, Type.F64), number(b, count, Type.F64)
         left = b(Op.SUB, elements, number(b, correction, Type.F64))
         return b(Op.SELECT, b(Op.EQ, elements, zero), zero, b(Op.MAXIMUM, left, zero))
 
@@ -628,8 +628,8 @@ def vector_norm(
         need_elements(low, x, dims)
     # The norm of one number is its absolute value, without the rounding of a power and a root.
     single = ord != 0 and all(x.sizes[d] is ONE for d in dims)
-    op, each, then = _NORMS.get(1 if single else ord) or _power_norm(ord)
-    terms = low.map(each, x.type, x, cost=1 if ord in _NORMS else 40)
+    op, term, then = _NORMS.get(1 if single else ord) or _power_norm(ord)
+    terms = low.map(term, x.type, x, cost=1 if ord in _NORMS else 40)
     return reduced(low, op, terms, dims, keepdim, lambda b, v: b.cast(then(b, v), result), result)
 
 

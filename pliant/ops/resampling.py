@@ -67,8 +67,8 @@ def _axes(
             raise NotLowered(f"the factor {factor}")
         if not low.known(ge(before, 1)):
             raise NotLowered("maybe nothing to resample")
-        given = float(factor) if factor is not None and factor > 0 else None
-        axes.append(Axis(low.simplify(before), low.simplify(after), given))
+        positive = float(factor) if factor is not None and factor > 0 else None
+        axes.append(Axis(low.simplify(before), low.simplify(after), positive))
     return axes
 
 
@@ -117,8 +117,8 @@ def _nearest_place(low: Lowering, axis: Axis, t: Type, exact: bool) -> Place:
 
 def _one_way(low: Lowering, axis: Axis) -> bool:
     """Small images that stay the same or double are copied without regard to the factor."""
-    same = [eq(axis.after, axis.before), eq(axis.after, axis.before * 2)]
-    return all(low.known(cond) is False for cond in same)
+    special = [eq(axis.after, axis.before), eq(axis.after, axis.before * 2)]
+    return all(low.known(cond) is False for cond in special)
 
 
 def _nearest(count: int, exact: bool) -> Callable[..., IndexedTensor]:
@@ -146,15 +146,15 @@ def _nearest(count: int, exact: bool) -> Callable[..., IndexedTensor]:
 
 def _source(b: LoopBody, axis: Axis, i: Expr, t: Type, align_corners: bool) -> LoopValue:
     """Where the center of an element of the result is in the input."""
-    here = b.cast(b.iota(i), t)
+    position = b.cast(b.iota(i), t)
     if not align_corners:
         half = b.constant(0.5, t)
-        scaled = b(Op.MUL, _ratio(b, axis, t), b(Op.ADD, here, half))
+        scaled = b(Op.MUL, _ratio(b, axis, t), b(Op.ADD, position, half))
         return b(Op.SUB, scaled, half)
     steps = [b.cast(b.iota(size - 1), t) for size in (axis.before, axis.after)]
     several = compared(b, Op.GT, axis.after, 1)
     ratio = b(Op.SELECT, several, b(Op.DIV, *steps), b.constant(0.0, t))
-    return b(Op.MUL, ratio, here)
+    return b(Op.MUL, ratio, position)
 
 
 def _split(b: LoopBody, source: LoopValue, axis: Axis) -> tuple[LoopValue, LoopValue]:
@@ -169,20 +169,20 @@ def _split(b: LoopBody, source: LoopValue, axis: Axis) -> tuple[LoopValue, LoopV
 
 
 def _linear(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: bool) -> list[Tap]:
-    nothing, all_of_it = b.constant(0.0, t), b.constant(1.0, t)
-    same = low.known(eq(axis.before, axis.after))
-    if same:
-        return [(i, all_of_it), (i, nothing)]
+    zero, all_of_it = b.constant(0.0, t), b.constant(1.0, t)
+    same_size = low.known(eq(axis.before, axis.after))
+    if same_size:
+        return [(i, all_of_it), (i, zero)]
     source = _source(b, axis, i, t, corners)
-    source = b(Op.SELECT, b(Op.LT, source, nothing), nothing, source)
+    source = b(Op.SELECT, b(Op.LT, source, zero), zero, source)
     below, way = _split(b, source, axis)
     last = b.iota(axis.before - 1)
     above = b(Op.MINIMUM, b(Op.ADD, below, b.constant(1, Type.I64)), last)
-    if same is None:  # then an element is itself and its neighbour, again itself, times 0
+    if same_size is None:  # then an element is itself and its neighbour, again itself, times 0
         equal = compared(b, Op.EQ, axis.before, axis.after)
         below = b(Op.SELECT, equal, b.iota(i), below)
         above = b(Op.SELECT, equal, b.iota(i), above)
-        way = b(Op.SELECT, equal, nothing, way)
+        way = b(Op.SELECT, equal, zero, way)
     weights = [b(Op.SUB, all_of_it, way), way]
     return [(b.as_index(below), weights[0]), (b.as_index(above), weights[1])]
 
@@ -274,8 +274,8 @@ def _enter(name: str, count: int, rule: Callable[..., IndexedTensor], corners: b
         **named: object,
     ) -> IndexedTensor:
         names = ("align_corners", *SCALES[count]) if corners else SCALES[count]
-        given = {**dict(zip(names, more)), **named}
-        return rule(low, x, output_size, *[given.get(n) for n in names])
+        arguments = {**dict(zip(names, more)), **named}
+        return rule(low, x, output_size, *[arguments.get(n) for n in names])
 
     def listed(
         low: Lowering,
@@ -285,9 +285,9 @@ def _enter(name: str, count: int, rule: Callable[..., IndexedTensor], corners: b
         **named: object,
     ) -> IndexedTensor:
         names = ("align_corners", "scale_factors") if corners else ("scale_factors",)
-        given = {**dict(zip(names, more)), **named}
-        factors = given.pop("scale_factors", None) or [None] * count
-        return rule(low, x, output_size, *given.values(), *factors)  # type: ignore[misc]
+        arguments = {**dict(zip(names, more)), **named}
+        factors = arguments.pop("scale_factors", None) or [None] * count
+        return rule(low, x, output_size, *arguments.values(), *factors)  # type: ignore[misc]
 
     lowers(f"aten.{name}.default")(plain)
     lowers(f"aten.{name}.vec")(listed)
@@ -331,17 +331,19 @@ def _symbolic_interpolate(
     usual = usual and _RANKS.get(mode, rank) == rank
     if not usual or (size is None) == (scale_factor is None) or recompute_scale_factor:
         return NotImplemented
-    given = size if scale_factor is None else scale_factor
-    each = list(given) if isinstance(given, list | tuple) else [given] * rank
+    setting = size if scale_factor is None else scale_factor
+    per_dim = list(setting) if isinstance(setting, list | tuple) else [setting] * rank
     if scale_factor is not None:
-        each = [_scaled(n, scale) for n, scale in zip(input.shape[2:], each)]
-    if len(each) != rank or None in each:
+        per_dim = [_scaled(n, scale) for n, scale in zip(input.shape[2:], per_dim)]
+    if len(per_dim) != rank or None in per_dim:
         return NotImplemented
-    for size in (*input.shape[1:], *each):
+    for size in (*input.shape[1:], *per_dim):
         need(size > 0)
-    sizes = (*input.shape[:2], *each)
-    made = make(input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device)  # type: ignore[attr-defined]
-    return depending_on(made, (input,))
+    sizes = (*input.shape[:2], *per_dim)
+    result = make(
+        input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device
+    )  # type: ignore[attr-defined]
+    return depending_on(result, (input,))
 
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}

@@ -90,20 +90,20 @@ def _groups(t: torch.Tensor, sizes: Sequence[Any]) -> list[Group] | None:
 def _next_group(t: torch.Tensor, dims: list[int], left: list[Any]) -> Group | None:
     """Takes dimensions and sizes, one more on the side that has fewer elements, until both sides
     have the same number."""
-    taken: Group = ([], [])
+    group: Group = ([], [])
     have, want = 1, 1
     # Hints only choose the side that grows; that both sides are equal has to be known.
-    while not taken[0] or not taken[1] or not sure(have == want):
-        few, many = hint(have), hint(want)
-        if dims and (not taken[0] or (taken[1] and _less(few, many))):
-            taken[0].append(dims.pop(0))
-            have = have * t.size(taken[0][-1])
-        elif left and (not taken[1] or _less(many, few)):
-            taken[1].append(left.pop(0))
-            want = want * taken[1][-1]
+    while not group[0] or not group[1] or not sure(have == want):
+        have_hint, want_hint = hint(have), hint(want)
+        if dims and (not group[0] or (group[1] and _less(have_hint, want_hint))):
+            group[0].append(dims.pop(0))
+            have = have * t.size(group[0][-1])
+        elif left and (not group[1] or _less(want_hint, have_hint)):
+            group[1].append(left.pop(0))
+            want = want * group[1][-1]
         else:
             return None
-    return taken
+    return group
 
 
 def _less(a: int | None, b: int | None) -> bool:
@@ -215,16 +215,16 @@ def _ways_to_view(t: torch.Tensor, shape: tuple[Any, ...]) -> Iterator[tuple[Any
 def filled_in(t: torch.Tensor, sizes: Sequence[Any]) -> tuple[Any, ...]:
     """The sizes, with what stands for -1, and the certainty that the elements suffice."""
     missing = [d for d, size in enumerate(sizes) if _is_missing(size)]
-    total, given = t.numel(), 1
+    total, product = t.numel(), 1
     for d, size in enumerate(sizes):
         if d not in missing:
-            given = given * size
+            product = product * size
     if not missing:
-        need(total == given)
+        need(total == product)
         return tuple(sizes)
     need(len(missing) == 1, "only one dimension can be inferred")
-    rest = _divided(total, given)
-    return tuple(rest if d in missing else size for d, size in enumerate(sizes))
+    inferred = _divided(total, product)
+    return tuple(inferred if d in missing else size for d, size in enumerate(sizes))
 
 
 def _is_missing(size: Any) -> bool:
@@ -239,12 +239,12 @@ def _is_missing(size: Any) -> bool:
     return False
 
 
-def _divided(total: Any, given: Any) -> Any:
+def _divided(total: Any, product: Any) -> Any:
     """What -1 means. Exact division is asked for, and a quotient that is exact without being asked
     is not asked about."""
-    need(given != 0, "-1 can be any size, beside a size of 0")
-    need(total % given == 0)
-    return total // given
+    need(product != 0, "-1 can be any size, beside a size of 0")
+    need(total % product == 0)
+    return total // product
 
 
 def _split_strides(t: torch.Tensor, shape: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -280,44 +280,44 @@ def reshape_map(x: IndexedTensor, sizes: tuple[Expr, ...], *wanted: Any) -> Inde
 
     def where(index: Index) -> Index:
         places: dict[int, Expr] = {}
-        for theirs, mine in pieces:
+        for old_dims, new_dims in pieces:
             flat = ZERO
-            for d in mine:
+            for d in new_dims:
                 flat = flat * sizes[d] + index[d]
-            for d in reversed(theirs[1:]):
+            for d in reversed(old_dims[1:]):
                 # A size of 0 is divided by as 1: such a tensor has no elements, but the expression
                 # has to have a value.
                 size = divisor(x.sizes[d])
                 places[d] = mod(flat, size)
                 flat = floordiv(flat, size)
-            if theirs:
-                places[theirs[0]] = flat
+            if old_dims:
+                places[old_dims[0]] = flat
         return tuple([places.get(d, ZERO) for d in range(len(x.sizes))])
 
     return where
 
 
-def matched(theirs: tuple[Expr, ...], mine: tuple[Expr, ...]) -> list[tuple[list[int], list[int]]]:
+def matched(old: tuple[Expr, ...], new: tuple[Expr, ...]) -> list[tuple[list[int], list[int]]]:
     """Pieces of dimensions of two shapes, in order, with equally many elements. Dimensions of size
     1 are in none."""
-    a = [d for d, size in enumerate(theirs) if size is not ONE]
-    b = [d for d, size in enumerate(mine) if size is not ONE]
+    a = [d for d, size in enumerate(old) if size is not ONE]
+    b = [d for d, size in enumerate(new) if size is not ONE]
     pieces: list[tuple[list[int], list[int]]] = []
     while a or b:
         left, right = a[:1], b[:1]
         while True:
-            n, m = product_of([theirs[d] for d in left]), product_of([mine[d] for d in right])
+            n, m = product_of([old[d] for d in left]), product_of([new[d] for d in right])
             if n is m and left and right:
                 break
-            left, right = _longer(theirs, mine, a, b, left, right, n, m)
+            left, right = _longer(old, new, a, b, left, right, n, m)
         pieces.append((left, right))
         a, b = a[len(left) :], b[len(right) :]
     return pieces
 
 
 def _longer(
-    theirs: tuple[Expr, ...],
-    mine: tuple[Expr, ...],
+    old: tuple[Expr, ...],
+    new: tuple[Expr, ...],
     a: list[int],
     b: list[int],
     left: list[int],

@@ -150,19 +150,19 @@ def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[...,
         return (*first, b.constant(-1, Type.I64)) if t in FLOAT else first
 
     def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
-        value, best, here = b.cast(value, t), old[0], b.iota(index[dim])
+        value, best, position = b.cast(value, t), old[0], b.iota(index[dim])
         # Strictly better: of equal ones the last stays, as in eager PyTorch.
         stays = b(better, best, value)
-        new = b(Op.SELECT, stays, best, value), b(Op.SELECT, stays, old[1], here)
-        return (*new, b(Op.SELECT, b(Op.ISNAN, value), here, old[2])) if t in FLOAT else new
+        new = b(Op.SELECT, stays, best, value), b(Op.SELECT, stays, old[1], position)
+        return (*new, b(Op.SELECT, b(Op.ISNAN, value), position, old[2])) if t in FLOAT else new
 
     def finish(b: LoopBody, state: State, result: Type) -> LoopValue:
         if t not in FLOAT:
             return b.cast(state[0], result)
         bits = Type.I32 if t is Type.F32 else Type.I64
-        known = b(Op.LT, state[2], b.constant(0, Type.I64))
+        no_nan = b(Op.LT, state[2], b.constant(0, Type.I64))
         number = b.bitcast(state[0], bits)
-        chosen = b(Op.SELECT, known, number, b.constant(_NAN[bits], bits))
+        chosen = b(Op.SELECT, no_nan, number, b.constant(_NAN[bits], bits))
         if result is not Type.BF16:
             return b.cast(b.bitcast(chosen, t), result)
         upper = b(Op.SHR, chosen, b.constant(16, bits))  # the others are 0: it was a half

@@ -110,15 +110,15 @@ def updated(
     inner = [d for d in rows if d > max(over, default=-1)] if over else []
 
     def make(b: LoopBody, row: Index, place: Index) -> Update:
-        where = dict(zip(rows, row, strict=True)) | dict(zip(over, place, strict=True))
-        return at(b, tuple([where.get(d, ZERO) for d in range(len(sizes))]))
+        index = dict(zip(rows, row, strict=True)) | dict(zip(over, place, strict=True))
+        return at(b, tuple([index.get(d, ZERO) for d in range(len(sizes))]))
 
     body = Scattered(
         tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over]), make, combine, len(inner)
     )
     into = owner(memory.of)
-    made = low.define(shape, into.type, body, memory.strides, into, memory.offset)
-    return in_memory(made, shape, memory.strides, memory.offset)
+    definition = low.define(shape, into.type, body, memory.strides, into, memory.offset)
+    return in_memory(definition, shape, memory.strides, memory.offset)
 
 
 def places_in(
@@ -153,11 +153,11 @@ def place_of(
     """An index into x some of which are values, and the condition for it to be one."""
     places: list[Expr] = []
     inside: LoopValue | None = None
-    for one, size in zip(index, x.sizes, strict=True):
-        if isinstance(one, Expr):
-            places.append(one)
+    for item, size in zip(index, x.sizes, strict=True):
+        if isinstance(item, Expr):
+            places.append(item)
             continue
-        place, valid = position(low, b, one, size, wraps)
+        place, valid = position(low, b, item, size, wraps)
         places.append(place)
         if valid is not None:
             inside = valid if inside is None else b(Op.AND, inside, valid)
@@ -217,14 +217,14 @@ def _scatter(
     usual(x.type)
     flat, dim = not x.sizes, normal_dim(dim, len(x.sizes))
     target, chosen, source = _along(x), _along(index), _along(src)
-    whole = all(size is ONE for size in source.sizes) and not src.sizes
+    is_scalar = all(size is ONE for size in source.sizes) and not src.sizes
     which = places_in(low, chosen, target.sizes[dim], False, (type or x.type) is x.type)
 
     def at(b: LoopBody, place: Index) -> Update:
         target_place, inside = place_of(
             low, b, target, [*place[:dim], which(b, place), *place[dim + 1 :]], wraps=False
         )
-        value = source.at(b, (ZERO,) if whole else place)
+        value = source.at(b, (ZERO,) if is_scalar else place)
         return Update(() if flat else target_place, value, inside)
 
     rows = [d for d in range(len(target.sizes)) if d != dim]
@@ -353,19 +353,19 @@ def _mean(
     counts = _everywhere(low, x.sizes, int(include_self), working)
     counts = low.cast(_scatter(low, counts, dim, index, low.indexed(1, working), added, working), t)
 
-    def divided(b: LoopBody, sum: LoopValue, many: LoopValue) -> LoopValue:
-        many = b.cast(many, working)
-        nothing = b(Op.EQ, many, b.cast(b.constant(0, Type.I64), working))
-        many = b(Op.SELECT, nothing, b.cast(b.constant(1, Type.I64), working), many)
+    def divided(b: LoopBody, sum: LoopValue, count: LoopValue) -> LoopValue:
+        count = b.cast(count, working)
+        empty = b(Op.EQ, count, b.cast(b.constant(0, Type.I64), working))
+        count = b(Op.SELECT, empty, b.cast(b.constant(1, Type.I64), working), count)
         op = Op.DIV if working in FLOAT else Op.FLOOR_DIV
-        return b.cast(b(op, b.cast(sum, working), many), t)
+        return b.cast(b(op, b.cast(sum, working), count), t)
 
     return low.map(divided, t, total, counts)
 
 
 def _everywhere(low: Lowering, sizes: tuple[Expr, ...], number: int, t: Type) -> IndexedTensor:
-    one = low.indexed(number, t)
-    return IndexedTensor(sizes, t, lambda b, index: one.at(b, ()), 0)
+    scalar = low.indexed(number, t)
+    return IndexedTensor(sizes, t, lambda b, index: scalar.at(b, ()), 0)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -413,9 +413,9 @@ def _index_add_shape(
     alike = source.dtype is t.dtype and source.dim() == t.dim() > 0 and index.dim() == 1
     if not alike or index.dtype is not torch.int64 or not -t.dim() <= dim < t.dim():
         return None
-    wanted = list(t.size())
-    wanted[dim] = index.size(0)
-    if not shapes.same(source.size(), wanted):
+    expected = list(t.size())
+    expected[dim] = index.size(0)
+    if not shapes.same(source.size(), expected):
         return None
     return Same(op.written[0]) if op.written else dense(t.size(), t.dtype, device)
 
@@ -531,16 +531,18 @@ def index_put(
     usual(x.type)
     if values.type is not x.type:
         raise NotLowered("of several types")
-    masks = [one for one in indices if one is not None and one.type is Type.BOOL]
+    masks = [index for index in indices if index is not None and index.type is Type.BOOL]
     if masks:
         return _where_true(low, x, indices, values, accumulate)
     chosen = picked(low, x, indices)
     first, last = chosen.first, chosen.last
-    rest = [size for size, one in zip(x.sizes, chosen.indices, strict=True) if one is None]
+    rest = [size for size, index in zip(x.sizes, chosen.indices, strict=True) if index is None]
     sizes = [*rest[:first], *chosen.common, *rest[first:]]
     looks_at_each(sizes, *chosen.tensors.values())
     surely_spread(low, values.sizes, sizes)
-    which = {d: places_in(low, one, x.sizes[d], True, True) for d, one in chosen.tensors.items()}
+    which = {
+        d: places_in(low, index, x.sizes[d], True, True) for d, index in chosen.tensors.items()
+    }
 
     def at(b: LoopBody, place: Index) -> Update:
         mixed = chosen.mixed(low, place, lambda d, here: which[d](b, here))
@@ -562,22 +564,22 @@ def _where_true(
     (mask, *others), first = indices, 0
     while mask is None:
         (mask, *others), first = others, first + 1
-    if any(one is not None for one in others):
+    if any(index is not None for index in others):
         raise NotLowered("a mask and other indices")
-    rank, many = len(x.sizes), len(mask.sizes)
-    if not many or mask.sizes != x.sizes[first : first + many]:
+    rank, mask_rank = len(x.sizes), len(mask.sizes)
+    if not mask_rank or mask.sizes != x.sizes[first : first + mask_rank]:
         raise NotLowered("a mask of other sizes")
     # Elements that are chosen stand in one dimension, in the place of those of the mask.
-    along = len(values.sizes) - (rank - many + 1) + first
+    along = len(values.sizes) - (rank - mask_rank + 1) + first
     if 0 <= along < len(values.sizes) and not is_one(low, values.sizes[along]):
         raise NotLowered("elements for a mask")
-    surely_spread(low, values.sizes, (*x.sizes[:first], ONE, *x.sizes[first + many :]))
+    surely_spread(low, values.sizes, (*x.sizes[:first], ONE, *x.sizes[first + mask_rank :]))
 
     def at(b: LoopBody, place: Index) -> LoopValue:
-        old, here = x.at(b, place), mask.at(b, place[first : first + many])
-        shape = (*place[:first], ZERO, *place[first + many :])
+        old, selected = x.at(b, place), mask.at(b, place[first : first + mask_rank])
+        shape = (*place[:first], ZERO, *place[first + mask_rank :])
         new = values.at(b, spread_index(low, values.sizes, shape))
-        return b(Op.SELECT, here, added(b, old, new) if accumulate else new, old)
+        return b(Op.SELECT, selected, added(b, old, new) if accumulate else new, old)
 
     return reading(low, x.sizes, x.type, at, x, mask, values)
 
@@ -604,15 +606,15 @@ def masked_scatter(
         return (b(Op.ADD, state[0], b.cast(flags(b, index[0]), Type.I64)),)
 
     def then(b: LoopBody, state: tuple[LoopValue, ...], index: Index) -> LoopValue:
-        here = flags(b, index[0])
-        number = b(Op.SUB, state[0], b.cast(here, Type.I64))
+        flag = flags(b, index[0])
+        number = b(Op.SUB, state[0], b.cast(flag, Type.I64))
         b.fault(b(Op.GT, state[0], b.iota(total)))
         place = b.as_index(b(Op.MINIMUM, number, b.iota(last)))
-        return _as_bits(b, here, new(b, place), old(b, index[0]))
+        return _as_bits(b, flag, new(b, place), old(b, index[0]))
 
     scan = Scan(lambda b: (b.constant(0, Type.I64),), step)
-    made = low.define((product_of(sizes),), x.type, Scanned(0, scan, then))
-    return in_memory(made, sizes, contiguous(sizes))
+    definition = low.define((product_of(sizes),), x.type, Scanned(0, scan, then))
+    return in_memory(definition, sizes, contiguous(sizes))
 
 
 def _with_a_last(

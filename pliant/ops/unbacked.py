@@ -60,12 +60,12 @@ def _unique(inverse_at: int, counts_at: int | None) -> DataShape:
 
     def rule(env: ShapeEnv, device: torch.device, args: Args, kwargs: Kwargs) -> Recipe | None:
         t = args[0]
-        asked = _flags(args, kwargs, (inverse_at, "return_inverse"), (counts_at, "return_counts"))
+        flags = _flags(args, kwargs, (inverse_at, "return_inverse"), (counts_at, "return_counts"))
         count = new_size(env, "the number of unique elements", t.numel())
-        inverse = t.size() if asked[0] else (0,)
+        inverse = t.size() if flags[0] else (0,)
         parts = [dense((count,), t.dtype, device), dense(inverse, torch.int64, device)]
         if counts_at is not None:
-            parts.append(dense((count,) if asked[1] else (0,), torch.int64, device))
+            parts.append(dense((count,) if flags[1] else (0,), torch.int64, device))
         return Several(tuple, tuple(parts))
 
     return rule

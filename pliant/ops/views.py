@@ -40,14 +40,14 @@ def view_of(
     record = record_of(name)
     rule = record.index_map
     if rule is not None and record.is_part:
-        where = rule(int(position or 0), x, sizes, *args, **kwargs)
+        index_map = rule(int(position or 0), x, sizes, *args, **kwargs)
     elif rule is None or position:
         raise NotLowered(f"{name} of what is not in memory")
     else:
-        where = rule(x, sizes, *args, **kwargs)
+        index_map = rule(x, sizes, *args, **kwargs)
 
     def at(b: LoopBody, index: Index) -> LoopValue:
-        return x.at(b, where(index))
+        return x.at(b, index_map(index))
 
     return IndexedTensor(sizes, x.type, at, x.cost, x.reads)
 
@@ -91,8 +91,8 @@ def _permute_map(x: IndexedTensor, sizes: tuple[Expr, ...], dims: Sequence[int])
 
 def _permute_inverse(rec: Any, parent: Any, new: Any, dims: Any) -> Any:
     rank = parent.dim()
-    where = {d % rank: i for i, d in enumerate(dims)}
-    return rec.dispatch(aten.permute.default, (new, [where[i] for i in range(rank)]), {})
+    position = {d % rank: i for i, d in enumerate(dims)}
+    return rec.dispatch(aten.permute.default, (new, [position[i] for i in range(rank)]), {})
 
 
 register(
@@ -170,9 +170,9 @@ def _expand_layout(
     strides: list[Any] = []
     if any(hint(size) is not None and size < 0 for size in shape):
         return None  # PyTorch refuses it
-    for size, stride, wanted in zip(t.size(), t.stride(), sizes[new:], strict=True):
-        keeps = (type(wanted) is int and wanted == -1) or _same_size(size, wanted)
-        shape.append(size if keeps else wanted)
+    for size, stride, target in zip(t.size(), t.stride(), sizes[new:], strict=True):
+        keeps = (type(target) is int and target == -1) or _same_size(size, target)
+        shape.append(size if keeps else target)
         strides.append(stride if keeps else 0)
         if not keeps and size != 1:
             return None
@@ -184,21 +184,21 @@ def _expand_layout(
     return ViewLayout(tuple(shape), tuple(strides), t.storage_offset())
 
 
-def _same_size(size: Any, wanted: Any) -> bool:
+def _same_size(size: Any, target: Any) -> bool:
     """Whether expanding changes nothing. If one is read from data: it is so unless the size is 1,
     which is only assumed not to be."""
-    if is_known_equal(size, wanted):
+    if is_known_equal(size, target):
         return True
     if type(size) is int and size == 1:
         return False
-    numbers = [n for n in (size, wanted) if type(n) is not int]
+    numbers = [n for n in (size, target) if type(n) is not int]
     if all(n.node.has_hint() for n in numbers):
-        if hint(size) == 1 != hint(wanted) and size == 1:
+        if hint(size) == 1 != hint(target) and size == 1:
             return False
-        return bool(size == wanted)
+        return bool(size == target)
     if is_one(size):
         return False
-    need(size == wanted)
+    need(size == target)
     return True
 
 
@@ -211,7 +211,9 @@ def _expand_map(
     if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
         raise NotLowered("expand of a size that may be 1")
     fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
-    return lambda index: tuple([ZERO if one else index[first + d] for d, one in enumerate(fixed)])
+    return lambda index: tuple(
+        [ZERO if is_fixed else index[first + d] for d, is_fixed in enumerate(fixed)]
+    )
 
 
 register("aten.expand.default", view=_expand_layout, index_map=_expand_map)
@@ -251,9 +253,9 @@ register("aten.unsqueeze_.default", functional=aten.unsqueeze.default)
 
 
 def _squeeze_dims_layout(t: torch.Tensor, dims: Any) -> ViewLayout:
-    wanted = {_dim(t.dim(), d) for d in ([dims] if isinstance(dims, int) else dims)}
-    kept = [d for d in range(t.dim()) if d not in wanted or not is_one(t.size(d))]
-    return _permute_layout(t, kept)
+    squeezed = {_dim(t.dim(), d) for d in ([dims] if isinstance(dims, int) else dims)}
+    remaining = [d for d in range(t.dim()) if d not in squeezed or not is_one(t.size(d))]
+    return _permute_layout(t, remaining)
 
 
 def _squeeze_layout(t: torch.Tensor) -> ViewLayout:
@@ -263,8 +265,8 @@ def _squeeze_layout(t: torch.Tensor) -> ViewLayout:
 def _squeeze_map(x: IndexedTensor, sizes: tuple[Expr, ...], *dims: Any) -> IndexMap:
     """Dimensions of size 1 are gone; which ones, the sizes tell."""
     rank = len(x.sizes)
-    given = dims[0] if dims else range(rank)
-    among = [d % rank for d in ([given] if isinstance(given, int) else given)] if rank else []
+    listed = dims[0] if dims else range(rank)
+    among = [d % rank for d in ([listed] if isinstance(listed, int) else listed)] if rank else []
     gone = {d for d in among if x.sizes[d] is ONE}
     if rank - len(gone) != len(sizes):
         raise NotLowered("squeeze of a size that may be 1")
@@ -552,9 +554,9 @@ def _split_layout(t: torch.Tensor, size: Any, dim: int = 0) -> list[ViewLayout] 
             return None
     need(size > 0)
     count = int((t.size(dim) + size - 1) // size)  # how many there are has to be known
-    whole = [size] * max(count - 1, 0)
+    full = [size] * max(count - 1, 0)
     last = t.size(dim) - size * max(count - 1, 0)
-    return _split_sizes_layout(t, [*whole, last], dim)
+    return _split_sizes_layout(t, [*full, last], dim)
 
 
 def _split_map(
