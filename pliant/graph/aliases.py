@@ -233,10 +233,10 @@ class AliasWorld(World):
         if any(node.func in (check, suppose) for node in gone):
             return False
         # The dictionary keeps the order in which fakes were named, so these were there at the mark.
-        known = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
-        if any(alias.base.value.node in gone for alias in known):
+        earlier = [alias for _, alias in list(self._aliases.values())[: mark[1]]]
+        if any(alias.base.value.node in gone for alias in earlier):
             return False  # its former value is not kept anywhere
-        for alias in known:
+        for alias in earlier:
             if alias.value.node in gone:
                 # No version of a base: the view is made again when it is next read.
                 alias.version = -1  # looked at meanwhile
@@ -272,18 +272,19 @@ class AliasWorld(World):
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Node:
         """A functional call; the fakes in its result become its values."""
+        # Dead code elimination keeps calls that act.
         acts = not op.func._schema.returns  # it is there to raise an error
         acts = acts or (op.draws is not None and op.draws(args, kwargs))
-        taken = tuple(map(self.recorded, args))
+        positional = tuple(map(self.recorded, args))
         named = {name: self.recorded(value) for name, value in kwargs.items()}
         func = op.func
         if isinstance(result, tuple) and not all(map(_has_memory, result)):
             places = [at for at, item in enumerate(result) if _has_memory(item)]
             func = Defined(func, tuple(named), tuple(places))
         results = results_in(result)
-        for condition in range_conditions(op, taken, named, [fake.dtype for fake in results]):
+        for condition in range_conditions(op, positional, named, [fake.dtype for fake in results]):
             self.demand(condition)
-        return self.add(Node(op.name, func, taken, named, effect=acts), results)
+        return self.add(Node(op.name, func, positional, named, effect=acts), results)
 
     def demand(self, condition: Condition) -> bool:
         """Have the graph run only where the condition holds; False if it can't be told before."""
@@ -309,13 +310,13 @@ class AliasWorld(World):
     def _new_symbols(self, results: Sequence[Tensor]) -> Iterator[UnbackedSymbol]:
         """Sizes and strides that nobody knew before."""
         for at, tensor in enumerate(results):
-            for what, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
+            for measure, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
                 for dim, number in enumerate(numbers):
                     # A size of a result of its own, as that of `nonzero`: the launcher reads it off
                     # the tensor.
                     if number.op == "symbol" and number not in self.known:
                         self.known.add(number)
-                        yield UnbackedSymbol(number, what, at, dim)
+                        yield UnbackedSymbol(number, measure, at, dim)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,8 +32,8 @@ def enabled() -> bool:
 
 
 def state() -> State:
-    each = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
-    return (*each, torch.is_autocast_cache_enabled())
+    per_device = [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in DEVICES]
+    return (*per_device, torch.is_autocast_cache_enabled())
 
 
 class undone:
@@ -44,8 +44,8 @@ class undone:
         self._before, self._nesting = state(), torch.autocast_increment_nesting()
 
     def __exit__(self, *error: object) -> None:
-        *each, caching = self._before
-        for device, (on, dtype) in zip(DEVICES, each, strict=True):
+        *per_device, caching = self._before
+        for device, (on, dtype) in zip(DEVICES, per_device, strict=True):
             torch.set_autocast_enabled(device, on)
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(caching)

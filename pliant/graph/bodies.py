@@ -79,10 +79,10 @@ def _choices(pred: Any, true: Any, false: Any) -> list[Any] | None:
     if any(t.requires_grad for pair in pairs for t in pair):
         return None
     choices = [torch.where(pred.reshape(()).to(torch.bool), *pair) for pair in pairs]
-    same = all(
+    same_strides = all(
         a.stride() == b.stride() == c.stride() for (a, b), c in zip(pairs, choices, strict=True)
     )
-    return choices if same else None
+    return choices if same_strides else None
 
 
 def _tensors_in(results: Any) -> list[Fake]:

@@ -48,17 +48,19 @@ class FlatBody:
     def examples(self, hint: Callable[[Expr], int]) -> list[Any]:
         """Arguments of such layouts, with anything in them."""
         examples: list[Any] = []
-        for known, kind in zip(self.shapes.inputs, self.kinds, strict=True):
-            if isinstance(known, InputLayout) and kind is not None:
-                sizes, strides = ([hint(n) for n in part] for part in (known.sizes, known.strides))
+        for layout, kind in zip(self.shapes.inputs, self.kinds, strict=True):
+            if isinstance(layout, InputLayout) and kind is not None:
+                sizes, strides = (
+                    [hint(n) for n in part] for part in (layout.sizes, layout.strides)
+                )
                 dtype, device = kind
                 examples.append(torch.empty_strided(sizes, strides, dtype=dtype, device=device))
             else:
-                examples.append(hint(known) if isinstance(known, Expr) else 1.0)
+                examples.append(hint(layout) if isinstance(layout, Expr) else 1.0)
         return examples
 
     def strides(self, values: Mapping[Any, int]) -> tuple[tuple[int, ...], ...]:
-        layouts = [known for known in self.shapes.inputs if isinstance(known, InputLayout)]
+        layouts = [shape for shape in self.shapes.inputs if isinstance(shape, InputLayout)]
         return tuple([tuple([evaluate(n, values) for n in layout.strides]) for layout in layouts])
 
     def restored(self, results: Sequence[Any]) -> Any:
@@ -191,20 +193,20 @@ def flattened(
     places: list[int] = []
     kinds: list[tuple[torch.dtype, torch.device] | None] = []
 
-    def placeholder(known: Any, kind: tuple[torch.dtype, torch.device] | None) -> fx.Node:
-        inputs.append(known)
+    def placeholder(shape: Any, kind: tuple[torch.dtype, torch.device] | None) -> fx.Node:
+        inputs.append(shape)
         kinds.append(kind)
         return graph.placeholder(f"input_{len(inputs)}")
 
     leaves, structure = pytree.tree_flatten(args)
     nodes: list[Any] = []
     for at, leaf in enumerate(leaves):
-        known = _known(world, leaf)
-        if known is NotImplemented:
+        shape = _known(world, leaf)
+        if shape is NotImplemented:
             return None
-        if known is not None:
+        if shape is not None:
             places.append(at)
-            leaf = placeholder(known, (leaf.dtype, leaf.device) if type(leaf) is Fake else None)
+            leaf = placeholder(shape, (leaf.dtype, leaf.device) if type(leaf) is Fake else None)
         nodes.append(leaf)
     for symbol in symbols:
         placeholder(symbol, None)

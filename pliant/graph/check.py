@@ -47,16 +47,16 @@ class _Checker:
         for number in numbers:
             self.symbols.update(map(held_as, number.symbols))
 
-    def _tensor(self, tensor: Tensor, what: str) -> Iterator[str]:
+    def _tensor(self, tensor: Tensor, role: str) -> Iterator[str]:
         if tensor in self.defined:
-            yield f"{what} is defined twice"
+            yield f"{role} is defined twice"
         self.defined.add(tensor)
         if len(tensor.sizes) != len(tensor.strides):
-            yield f"{what} has {len(tensor.sizes)} sizes and {len(tensor.strides)} strides"
+            yield f"{role} has {len(tensor.sizes)} sizes and {len(tensor.strides)} strides"
         if not isinstance(tensor.dtype, torch.dtype):
-            yield f"{what} has the dtype {tensor.dtype!r}"
+            yield f"{role} has the dtype {tensor.dtype!r}"
         if not isinstance(tensor.device, torch.device):
-            yield f"{what} has the device {tensor.device!r}"
+            yield f"{role} has the device {tensor.device!r}"
 
     def _nodes(self, nodes: Sequence[Node]) -> Iterator[str]:
         for node in nodes:

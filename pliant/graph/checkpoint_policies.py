@@ -49,12 +49,12 @@ def policy_of(context_fn: Any = None) -> Policy | None:
         return None
     (policy,) = context_fn.args
     if isinstance(policy, list):
-        return lambda operator: any(each in policy for each in _operators(operator))
+        return lambda operator: any(name in policy for name in _operators(operator))
     context = SelectiveCheckpointContext(is_recompute=False)
 
     def saves(operator: Any) -> bool:
         try:
-            return any(policy(context, each) in SAVES for each in _operators(operator))
+            return any(policy(context, name) in SAVES for name in _operators(operator))
         except (
             Exception
         ) as error:  # it looks at the arguments of the call, which are no tensors yet

@@ -24,12 +24,13 @@ CUSTOM_UNLESS: Final = frozenset(("aten", "prims"))
 
 def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
     """Drop the calls whose results others have computed before."""
+    # Two results of the program are two tensors, even where they hold the same numbers.
     apart = {out.of for out in function.outputs if isinstance(out, OutputView)}
     # These end up in the caller's memory.
     apart |= set(function.writes.values())
     first: dict[Any, Node] = {}
     instead: dict[Tensor, Tensor] = {}
-    kept: list[Node] = []
+    remaining: list[Node] = []
     for node in function.nodes:
         node.args = replaced(node.args, instead)
         node.kwargs = {name: replaced(value, instead) for name, value in node.kwargs.items()}
@@ -41,12 +42,14 @@ def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
             node.gradient.arriving = replaced(node.gradient.arriving, instead)
         shared = node.func is not None and not (node.effect or node.defines or _is_custom(node))
         if shared and not is_uninitialised(node):  # which will be written to, each for itself
-            same = first.setdefault(_key(node), node)
-            if same is not node and apart.isdisjoint(node.results):
-                instead.update(zip(node.results, same.results, strict=True))
+            # Nodes are in the order in which they run, so the first of them dominates all later
+            # uses.
+            earlier = first.setdefault(_key(node), node)
+            if earlier is not node and apart.isdisjoint(node.results):
+                instead.update(zip(node.results, earlier.results, strict=True))
                 continue
-        kept.append(node)
-    function.nodes[:] = kept
+        remaining.append(node)
+    function.nodes[:] = remaining
 
 
 def _is_custom(node: Node) -> bool:

@@ -46,8 +46,8 @@ def of_each(op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     results = []
     for i in range(count):
         # A list of scalars goes along with the tensors, a single scalar is for all.
-        each = [arg[i] if isinstance(arg, (list, tuple)) else arg for arg in args]
-        named = {key: each[at] for at, key in enumerate(names[: len(each)]) if key}
-        positional = [value for at, value in enumerate(each) if not names[at]]
+        values = [arg[i] if isinstance(arg, (list, tuple)) else arg for arg in args]
+        named = {key: values[at] for at, key in enumerate(names[: len(values)]) if key}
+        positional = [value for at, value in enumerate(values) if not names[at]]
         results.append(function(*positional, **named, **kwargs))
     return None if writes else results

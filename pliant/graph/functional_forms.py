@@ -30,12 +30,12 @@ def functional_of(op: Overload) -> Any:
     name = op.func._schema.name.split("::")[1]
     overload = op.func._overloadname
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
-    wanted = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
+    overloads = [overload, overload.removesuffix("_out"), OUT_TO.get(overload, ""), "default"]
     if not op.func._schema.name.startswith("aten::") or packet is None:
         raise NotFunctionalized(f"{op.name} has no functional form")
     # `add_.Tensor` belongs to `add.Tensor`; overloads of `out` have names of their own (`add.out`,
     # `sum.IntList_out`).
-    for candidate in wanted if not name.endswith("_") else [overload]:
+    for candidate in overloads if not name.endswith("_") else [overload]:
         form = getattr(packet, candidate, None) if candidate in packet.overloads() else None
         if form is None or describe(form).kind not in (
             OverloadKind.FUNCTIONAL,

@@ -260,21 +260,21 @@ class Functionalizer(AliasWorld):
         read += [t for t in results_in(list(kwargs.values())) if t is not target]
         for tensor in read:
             if self._shares(tensor, (target,)):
-                both = (self.tensor(tensor), self.tensor(target))
-                keep_apart(self, op.name, *both, elementwise)
+                pair = (self.tensor(tensor), self.tensor(target))
+                keep_apart(self, op.name, *pair, elementwise)
 
     def _computed(
         self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Fake:
         functional = functional_of(op)
         takes = {a.name for a in functional._schema.arguments}
-        kept = {name: value for name, value in kwargs.items() if name in takes}
+        passed = {name: value for name, value in kwargs.items() if name in takes}
         for argument in op.func._schema.arguments[len(args) :]:  # defaults are not passed
-            if argument.name in takes and argument.name not in kept:
-                kept[argument.name] = argument.default_value
-        if op.func._schema.arguments[-1].is_out and kept.get("dtype", target) is None:
-            kept["dtype"] = target.dtype  # sums are computed in the dtype of `out`
-        result = self.dispatch(functional, args, kept)
+            if argument.name in takes and argument.name not in passed:
+                passed[argument.name] = argument.default_value
+        if op.func._schema.arguments[-1].is_out and passed.get("dtype", target) is None:
+            passed["dtype"] = target.dtype  # sums are computed in the dtype of `out`
+        result = self.dispatch(functional, args, passed)
         if type(result) is not Fake:
             raise NotFunctionalized(f"{op.name} has several results")
         return self._as(result, target)
@@ -291,10 +291,10 @@ class Functionalizer(AliasWorld):
             raise NotFunctionalized(f"{op.name} writes to a tensor that is not its first argument")
         layout = (target.size(), target.stride(), 0, target.dtype, target.device)
         memory = make(self._self, *layout)
-        taken = tuple(map(self.recorded, args))
+        positional = tuple(map(self.recorded, args))
         named = {name: self.recorded(value) for name, value in kwargs.items()}
-        whole = opaque_function(partial(on_new_memory, op.func), args, kwargs)
-        self.add(Node(f"{op.name} of such strides", whole, taken, named, effect=True), [memory])
+        draw = opaque_function(partial(on_new_memory, op.func), args, kwargs)
+        self.add(Node(f"{op.name} of such strides", draw, positional, named, effect=True), [memory])
         return memory
 
     def _copied(self, op: Overload, target: Fake, source: Any) -> Fake:
@@ -519,19 +519,19 @@ class CapturedRun:
         return output
 
     def _input(self, index: int, memory: dict[int, int]) -> Any:
-        example, known = self.examples[index], self.shapes.inputs[index]
+        example, shape = self.examples[index], self.shapes.inputs[index]
         functionalizer = self.functionalizer
-        if not isinstance(known, InputLayout):
-            if not isinstance(known, Expr | FloatExpr):
+        if not isinstance(shape, InputLayout):
+            if not isinstance(shape, Expr | FloatExpr):
                 raise NotFunctionalized(f"an input that is a {type(example).__name__}")
-            functionalizer.function.inputs.append(known)
-            functionalizer.known.add(held_as(known))
-            return to_torch(known, functionalizer.env)
+            functionalizer.function.inputs.append(shape)
+            functionalizer.known.add(held_as(shape))
+            return to_torch(shape, functionalizer.env)
         if type(example) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
             raise NotFunctionalized(f"a tensor of type {type(example).__name__}")
         layout = (
-            tuple([to_torch(size, functionalizer.env) for size in known.sizes]),
-            tuple([to_torch(stride, functionalizer.env) for stride in known.strides]),
+            tuple([to_torch(size, functionalizer.env) for size in shape.sizes]),
+            tuple([to_torch(stride, functionalizer.env) for stride in shape.strides]),
         )
         with torch.no_grad():  # without the history and the class of the program's tensor
             plain = example.detach().as_strided(example.size(), example.stride())
@@ -675,8 +675,8 @@ class CapturedRun:
 
     def _is_new(self, tensor: Any) -> bool:
         """Whether it is memory of this graph's, and autograd does not know it."""
-        known = type(tensor) is Fake and not self.graded
-        return known and self.functionalizer.alias(tensor).base.input is None
+        untracked = type(tensor) is Fake and not self.graded
+        return untracked and self.functionalizer.alias(tensor).base.input is None
 
     def _set_grad(self, node: fx.Node) -> None:
         self.grad, self.switched = bool(node.args[0]), True
@@ -702,8 +702,8 @@ class CapturedRun:
 
     def _check_truth(self, node: fx.Node) -> None:
         """The same of what a tensor holds."""
-        tensor, wanted, text = self._args(node.args)
-        arguments = (self.functionalizer.recorded(tensor), wanted, text)
+        tensor, expected, text = self._args(node.args)
+        arguments = (self.functionalizer.recorded(tensor), expected, text)
         checked = Node("pliant.check_truth", checks.check_truth, arguments, {}, effect=True)
         self.functionalizer.function.nodes.append(checked)
 
@@ -724,14 +724,16 @@ class CapturedRun:
             raise NotFunctionalized("a view of an input, made without grad")
         if base.input is not None and self.graded and _detached(alias):
             raise NotFunctionalized("a view of an input, detached")
-        whole = value is self.env.get(self.inputs[base.input]) if base.input is not None else False
+        is_input = (
+            value is self.env.get(self.inputs[base.input]) if base.input is not None else False
+        )
         # Offsets count elements: those of another dtype can't be subtracted.
         offset = layout.offset - start.offset if layout.dtype is start.dtype else layout.offset
         if layout.dtype is not start.dtype and not _plainly_laid_out(start):
             raise NotFunctionalized("a view as another dtype")
         root = base.value if of is not None else None
         return OutputView(
-            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole),
+            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, is_input),
             *(value, self._writes(value, base)),
         )
 

@@ -195,17 +195,17 @@ class InPlace:
     def _see_again(self, views: Iterable[Tensor], old: Tensor) -> None:
         """Views of a value that is in memory now, and what they are views of on the way: nobody
         else needs those, but they still tell how the value was computed."""
-        seen = {old}
+        updated = {old}
         for tensor in views:
             chain = [tensor]
-            while chain[-1] not in seen:
+            while chain[-1] not in updated:
                 node = chain[-1].node
                 assert node is not None
                 chain.append(node.args[0])
             for view in reversed(chain[:-1]):
                 assert view.node is not None
                 self._view(view.node)
-            seen.update(chain)
+            updated.update(chain)
 
     def _target(self, node: Node) -> MemoryLayout | None:
         """Where the operator's first argument is in memory, if its result is written there and
@@ -219,8 +219,8 @@ class InPlace:
         ):
             return None
         write = self.nodes[after]
-        ours = write.put is not None and write.args[-1] is node.results[0]
-        if not ours or write.put is None or not is_overwritten(node.args[0], write.put):
+        is_result = write.put is not None and write.args[-1] is node.results[0]
+        if not is_result or write.put is None or not is_overwritten(node.args[0], write.put):
             return None
         memory = self._overwritable(write.put)
         if memory is None:
@@ -267,8 +267,12 @@ class InPlace:
         write = self.pending_reads.stores.get(copy)
         if write is None or write.put is None or self.uses[copy] != 1:
             return None
-        ours = write.put.input is None or self._input(write.put) is not None
-        if not ours or target.dtype not in BY_DTYPE or not is_overwritten(target, write.put):
+        is_reachable = write.put.input is None or self._input(write.put) is not None
+        if (
+            not is_reachable
+            or target.dtype not in BY_DTYPE
+            or not is_overwritten(target, write.put)
+        ):
             return None
         memory, held = self._overwritable(write.put), self.indexed_tensors[target].memory
         if memory is None or held is None or owner(held.of) is not memory:
@@ -323,5 +327,5 @@ def laid_out_so(indexed: IndexedTensor, tensor: Tensor) -> bool:
     memory = indexed.memory
     if memory is None or memory.offset is not ZERO or memory.strides != tensor.strides:
         return False
-    whole = owner(memory.of)
-    return whole.sizes == tensor.sizes and whole.strides == tensor.strides
+    definition = owner(memory.of)
+    return definition.sizes == tensor.sizes and definition.strides == tensor.strides

@@ -125,11 +125,11 @@ class JointFunctionalizer(Functionalizer):
         size = to_torch(self.env.new_unbacked(op.name), self.env)
         old = results[which]
         results[which] = make(self._self, (size,), (1,), 0, old.dtype, old.device)
-        taken = tuple(map(self.recorded, args))
+        positional = tuple(map(self.recorded, args))
         named = {name: self.recorded(value) for name, value in kwargs.items()}
         # Under another name no rule lowers it.
         name = f"{op.name} in grad mode"
-        self.add(Node(name, InGradMode(op.func, tuple(named)), taken, named), results)
+        self.add(Node(name, InGradMode(op.func, tuple(named)), positional, named), results)
         return tuple(results)
 
 
@@ -153,18 +153,18 @@ def trace_with_autograd(
 ) -> tuple[Traced, JointEnv]:
     """What a run gives, and what is known of sizes afterwards."""
     # Formulas treat small sizes apart, and layouts depend on them without anybody asking.
-    known = [eq(symbol, size) for symbol, size in (sizes or {}).items() if size < 2]
+    supposed = [eq(symbol, size) for symbol, size in (sizes or {}).items() if size < 2]
     # An equality that is learnt on the way changes how sizes are written, in what is recorded from
     # then on only. So everything is recorded again, by an environment that knows it from the start.
     while True:
-        env = JointEnv(shapes, known, sizes)
+        env = JointEnv(shapes, supposed, sizes)
         equal = dict(env.replacements)
         # Each round knows more equalities than the last, and there are finitely many symbols.
         traced = _trace(run, gm, shapes, examples, env)
         # (What the graph itself checks of sizes in the data is learnt on the way each time.)
-        if env.replacements == equal or len(env.required) == len(known):
+        if env.replacements == equal or len(env.required) == len(supposed):
             return traced, env
-        known = env.required
+        supposed = env.required
 
 
 def _trace(
@@ -311,14 +311,17 @@ class DifferentiatedRun(CapturedRun, Generic[Traced]):
         of = functionalizer.value(alias) if base.input is None else None
         root = base.value if of is not None else None
         offset = layout.offset - base.value.offset
-        whole = base.input is not None and alias.parent is None
+        is_tangent = base.input is not None and alias.parent is None
         return OutputView(
-            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, whole), fake
+            *(root, base.input, layout.sizes, layout.strides, offset, layout.dtype, is_tangent),
+            fake,
         )
 
 
 class _JointRun(DifferentiatedRun[Joint]):
     def trace(self, required: Sequence[Cond]) -> Joint:
+        # The forward is run under autograd, then autograd is asked for the gradients: both are
+        # recorded by the same functionalizer.
         results, leaves = self._run_with_autograd()
         inputs = [self.env[node] for node in self.inputs]
         with self.functionalizer:
@@ -380,8 +383,10 @@ class _JointRun(DifferentiatedRun[Joint]):
         """Leaves that are made in the graph would get gradients, which nobody sees unless they are
         returned."""
         new = _reached(differentiable) - {id(leaf) for leaf in leaves.values()}
-        seen = {id(self.env[node]) for node in self._output_nodes() if isinstance(node, fx.Node)}
-        if new & seen:
+        returned = {
+            id(self.env[node]) for node in self._output_nodes() if isinstance(node, fx.Node)
+        }
+        if new & returned:
             raise NotFunctionalized("a leaf that is made in the graph")
 
     def _check_views(self, views: Sequence[Fake]) -> None:
@@ -442,14 +447,15 @@ def _is_new_differentiable(out: Any, inputs: Sequence[Any]) -> bool:
 def _reached(outputs: Sequence[Fake]) -> set[int]:
     """The leaves that gradients of the outputs go to."""
     leaves = {id(out) for out in outputs if out.grad_fn is None}
+    # A walk over autograd's graph, not a backward: that would record operators.
     waiting = [out.grad_fn for out in outputs if out.grad_fn is not None]
-    seen = set(waiting)
+    visited = set(waiting)
     while waiting:
         node = waiting.pop()
         if not node.next_functions and hasattr(node, "variable"):
             leaves.add(id(node.variable))
         for after, _ in node.next_functions:
-            if after is not None and after not in seen:
-                seen.add(after)
+            if after is not None and after not in visited:
+                visited.add(after)
                 waiting.append(after)
     return leaves

@@ -37,11 +37,11 @@ def replace_known_masks(function: FunctionalBuilder) -> None:
     masks = {mask for node in users if (mask := _mask_of(node)) is not None}
     if not masks:
         return
-    known = KnownElements()
+    elements = KnownElements()
     for node in function.nodes:
-        known.note(node)
-    meanings = {mask: known.meaning(mask) for mask in masks}
-    for node, number in known.constant.items():
+        elements.note(node)
+    meanings = {mask: elements.meaning(mask) for mask in masks}
+    for node, number in elements.constant.items():
         _fill(node, number)
     for node in users:
         meaning = meanings.get(_mask_of(node))  # type: ignore[arg-type]  # None: it has no mask
@@ -132,7 +132,7 @@ class KnownElements:
             return None
         ones = [size is ONE for size in value.sizes]
         return lambda index: element(
-            tuple([ZERO if one else index[first + d] for d, one in enumerate(ones)])
+            tuple([ZERO if is_one else index[first + d] for d, is_one in enumerate(ones)])
         )
 
     def meaning(self, mask: Tensor) -> str | None:
@@ -177,34 +177,34 @@ def _always(condition: Cond, extents: Mapping[Expr, Expr]) -> bool:
 # Operators
 
 
-def _view(known: KnownElements, node: Node) -> Element | None:
+def _view(elements: KnownElements, node: Node) -> Element | None:
     of, *args = node.args
     sizes, result = node.results[0].sizes, node.results[0]
     rule = record_of(node.name).index_map if "[" not in node.name else None
     if rule is None or record_of(node.name).is_part or not isinstance(of, Tensor):
         return None
-    hidden = known.hiding.get(of)
-    element = known.of(of) if hidden is None else hidden
+    hidden = elements.hiding.get(of)
+    element = elements.of(of) if hidden is None else hidden
     if element is None:
         return None
-    seen = IndexedTensor(of.sizes, Type.I64, _never_read)
-    where = rule(seen, sizes, *args, **node.kwargs)
+    source = IndexedTensor(of.sizes, Type.I64, _never_read)
+    index_map = rule(source, sizes, *args, **node.kwargs)
     if hidden is not None:
-        known.hiding[result] = lambda index: hidden(where(index))
+        elements.hiding[result] = lambda index: hidden(index_map(index))
         return None
-    return lambda index: element(where(index))
+    return lambda index: element(index_map(index))
 
 
 def _never_read(*args: Any) -> Any:
     raise NotLowered("what is in memory")
 
 
-def _same(known: KnownElements, node: Node) -> Element | None:
+def _same(elements: KnownElements, node: Node) -> Element | None:
     """A copy, or a conversion among integers."""
     source, result = node.args[0], node.results[0]
     if not isinstance(source, Tensor) or _is_number(source) != _is_number(result):
         return None
-    return known.of(source) if source.sizes == result.sizes else None
+    return elements.of(source) if source.sizes == result.sizes else None
 
 
 def _is_number(t: Tensor) -> bool | None:
@@ -213,7 +213,7 @@ def _is_number(t: Tensor) -> bool | None:
     return True if t.dtype in (torch.int32, torch.int64) else None
 
 
-def _arange(known: KnownElements, node: Node) -> Element | None:
+def _arange(elements: KnownElements, node: Node) -> Element | None:
     numbers = [as_expr(arg) for arg in node.args if type(arg) is int or isinstance(arg, Expr)]
     if len(numbers) != len(node.args) or not _is_number(node.results[0]):
         return None
@@ -227,7 +227,7 @@ def _arange(known: KnownElements, node: Node) -> Element | None:
 def _filled(value: int | None, at: int = 1) -> Callable[[KnownElements, Node], Element | None]:
     """The same everywhere: a number, or what is given as an argument."""
 
-    def rule(known: KnownElements, node: Node) -> Element | None:
+    def rule(elements: KnownElements, node: Node) -> Element | None:
         number = node.args[at] if value is None else value
         kind = _is_number(node.results[0])
         if kind is None or type(number) not in (bool, int):
@@ -243,14 +243,14 @@ def _combined(
 ) -> Callable[[KnownElements, Node], Element | None]:
     """An operator on two numbers (`on` is Expr), or on two conditions."""
 
-    def rule(known: KnownElements, node: Node) -> Element | None:
-        both = known.operands(node, 2)
-        if both is None or node.kwargs:
+    def rule(elements: KnownElements, node: Node) -> Element | None:
+        operands = elements.operands(node, 2)
+        if operands is None or node.kwargs:
             return None
-        one, other = both
+        left, right = operands
 
         def element(index: Index) -> Any:
-            a, b = one(index), other(index)
+            a, b = left(index), right(index)
             if not (isinstance(a, on) and isinstance(b, on)):
                 raise NotLowered("bools as numbers")
             return combine(a, b)
@@ -261,14 +261,14 @@ def _combined(
     return rule
 
 
-def _opposite(known: KnownElements, node: Node) -> Element | None:
-    element = known.of(node.args[0])
+def _opposite(elements: KnownElements, node: Node) -> Element | None:
+    element = elements.of(node.args[0])
     if element is None or node.results[0].dtype is not torch.bool:
         return None
     return lambda index: not_(element(index))
 
 
-def _joined(known: KnownElements, node: Node) -> Element | None:
+def _joined(elements: KnownElements, node: Node) -> Element | None:
     """One more element before the others, if it goes on as they do."""
     tensors, *rest = node.args
     dim = rest[0] if rest else node.kwargs.get("dim", 0)
@@ -276,8 +276,8 @@ def _joined(known: KnownElements, node: Node) -> Element | None:
         return None
     first, others = tensors
     dim %= len(others.sizes)
-    one, more = known.of(first), known.of(others)
-    if one is None or more is None or first.sizes[dim] is not ONE:
+    first_element, more = elements.of(first), elements.of(others)
+    if first_element is None or more is None or first.sizes[dim] is not ONE:
         return None
 
     def earlier(index: Index) -> Any:
@@ -285,22 +285,22 @@ def _joined(known: KnownElements, node: Node) -> Element | None:
 
     place = _variables(node.results[0].sizes)
     start = (*place[:dim], ZERO, *place[dim + 1 :])
-    return earlier if one(start) is earlier(start) else None
+    return earlier if first_element(start) is earlier(start) else None
 
 
-def _sums(known: KnownElements, node: Node) -> Element | None:
+def _sums(elements: KnownElements, node: Node) -> Element | None:
     """Of nothing but zeros."""
-    element = known.of(node.args[0])
+    element = elements.of(node.args[0])
     if element is None or not _is_number(node.results[0]):
         return None
     zeros = element(_variables(node.args[0].sizes)) in (ZERO, FALSE)
     return (lambda index: ZERO) if zeros else None
 
 
-def _looked_up(known: KnownElements, node: Node) -> Element | None:
+def _looked_up(elements: KnownElements, node: Node) -> Element | None:
     """The same element, wherever it is taken from; and all places are within the tensor."""
     source, places = node.args
-    element = known.of(source)
+    element = elements.of(source)
     if element is None or len(places) != len(source.sizes):
         return None
     variables = _variables(source.sizes)
@@ -308,15 +308,15 @@ def _looked_up(known: KnownElements, node: Node) -> Element | None:
     if not constant.symbols.isdisjoint(variables):
         return None
     for place, size in zip(places, source.sizes, strict=True):
-        if not isinstance(place, Tensor) or not _within(known, place, size):
+        if not isinstance(place, Tensor) or not _within(elements, place, size):
             return None
     if constant.value is not None and node.results[0].strides == contiguous(node.results[0].sizes):
-        known.constant[node] = constant.value
+        elements.constant[node] = constant.value
     return lambda index: constant
 
 
-def _within(known: KnownElements, places: Tensor, size: Expr) -> bool:
-    element = known.of(places)
+def _within(elements: KnownElements, places: Tensor, size: Expr) -> bool:
+    element = elements.of(places)
     if element is None or not _is_number(places):
         return False
     variables = _variables(places.sizes)
@@ -325,12 +325,12 @@ def _within(known: KnownElements, places: Tensor, size: Expr) -> bool:
     return _always(ge(place, 0), extents) and _always(lt(place, size), extents)
 
 
-def _hidden(known: KnownElements, node: Node) -> Element | None:
+def _hidden(elements: KnownElements, node: Node) -> Element | None:
     """Scores to add: 0 where a condition holds, else -inf."""
     condition, shown, hidden = node.args
-    element = known._spread(condition, node.results[0].sizes)
+    element = elements._spread(condition, node.results[0].sizes)
     if element is not None and (_number(shown), _number(hidden)) == (0.0, float("-inf")):
-        known.hiding[node.results[0]] = element
+        elements.hiding[node.results[0]] = element
     return None
 
 

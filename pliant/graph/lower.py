@@ -68,15 +68,16 @@ def lower(
     """The definitions and calls that compute a function. What is `refused` is called, for the
     reason that is given. The inputs `late` are written to at the end only. Definitions are for this
     type of device; what is on another one is called."""
-    wanted: set[Tensor] = set()
+    in_memory: set[Tensor] = set()
     while True:
         # From the start: an earlier value that is now stored changes what everything after it
         # reads.
-        attempt = _Lowerer(function, env, frozenset(wanted), refused or {}, late, device)
+        attempt = _Lowerer(function, env, frozenset(in_memory), refused or {}, late, device)
         done = attempt.run()
-        if attempt.missed <= wanted:
+        # A reader needed a value in memory that this attempt had left as an expression.
+        if attempt.missed <= in_memory:
             return done
-        wanted |= attempt.missed  # grows with each attempt, so this ends
+        in_memory |= attempt.missed  # grows with each attempt, so this ends
 
 
 class _Lowerer(InPlace):
@@ -146,10 +147,10 @@ class _Lowerer(InPlace):
         return definition
 
     def _held(self, definition: Definition, tensor: Tensor) -> IndexedTensor:
-        whole = in_memory(definition, tensor.sizes, tensor.strides)
+        stored = in_memory(definition, tensor.sizes, tensor.strides)
         if tensor.dtype in BY_DTYPE:
-            return whole
-        return IndexedTensor(whole.sizes, whole.type, _unreadable, 0, 1, whole.memory)
+            return stored
+        return IndexedTensor(stored.sizes, stored.type, _unreadable, 0, 1, stored.memory)
 
     # ---- nodes
 
@@ -345,8 +346,8 @@ class _Lowerer(InPlace):
         memory = indexed.memory
         if memory is not None and memory.strides == source.strides:
             # In memory, any view is other strides and another offset, whatever operator made it.
-            same = source.dtype is result.dtype
-            if same:
+            same_dtype = source.dtype is result.dtype
+            if same_dtype:
                 offset = memory.offset + result.offset - source.offset
                 view = in_memory(memory.of, result.sizes, result.strides, offset)
                 if result.dtype not in BY_DTYPE:
@@ -404,8 +405,8 @@ class _Lowerer(InPlace):
         # Behind what may raise, inputs are left as they were until it has run.
         raises = node.effect or (may_raise(node) and node.name not in WRITES_IN_PLACE)
         fresh = not node.view and record_of(node.name).fresh
-        what = ExternOperator(node, args, kwargs, func)
-        self.steps.append(ExternCall(reads, makes, what, finds, raises, fresh, node.view))
+        operator = ExternOperator(node, args, kwargs, func)
+        self.steps.append(ExternCall(reads, makes, operator, finds, raises, fresh, node.view))
         for number, definition in in_place.items():
             copy = node.results[copies + number]
             self._set(

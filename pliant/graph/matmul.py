@@ -201,16 +201,16 @@ class MatmulLowering:
         place = self._filled_up(stored, filled, node)
         count = place.sizes[0] if len(stored.sizes) == 2 else rows[0]
         width = place.sizes[-1]
-        seen = _seen(place, (count, width), (width, ONE))
+        operand = _seen(place, (count, width), (width, ONE))
         if turned:
-            seen = _turned(seen)
+            operand = _turned(operand)
         if is_left:  # rows of the result
-            seen = _seen(
-                seen,
-                (rows[0] if not turned else tensor.sizes[0], seen.sizes[1]),
-                seen.memory.strides,
+            operand = _seen(
+                operand,
+                (rows[0] if not turned else tensor.sizes[0], operand.sizes[1]),
+                operand.memory.strides,
             )
-        return seen
+        return operand
 
     def _filled_up(self, stored: Tensor, rows_too: bool, node: Node) -> TensorArgument:
         """Stored anew, with zeros where it ends too early."""

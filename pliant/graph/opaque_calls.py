@@ -99,8 +99,8 @@ def draws(node: Node) -> bool:
     if isinstance(node.func, OpaqueFunction | CopyingFunction):
         return node.effect
     func = getattr(node.func, "func", node.func)  # an operator, with all of its results or some
-    known = describe(func).draws if isinstance(func, torch._ops.OpOverload) else None
-    return known is not None and known(node.args, node.kwargs)
+    rule = describe(func).draws if isinstance(func, torch._ops.OpOverload) else None
+    return rule is not None and rule(node.args, node.kwargs)
 
 
 def on_new_memory(write: Callable[..., Any], t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -121,15 +121,16 @@ def record_opaque_call(
         leaves, spec = pytree.tree_flatten((args, kwargs))
         function, args, kwargs = OnLeaves(function, spec), tuple(leaves), {}
     fakes = [leaf for leaf in _leaves((args, kwargs)) if type(leaf) is Fake]
+    # Taken before the call, to notice an argument that it resizes.
     layouts = [(t, t.size(), t.stride()) for t in fakes]
     # As when it was captured: above autograd, where PyTorch may take it apart in other ways.
     with functionalizer.quietly(), torch._C._ForceDispatchKeyGuard(*functionalizer.above):
-        told = functionalizer.run(function, args, kwargs)
-    result, written = told.value, list({id(t): t for t in told.mutated}.values())
+        outcome = functionalizer.run(function, args, kwargs)
+    result, written = outcome.value, list({id(t): t for t in outcome.mutated}.values())
     # It resized an argument.
     if any((t.size(), t.stride()) != (sizes, strides) for t, sizes, strides in layouts):
         return NotImplemented
-    new = [t for t in _leaves(result) if not any(t is known for known in (*written, None))]
+    new = [t for t in _leaves(result) if not any(t is old for old in (*written, None))]
     # A number that it returns would come from data, and have no symbol.
     if not (new or written) or not all(type(leaf) is Fake for leaf in new):
         return NotImplemented
@@ -144,12 +145,14 @@ def record_opaque_call(
     if len(set(memory)) < len(memory) or not _can_be_copied(written, [*fakes, *views]):
         return NotImplemented
     itself = {id(t) for t in fakes}
-    seen = {id(t): t if id(t) in itself else _as_view(functionalizer, sources, t) for t in views}
-    if None in seen.values():
+    returned_views = {
+        id(t): t if id(t) in itself else _as_view(functionalizer, sources, t) for t in views
+    }
+    if None in returned_views.values():
         return NotImplemented
     if new or written:
-        _record_call(functionalizer, function, args, kwargs, new, written, told.random)
-    return _with(result, seen)
+        _record_call(functionalizer, function, args, kwargs, new, written, outcome.random)
+    return _with(result, returned_views)
 
 
 def _as_view(functionalizer: Any, sources: dict[int, Fake], t: Fake) -> Fake | None:
@@ -180,12 +183,12 @@ def _record_call(
 ) -> None:
     """The call, with what it makes and what it writes to."""
     name = getattr(function, "__name__", type(function).__name__)
-    taken = tuple([functionalizer.recorded(_without_slices(arg)) for arg in args])
+    positional = tuple([functionalizer.recorded(_without_slices(arg)) for arg in args])
     named = {key: functionalizer.recorded(_without_slices(value)) for key, value in kwargs.items()}
     places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
-    whole = CopyingFunction(opaque_function(function, args, kwargs), tuple(places))
+    copying = CopyingFunction(opaque_function(function, args, kwargs), tuple(places))
     copies = [make(t._world, t.size(), t.stride(), 0, t.dtype, t.device) for t in written]
-    node = Node(f"python.{name}", whole, taken, named, effect=random)
+    node = Node(f"python.{name}", copying, positional, named, effect=random)
     functionalizer.add(node, [*new, *copies])
     for target, copy in zip(written, copies, strict=True):
         functionalizer.store(target, copy)
@@ -211,14 +214,14 @@ WRITES_IN_PLACE: Final = frozenset(
 they were recorded. Others write to copies: when they fail, inputs have to be as they were."""
 
 
-def _places_of(wanted: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:
+def _places_of(tensor: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:
     """Where a tensor is among (nested) arguments."""
-    if value is wanted:
+    if value is tensor:
         return (path,)
     if not isinstance(value, (list, tuple)):
         return ()
     items = enumerate(value)
-    return tuple(place for i, item in items for place in _places_of(wanted, item, (*path, i)))
+    return tuple(place for i, item in items for place in _places_of(tensor, item, (*path, i)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,8 +247,10 @@ class CopyingFunction:
         # What it returns of its arguments was recorded as views of them; only new memory is a
         # result.
         tensors = [t for t in _leaves((args, self.function(*args))) if isinstance(t, torch.Tensor)]
-        taken = {t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)}
-        return (*[t for t in tensors if t.untyped_storage()._cdata not in taken], *copies)
+        of_arguments = {
+            t.untyped_storage()._cdata for t in _leaves(args) if isinstance(t, torch.Tensor)
+        }
+        return (*[t for t in tensors if t.untyped_storage()._cdata not in of_arguments], *copies)
 
 
 def item_at(value: Any, path: Path) -> Any:

@@ -91,8 +91,8 @@ def separate_views(
         carriers.append(next((at for at in members if outputs[at].requires_grad), None))
     behind = {view.output for view in views}
     # A number in the place of a tensor, so that the places of the others stay as they are.
-    kept = [0 if at in behind else out for at, out in enumerate(outputs)]
-    return kept + bases, OutputViews(tuple(views), tuple(carriers))
+    remaining = [0 if at in behind else out for at, out in enumerate(outputs)]
+    return remaining + bases, OutputViews(tuple(views), tuple(carriers))
 
 
 def _view(

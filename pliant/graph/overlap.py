@@ -21,16 +21,17 @@ _MOST_STEPS: Final = 100_000
 
 
 def keep_apart(
-    values: AliasWorld, name: str, one: Tensor, other: Tensor, elementwise: bool
+    values: AliasWorld, name: str, read: Tensor, written: Tensor, elementwise: bool
 ) -> None:
     """Have no element of the two in the same memory, or give up. `elementwise`: each may have the
     place of the other's at the same index."""
-    a, b = strided(one), strided(other)
-    if one.dtype.itemsize != other.dtype.itemsize:
-        a, b, elementwise = _in_bytes(a, one.dtype), _in_bytes(b, other.dtype), False
+    # Places are counted in elements, unless the elements differ in size.
+    a, b = strided(read), strided(written)
+    if read.dtype.itemsize != written.dtype.itemsize:
+        a, b, elementwise = _in_bytes(a, read.dtype), _in_bytes(b, written.dtype), False
     # If the sizes of this very call overlap, the condition would fail at once.
-    seen, also_seen = _hinted(values, a), _hinted(values, b)
-    if seen is not None and also_seen is not None and overlap(seen, also_seen, elementwise):
+    hinted_a, hinted_b = _hinted(values, a), _hinted(values, b)
+    if hinted_a is not None and hinted_b is not None and overlap(hinted_a, hinted_b, elementwise):
         raise NotFunctionalized(f"{name} reads what it writes")
     if not (a.symbols or b.symbols) or (elementwise and a == b):
         return
@@ -109,17 +110,17 @@ def overlaps_itself(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def overlap(one: Hinted, other: Hinted, elementwise: bool) -> bool:
+def overlap(first: Hinted, second: Hinted, elementwise: bool) -> bool:
     """Whether two tensors have an element in common, other than, if `elementwise`, each with the
     one at the same index. PyTorch does not see that two tensors are the same if any of their
     strides differ, even where a dimension has one element."""
-    if 0 in (*one[0], *other[0]):
+    if 0 in (*first[0], *second[0]):
         return False
     dims = [
         [(stride, size) for size, stride in zip(sizes, strides) if stride and size != 1]
-        for sizes, strides, _ in (one, other)
+        for sizes, strides, _ in (first, second)
     ]
-    if dims[0] == dims[1] and one[1:] == other[1:]:
+    if dims[0] == dims[1] and first[1:] == second[1:]:
         return not elementwise
     steps: dict[int, list[int]] = {}
     # Dimensions with one stride in both are counted together: only the difference of indices
@@ -127,23 +128,25 @@ def overlap(one: Hinted, other: Hinted, elementwise: bool) -> bool:
     for way, pairs in enumerate(dims):
         for stride, size in pairs:
             steps.setdefault(stride, [0, 0])[way] += size - 1
-    rest = sorted([(stride, reach[0], reach[1]) for stride, reach in steps.items()], reverse=True)
-    return _meets(other[2] - one[2], rest, [_MOST_STEPS])
+    dimensions = sorted(
+        [(stride, reach[0], reach[1]) for stride, reach in steps.items()], reverse=True
+    )
+    return _meets(second[2] - first[2], dimensions, [_MOST_STEPS])
 
 
-def _meets(distance: int, rest: list[tuple[int, int, int]], left: list[int]) -> bool:
-    """Whether some element of one lies `distance` behind some element of the other; each of `rest`
-    is a stride, and how many steps of it the one and the other can take at most. True if that takes
-    more than so many steps to find out."""
-    left[0] -= 1
-    if left[0] < 0:
+def _meets(distance: int, dimensions: list[tuple[int, int, int]], budget: list[int]) -> bool:
+    """Whether some element of one lies `distance` behind some element of the other. Each of the
+    `dimensions` is a stride, and how many steps of it the one and the other can take at most. True
+    if finding out takes more than the `budget`."""
+    budget[0] -= 1
+    if budget[0] < 0:
         return True
-    if not rest:
+    if not dimensions:
         return distance == 0
-    (stride, most, back), *inner = rest
+    (stride, most, back), *inner = dimensions
     ahead, behind = (sum(step[0] * step[way] for step in inner) for way in (1, 2))
     # Only steps after which the smaller strides can still make up the rest, which keeps the search
     # short.
     least = max(-back, -((ahead - distance) // stride))
     last = min(most, (distance + behind) // stride)
-    return any(_meets(distance - stride * n, inner, left) for n in range(least, last + 1))
+    return any(_meets(distance - stride * n, inner, budget) for n in range(least, last + 1))

@@ -172,17 +172,19 @@ class Partition:
 
 
 def partition(joint: Joint, prices: Prices) -> Partition:
+    # Nodes that need a tangent run in the backward. All others run in the forward, and again in the
+    # backward where that is cheaper than saving their results.
     late = _dependent(joint)
     early = [node for node in joint.function.nodes if node not in late]
     _note_recomputed(early)
     read = _read_by(joint, late)
     values = _chosen(joint, early, late, read, prices)
     forward, saved = _forward(joint, early, values, _numbers(joint, values))
-    kept = set(saved.values)
+    saved_values = set(saved.values)
     # For the report; each backward works out anew what it needs for its tangents.
-    needed = _needed(early, read, kept)
-    again = tuple([n for n in needed if not n.view and not is_whole_write(n)])
-    return Partition(joint, forward, saved, again, frozenset(late))
+    needed = _needed(early, read, saved_values)
+    recomputed = tuple([n for n in needed if not n.view and not is_whole_write(n)])
+    return Partition(joint, forward, saved, recomputed, frozenset(late))
 
 
 def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
@@ -190,16 +192,16 @@ def depends_on_written(joint: Joint, late: Collection[Node]) -> bool:
     was in an input that the forward writes to."""
     function = joint.function
     # The values from before the write: where an input is read afterwards, its new value is meant.
-    seen: set[Tensor] = {function.inputs[at] for at in function.writes}
+    affected: set[Tensor] = {function.inputs[at] for at in function.writes}
     for node in function.nodes:
-        if not seen.isdisjoint(_operands(node)):
+        if not affected.isdisjoint(_operands(node)):
             if node in late:
                 return True
             # (What a batch norm returns first doesn't depend on the statistics that it updates.)
-            seen.update(node.results[record_of(node.name).statistics_free :])
+            affected.update(node.results[record_of(node.name).statistics_free :])
     outputs = [function.outputs[at].of for at in joint.differentiable]
     outputs += [function.writes[at] for at in joint.rebased]
-    return not seen.isdisjoint(outputs)
+    return not affected.isdisjoint(outputs)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -265,13 +267,13 @@ def _chosen(
     stored = _read_by_calls(late)
     written = {function.inputs[at] for at in function.writes}
     network = FlowNetwork()
-    known: set[Tensor] = set()
+    candidates: set[Tensor] = set()
     for tensor in (*inputs, *[t for node in early for t in node.results]):
         # Not unlimited: where nothing else is left the cut takes it, and `_forward` says why not.
         factor = KEPT if tensor in written else 1.0
         # To save a value is to cut its node in two.
         network.add(tensor, prices.save(tensor, of_a_byte.get(tensor, SAVE)) * factor)
-        known.add(tensor)
+        candidates.add(tensor)
     for tensor in inputs:
         network.edge(SOURCE, tensor)  # an input can only be saved
     constants = function.constants
@@ -282,10 +284,11 @@ def _chosen(
             # which the edges from them see to.
             network.edge(SOURCE, result, prices.recompute(node, result, result in stored))
             for tensor in operands:
-                if tensor in known:
+                if tensor in candidates:
                     network.edge(tensor, result)
     for tensor in read:
-        if tensor in known:
+        if tensor in candidates:
+            # The sink needs it: every path to it from the source has to be cut somewhere.
             network.edge(tensor, SINK)
     chosen = set(network.cut())
     # In the order of the graph: that of a set would change the code from process to process.
@@ -314,14 +317,17 @@ def _is_call(node: Node) -> bool:
     return node.func is not None and not node.view and record_of(node.name).lowering is None
 
 
-def _needed(nodes: Sequence[Node], read: Iterable[Tensor], kept: Collection[Tensor]) -> list[Node]:
+def _needed(
+    nodes: Sequence[Node], read: Iterable[Tensor], available: Collection[Tensor]
+) -> list[Node]:
     """The nodes that compute what is read from what is kept."""
-    wanted = set(read) - set(kept)
+    missing = set(read) - set(available)
     needed: list[Node] = []
+    # From the end, so that all readers of a node come before it.
     for node in reversed(nodes):
-        if not wanted.isdisjoint(node.results):
+        if not missing.isdisjoint(node.results):
             needed.append(node)
-            wanted.update(t for t in _operands(node) if t not in kept)
+            missing.update(t for t in _operands(node) if t not in available)
     return needed[::-1]
 
 
@@ -352,8 +358,8 @@ def delayed(nodes: Sequence[Node]) -> list[Node]:
 def _forward(
     joint: Joint, early: list[Node], values: Sequence[Tensor], numbers: Sequence[Any]
 ) -> tuple[FunctionalBuilder, SavedTensors]:
-    whole = joint.function
-    outputs = list(whole.outputs[: joint.outputs])
+    function = joint.function
+    outputs = list(function.outputs[: joint.outputs])
     at_hand = _at_hand(joint)
     places: list[tuple[str, int]] = []
     for value in values:
@@ -363,21 +369,27 @@ def _forward(
             place = ("more", len(outputs))
             layout = (value.sizes, value.strides, ZERO, value.dtype)
             outputs.append(OutputView(value, None, *layout, False, object()))
-        elif place[0] == "input" and value is whole.inputs[place[1]] and place[1] in whole.writes:
+        elif (
+            place[0] == "input"
+            and value is function.inputs[place[1]]
+            and place[1] in function.writes
+        ):
             # Eager PyTorch refuses that too, in the backward, if it is the input itself that
             # autograd saved.
             raise NotFunctionalized("the backward needs an input as it was before a write")
         places.append(place)
     outputs += numbers
     forward = FunctionalBuilder(
-        inputs=whole.inputs[: joint.inputs],
+        inputs=function.inputs[: joint.inputs],
         nodes=early,
         outputs=outputs,
-        writes=dict(whole.writes),
-        times=dict(whole.times),
-        constants=whole.constants,
-        conditions=whole.conditions,
+        writes=dict(function.writes),
+        times=dict(function.times),
+        constants=function.constants,
+        conditions=function.conditions,
     )
+    # Donated memory has one owner: a root that two saved values share, or that an output shows, has
+    # two.
     roots = Counter([_root(value) for value in values])
     roots.update([_root(out.of) for out in outputs[: joint.outputs] if _is_new(out)])
     donated = [
@@ -506,16 +518,20 @@ class _Backward:
             if 0 < sum([t in self.zero for t in arriving]) < len(arriving):
                 raise NotFunctionalized("a function of the program that some gradients don't reach")
         zeros = [t for t in arriving if t in self.zero]
+        # No kernel and no memory for a gradient that is zero everywhere.
         if len(zeros) == len(arriving):
             self.zero.update(node.results)
             return
         # A sum of gradients is the one that arrives, but a tensor of its own as in eager PyTorch.
         if zeros and node.name == "aten.add.Tensor" and len(node.args) == 2:
-            other = next(t for t in node.args if t not in self.zero)
+            arriving_gradient = next(t for t in node.args if t not in self.zero)
             (result,) = node.results
-            if not node.kwargs and (other.sizes, other.dtype) == (result.sizes, result.dtype):
+            if not node.kwargs and (arriving_gradient.sizes, arriving_gradient.dtype) == (
+                result.sizes,
+                result.dtype,
+            ):
                 clone = aten.clone.default
-                self._copy(Node(str(clone), clone, (other,), {}, (result,)))
+                self._copy(Node(str(clone), clone, (arriving_gradient,), {}, (result,)))
                 return
         for tensor in zeros:
             self._fill(tensor)
@@ -555,6 +571,7 @@ class _Backward:
     def _put(self, put: MemoryWrite) -> MemoryWrite:
         if put.input is not None:
             raise NotFunctionalized("the backward writes to an input")
+        # Copying appends to the graph; these steps only run instead of the write.
         mark = len(self.function.nodes)
         steps = None
         if put.otherwise is not None:
@@ -588,8 +605,10 @@ class _Backward:
             index = self.places.get(of)
             if index is None:
                 return OutputView(of, None, *layout, False, window.tensor)
-            whole = (window.sizes, window.strides) == (of.sizes, of.strides)
-            return OutputView(None, index, *layout, whole and window.offset is ZERO, window.tensor)
+            same_layout = (window.sizes, window.strides) == (of.sizes, of.strides)
+            return OutputView(
+                None, index, *layout, same_layout and window.offset is ZERO, window.tensor
+            )
         assert window.input is not None
         tangent = self.now[self.joint.function.inputs[window.input]]
         return OutputView(None, self.places[tangent], *layout, window.whole, window.tensor)

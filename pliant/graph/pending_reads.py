@@ -46,11 +46,11 @@ class PendingReads:
         if not self._followed:
             return
         if indexed.memory is not None:
-            seen = frozenset((owner(indexed.memory.of),))
+            memories = frozenset((owner(indexed.memory.of),))
         else:
-            seen = NOTHING.union(*[self._looks_at.get(t, NOTHING) for t in made_of])
-        self._looks_at[tensor] = seen
-        for memory in seen:
+            memories = NOTHING.union(*[self._looks_at.get(t, NOTHING) for t in made_of])
+        self._looks_at[tensor] = memories
+        for memory in memories:
             self._lookers.setdefault(memory, {})[tensor] = None
 
     def looks_at(self, tensor: Tensor, memory: Definition) -> bool:
@@ -118,10 +118,12 @@ def write_last(
         if moved or need.faults:
             store_first(target)
     for others in reads.values():
-        for other in others:
-            readers[other] += 1
+        for memory in others:
+            readers[memory] += 1
     ready = [target for target in values if not readers[target]]
     left = dict.fromkeys(values)
+    # A topological order of the writes: a target is ready when no value that is still to be
+    # computed reads its memory. In a cycle, one value is stored aside first.
     while left:
         if not ready:  # a cycle
             target = next(t for t in left if reads[t])

@@ -41,8 +41,8 @@ def window_of(target: Tensor, memory: Tensor) -> Strided:
 def covers_all(alias: Any) -> bool:
     """Whether the view shows all elements of its memory."""
     while alias.parent is not None:
-        same = alias.value.sizes == alias.parent.value.sizes and alias.op.record.injective
-        if not same and not alias.op.record.covers:
+        same_elements = alias.value.sizes == alias.parent.value.sizes and alias.op.record.injective
+        if not same_elements and not alias.op.record.covers:
             return False
         alias = alias.parent
     return True

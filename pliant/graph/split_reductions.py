@@ -53,27 +53,29 @@ def _place(node: Node) -> tuple[list[int], int, int] | None:
         return None
     if node.kwargs.get("dtype") not in (None, result.dtype):
         return None
-    many = math.prod([sizes[d] or 0 for d in dims])
-    few = math.prod([size or 0 for d, size in enumerate(sizes) if d not in dims])
+    reduced = math.prod([sizes[d] or 0 for d in dims])
+    remaining = math.prod([size or 0 for d, size in enumerate(sizes) if d not in dims])
     along = len(sizes) - 1 in dims
-    if many < (LONG if along else TALL) or not 0 < few < (FEW_ROWS if along else FEW_COLUMNS):
+    if reduced < (LONG if along else TALL) or not 0 < remaining < (
+        FEW_ROWS if along else FEW_COLUMNS
+    ):
         return None
     dim = len(sizes) - 1 if along else max(dims, key=lambda d: sizes[d] or 0)
-    across = min(max(many * few // (64 * PROGRAMS), ACROSS), MOST_ACROSS)
+    across = min(max(reduced * remaining // (64 * PROGRAMS), ACROSS), MOST_ACROSS)
     inner = _divisor(sizes[dim] or 0, ALONG if along else across)
     return None if inner is None else (dims, dim, inner)
 
 
 def _dims(node: Node, rank: int) -> list[int]:
-    given: Any = node.args[1] if len(node.args) > 1 else None
-    dims = list(range(rank)) if not given else [d % rank for d in given]
+    listed: Any = node.args[1] if len(node.args) > 1 else None
+    dims = list(range(rank)) if not listed else [d % rank for d in listed]
     return sorted(set(dims))
 
 
 def _divisor(size: int, limit: int) -> int | None:
     """The largest that is not above the limit, if it is worth it."""
-    found = [n for n in range(max(limit // 4, 2), min(limit, size // 2) + 1) if size % n == 0]
-    return found[-1] if found else None
+    divisors = [n for n in range(max(limit // 4, 2), min(limit, size // 2) + 1) if size % n == 0]
+    return divisors[-1] if divisors else None
 
 
 def _two(node: Node, dims: Sequence[int], dim: int, inner: int) -> list[Node]:
@@ -88,8 +90,8 @@ def _two(node: Node, dims: Sequence[int], dim: int, inner: int) -> list[Node]:
         return t
 
     split = [*x.sizes[:dim], x.sizes[dim] // inner, integer(inner), *x.sizes[dim + 1 :]]
-    seen = call(aten.view.default, split, x.dtype, x, split)
-    some = [*split[: dim + 1], *split[dim + 2 :]]
+    split_view = call(aten.view.default, split, x.dtype, x, split)
+    partial = [*split[: dim + 1], *split[dim + 2 :]]
     keeps = len(node.args) > 2 and node.args[2]
     if node.name.startswith("aten.sum"):
         # Not rounded to halves in between.
@@ -97,7 +99,7 @@ def _two(node: Node, dims: Sequence[int], dim: int, inner: int) -> list[Node]:
         func, typed = aten.sum.dim_IntList, {"dtype": wide}
     else:
         wide, func, typed = x.dtype, node.func, {}
-    first = call(func, some, wide, seen, [dim + 1], False, **typed)
+    first = call(func, partial, wide, split_view, [dim + 1], False, **typed)
     last = call(func, result.sizes, wide, first, list(dims), keeps, **typed)
     if wide is not result.dtype:
         call(aten._to_copy.default, result.sizes, result.dtype, last, dtype=result.dtype)

@@ -49,8 +49,8 @@ class _Text:
         if isinstance(value, Tensor):
             return self.names.get(value, "?")
         if isinstance(value, OutputView):
-            whole = f"in{value.input}" if value.of is None else self.names.get(value.of, "?")
-            return whole if value.whole else f"{whole}[{', '.join(map(str, value.sizes))}]"
+            name = f"in{value.input}" if value.of is None else self.names.get(value.of, "?")
+            return name if value.whole else f"{name}[{', '.join(map(str, value.sizes))}]"
         if isinstance(value, Scalar):
             return str(value.number)
         if isinstance(value, (list, tuple)):

@@ -43,9 +43,9 @@ def part(wrapper: torch.Tensor, name: str) -> Any:
     return getattr(wrapper, name)
 
 
-def dimension(wrapper: torch.Tensor, what: str, dim: int) -> Any:
+def dimension(wrapper: torch.Tensor, measure: str, dim: int) -> Any:
     """A size or a stride that a wrapper shows."""
-    return getattr(wrapper, what)(dim)
+    return getattr(wrapper, measure)(dim)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ def unwrap(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Unwra
     values: dict[fx.Node, fx.Node] = {}
     places = [node for node in gm.graph.nodes if node.op == "placeholder"]
     arguments: list[WrapperRecipe | None] = []
-    for node, known, example in zip(places, shapes.inputs, examples, strict=True):
+    for node, layout, example in zip(places, shapes.inputs, examples, strict=True):
         recipe = recipe_of(example) if is_wrapper(example) else None
-        values[node] = builder.take(node.name, known, example, recipe)
+        values[node] = builder.take(node.name, layout, example, recipe)
         arguments.append(recipe)
     builder.wrap_all()
     for node in gm.graph.nodes:
@@ -157,7 +157,7 @@ class _Builder:
         self.kept: list[int] = []  # those that are inputs: one of them may be met twice
         self._taken: dict[int, fx.Node] = {}
 
-    def take(self, name: str, known: Any, example: Any, recipe: WrapperRecipe | None) -> fx.Node:
+    def take(self, name: str, layout: Any, example: Any, recipe: WrapperRecipe | None) -> fx.Node:
         """The node of an argument, which may be one of several inputs."""
         if recipe is None:
             self.leaves += 1
@@ -165,19 +165,19 @@ class _Builder:
             if isinstance(example, torch.Tensor) and id(example) in self._taken:
                 return self._taken[id(example)]
             self.kept.append(self.leaves - 1)
-            self.inputs.append(known)
+            self.inputs.append(layout)
             self.examples.append(example)
             node = self._taken[id(example)] = self.graph.placeholder(f"{name}_{len(self.inputs)}")
             return node
-        if not isinstance(known, InputLayout) or not known.inner:
+        if not isinstance(layout, InputLayout) or not layout.inner:
             raise NotFunctionalized(f"a tensor of type {type(example).__name__}")
-        layouts = dict(known.inner)
+        layouts = dict(layout.inner)
         parts = [
             self.take(f"{name}_{inner}", layouts[inner], getattr(example, inner), below)
             for inner, below in zip(recipe.names, recipe.inner, strict=True)
         ]
-        sizes = tuple([self._number(parts, layouts, "size", n) for n in known.sizes])
-        strides = tuple([self._number(parts, layouts, "stride", n) for n in known.strides])
+        sizes = tuple([self._number(parts, layouts, "size", n) for n in layout.sizes])
+        strides = tuple([self._number(parts, layouts, "stride", n) for n in layout.strides])
         return self.graph.call_function(wrapper_maker(recipe), (tuple(parts), sizes, strides))
 
     def wrap_all(self) -> None:
@@ -188,15 +188,15 @@ class _Builder:
                 first.prepend(node)
 
     def _number(
-        self, parts: list[fx.Node], layouts: dict[str, InputLayout], what: str, number: Expr
+        self, parts: list[fx.Node], layouts: dict[str, InputLayout], measure: str, number: Expr
     ) -> Any:
         """A size or a stride that a wrapper shows: that of a tensor inside, or a constant."""
         if number.value is not None:
             return number.value
         for node, layout in zip(parts, layouts.values(), strict=True):
-            numbers = layout.sizes if what == "size" else layout.strides
+            numbers = layout.sizes if measure == "size" else layout.strides
             if number in numbers:
-                return self.graph.call_function(dimension, (node, what, numbers.index(number)))
+                return self.graph.call_function(dimension, (node, measure, numbers.index(number)))
         raise NotFunctionalized("a wrapper with a size of its own")
 
     def parts_of(self, node: fx.Node, recipe: WrapperRecipe | None) -> list[fx.Node]:
@@ -206,7 +206,7 @@ class _Builder:
         parts: list[fx.Node] = []
         for name, below in zip(recipe.names, recipe.inner, strict=True):
             parts += self.parts_of(self.graph.call_function(part, (node, name)), below)
-        for what in ("size", "stride"):
+        for measure in ("size", "stride"):
             for dim in range(recipe.dims):
-                parts.append(self.graph.call_function(dimension, (node, what, dim)))
+                parts.append(self.graph.call_function(dimension, (node, measure, dim)))
         return parts

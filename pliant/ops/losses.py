@@ -54,7 +54,7 @@ COST: Final = 8
 def _of_distances(
     low: Lowering, x: IndexedTensor, y: IndexedTensor, reduction: int, loss: Combine
 ) -> IndexedTensor:
-    """The loss of each loss, their sum or their mean."""
+    """The loss of each distance, their sum or their mean."""
     type = low.result.type
     if type not in FLOAT:  # eager rounds halves several times
         raise NotLowered(f"a loss of {type}")
