@@ -44,10 +44,10 @@ from pliant.launch.kernels import (
 from pliant.launch.launch_info import LaunchInfo
 from pliant.launch.program import Program, ProgramBindings, load
 from pliant.launch.sequence import OutputLayout, Watcher, sequence
-from pliant.loop.define import Definition
+from pliant.loop.define import bytes_of
 from pliant.loop.scheduled import Scheduled, WrittenTooEarly, plan_schedule
 from pliant.ops.lowering import NotLowered
-from pliant.sym.expr import Expr, product_of
+from pliant.sym.expr import Expr
 from pliant.sym.floats import float_bits
 from pliant.sym.frozen import FrozenEnv, Shapes
 from pliant.targets.cpu.target import CPU
@@ -303,9 +303,6 @@ def _variant(compiler: GraphCompiler, args: Sequence[Any], ones: frozenset[Expr]
 
 
 def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Scheduled:
-    def size(definition: Definition) -> int:
-        return hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
-
     returned = [item for item in lowered.outputs if isinstance(item, tuple)]
     # The caller owns what is returned: its memory is not reused.
     returned_memory = {memory.of for _, memory in returned}
@@ -313,6 +310,7 @@ def _schedule(lowered: Lowered, donated: Collection[int], hint: Hint) -> Schedul
     constants = [definition for definition, _ in lowered.constants]
     donated_inputs = [memory for at in donated if (memory := lowered.inputs[at]) is not None]
     return plan_schedule(
-        *(lowered.steps, lowered.inputs, constants, returned_memory, numbers, donated_inputs, size),
+        *(lowered.steps, lowered.inputs, constants, returned_memory, numbers, donated_inputs),
+        size=lambda definition: bytes_of(definition, hint),
         refused={} if events.heard() else None,  # only logs and reports show it
     )

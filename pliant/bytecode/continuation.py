@@ -13,7 +13,13 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from pliant.bytecode.decode import decode
-from pliant.bytecode.resume import ResumePoint, closure_names, original_point, resume_code
+from pliant.bytecode.resume import (
+    ResumePoint,
+    closure_names,
+    original_point,
+    resume_code,
+    unused_name,
+)
 
 
 class ResumeFunctions:
@@ -64,7 +70,7 @@ def _with_cells(
     cells)(…)`"""
     parameters = _identifiers(point.parameters)
     wishes = ["FunctionType", "code", "namespace", *(f"cell_{number}" for number in range(count))]
-    names = {wish: _unused(wish, parameters) for wish in wishes}
+    names = {wish: unused_name(wish, parameters) for wish in wishes}
     cells = [names[wish] for wish in wishes[3:]]
     source = (
         f"def resume({', '.join([*cells, *parameters])}):\n"
@@ -84,17 +90,11 @@ def _with_cells(
     return function
 
 
-def _unused(name: str, taken: list[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
-
-
 def _identifiers(names: Sequence[str]) -> list[str]:
     """Names that no program can spell stand for others: `.0` is the compiler's, and `@py_assert1`
     is that of pytest, which rewrites `assert`."""
     taken = [name for name in names if name.isidentifier()]
     return [
-        name if name.isidentifier() else _unused(f"parameter_{number}", taken)
+        name if name.isidentifier() else unused_name(f"parameter_{number}", taken)
         for number, name in enumerate(names)
     ]

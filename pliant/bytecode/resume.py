@@ -27,7 +27,7 @@ from __future__ import annotations
 import enum
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -106,9 +106,9 @@ class ResumePoint:
         taken = {*self.code.co_varnames, *self.code.co_cellvars, *self.code.co_freevars}
         closure = closure_names(self.code)
         return (
-            *(_unused(name, taken) for name in made_up),
-            *(_unused(name, taken) if name in closure else name for name in self.locals),
-            *(_unused(name, taken) for name in inner),
+            *(unused_name(name, taken) for name in made_up),
+            *(unused_name(name, taken) if name in closure else name for name in self.locals),
+            *(unused_name(name, taken) for name in inner),
         )
 
     def _key(self) -> tuple[object, ...]:
@@ -227,7 +227,8 @@ _STORES_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.WRITES_LOCAL)
 _LOADS_LOCAL = _PLAIN_LOCAL & opcodes_with(Role.READS_LOCAL) - opcodes_with(Role.WRITES_LOCAL)
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """The name, or a longer one where it is taken: a program may use any name itself."""
     while name in taken:
         name += "_"
     return name

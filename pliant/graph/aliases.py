@@ -268,6 +268,13 @@ class AliasWorld(World):
             return type(value)(map(self.recorded, value))
         return value
 
+    def recorded_arguments(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call as its node has them."""
+        named = {name: self.recorded(value) for name, value in kwargs.items()}
+        return tuple(map(self.recorded, args)), named
+
     def record_call(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Node:
@@ -275,8 +282,7 @@ class AliasWorld(World):
         # Dead code elimination keeps calls that act.
         acts = not op.func._schema.returns  # it is there to raise an error
         acts = acts or (op.draws is not None and op.draws(args, kwargs))
-        positional = tuple(map(self.recorded, args))
-        named = {name: self.recorded(value) for name, value in kwargs.items()}
+        positional, named = self.recorded_arguments(args, kwargs)
         func = op.func
         if isinstance(result, tuple) and not all(map(_has_memory, result)):
             places = [at for at, item in enumerate(result) if _has_memory(item)]

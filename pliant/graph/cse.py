@@ -13,10 +13,10 @@ from pliant.graph.ir import (
     FunctionalBuilder,
     MemoryWrite,
     Node,
-    OutputView,
     Tensor,
     is_uninitialised,
     replaced,
+    returned_tensors,
 )
 
 CUSTOM_UNLESS: Final = frozenset(("aten", "prims"))
@@ -25,7 +25,7 @@ CUSTOM_UNLESS: Final = frozenset(("aten", "prims"))
 def eliminate_common_subexpressions(function: FunctionalBuilder) -> None:
     """Drop the calls whose results others have computed before."""
     # Two results of the program are two tensors, even where they hold the same numbers.
-    apart = {out.of for out in function.outputs if isinstance(out, OutputView)}
+    apart = set(returned_tensors(function.outputs))
     # These end up in the caller's memory.
     apart |= set(function.writes.values())
     first: dict[Any, Node] = {}

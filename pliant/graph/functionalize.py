@@ -291,8 +291,7 @@ class Functionalizer(AliasWorld):
             raise NotFunctionalized(f"{op.name} writes to a tensor that is not its first argument")
         layout = (target.size(), target.stride(), 0, target.dtype, target.device)
         memory = make(self._self, *layout)
-        positional = tuple(map(self.recorded, args))
-        named = {name: self.recorded(value) for name, value in kwargs.items()}
+        positional, named = self.recorded_arguments(args, kwargs)
         draw = opaque_function(partial(on_new_memory, op.func), args, kwargs)
         self.add(Node(f"{op.name} of such strides", draw, positional, named, effect=True), [memory])
         return memory

@@ -126,6 +126,11 @@ class OutputView:
 Returned = OutputView | Expr | FloatExpr | Cond
 
 
+def returned_tensors(outputs: Iterable[Any]) -> list[Tensor]:
+    """The values in whose memory outputs are; what is a part of an input is not among them."""
+    return [out.of for out in outputs if isinstance(out, OutputView) and out.of is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class NoOverlap:
     """A condition for the graph to run: the two have no element in common (if `elementwise`, other

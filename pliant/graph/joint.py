@@ -125,8 +125,7 @@ class JointFunctionalizer(Functionalizer):
         size = to_torch(self.env.new_unbacked(op.name), self.env)
         old = results[which]
         results[which] = make(self._self, (size,), (1,), 0, old.dtype, old.device)
-        positional = tuple(map(self.recorded, args))
-        named = {name: self.recorded(value) for name, value in kwargs.items()}
+        positional, named = self.recorded_arguments(args, kwargs)
         # Under another name no rule lowers it.
         name = f"{op.name} in grad mode"
         self.add(Node(name, InGradMode(op.func, tuple(named)), positional, named), results)

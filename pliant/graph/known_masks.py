@@ -15,7 +15,7 @@ import torch
 
 from pliant.base.operators import record_of
 from pliant.graph.ir import FunctionalBuilder, Node, Tensor
-from pliant.loop.define import Index, contiguous
+from pliant.loop.define import Index, broadcast_index, contiguous
 from pliant.loop.types import Type
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import NotLowered
@@ -131,9 +131,7 @@ class KnownElements:
         if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(value.sizes)):
             return None
         ones = [size is ONE for size in value.sizes]
-        return lambda index: element(
-            tuple([ZERO if is_one else index[first + d] for d, is_one in enumerate(ones)])
-        )
+        return lambda index: element(broadcast_index(index, ones))
 
     def meaning(self, mask: Tensor) -> str | None:
         """`"causal"`, `"nothing hidden"`, or None."""

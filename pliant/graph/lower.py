@@ -25,6 +25,7 @@ from pliant.graph.ir import (
     OutputView,
     Scalar,
     Tensor,
+    returned_tensors,
     tensors_in,
 )
 from pliant.graph.literals import Literals
@@ -102,7 +103,7 @@ class _Lowerer(InPlace):
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.read_whole = read_whole(function, self.nodes)
-        kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of]
+        kept = returned_tensors(function.outputs)
         self.uses.update(kept)
         self.kept = frozenset(kept)
         # Backwards, so that views of views are counted when their base is reached.

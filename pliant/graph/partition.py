@@ -23,6 +23,7 @@ from pliant.graph.ir import (
     Node,
     OutputView,
     Tensor,
+    returned_tensors,
     symbols_in,
     tensors_in,
 )
@@ -249,7 +250,7 @@ def _read_by(joint: Joint, late: set[Node]) -> set[Tensor]:
         if node.put is not None:
             inner.update(t for step in node.put.otherwise or () for t in step.results)
     gradients = joint.function.outputs[joint.outputs :]
-    read.update(w.of for w in gradients if isinstance(w, OutputView) and w.of is not None)
+    read.update(returned_tensors(gradients))
     return read - computed - inner
 
 
@@ -259,9 +260,7 @@ def _chosen(
     """The values to save: what separates `read` from all that can't be computed again."""
     function = joint.function
     inputs = [t for t in function.inputs[: joint.inputs] if isinstance(t, Tensor)]
-    outputs = {
-        w.of for w in function.outputs[: joint.outputs] if isinstance(w, OutputView) and w.of
-    }
+    outputs = returned_tensors(function.outputs[: joint.outputs])
     of_a_byte = dict.fromkeys(_in_memory(early), IN_MEMORY)
     of_a_byte.update(dict.fromkeys((*inputs, *outputs, *_left_in_inputs(joint)), AT_HAND))
     stored = _read_by_calls(late)

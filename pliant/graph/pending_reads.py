@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pliant.graph.ir import Functional, MemoryWrite, Node, OutputView, Tensor, tensors_in
+from pliant.graph.ir import Functional, MemoryWrite, Node, Tensor, returned_tensors, tensors_in
 from pliant.loop.define import Computed, Definition, contiguous
 from pliant.loop.fuse import own_place, owner, probe
 from pliant.ops.indexed_tensor import IndexedTensor
@@ -33,9 +33,9 @@ class PendingReads:
             self._last.update(dict.fromkeys(tensors_in((node.args, node.kwargs)), at))
             if node.put is not None:
                 self.stores[node.args[-1]] = node
-        kept = [w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None]
+        returned = returned_tensors(function.outputs)
         # The end of the graph reads what is returned or written.
-        self._last.update(dict.fromkeys([*kept, *function.writes.values()], math.inf))
+        self._last.update(dict.fromkeys([*returned, *function.writes.values()], math.inf))
         # Most graphs write nothing, and can do without the sets.
         self._followed = bool(self.stores)
         self._looks_at: dict[Tensor, frozenset[Definition]] = {}

@@ -13,7 +13,7 @@ import torch
 
 from pliant.base.operators import record_of
 from pliant.fake.overload import describe
-from pliant.graph.ir import Functional, Node, OutputView, Tensor, tensors_in
+from pliant.graph.ir import Functional, Node, Tensor, returned_tensors, tensors_in
 
 
 def may_raise(node: Node) -> bool:
@@ -34,7 +34,7 @@ def keep_one(nodes: Sequence[Node]) -> None:
 
 def alive(function: Functional) -> list[Node]:
     """The nodes that somebody needs, or that may raise, in order."""
-    needed = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
+    needed = set(returned_tensors(function.outputs))
     needed |= set(function.writes.values())
     live: list[Node] = []
     for node in reversed(function.nodes):
@@ -46,7 +46,7 @@ def alive(function: Functional) -> list[Node]:
 
 def read_whole(function: Functional, nodes: Sequence[Node]) -> set[Tensor]:
     """The tensors each element of which somebody reads to compute a result of his own."""
-    read = {w.of for w in function.outputs if isinstance(w, OutputView) and w.of is not None}
+    read = set(returned_tensors(function.outputs))
     read |= set(function.writes.values())
     for node in reversed(nodes):
         if node.func is None and len(node.args) == 2:  # a write to a part

@@ -21,11 +21,11 @@ import torch
 from pliant.fake.overload import OverloadKind, describe
 from pliant.launch.kernels import GroupKernel, Kernels
 from pliant.loop.body import FLAG
-from pliant.loop.define import Definition
+from pliant.loop.define import Definition, bytes_of
 from pliant.loop.fuse import ExternCall
 from pliant.loop.ir import Access
 from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
-from pliant.sym.expr import Expr, product_of
+from pliant.sym.expr import Expr
 from pliant.targets.target import Hint, Target
 
 MOST_BYTES: Final = 1 << 20
@@ -114,7 +114,7 @@ class _Run:
         return read, written
 
     def _size(self, definition: Definition) -> int:
-        return self.hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
+        return bytes_of(definition, self.hint)
 
 
 Memory = frozenset[Any]

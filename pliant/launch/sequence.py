@@ -171,7 +171,7 @@ def _first_draw(scheduled: Scheduled) -> Node | None:
             fails = may_raise(node) or (first is not None and not node.view)
             first = node if first is None and draws(node) else first
         else:
-            fails = any(reads.faults for reads in item.group.reads.values())
+            fails = item.group.faults
         if first is not None and fails:
             return first
     return None

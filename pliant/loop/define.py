@@ -15,7 +15,7 @@ from typing import Protocol
 from pliant.base.values import dataclass
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
-from pliant.sym.expr import ONE, ZERO, Expr
+from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
 Index = tuple[Expr, ...]
 
@@ -155,10 +155,22 @@ class Definition:
         return self.name
 
 
+def broadcast_index(index: Index, ones: Sequence[bool]) -> Index:
+    """The index into a tensor that is broadcast to one with this index: 0 in the dimensions that
+    are spread from `ones`."""
+    first = len(index) - len(ones)
+    return tuple([ZERO if one else i for one, i in zip(ones, index[first:])])
+
+
 def address(index: Sequence[Expr], strides: Sequence[Expr], offset: Expr = ZERO) -> Expr:
     for i, stride in zip(index, strides, strict=True):
         offset = offset + i * stride
     return offset
+
+
+def bytes_of(definition: Definition, hint: Callable[[Expr], int]) -> int:
+    """How much memory it takes, for the sizes that are expected."""
+    return hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
 
 
 def contiguous(sizes: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -133,8 +133,7 @@ def _independent(groups: Sequence[FusionGroup], call: ExternCall) -> list[Fusion
     waiting = set(call.makes)
     moved: list[FusionGroup] = []
     for group in groups:
-        faults = any(reads.faults for reads in group.reads.values())
-        if group.writers or faults or not waiting.isdisjoint(read_by(group)):
+        if group.writers or group.faults or not waiting.isdisjoint(read_by(group)):
             # What reads the group has to stay behind it.
             waiting.update(group.members)
         else:

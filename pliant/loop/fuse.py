@@ -123,6 +123,11 @@ class FusionGroup:
     _ready: dict[Definition, int] = field(default_factory=dict)  # the first loop that can use it
 
     @property
+    def faults(self) -> bool:
+        """Whether the kernel may detect that eager would raise."""
+        return any(reads.faults for reads in self.reads.values())
+
+    @property
     def space(self) -> tuple[Expr, ...]:
         return self.rows + (self.columns or ())
 
@@ -661,9 +666,7 @@ def written_after_reading(
 
 
 def _may_fail(item: FusionGroup | ExternCall) -> bool:
-    if isinstance(item, ExternCall):
-        return item.raises
-    return any(reads.faults for reads in item.reads.values())
+    return item.raises if isinstance(item, ExternCall) else item.faults
 
 
 def users(plan: Sequence[FusionGroup | ExternCall]) -> dict[Definition, set[int]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pliant.loop.buffer_reuse import Lifetimes
-from pliant.loop.define import Definition
+from pliant.loop.define import Definition, bytes_of
 from pliant.loop.fuse import ExternCall, FusionGroup
 from pliant.loop.scheduled import Scheduled, ScheduledCall, ScheduledGroup
-from pliant.sym.expr import Expr, product_of
+from pliant.sym.expr import Expr
 
 Item = ScheduledGroup | ScheduledCall
 
@@ -19,7 +19,7 @@ def bytes_in_use(scheduled: Scheduled, hint: Callable[[Expr], int]) -> list[tupl
     belong to the caller and are not counted."""
 
     def size(definition: Definition) -> int:
-        return hint(product_of(definition.sizes)) * definition.type.dtype.itemsize
+        return bytes_of(definition, hint)
 
     plan: list[FusionGroup | ExternCall] = [
         item.call if isinstance(item, ScheduledCall) else item.group for item in scheduled.items

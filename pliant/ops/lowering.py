@@ -30,6 +30,7 @@ from pliant.loop.define import (
     Reduced,
     Scanned,
     Scattered,
+    broadcast_index,
     contiguous,
 )
 from pliant.loop.ir import LoopValue, Op
@@ -223,15 +224,8 @@ class Lowering:
         is known to be 1 by now may have another name in `x.sizes`."""
         if x.sizes == sizes:
             return x.at
-        first = len(sizes) - len(x.sizes)
-        fixed = [self.simplify(size) is ONE for size in x.sizes]
-
-        def at(b: LoopBody, index: Index) -> LoopValue:
-            return x.at(
-                b, tuple([ZERO if is_fixed else i for is_fixed, i in zip(fixed, index[first:])])
-            )
-
-        return at
+        ones = [self.simplify(size) is ONE for size in x.sizes]
+        return lambda b, index: x.at(b, broadcast_index(index, ones))
 
     def dims(self, x: IndexedTensor, dims: Any) -> list[int]:
         """Dimensions as a list without negative ones; None or an empty list is all of them."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pliant.base.values import dataclass
-from pliant.loop.define import BodyAround, Definition, Index, LoopBody
+from pliant.loop.define import BodyAround, Definition, Index, LoopBody, broadcast_index
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import Type
 from pliant.ops.elementwise import check_always_fits
@@ -229,6 +229,4 @@ def surely_spread(low: Lowering, sizes: Sequence[Expr], onto: Sequence[Expr]) ->
 
 def spread_index(low: Lowering, sizes: Sequence[Expr], index: Index) -> Index:
     """The index into a tensor of these sizes that is broadcast to one with this index."""
-    first = len(index) - len(sizes)
-    zero_at = [is_one(low, size) for size in sizes]
-    return tuple([ZERO if is_fixed else index[first + d] for d, is_fixed in enumerate(zero_at)])
+    return broadcast_index(index, [is_one(low, size) for size in sizes])

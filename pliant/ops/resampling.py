@@ -340,9 +340,8 @@ def _symbolic_interpolate(
     for size in (*input.shape[1:], *per_dim):
         need(size > 0)
     sizes = (*input.shape[:2], *per_dim)
-    result = make(
-        input._world, sizes, suggested_strides(input, sizes), 0, input.dtype, input.device
-    )  # type: ignore[attr-defined]
+    layout = (sizes, suggested_strides(input, sizes), 0, input.dtype, input.device)
+    result = make(input._world, *layout)  # type: ignore[attr-defined]
     return depending_on(result, (input,))
 
 

@@ -22,7 +22,7 @@ import torch
 from pliant.base.operators import record_of, register
 from pliant.fake.order import hint, is_one, need, sure
 from pliant.fake.views import ViewLayout, view_layout
-from pliant.loop.define import Index, LoopBody
+from pliant.loop.define import Index, LoopBody, broadcast_index
 from pliant.loop.ir import LoopValue
 from pliant.ops.indexed_tensor import IndexedTensor
 from pliant.ops.lowering import Lowering, NotLowered, lowers
@@ -211,9 +211,7 @@ def _expand_map(
     if any(s is not ONE and s is not sizes[first + d] for d, s in enumerate(x.sizes)):
         raise NotLowered("expand of a size that may be 1")
     fixed = [size is ONE and sizes[first + d] is not ONE for d, size in enumerate(x.sizes)]
-    return lambda index: tuple(
-        [ZERO if is_fixed else index[first + d] for d, is_fixed in enumerate(fixed)]
-    )
+    return lambda index: broadcast_index(index, fixed)
 
 
 register("aten.expand.default", view=_expand_layout, index_map=_expand_map)

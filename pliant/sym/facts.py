@@ -206,8 +206,7 @@ class Facts(KnownFacts):
         if new == self.bounds.get(form) or (new == before and form not in self.bounds):
             return
         if form not in self.bounds:
-            for product, _ in form.terms:
-                self.uses.setdefault(product, []).append(form)
+            self._index(form)
         self.bounds[form] = new
         self._changed()
         # Consequences of consequences may go on for ever, each narrowing a range by a little.
@@ -313,8 +312,7 @@ class Facts(KnownFacts):
                 del table[key]
         self.uses = {}
         for form in self.bounds:
-            for product, _ in form.terms:
-                self.uses.setdefault(product, []).append(form)
+            self._index(form)
         self._changed()
         for cond in affected:
             self._learn(substitute(cond, replacement), depth)
@@ -331,6 +329,10 @@ class Facts(KnownFacts):
         for form, (k, r) in self.congruences.items():
             conditions.append(eq0(mod(form, k) - r))
         return [*conditions, *self.truths]
+
+    def _index(self, form: Expr) -> None:
+        for product, _ in form.terms:
+            self.uses.setdefault(product, []).append(form)
 
     def _changed(self) -> None:
         self._memo.clear()

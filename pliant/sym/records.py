@@ -59,6 +59,10 @@ class InputBinding:
     expr: Expr | FloatExpr
 
 
+def _at(position: Position | None) -> str:
+    return f" at {position}" if position else ""
+
+
 @dataclass(frozen=True, slots=True)
 class SizeGuard:
     """The compilation holds only for inputs that fulfil the condition."""
@@ -68,8 +72,7 @@ class SizeGuard:
     position: Position | None = None
 
     def __str__(self) -> str:
-        position = f" at {self.position}" if self.position else ""
-        return f"{self.condition}  (asked by {self.asker}{position})"
+        return f"{self.condition}  (asked by {self.asker}{_at(self.position)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +142,8 @@ class Specialised:
     position: Position | None = None
 
     def __str__(self) -> str:
-        position = f" at {self.position}" if self.position else ""
-        return f"{self.symbol} is {self.value} from now on: {self.asker} asked{position}"
+        asked = f"{self.asker} asked{_at(self.position)}"
+        return f"{self.symbol} is {self.value} from now on: {asked}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,32 +7,11 @@ import torch
 
 from tests.support import asserting
 from tests.support.against_eager import check
+from tests.support.custom_errors import Child, Custom, Slotted
 from tests.support.programs import Programs
 
 program = Programs()
 X = torch.arange(6.0).reshape(2, 3)
-
-
-class Custom(Exception):
-    def __init__(self, x, *, code=3):
-        super().__init__(f"custom {code}")
-        self.x = x
-        self.code = code
-
-    def __str__(self):
-        return f"Custom with {self.code}"
-
-
-class Slotted(ValueError):
-    __slots__ = ("extra",)
-
-    def __init__(self, extra):
-        super().__init__("slotted", extra)
-        self.extra = extra
-
-
-class Child(Custom, KeyError):
-    pass
 
 
 # ---- captured whole

@@ -8,32 +8,11 @@ import torch
 
 import pliant
 from tests.support.against_eager import check, run, same_outcome
+from tests.support.custom_errors import Custom, Slotted
 from tests.support.programs import Programs, fail, note
 
 program = Programs(breaks=None)
 X = torch.arange(6.0).reshape(2, 3)
-
-
-class Custom(Exception):
-    def __init__(self, x, *, code=3):
-        super().__init__(f"custom {code}")
-        self.x = x
-        self.code = code
-
-    def __str__(self):
-        return f"Custom with {self.code}"
-
-
-class Slotted(ValueError):
-    __slots__ = ("extra",)
-
-    def __init__(self, extra):
-        super().__init__("slotted", extra)
-        self.extra = extra
-
-
-class Child(Custom, KeyError):
-    pass
 
 
 # ---- with breaks
