@@ -146,6 +146,7 @@ class AliasWorld(World):
 
     def _name(self, fake: Fake, alias: TensorAlias) -> None:
         self._aliases[id(fake)] = (fake, alias)  # the fake too, or another might get its id
+        # By identity: two fakes with equal metadata are two tensors.
         self._fakes[alias] = fake
 
     def alias(self, fake: Fake) -> TensorAlias:
@@ -223,12 +224,12 @@ class AliasWorld(World):
         return fake
 
     def mark(self) -> tuple[int, int, int]:
-        """To take back what is written down from now on."""
+        """A position in the recording, for `roll_back`."""
         return len(self.function.nodes), len(self._aliases), len(self._items)
 
     def roll_back(self, mark: tuple[int, int, int]) -> bool:
-        """Whether that was possible: not if memory that was there before was written to, or a
-        check is relied on."""
+        """Discard what was recorded since the mark. Returns False, and changes nothing, if memory
+        that was there before has been written to, or if a recorded check is relied on."""
         gone = set(self.function.nodes[mark[0] :])
         if any(node.func in (check, suppose) for node in gone):
             return False
@@ -256,7 +257,7 @@ class AliasWorld(World):
             self._quiet -= 1
 
     def recorded(self, value: Any) -> Any:
-        """An argument as it is written down."""
+        """An argument as the node has it: values for fakes, expressions for symbolic numbers."""
         if type(value) is Fake:
             return self.value(self.alias(value))
         if isinstance(value, torch.Tensor):
@@ -293,7 +294,8 @@ class AliasWorld(World):
         return self.add(Node(op.name, func, positional, named, effect=acts), results)
 
     def demand(self, condition: Condition) -> bool:
-        """Have the graph run only where the condition holds; False if it can't be told before."""
+        """Make the condition a precondition of the graph. Returns False if the inputs alone don't
+        decide it."""
         if not self.inputs_know(condition.symbols):
             return False
         if condition not in self.function.conditions:
@@ -307,6 +309,7 @@ class AliasWorld(World):
             value = self.tensor(fake, node)
             results.append(value)
             self._name(fake, TensorAlias(Base(value), value, 0))
+        # Each result is new memory. Views are recorded elsewhere (`_note_views`).
         node.results = tuple(results)
         node.defines = tuple(self._new_symbols(results))
         node.effect |= bool(node.defines)  # it stays, even if only the sizes of its result are used
@@ -314,7 +317,7 @@ class AliasWorld(World):
         return node
 
     def _new_symbols(self, results: Sequence[Tensor]) -> Iterator[UnbackedSymbol]:
-        """Sizes and strides that nobody knew before."""
+        """Sizes and strides that this node determines: unbacked symbols that occur here first."""
         for at, tensor in enumerate(results):
             for measure, numbers in (("size", tensor.sizes), ("stride", tensor.strides)):
                 for dim, number in enumerate(numbers):

@@ -135,6 +135,8 @@ class Functionalizer(AliasWorld):
     ) -> Any:
         if type(args[0]) is not Fake:  # a number in a tensor, which the view is of
             args = (self._constant(args[0]), *args[1:])
+        # Only the layout of the view is computed here. The node is recorded below, one for each
+        # result.
         with self.quietly():
             result = super().dispatch(op.func, args, kwargs)
         return self._note_views(op, args, kwargs, result)
@@ -233,6 +235,7 @@ class Functionalizer(AliasWorld):
             raise NotFunctionalized(f"{op.name} writes to several tensors")
         target = targets[0]
         self._keep_apart(op, target, args, kwargs)
+        # The functional form computes the new value; `store` makes it the value of the memory.
         before = (target.size(), target.stride())
         if op.record.is_copy:
             new = self._copied(op, target, (*args, 0)[1])
@@ -254,6 +257,8 @@ class Functionalizer(AliasWorld):
         """Nothing that the operator reads is in the memory that it writes to."""
         if op.record.reads_first or (op.name == "aten.index_put_.default" and _fills(args)):
             return
+        # Each element of a pointwise result depends on the elements at the same index only, so
+        # reading exactly what is written is harmless.
         elementwise = torch.Tag.pointwise in op.func.tags or op.record.is_copy
         in_place = op.func._schema.name.endswith("_") and args[0] is target
         read = results_in(args[1:] if in_place else args)
@@ -267,6 +272,7 @@ class Functionalizer(AliasWorld):
         self, op: Overload, target: Fake, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Fake:
         functional = functional_of(op)
+        # The in-place form may have arguments that the functional one lacks, such as `out`.
         takes = {a.name for a in functional._schema.arguments}
         passed = {name: value for name, value in kwargs.items() if name in takes}
         for argument in op.func._schema.arguments[len(args) :]:  # defaults are not passed
@@ -318,6 +324,7 @@ class Functionalizer(AliasWorld):
         # Two inputs in one memory are two values here; a write to one would not reach the other.
         if base.shared:
             raise NotFunctionalized("a write to memory that two inputs share")
+        # Where the target lies in its memory; a write through a view changes only that part.
         window = window_of(self.tensor(target), old)
         source = self.value(self.alias(new))
         put = MemoryWrite(base, base.input, old, window)

@@ -130,19 +130,24 @@ class InPlace:
         definition = written(self.low, memory, indexed, *layout)
         return in_memory(definition, memory.sizes, memory.strides)
 
+    def _realize(self, tensor: Tensor) -> None:
+        """Store a value that has been an expression so far, laid out as eager's tensor is."""
+        self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
+        self._append_definitions(tensor.node)
+
     def _store_lookers(self, memory: Definition, after: int = 1) -> None:
-        """Before the memory is written to: what is needed of it by later nodes is stored."""
+        """Before the memory is written to, store the values that later nodes compute from it."""
         for tensor in self.pending_reads.needed(memory, after):
-            self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-            self._append_definitions(tensor.node)
+            self._realize(tensor)
 
     def _store_raising(self, memory: Definition) -> None:
-        """Before an input is written to: eager PyTorch would have raised by now."""
+        """Before an input is written to, compute what may raise: eager PyTorch would have raised by
+        now, and left the input as it was."""
         if memory not in self.done.inputs:
             return
         for tensor in self.pending_reads.still_needed(self.raising):
-            self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-            self._append_definitions(tensor.node)
+            self._realize(tensor)
+        # Each of them is in memory now, or nothing needs it any more.
         self.raising.clear()
 
     def _overwritable(self, put: MemoryWrite) -> Definition | None:
@@ -179,12 +184,13 @@ class InPlace:
 
     def _settle_in(self, target: Definition, old: Tensor) -> None:
         """Write the value of an input, which is computed otherwise so far, to its memory."""
+        # Values that read the old contents have to be stored before they are overwritten. Views of
+        # the value itself stay right: they show the memory, which will have it.
         needed = self.pending_reads.needed(target, 0)
         views = [t for t in needed if t is not old and is_view_of(t, old)]
         for tensor in needed:
             if tensor is not old and tensor not in views:
-                self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-                self._append_definitions(tensor.node)
+                self._realize(tensor)
         self._store_raising(target)
         layout = (target.sizes, target.strides)
         definition = written(self.low, target, self.indexed_tensors[old], *layout)
@@ -218,6 +224,7 @@ class InPlace:
             or self.uses[node.results[0]] != 1
         ):
             return None
+        # The functionalizer records an in-place operator as the operator, followed by the write.
         write = self.nodes[after]
         is_result = write.put is not None and write.args[-1] is node.results[0]
         if not is_result or write.put is None or not is_overwritten(node.args[0], write.put):
@@ -227,8 +234,7 @@ class InPlace:
             return None
         for tensor in tensors_in((node.args[1:], node.kwargs)):
             if self.pending_reads.looks_at(tensor, memory):  # it is read before anything is written
-                self._set(tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides))
-                self._append_definitions(tensor.node)
+                self._realize(tensor)
         self._store_raising(memory)
         self._store_lookers(memory, 2)  # what only the write itself needs is no longer there
         window = write.put.window
@@ -251,14 +257,12 @@ class InPlace:
                 written[number] = Definition(
                     f"w{len(self.steps)}_{number}", *layout, offset, memory.device
                 )
+                # A call that writes in place may read no other name for the same memory.
                 targets[memory] = target
         for memory, target in targets.items():
             for tensor in tensors_in(args):
                 if tensor is not target and self.pending_reads.looks_at(tensor, memory):
-                    self._set(
-                        tensor, self.low.realize(self.indexed_tensors[tensor], tensor.strides)
-                    )
-                    self._append_definitions(tensor.node)
+                    self._realize(tensor)
             self._store_raising(memory)
             self._store_lookers(memory, len(copies) + 1)
         return written

@@ -124,6 +124,7 @@ class _Lowerer(InPlace):
         done = self.done
         for index, value in enumerate(self.function.inputs):
             done.inputs.append(self._from_outside(value, f"in{index}") if _is(value) else None)
+        # Inputs first, then constants, then nodes in order: a rule finds all operands in the table.
         self.input_memory = frozenset(done.inputs)
         for tensor, real in self.function.constants.items():
             definition = self._from_outside(tensor, f"c{len(done.constants)}")
@@ -164,6 +165,7 @@ class _Lowerer(InPlace):
             self._compute_faults(node, node.results[0])
             self._append_definitions(node)
             return
+        # To undo what a rule has defined, if it gives up in its middle.
         mark, layers = len(self.low.definitions), self.low.layers
         try:
             if node.effect:
