@@ -27,8 +27,8 @@ from pliant.guards import plan
 from pliant.guards.guard import Guard, GuardKind
 
 MOST_REASONS: Final = 16
-"""So many entries are named when a function is compiled again: the work for one more entry must not
-grow with their number."""
+"""How many entries a recompilation explains: the work for one more entry must not
+grow with the number of entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,8 @@ class Limits:
         # One failed guard of each entry is enough to tell the user. Whether symbols would help
         # depends on all of them: a dtype may differ besides the size.
         every = why_none_fits(dispatcher, values, every=True)
+        # Once for each function: if the general compilation doesn't fit either, the function varies
+        # in another way.
         if dispatcher not in self.extended and can_be_general(self.policy, every):
             self.extended.add(dispatcher)
             self._tell(dispatcher, failures)
@@ -113,6 +115,7 @@ class Limits:
                 remedy=remedy,
                 position=position,
             )
+        # Entries that fit are still used; only a miss no longer compiles.
         dispatcher.mode = DispatchMode.EAGER_ON_MISS
         events.emit(
             events.LimitReached(

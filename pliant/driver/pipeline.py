@@ -189,6 +189,8 @@ class Compiler:
         about, times = reporting.started(dispatcher.fn, number := len(dispatcher.entries))
         fullgraph = self.fullgraph or interposed
         captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
+        # Capture itself may change what it has guarded on, and then a second capture sees the final
+        # state.
         if tree.check(values) is not None:  # PyTorch imported something on the way
             captured, bindings, tree = self._capture(dispatcher, values, dynamic, times, fullgraph)
         backend = self._chosen_backend()
@@ -198,6 +200,7 @@ class Compiler:
             # the graph becomes a callable
             compiled = self._backend(captured, bindings, number, backend)
         entry = Entry(tree, compiled.residual, compiled)
+        # Otherwise every call would miss and compile again.
         if (failed := tree.check(values)) is not None:
             raise AssertionError(f"a guard fails at once: {plan.explain(*failed)}")
         dispatcher.install(entry)
@@ -248,6 +251,7 @@ class Compiler:
         namespace = {n: routed(self, bound(value)) for n, value in captured.namespace.items()}
         graph = None
         if bindings.graph is not None:
+            # For tracebacks, and for what `recovery` has to know of the graph.
             graphs.register(bindings.graph)
             with reporting.backend(captured.name, backend_name(backend)):
                 graph = call_backend(
@@ -285,6 +289,7 @@ class Compiler:
                 "function runs eagerly instead.",
                 position=reporting.described(dispatcher.fn)["position"],
             ) from error
+        # For good: compiling once more would most likely fail the same way.
         dispatcher.mode = DispatchMode.EAGER
         reporting.fell_back(dispatcher.fn, error)
 

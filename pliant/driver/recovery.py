@@ -42,6 +42,8 @@ def handle(
     # Residual code also runs operations of the program. What those raise is the program's own
     # error.
     if graph is not None and tracebacks.raised_at(error, code, captured.graph_line):
+        # Inputs that the graph has overwritten get their old contents back first: whatever is run
+        # next has to see the program's state before the call.
         rerun.restore(bindings.undo, graph, error)
         failed = _wrong_answer(captured, error)
         if failed is not None:
@@ -50,6 +52,8 @@ def handle(
             captured.only_writes and graphs.wrote_nothing(graph, error)
         )
         if unchanged and _may_run_again(error) and not _has_observers():
+            # Otherwise the original error is raised: a second run would repeat what the first one
+            # did.
             try:  # the program may handle it, and nothing has been changed yet
                 return rerun.call(dispatcher.fn, values)
             except BaseException as again:
@@ -70,7 +74,7 @@ def _has_observers() -> bool:
 
 
 def _wrong_answer(captured: Captured, error: BaseException) -> str | None:
-    """The question about data that was answered wrongly when the code was made, if that is why it
+    """The question about data that capture answered the wrong way for this call, if that is why it
     failed. What tests a speculation depends on the backend: its error has the question in it."""
     if isinstance(error, AssumptionFailed):
         return error.condition
@@ -87,6 +91,7 @@ def _run_other_case(
     failed: str,
     compile_case: CompileCase,
 ) -> Any:
+    # Questions that come later may not even be asked once this one has another answer.
     answers = _answers_instead(entry, failed)
     try:
         other_entry = _entry_with(dispatcher, values, answers) or compile_case(answers)

@@ -144,6 +144,7 @@ class World(TorchDispatchMode):
             record = _UNKNOWN  # what is known is about tensors that are what they seem
             func = jagged.override_of(func, args, kwargs) or func
         notes = Notes(name, record, (func, args, kwargs), raises=record.checks_data)
+        # Functions of PyTorch may call others through this world, so notes nest.
         outer, self._notes = self._notes, notes
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:
@@ -203,6 +204,7 @@ class World(TorchDispatchMode):
         if func is torch.autograd.grad or getattr(func, GOES_BACK, False):
             raise Unsupported("with symbolic sizes, for derivatives")
         # Other tensors, which have a history of their own.
+        # The last resort: symbols become the numbers they stand for, which leaves guards.
         stand_ins: dict[Fake, Fake] = {}
         plain = _specialised(self, (args, kwargs), stand_ins)
         layouts = {t: (t.size(), t.stride()) for t in stand_ins}

@@ -82,6 +82,8 @@ def recordable(program: Program) -> bool:
         return False
     if any(_CPU in map(_constant, step[3]) for step in program.steps if step[0] == "call"):
         return False
+    # A result in the memory of an argument would be in that of a copy when the recording is
+    # replayed.
     root = {slot: slot for slot in range(program.inputs)}  # tensors that share an argument's memory
     for step in program.steps:
         if step[0] == "view" and step[2] in root:
@@ -168,6 +170,8 @@ class RecordingLauncher:
 
     def __call__(self, *args: Any) -> Any:
         stream = self.recorder.stream()
+        # Another thread that is replaying has the recording's memory, so this call is made as
+        # usual.
         if stream is None or self.failed or not self.lock.acquire(blocking=False):
             return self.launcher(*args)
         try:
@@ -175,6 +179,7 @@ class RecordingLauncher:
             if recording is None:
                 return self.launcher(*args)
             for at in self.written:
+                # Autograd compares version counters, which a replay does not touch.
                 torch.autograd.graph.increment_version(args[at])
             return recording.run(args)
         finally:
@@ -203,6 +208,7 @@ class RecordingLauncher:
         return (arg.shape, arg.stride()) if self.sized else None
 
     def _remember(self, key: Any, sizes: SizeRecordings) -> None:
+        # The oldest goes: dictionaries keep the order of insertion.
         if len(self.sizes) >= MOST_SIZES:
             del self.sizes[next(iter(self.sizes))]
         self.sizes[key] = sizes
@@ -222,6 +228,7 @@ class RecordingLauncher:
         if self.written or not dense:
             return len(sizes.recordings) < MOST_RECORDINGS
         sizes.moving |= moved
+        # They have the old addresses in them.
         sizes.recordings.clear()
         return True
 

@@ -87,6 +87,8 @@ class Differentiable:
         )
 
     def backward(self, tangents: tuple[bool, ...], wanted: AbstractSet[int]) -> Backward | None:
+        # Which outputs get a gradient, and which inputs need one, differs from step to step; each
+        # combination is compiled when it first occurs.
         key = (tangents, frozenset(wanted))
         if key not in self.backwards:
             self.backwards[key] = self.make_backward(tangents, wanted)
@@ -103,6 +105,7 @@ class Differentiable:
         """Gradients of the inputs `needed` that have gradients themselves, or for which there is no
         code, or where it failed with this error: the graph is run once more, by PyTorch, with the
         same random numbers, and its writes going nowhere."""
+        # Autograd runs a backward in grad mode only for `create_graph=True`.
         twice = torch.is_grad_enabled()
         gpus = [device for device in self.draws if device.type != "cpu"]
         with torch.enable_grad(), torch.random.fork_rng(devices=gpus, enabled=bool(random)):
@@ -123,6 +126,7 @@ class Differentiable:
             [inputs[at] for at in needed],
             [tangent for _, tangent in pairs],
             create_graph=twice,
+            # An output that gets a tangent need not depend on every input.
             allow_unused=True,
         )
         if error is not None:
