@@ -103,6 +103,7 @@ def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
     """Turn targets into distances. A distance may need a prefix, which lengthens distances."""
     args = [item.arg for item in items]
     prefixes = [_prefix_count(arg) for arg in args]
+    # Inline caches follow an instruction, and jumps count them.
     lengths = [1 + OPCODES[item.op].caches for item in items]
     jumps = [
         (number, place[item.target], -1 if OPCODES[item.op].backward else 1)
@@ -110,6 +111,7 @@ def _link(items: Sequence[AssemblyItem], place: Mapping[int, int]) -> _Linked:
         if item.target is not None
     ]
     # Prefixes are only added, so this ends; one too many does no harm.
+    # A fixed point: a longer jump may need an EXTENDED_ARG, which moves everything behind it.
     while True:
         starts = [0]
         for prefix, length in zip(prefixes, lengths, strict=True):

@@ -246,10 +246,13 @@ def own_name(code: types.CodeType, name: str) -> str:
 def _decode(code: types.CodeType) -> Decoded:
     variables = slot_names(code)
     raw, index_of_unit = _unpack(code.co_code)
+    # Indexed by operand kind: decoding is on the path of the first call, and enum members hash
+    # slowly.
     lookup: list[Sequence[Any] | None] = _LOOKUP.copy()
     lookup[_NUMBER[Operand.CONST]] = code.co_consts
     lookup[_NUMBER[Operand.NAME]] = code.co_names
     lookup[_NUMBER[Operand.LOCAL]] = variables
+    # One for each two-byte unit, caches and prefixes included.
     positions = list(code.co_positions())
     names = code.co_names
     make = Instruction._make
@@ -336,6 +339,8 @@ def _super_calls(code: types.CodeType, instructions: Sequence[Instruction]) -> f
         return frozenset()
     calls: set[int] = set()
     for before, after in pairwise(instructions):
+        # `super` may be any global of that name; what is called is settled when the resume code
+        # runs.
         ready = before.op in _LOADS_GLOBAL and before.value == ("super", True)
         ready = ready or (before.op in _PREPARES_CALL and before.index in calls)
         if ready and after.op in _CALLS and after.arg == 0:

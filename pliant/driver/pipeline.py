@@ -96,6 +96,7 @@ class Compiler:
         return failures.watched(self._isolated_on_miss, dispatcher, values)
 
     def _isolated_on_miss(self, dispatcher: Dispatcher, values: tuple[Any, ...]) -> Entry | None:
+        # One thread compiles at a time: capture changes state that belongs to all of them.
         entry: Entry | None = isolated(COMPILATION, cleanups(), self._on_miss, dispatcher, values)
         return entry
 
@@ -251,7 +252,7 @@ class Compiler:
         namespace = {n: routed(self, bound(value)) for n, value in captured.namespace.items()}
         graph = None
         if bindings.graph is not None:
-            # For tracebacks, and for what `recovery` has to know of the graph.
+            # Tracebacks show the user's lines instead of those of the graph.
             graphs.register(bindings.graph)
             with reporting.backend(captured.name, backend_name(backend)):
                 graph = call_backend(

@@ -32,6 +32,8 @@ class Source:
     def __init__(self, parent: Source | None, *key: Any) -> None:
         self.parent = parent
         self._key = key
+        # The parent's hash is cached too, so this takes the time of one step, however long the path
+        # is.
         self._hash = hash((type(self), parent, *key))
         self._text: str | None = None
 

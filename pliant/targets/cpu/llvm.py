@@ -89,6 +89,7 @@ class Writer:
             self.memory.pointers[buffer] = self._argument("%buffers", i, "ptr")
         for buffer in self.kernel.own:
             assert buffer.size is not None
+            # At least one element: allocating 0 bytes may return null.
             self.memory.take(buffer, code.intrinsic("smax", self.index(buffer.size), 1))
         self._grid(Reg(code, "%start", "i64"), Reg(code, "%stop", "i64"))
         self.memory.give_back()
@@ -147,6 +148,7 @@ class Writer:
         """The variables of the outer loops, from the number of the row."""
         regs: list[Reg] = []
         for extent in reversed(extents[1:]):
+            # Division by 0 is undefined in LLVM, even where no iteration uses the result.
             safe = self.code.select(extent.compare("eq", 0), 1, extent)
             regs.append(self.code.binary("urem", number, safe))
             number = self.code.binary("udiv", number, safe)
@@ -165,12 +167,14 @@ class Writer:
         """A loop; the states of reductions go round in it, and what else is given: the body is
         called with that and returns what the next iteration gets."""
         code = self.code
+        # Tested at the head, so that a loop of no iterations has none.
         head, inside, after, before = code.label(), code.label(), code.label(), code.block
         carried = list(self.states.items())
         code.do(f"br label %{head}")
         code.start(head)
         place = len(code.lines)  # of the phis: what comes from the end of the body is not known yet
         entering = [low, *also] + [reg for _, state in carried for reg in state]
+        # Placeholders for the phis, filled in below.
         at, *looped = [code.define("", reg.type, reg.lanes) for reg in entering]
         rest = iter(looped[len(also) :])
         self.states = {value: tuple([next(rest) for _ in state]) for value, state in carried}
@@ -212,6 +216,7 @@ class Writer:
 
     def reduction(self, loop: Loop) -> None:
         """The outermost loop of a reduction: states begin before it and end after it."""
+        # A reduction inside another loop has states of its own; those around it go on afterwards.
         around = self.states
         accumulators = _accumulators(loop, self.lanes, self.plan)
         # Inner loops of the same reduction add to these states; only other reductions begin anew.
@@ -288,6 +293,8 @@ class Writer:
 
         def piece(at: Reg) -> None:
             end = self.code.intrinsic("smin", at + size, high)
+            # Pairwise summation: the error grows with the depth of the tree instead of the length
+            # of the row.
             before = {value: self.states[value] for value in sums}
             for value, state in before.items():
                 self.states[value] = reduce.initial(self.code, value, state[0].lanes)
