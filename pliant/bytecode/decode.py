@@ -339,8 +339,6 @@ def _super_calls(code: types.CodeType, instructions: Sequence[Instruction]) -> f
         return frozenset()
     calls: set[int] = set()
     for before, after in pairwise(instructions):
-        # `super` may be any global of that name; what is called is settled when the resume code
-        # runs.
         ready = before.op in _LOADS_GLOBAL and before.value == ("super", True)
         ready = ready or (before.op in _PREPARES_CALL and before.index in calls)
         if ready and after.op in _CALLS and after.arg == 0:

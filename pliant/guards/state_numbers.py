@@ -115,8 +115,8 @@ class StateNumberFulfils:
     def __call__(self, tensor: torch.Tensor) -> bool:
         try:
             number = tensor.item()
-            # A write through another tensor would change the number behind the guard's back, after
-            # it was checked and before the program reads it.
+            # Another tensor in the same memory could change the number while the program runs, and
+            # capture would not see that write.
             if not owns_memory(tensor):
                 return False
         except (AttributeError, RuntimeError):  # it is something else by now

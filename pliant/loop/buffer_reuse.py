@@ -58,8 +58,8 @@ def reused_buffers(
     """For members of the group the memory, among that which is `free` after the group, that they
     can be stored in."""
     if not free or not all(isinstance(m.body, (Computed, Reduced)) for m in group.members):
-        # A scan or scatter visits elements in an order of its own, so an element may be read after
-        # it was overwritten.
+        # Each iteration has to store the element whose operands it reads. A scatter doesn't, and
+        # scans are left out.
         return {}
     read = dict.fromkeys([of for m in group.members for of, _ in group.reads[m].places])
     # Without gaps on either side, equal counts of elements mean equal sizes in bytes.
