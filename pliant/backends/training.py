@@ -67,6 +67,8 @@ class TrainingCompiler:
         """The path of `compile_graph`, with the joint graph cut in two on the way. `sizes`: those
         at hand, if they are not those of the capture."""
         with torch._C.DisableTorchFunction():
+            # Modes and subclasses of the program were resolved during capture; here they would act
+            # twice.
             joint, env = trace_joint(self.gm, self.shapes, examples, sizes)
         simplify(joint.function, self.target)
         on_gpu = self.target.place.type != "cpu"
@@ -182,8 +184,11 @@ class OtherSizes:
 
     def __call__(self, *inputs: Any) -> Any:
         sizes = {symbol: inputs[at].size(dim) for symbol, (at, dim) in self.sizes.items()}
+        # Without gradients, or where another check failed, a new joint graph would refuse as well.
         if not torch.is_grad_enabled() or not self._is_due_to(sizes):
             return self.eager(*inputs)
+        # Gradient formulas treat sizes of 0 and 1 specially (broadcasting, means of nothing); a
+        # variant for other sizes serves all of them.
         small = tuple([(symbol, size) for symbol, size in sizes.items() if size < 2])
         if small not in self.variants and len(self.variants) < MOST_VARIANTS:
             self.variants[small] = self.eager  # also for what is called meanwhile
@@ -297,6 +302,7 @@ def _values_of(
     symbols: Collection[Any], shapes: Shapes
 ) -> Callable[[Sequence[Any]], Mapping[Any, Any]]:
     """Reads the values of these symbols from the inputs."""
+    # Read from inputs in Python, on each call: strides and numbers from data are left out.
     sizes = {s: place for s, place in _sizes_of(shapes).items() if s in symbols}
     if sizes.keys() != set(symbols):
         raise NotFunctionalized("a number that is no size of an input")

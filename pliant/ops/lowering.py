@@ -136,6 +136,8 @@ class Lowering:
             # Once for each index: what several readers share is computed once in their kernel.
             return b.once(at, index, lambda: combine(b, *[element(b, index) for element in ats]))
 
+        # Functions of an index nest: each layer is a few frames of Python's stack when a kernel is
+        # written.
         self.layers += 1
         total = cost + sum([x.cost for x in xs])
         return IndexedTensor(sizes, type, at, total, sum([x.reads for x in xs]))
@@ -163,6 +165,8 @@ class Lowering:
         """Over `dims` of x (not negative). `then` finishes each result, which has `type` (that of x
         unless said otherwise). `args` are the arguments of the reduction, from the value and the
         whole index of an element; by default the value alone."""
+        # A reduction always has a definition of its own: its result is needed as a whole before
+        # anything can read it.
         outer = [d for d in range(len(x.sizes)) if d not in dims]
         inner = sorted(dims)
 
@@ -184,6 +188,7 @@ class Lowering:
         """The same tensor, in memory of its own (or where it is, if `strides` don't matter)."""
         if x.memory is not None and strides is None:
             return x
+        # Computing it is all that changes: who reads it from now on loads it.
         body = Computed(x.at)
         return in_memory(self.define(x.sizes, x.type, body, strides))
 
@@ -222,6 +227,7 @@ class Lowering:
     def _spread(self, x: IndexedTensor, sizes: tuple[Expr, ...]) -> At:
         """Read x at an index of a tensor that x is broadcast to. Simplified, as in `_common`: what
         is known to be 1 by now may have another name in `x.sizes`."""
+        # Most operands are not broadcast, and keep their function as it is.
         if x.sizes == sizes:
             return x.at
         ones = [self.simplify(size) is ONE for size in x.sizes]
@@ -238,18 +244,18 @@ class Lowering:
 
 def unsqueezed(x: IndexedTensor, sizes: tuple[Expr, ...]) -> IndexedTensor:
     """With dimensions of size 1 added, so that the sizes are these."""
-    mine = [d for d, size in enumerate(sizes) if size is not ONE]
+    new_dims = [d for d, size in enumerate(sizes) if size is not ONE]
     old_dims = [d for d, size in enumerate(x.sizes) if size is not ONE]
-    assert len(mine) == len(old_dims), (x.sizes, sizes)
-    new_dim = dict(zip(old_dims, mine))
+    assert len(new_dims) == len(old_dims), (x.sizes, sizes)
+    new_dim = dict(zip(old_dims, new_dims))
 
     def at(b: LoopBody, index: Index) -> LoopValue:
-        mine = [index[new_dim[d]] if d in new_dim else ZERO for d in range(len(x.sizes))]
-        return x.at(b, tuple(mine))
+        place = [index[new_dim[d]] if d in new_dim else ZERO for d in range(len(x.sizes))]
+        return x.at(b, tuple(place))
 
     memory = x.memory
     if memory is not None:  # it stands where it stood
-        steps = dict(zip(mine, [memory.strides[d] for d in old_dims]))
+        steps = dict(zip(new_dims, [memory.strides[d] for d in old_dims]))
         strides = tuple([steps.get(d, ONE) for d in range(len(sizes))])
         memory = MemoryLayout(memory.of, strides, memory.offset)
     return IndexedTensor(sizes, x.type, at, x.cost, x.reads, memory)

@@ -85,6 +85,9 @@ def reduced(
     if args is None and low.hint(product_of(x.sizes)) >= SHARED_FROM:
         split, over, parts = _in_parts(low, x, dims)
         if parts:
+            # Two reductions: the first has a result for each part, which threads share; the second
+            # is small. The split depends on sizes alone, so that results do not change with the
+            # number of threads.
             partial = low.reduce(op, split, [d for d in over if d not in parts])
             left = [d for d in range(len(split.sizes)) if d not in over or d in parts]
             total = low.reduce(op, partial, [left.index(d) for d in parts], False, then, type)
@@ -112,6 +115,7 @@ def _in_parts(
     others = [d for d, size in enumerate(x.sizes) if size is not ONE and d not in large]
     rows = low.hint(product_of([x.sizes[d] for d in others]))
     over = sorted(dims)
+    # Enough results to share among threads as it is.
     if rows >= PARTS or not large:
         return x, over, []
     if len(large) == 1 and not others:
@@ -183,7 +187,8 @@ def _accumulate(
 
 
 def _as_result(low: Lowering, x: IndexedTensor) -> IndexedTensor:
-    """Elements as the type of the result, to be accumulated."""
+    """Elements converted to the type of the result, as eager does first, then to the type in which
+    they are accumulated."""
     result = low.result.type
     if result is Type.BOOL:
         raise NotLowered("a sum or product as bool")

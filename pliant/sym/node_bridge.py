@@ -71,6 +71,8 @@ class Bridge:
         answer = self.remembered(cond)
         if answer is None:
             answer = ask(cond)
+            # Learning replaces the facts by a new object (`ShapeEnv._learn`), so identity tells
+            # whether remembered answers are still complete.
             if self.answers_of is not self.env.facts:
                 self.answers.clear()
                 self.answers_of = self.env.facts
@@ -132,6 +134,8 @@ class Bridge:
 
     def expect_true(self, cond: Cond, file: str = "", line: int = 0) -> bool:
         """PyTorch is about to fail if this does not hold."""
+        # With a hint this is a guard: a call on the other side is compiled for itself. Without one
+        # it can only be tested when the code runs.
         if cond is TRUE or cond is FALSE or self.env.hint(cond) is not None:
             return self.guard_bool(cond, file, line)
         return bool(self.env.check(cond, f"{self.who(file, line)} needs {cond}").answer)
