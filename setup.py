@@ -3,6 +3,8 @@
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 # The metadata of this tree, once made, names pliant as an extension of torch. What is being built
@@ -50,6 +52,15 @@ native = CppExtension(
 native.include_dirs = []
 
 
+def compile_in_parallel(compile_sources, sources, **arguments):
+    """Compile each source in a process of its own. `MAX_JOBS` limits how many run at once, as it
+    does for ninja: PyTorch's headers take about a gigabyte of memory in each."""
+    jobs = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
+    with ThreadPoolExecutor(jobs) as pool:
+        compiled = pool.map(lambda source: compile_sources([source], **arguments), sources)
+        return [file for files in compiled for file in files]
+
+
 class Build(BuildExtension):
     """torch's own, without ninja, which would be one more thing to install."""
 
@@ -64,6 +75,7 @@ class Build(BuildExtension):
                 "one (Debian: apt install g++; Fedora: dnf install gcc-c++), or install a wheel of "
                 "pliant, which needs none."
             )
+        self.compiler.compile = partial(compile_in_parallel, self.compiler.compile)
         super().build_extensions()
 
 
