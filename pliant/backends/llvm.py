@@ -79,7 +79,7 @@ def _loaded(
     target: Target,
 ) -> Callable[..., Any]:
     """Code for the graph as it is."""
-    if shapes is not None and has_wrappers(example_inputs):
+    if shapes is not None and has_wrappers(gm, example_inputs):
         return _unwrapped(unwrap(gm, shapes, example_inputs), options, target)
     code = GraphCompiler(gm, shapes, options, target).compile(example_inputs)
     launcher = code.load()
@@ -133,7 +133,7 @@ def _differentiable(
     try:
         return compiler.compile(example_inputs)
     except NotFunctionalized as reason:
-        if has_wrappers(example_inputs):
+        if has_wrappers(gm, example_inputs):
             raise  # what is inside of a wrapper doesn't tell whether it needs a gradient
         try:
             return _loaded(gm, example_inputs, shapes, options, target)

@@ -141,3 +141,11 @@ def recipe_of(wrapper: Any) -> WrapperRecipe | None:
         inner.append(below)
     dims = 0 if has_own_sizes(wrapper) else wrapper.dim()
     return WrapperRecipe(type(wrapper), tuple(names), context, dims, tuple(inner))
+
+
+def recipe_if_complete(wrapper: Any) -> WrapperRecipe | None:
+    """The same of a wrapper in the making, which may lack attributes."""
+    try:
+        return recipe_of(wrapper)
+    except AttributeError:
+        return None

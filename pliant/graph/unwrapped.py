@@ -104,8 +104,8 @@ class WithWrappers:
         return next(flat) if recipe is None else recipe.put_together(flat)
 
 
-def has_wrappers(examples: Sequence[Any]) -> bool:
-    return any(map(is_wrapper, examples))
+def has_wrappers(gm: fx.GraphModule, examples: Sequence[Any]) -> bool:
+    return any(map(is_wrapper, examples)) or any(RECIPE in node.meta for node in gm.graph.nodes)
 
 
 def unwrap(gm: fx.GraphModule, shapes: Shapes, examples: Sequence[Any]) -> Unwrapped:

@@ -76,6 +76,7 @@ MODULES = (
     "torch.torch_function",
     "torch.subgraph_operators",
     "torch.transforms",
+    "torch.wrapper_objects",
     "numpy.arrays",
     "numpy.scalars",
 )

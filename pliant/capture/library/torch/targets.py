@@ -96,6 +96,29 @@ def record_of(cls: Any, state: dict[str, Any]) -> Any:
     return record
 
 
+# ---- wrapper subclasses
+
+
+def with_part(wrapper: torch.Tensor, name: str, part: Any) -> torch.Tensor:
+    """The wrapper, which has the attribute now."""
+    if type(part) is Fake and (world := part._world()) is not None:
+        world.wraps = True  # type: ignore[attr-defined]
+    with torch._C.DisableTorchFunction():
+        object.__setattr__(wrapper, name, part)
+    return wrapper
+
+
+def keeper_of(name: str, constant: Any) -> Callable[..., Any]:
+    """The same with an attribute that is not computed, which need not be one that a graph can
+    print."""
+
+    def with_constant(wrapper: torch.Tensor) -> torch.Tensor:
+        return with_part(wrapper, name, constant)
+
+    with_constant.__name__ = with_constant.__qualname__ = f"with_{name}"
+    return with_constant
+
+
 # ---- parameters
 
 
