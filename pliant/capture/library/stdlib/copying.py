@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pliant.capture.library.torch.backward import assume_leaves
+from pliant.capture.library.torch.callbacks import is_leaf
 from pliant.capture.model import call, call_special
 from pliant.capture.native import function
 from pliant.capture.value import NONE, Break, Const, Value
@@ -22,7 +24,8 @@ from pliant.capture.values.functions import BoundMethod, BuiltinMethod, Function
 from pliant.capture.values.number import Number
 from pliant.capture.values.objects import ExceptionValue, Instance, SliceValue
 from pliant.capture.values.tensors import TensorValue
-from pliant.guards.guard import MISSING
+from pliant.guards.guard import MISSING, GuardKind
+from pliant.guards.source import Attr
 
 if TYPE_CHECKING:
     from pliant.capture.trace import Trace
@@ -100,11 +103,21 @@ def _copy_tensor(trace: Trace, x: TensorValue, memo: Memo | None) -> Value:
     """A deep copy of a tensor copies its memory: a clone, where no other copied tensor shares
     it."""
     fake = x.fake
-    plain = x.cls is torch.Tensor and x.attributes is None and not x.slots
+    plain = x.cls in (torch.Tensor, torch.nn.Parameter) and x.attributes is None and not x.slots
     if x.real is not None:
-        plain = plain and not vars(x.real) and x.real.grad is None
-    if memo is None or not plain or fake.requires_grad:
+        plain = plain and not vars(x.real)
+    if memo is None or not plain:
         raise Break("tensor-method", "a copy of this tensor")
+    # Of a parameter PyTorch does not copy the gradient.
+    if x.cls is torch.Tensor and x.source is not None:
+        if x.real is not None and x.real.is_leaf and x.real.grad is not None:
+            raise Break("tensor-method", "a copy of a tensor with a gradient")
+        if fake.requires_grad:
+            trace.guard(GuardKind.IS, Attr(x.source, "grad"), None)
+    if fake.requires_grad:
+        if not is_leaf(x):
+            raise Break("operation-raises", "a deep copy of a tensor that is no leaf")
+        assume_leaves(trace, [x])
     if not fake.is_contiguous() or fake.storage_offset() != 0:
         raise Break("tensor-method", "a deep copy of a part of a tensor")
     memory = fake.untyped_storage()._cdata
@@ -113,7 +126,18 @@ def _copy_tensor(trace: Trace, x: TensorValue, memo: Memo | None) -> Value:
     memo.memories.add(memory)
     if len(memo.memories) > 1:
         trace.writes_tensors = True  # it matters from now on which inputs share memory
-    return call(trace, Const(torch.Tensor.clone), [x])
+    return _leaf_like(trace, x)
+
+
+def _leaf_like(trace: Trace, x: TensorValue) -> Value:
+    """A tensor of the same class with the same elements, which requires gradients if this does."""
+    if x.cls is torch.Tensor and not x.fake.requires_grad:
+        return call(trace, Const(torch.Tensor.clone), [x])
+    elements = call(trace, Const(torch.Tensor.detach), [x])
+    elements = call(trace, Const(torch.Tensor.clone), [elements])
+    if x.cls is torch.nn.Parameter:
+        return call(trace, Const(x.cls), [elements, Const(x.fake.requires_grad)])
+    return call(trace, Const(torch.Tensor.requires_grad_), [elements])
 
 
 def _member(trace: Trace, x: Value, memo: Memo | None) -> Value:

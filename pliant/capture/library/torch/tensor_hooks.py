@@ -31,10 +31,12 @@ from pliant.capture.library.torch.callbacks import (
     only_computes,
 )
 from pliant.capture.library.torch.graph_objects import graph_object, method_of
+from pliant.capture.model import drain
 from pliant.capture.native import FUNCTIONS, function
 from pliant.capture.torch_calls import NOT_OPERATIONS, convert, record, run_on_fakes
 from pliant.capture.trace import Trace
-from pliant.capture.value import FALSE, NONE, Break, Value
+from pliant.capture.value import FALSE, NONE, Break, Const, Value
+from pliant.capture.values.containers import Mapping, Sequence, plain_tuple
 from pliant.capture.values.graph_objects import GraphObject
 from pliant.capture.values.tensors import TensorValue
 
@@ -114,6 +116,9 @@ def autograd_grad(
         "retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": allow_unused,
         "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
     }  # fmt: skip
+    for name in ("outputs", "inputs", "grad_outputs"):
+        options[name] = _listed(trace, options[name])
+    outputs = options["outputs"]
     history = history_of(trace, tensors_in(trace, outputs))
     follow_functions(trace, history, bool(trace.read(create_graph).constant()))
     pairs = {key: convert(trace, value, "torch.autograd.grad") for key, value in options.items()}
@@ -131,6 +136,14 @@ def autograd_grad(
         node.meta[LEAVES] = known
     take_gradients(trace, [])
     return result
+
+
+def _listed(trace: Trace, tensors: Value) -> Value:
+    """Tensors that are given one after the other, such as `module.parameters()`, as a tuple."""
+    tensors = trace.read(tensors)
+    if isinstance(tensors, TensorValue | Const | Sequence | Mapping):
+        return tensors
+    return plain_tuple(drain(trace, tensors))
 
 
 def _refuse(name: str) -> Any:

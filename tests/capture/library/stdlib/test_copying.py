@@ -1,0 +1,84 @@
+"""Copies of tensors and modules that the compiled function makes."""
+
+import copy
+
+import pytest
+import torch
+
+import pliant
+
+NET = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+LEAF = torch.arange(3.0, requires_grad=True)
+
+
+def adapted_weights(x):
+    """One step of training of a copy, as in meta-learning."""
+    net = copy.deepcopy(NET)
+    gradients = torch.autograd.grad(net(x).sum(), net.parameters())
+    return [p - 0.5 * g for p, g in zip(net.parameters(), gradients, strict=True)]
+
+
+def copied_leaf(x):
+    duplicate = copy.deepcopy(LEAF)
+    return duplicate, duplicate.is_leaf, (duplicate * 2).sum()
+
+
+def frozen_parameter(x):
+    return copy.deepcopy(torch.nn.Parameter(x, requires_grad=False))
+
+
+def shared_weight(x):
+    first, second = copy.deepcopy([NET[0].weight, NET[0].weight])
+    return first is second, first
+
+
+PROGRAMS = {
+    "a step on a copy": adapted_weights,
+    "parameters of a copy": lambda x: list(copy.deepcopy(NET).parameters()),
+    "a leaf": copied_leaf,
+    "a leaf in a dictionary": lambda x: copy.deepcopy({"a": LEAF, "b": x})["a"],
+    "a parameter without gradient": frozen_parameter,
+    "one met twice": shared_weight,
+}
+
+
+def seen(value):
+    if isinstance(value, tuple | list):
+        return [seen(item) for item in value]
+    if isinstance(value, torch.Tensor):
+        kind = type(value), value.requires_grad, value.is_leaf
+        return [*kind, [round(number, 4) for number in value.detach().flatten().tolist()]]
+    return value
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("backend", ["eager", "llvm"])
+def test_same_as_eager(name, backend):
+    program, x = PROGRAMS[name], torch.randn(3, 4)
+    compiled = pliant.compile(program, fullgraph=True, backend=backend)
+    for _ in range(2):
+        assert seen(compiled(x)) == seen(program(x))
+
+
+def test_a_gradient_is_copied_too():
+    leaf = torch.ones(3, requires_grad=True)
+    compiled = pliant.compile(lambda: copy.deepcopy(leaf))
+    assert compiled().grad is None
+    leaf.grad = torch.full((3,), 2.0)
+    duplicate = compiled()
+    assert duplicate.grad.tolist() == [2, 2, 2] and duplicate.grad is not leaf.grad
+
+
+def test_what_is_computed_cannot_be_copied():
+    compiled = pliant.compile(lambda x: copy.deepcopy(x * 2))
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        compiled(torch.ones(3, requires_grad=True))
+
+
+def test_gradients_of_tensors_given_one_after_the_other():
+    def program(x):
+        outputs = (part.sum() for part in (x * NET[0].weight, x @ NET[0].weight))
+        return torch.autograd.grad(outputs, (p for p in [NET[0].weight]))[0]
+
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(pliant.compile(program, fullgraph=True)(x), program(x))
