@@ -18,6 +18,8 @@ import torch
 from pliant.base.isolation import FATAL, without_warnings
 from pliant.base.values import dataclass
 from pliant.capture.library.numpy.scalars import SCALAR_TYPES
+from pliant.capture.library.python.printing import PRINTABLE
+from pliant.capture.library.stdlib.random_numbers import DRAWN
 from pliant.capture.library.torch import tensor_data  # whose handlers are extended here
 from pliant.capture.library.torch.bodies import record_body_call
 from pliant.capture.model import (
@@ -138,6 +140,12 @@ def _array_from_outside(trace: Trace, real: Any, source: Source) -> Value:
         trace.guard(GuardKind.PREDICATE, source, kind)
     value = ArrayValue(trace.graph.input(source, real), _checked(example_array(real)), source)
     return value
+
+
+def _drawn_array(trace: Trace, source: Source, example: Any) -> Value:
+    """One that residual code has drawn at random."""
+    checked = _checked(example_array(example))
+    return ArrayValue(trace.graph.input(source, example), checked, source)
 
 
 def _checked(example: Any) -> Any:
@@ -460,6 +468,8 @@ def _register_functions(space: types.ModuleType) -> None:
 
 def _register() -> None:
     BUILDERS[numpy.ndarray] = _array_from_outside
+    DRAWN[numpy.ndarray] = _drawn_array
+    PRINTABLE.add(ArrayValue)
     _register_functions(numpy)
     _register_functions(numpy.linalg)
     LATE["numpy.fft"].append(lambda: _register_functions(numpy.fft))

@@ -3,7 +3,8 @@ Warnings and log records use the same list.
 
 What is printed has to be what it was at the call. Texts and numbers are constants; of lists and
 dictionaries a copy is printed; a tensor that was printed is not written to in the same graph: the
-graph ends before such a write.
+graph ends before such a write. Where an array was printed, it ends before any write, since arrays
+share memory with tensors.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 BREAKING = FUNCTIONS[print]  # what `builtins` says of it
 LOOKS = (setattr, torch._C._set_default_dtype)  # may change how a tensor is printed
+# Other values whose text shows only when the code runs: arrays.
+PRINTABLE: set[type] = set()
 SETTINGS = ("sep", "end", "flush")
 WRITES = (io.TextIOWrapper.write, io.StringIO.write)  # in C: nothing of the program runs
 
@@ -39,13 +42,14 @@ WRITES = (io.TextIOWrapper.write, io.StringIO.write)  # in C: nothing of the pro
 class Printed(Value):
     """The calls of `print` that are still to be made."""
 
-    __slots__ = ("calls", "default_dtype", "memory")
+    __slots__ = ("arrays", "calls", "default_dtype", "memory")
     outside = True  # what it does is seen by others
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         self.memory: set[int] = set()  # of tensors printed
+        self.arrays = False  # among what is printed
         self.default_dtype = torch.get_default_dtype()  # other dtypes show in the text of a tensor
 
     def python_type(self) -> type:
@@ -144,6 +148,9 @@ def _shown(trace: Trace, printed: Printed, value: Value) -> Value:
         return value
     if isinstance(value, TensorValue):
         return _tensor(trace, printed, value)
+    if type(value) in PRINTABLE:
+        printed.arrays = True
+        return value
     if isinstance(value, Sequence | Mapping) and _has_parts(trace, value):
         return _copied(trace, printed, value)
     try:
@@ -173,7 +180,7 @@ def _has_parts(trace: Trace, value: Value) -> bool:
         return any(_has_parts(trace, item) for item in value.items)
     if isinstance(value, Mapping):
         return any(_has_parts(trace, item) for item in value.read_all(trace).values())
-    return isinstance(value, TensorValue | Number)
+    return isinstance(value, TensorValue | Number) or type(value) in PRINTABLE
 
 
 def _copied(trace: Trace, printed: Printed, value: Value) -> Value:
@@ -183,7 +190,7 @@ def _copied(trace: Trace, printed: Printed, value: Value) -> Value:
     if isinstance(value, Mapping) and value.cls is dict:
         items = value.read_all(trace).items()
         return Mapping(dict, {key: _copied(trace, printed, item) for key, item in items})
-    if isinstance(value, Const | Number | TensorValue):
+    if isinstance(value, Const | Number | TensorValue) or type(value) in PRINTABLE:
         return _shown(trace, printed, value)
     raise Break("io", "print()")
 
@@ -191,8 +198,10 @@ def _copied(trace: Trace, printed: Printed, value: Value) -> Value:
 def before_write(trace: Trace, function: Any, mutated: Any) -> None:
     """Print first what is about to look different."""
     printed: Printed | None = trace.printed
-    if printed is None or not printed.memory:
+    if printed is None or not (printed.memory or printed.arrays):
         return
+    if printed.arrays:
+        raise Break("io", "a write behind the print of an array")
     written = {fake.untyped_storage()._cdata for fake in mutated}
     changes_look = function in LOOKS or getattr(function, "__name__", "") in METADATA_WRITERS
     if written & printed.memory or changes_look:

@@ -2,7 +2,7 @@
 (`host_randomness`).
 
 A number that is drawn may be used in tensor operations and in arithmetic; a branch on it breaks the
-graph. Functions whose result is not a number or a list of numbers break the graph.
+graph. So do functions whose result is not a number, a list of numbers or an array.
 """
 
 from __future__ import annotations
@@ -40,8 +40,13 @@ NUMBERS = (
 )  # fmt: skip
 NUMPY_NUMBERS = (
     "rand", "randn", "random", "random_sample", "uniform", "normal", "randint", "beta", "gamma",
-    "exponential", "poisson", "binomial", "standard_normal", "laplace", "gumbel",
+    "exponential", "poisson", "binomial", "standard_normal", "laplace", "gumbel", "lognormal",
+    "chisquare", "standard_exponential", "logistic", "triangular", "rayleigh", "geometric",
+    "weibull", "dirichlet", "multinomial", "permutation", "choice",
 )  # fmt: skip
+
+# What is made of other objects that were drawn, by their class.
+DRAWN: dict[type, Callable[[Trace, DrawnNumber, Any], Value]] = {}
 
 
 class RandomGenerator(Value):
@@ -74,14 +79,20 @@ def drawn(
         example_result = example()
     except Exception as error:
         trace.throw(error)
+    number = sum(len(draw.targets) for draw in trace.random_draws)
+    call = f"{{}}.{name}({arguments})"
+    if type(example_result) in DRAWN:
+        target = DrawnNumber(number, name)
+        trace.changes += 1
+        trace.random_draws.append(RandomDraw((target,), owner, call, state))
+        return DRAWN[type(example_result)](trace, target, example_result)
     many = type(example_result) is list
     items = example_result if many else [] if example_result is None else [example_result]
     if any(type(item) not in (int, float) for item in items):
         raise Break("random-state", f"{name}(), which does not draw a number")
-    number = sum(len(draw.targets) for draw in trace.random_draws)
     targets = [DrawnNumber(number + i, name) for i in range(len(items))]
     trace.changes += 1
-    trace.random_draws.append(RandomDraw(tuple(targets), owner, f"{{}}.{name}({arguments})", state))
+    trace.random_draws.append(RandomDraw(tuple(targets), owner, call, state))
     values = [drawn_number(trace, *pair) for pair in zip(targets, items, strict=True)]
     if many:
         return Sequence(list, list(values))
