@@ -45,7 +45,7 @@ def refused_attribute(cls: type, name: str, on_class: bool) -> AttributeError:
 class Instance(Value):
     """An object of class `cls`. `real` is the object itself where it came from outside."""
 
-    __slots__ = ("attributes", "cls", "real", "slots", "watched", "written")
+    __slots__ = ("attributes", "cls", "real", "slots", "stays", "watched", "written")
 
     def __init__(self, cls: type, real: Any = None, source: Source | None = None) -> None:
         super().__init__(source)
@@ -55,6 +55,7 @@ class Instance(Value):
         self.slots: dict[str, Value | None] = {}
         self.written: dict[str, None] = {}  # slots stored or deleted
         self.watched = False  # by a weak reference that the program made
+        self.stays: Exception | None = None  # to be raised where it leaves the compiled function
 
     def python_type(self) -> type:
         return self.cls
@@ -120,6 +121,8 @@ class Instance(Value):
         return None
 
     def rebuild(self, emit: Emitter) -> str:
+        if self.stays is not None:
+            raise self.stays
         return f"object.__new__({emit.constant(self.cls)})"
 
     def fill(self, emit: Emitter, name: str) -> None:

@@ -4,13 +4,16 @@ The one idea: a cache is asked by Python alone. Of a function from outside whose
 known, the result in its cache is a constant, guarded by a look into the cache. Residual code makes
 the call once more, so that it is counted, and the cache forgets in the right order. Of sizes and
 numbers that are symbols the function is followed, if its result depends on nothing else. A call
-with tensors is one node of the graph, which asks the cache when it runs. Any other call is a graph
-break.
+with tensors is one node of the graph, which asks the cache when it runs. Of an object that the
+program has just made, and keeps to itself, no cache knows anything: the function is followed, and
+the cache is not told. Any other call is a graph break.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
+import gc
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
@@ -26,7 +29,7 @@ from pliant.capture.library.torch.bodies import follow_aside, record_body_call
 from pliant.capture.model import CALL, DESCRIPTORS, GET, call
 from pliant.capture.native import FUNCTIONS, function, method
 from pliant.capture.torch_calls import convert
-from pliant.capture.trace import PLAIN, Trace, written_objects
+from pliant.capture.trace import PLAIN, Restart, Trace, written_objects
 from pliant.capture.value import NONE, Break, Const, NotConstant, Unread, Value
 from pliant.capture.values.containers import Mapping, instance_dict, key_of, plain_tuple
 from pliant.capture.values.conversion import known_object
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 class CachedFunction(Value):
     """A function under `lru_cache`. One made during the capture has its cache here."""
 
-    __slots__ = ("attributes", "function", "hits", "misses", "options", "real", "results")
+    __slots__ = ("attributes", "calls", "function", "hits", "misses", "options", "real", "results")
 
     def __init__(self, function: Value, options: list[Value]) -> None:
         super().__init__()
@@ -58,6 +61,7 @@ class CachedFunction(Value):
         self.real: Any = None
         self.results: dict[Any, Value] = {}  # the one that is forgotten first is first
         self.hits = self.misses = 0
+        self.calls = 0  # during the capture, of one from outside
         self.attributes: Mapping | None = None
 
     def python_type(self) -> type:
@@ -104,6 +108,9 @@ def call_cached(
         raise _refused(target)
     if any(isinstance(arg, TensorValue) for arg in arguments):
         return _ask_when_run(trace, target, args, kwargs)
+    target.calls += 1
+    if any(_is_fresh(trace, arg) for arg in arguments):
+        return _call_on_fresh(trace, target, args, kwargs)
     if any(isinstance(arg, Number) or has_number(arg) for arg in arguments):
         return _follow(trace, target, args, kwargs)
     return _recall(trace, target, args, kwargs)
@@ -155,6 +162,9 @@ def _recall(
         # A full cache would forget something for a call that the capture makes ahead of its time.
         if caches.is_full(cached) or _sees_a_write(trace, cached, set()):
             raise _refused(target)
+        objects = [arg for arg in (*real_args, *real_kwargs.values()) if type(arg) not in PLAIN]
+        if _writes(cached, bool(objects)) or _reaches_a_write(trace, objects):
+            raise _refused(target)
         try:
             result = cached(*real_args, **real_kwargs)
         except FATAL:
@@ -168,6 +178,32 @@ def _recall(
     again = Recall(cached, replayed[call_key] <= calls_made[call_key])
     call_later(trace, again, list(args), dict(kwargs))
     return trace.wrap_pinned(result)
+
+
+def _is_fresh(trace: Trace, value: Value) -> bool:
+    """Whether the capture has made this object, which is equal to itself only."""
+    if type(value) is not Instance or value.source is not None or value.real is not None:
+        return False
+    return trace.lookup(value.cls, "__hash__") is object.__hash__
+
+
+def _call_on_fresh(
+    trace: Trace, target: CachedFunction, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """What the cache would remember of such an object nobody else can ask for, unless it leaves the
+    compiled function: then the graph ends before this call."""
+    maxsize, typed = (target.real.cache_parameters()[name] for name in ("maxsize", "typed"))
+    if caches.is_full(target.real) or (maxsize is not None and target.calls > maxsize):
+        raise _refused(target)
+    key = _own_key(trace, args, kwargs, typed)
+    for value in map(trace.read, (*args, *kwargs.values())):
+        if _is_fresh(trace, value):
+            assert isinstance(value, Instance)
+            value.stays = value.stays or Restart(trace.frames[-1].step, _refused(target))
+    if key not in target.results:
+        trace.changes += 1
+        target.results[key] = call(trace, target.function, args, kwargs)
+    return target.results[key]
 
 
 def _cache_key(trace: Trace, arg: Value) -> Any:
@@ -286,6 +322,53 @@ def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
 
 
 FOLLOWABLE = (types.FunctionType, CACHED)
+
+MOST_REACHED = 10_000
+SHARED = (types.ModuleType, types.CodeType, types.BuiltinFunctionType)
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
+def _reaches_a_write(trace: Trace, objects: list[Any]) -> bool:
+    """Whether a write to be replayed could be seen through objects that a function is given."""
+    if trace.class_writes:
+        return True
+    written = {id(real) for real in written_objects(trace) if real is not None}
+    if not objects or not (trace.effects or trace.writes_tensors):
+        return False
+    seen, left = set[int](), list(objects)
+    while left:
+        real = left.pop()
+        if id(real) in seen or isinstance(real, SHARED):
+            continue
+        seen.add(id(real))
+        changed = trace.writes_tensors and isinstance(real, torch.Tensor)
+        if id(real) in written or changed or len(seen) > MOST_REACHED:
+            return True
+        if isinstance(real, types.FunctionType):
+            left += real.__closure__ or ()
+        elif isinstance(real, type):
+            left += vars(real).values() if real.__flags__ & HEAP_TYPE else ()
+        else:
+            left += gc.get_referents(real)
+            left += [vars(real)] if hasattr(real, "__dict__") else []
+    return False
+
+
+STORES = frozenset(("STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR", "STORE_SLICE"))
+
+
+def _writes(cached: Any, to_objects: bool) -> bool:
+    """Whether the code of a function writes to variables around it, or, where it is given objects,
+    to attributes and items: then it can't be run ahead of its time."""
+    code = getattr(inspect.unwrap(cached), "__code__", None)
+    if code is None:
+        return False
+    for instruction in dis.get_instructions(code):
+        name = instruction.opname
+        around = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in code.co_freevars
+        if around or name in ("STORE_GLOBAL", "DELETE_GLOBAL") or (to_objects and name in STORES):
+            return True
+    return False
 
 
 # ---- a cache made during the capture

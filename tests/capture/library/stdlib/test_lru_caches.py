@@ -472,3 +472,136 @@ def test_a_cache_that_forgets() -> None:
 
     x, y = torch.ones(2), torch.zeros(2)
     assert pliant.compile(program)(x, y)[0] is program(x, y)[0] is False
+
+
+# ---- objects as arguments
+
+
+class Counted:
+    shared = [1]
+
+    def __init__(self, number):
+        self.number = number
+
+    @functools.lru_cache  # noqa: B019
+    def add(self, number):
+        self.number += number
+
+    @functools.lru_cache  # noqa: B019
+    def get(self):
+        return self.number
+
+    @functools.cache  # noqa: B019
+    def repeated(self, times):
+        return [self.number] * times
+
+
+def new_object(x):
+    counted = Counted(4)
+    counted.add(3)
+    counted.add(3)
+    counted.add(2)
+    return x + counted.number, counted.repeated(2) is counted.repeated(2)
+
+
+def two_new_objects(x):
+    first, second = Counted(1), Counted(1)
+    for counted in (first, second, first):
+        counted.add(5)
+    return x + first.number * second.number
+
+
+def new_object_as_keyword(x):
+    @functools.cache
+    def read(*, counted):
+        counted.number += 1
+        return counted.number
+
+    counted = Counted(3)
+    return x + read(counted=counted) + read(counted=counted)
+
+
+@pytest.mark.parametrize("program", [new_object, two_new_objects, new_object_as_keyword])
+def test_methods_of_objects_made_inside(program):
+    x = torch.ones(2)
+    assert str(pliant.compile(program, fullgraph=True)(x)) == str(program(x))
+
+
+def test_an_object_that_leaves_is_known_to_the_cache():
+    def program(x):
+        counted = Counted(4)
+        counted.add(3)
+        return x + counted.number, counted
+
+    _, counted = pliant.compile(program)(torch.ones(2))
+    counted.add(3)
+    assert counted.number == 7
+
+
+def test_an_object_is_still_known_behind_a_break():
+    def program(x):
+        counted = Counted(4)
+        counted.add(3)
+        pliant.graph_break()
+        counted.add(3)
+        return x + counted.number
+
+    assert pliant.compile(program)(torch.ones(2)).tolist() == [8, 8]
+
+
+def test_a_small_cache_forgets():
+    @functools.lru_cache(maxsize=1)
+    def add(counted, number):
+        counted.number += number
+
+    def program(x):
+        counted = Counted(1)
+        for number in (1, 2, 1):
+            add(counted, number)
+        return x + counted.number
+
+    assert pliant.compile(program)(torch.ones(2)).tolist() == program(torch.ones(2)).tolist()
+
+
+def writes_before(counted, x):
+    counted.number = 10
+    return x + counted.get()
+
+
+def writes_to_a_shared_list(counted, x):
+    counted.shared[0] = counted.shared[0] + 1
+    return x + first_of(counted)
+
+
+@functools.lru_cache
+def first_of(counted):
+    return counted.shared[0]
+
+
+def reads_before(counted, x):
+    before = x + counted.number
+    counted.add(3)
+    return before + counted.number
+
+
+def writes_to_the_class(counted, x):
+    Counted.limit = 3
+    return x + limit_of(1)
+
+
+@functools.lru_cache
+def limit_of(number):
+    return Counted.limit + number
+
+
+@pytest.mark.parametrize(
+    "program", [writes_before, writes_to_a_shared_list, reads_before, writes_to_the_class]
+)
+def test_what_is_remembered_sees_earlier_writes(program):
+    def results(function):
+        Counted.shared, Counted.limit = [1], 1
+        limit_of.cache_clear()
+        counted, x = Counted(4), torch.ones(2)
+        return [function(counted, x).tolist() for _ in range(3)]
+
+    assert results(pliant.compile(program)) == results(program)
