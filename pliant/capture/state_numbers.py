@@ -8,6 +8,7 @@ operations on tensors of one element; they are written down as a recipe, for the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -216,13 +217,16 @@ def updates(
     function: Any,
     args: list[Value],
     kwargs: dict[str, Value],
-    written: tuple[Fake, ...],
+    result: OpResult,
 ) -> list[Update]:
     """What tensors of one element hold once an operation has written to them; asked before that is
     noted."""
     known: list[Update] = []
     calls = [call for call in _calls_of_one(trace, args) if _has_one_element(call[0])]
-    if {id(fake) for fake in written} != {id(fake) for fake, _ in calls}:
+    if {id(fake) for fake in result.mutated} != {id(fake) for fake, _ in calls}:
+        return known
+    # To run it would draw, or leave out what one of its calls writes for another to read.
+    if result.random or (len(calls) > 1 and _share_memory(trace, args, result.mutated)):
         return known
     for fake, arguments in calls:
         number = scalars.computed(trace, function, arguments, kwargs)
@@ -250,6 +254,18 @@ def _calls_of_one(trace: Trace, args: list[Value]) -> Iterator[tuple[Fake, list[
             tensor = trace.read(item)
             if isinstance(tensor, TensorValue):
                 yield tensor.fake, [_at(arg, index) for arg in lists]
+
+
+def _share_memory(trace: Trace, args: list[Value], written: tuple[Fake, ...]) -> bool:
+    """Whether the memory of one of the tensors is that of another argument too."""
+    lists = [value for value in map(trace.read, args) if isinstance(value, Sequence)]
+    tensors = [trace.read(item) for value in lists for item in value.items]
+    memory = Counter(
+        tensor.fake.untyped_storage()._cdata
+        for tensor in tensors
+        if isinstance(tensor, TensorValue)
+    )
+    return any(memory[fake.untyped_storage()._cdata] > 1 for fake in written)
 
 
 def _at(value: Value, index: int) -> Value:

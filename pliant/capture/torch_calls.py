@@ -203,7 +203,7 @@ def _record(
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
-    known = updates(trace, function, args, kwargs, result.mutated) if writes else None
+    known = updates(trace, function, args, kwargs, result) if writes else None
     # From now on it matters which inputs are the same tensor (`aliasing`).
     trace.writes_tensors |= writes
     if name in OFFSET_AT and (len(args) > OFFSET_AT[name] or "storage_offset" in kwargs):

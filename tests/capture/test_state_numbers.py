@@ -277,3 +277,55 @@ def test_nothing_is_asked_of_sizes():
         order = torch.randperm(size)
         assert torch.equal(compiled(order), inverse(order))
     assert events.counters["compilations"] == 1
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: n.random_(0, 50),
+        lambda n: n.bernoulli_(0.5),
+        lambda n: n.uniform_(-1, 1),
+        lambda n: torch.nn.functional.dropout(n.add_(1), inplace=True),
+    ],
+    ids=["random_", "bernoulli_", "uniform_", "dropout"],
+)
+def test_a_random_number_is_drawn_in_each_call(draw):
+    def known(x):
+        n = torch.tensor(0.0)
+        draw(n)
+        return x + n, n.item() > 0.5
+
+    def state(self, x):
+        draw(self.count)
+        return x + 1 if self.count > 0.5 else x - 1
+
+    counters = Counter(), Counter()
+    for program, args in ((known, ((X,), (X,))), (state, [(c, X) for c in counters])):
+        compiled = pliant.compile(program)
+        for seed in range(6):
+            torch.manual_seed(seed)
+            result, after = compiled(*args[0]), torch.rand(1)
+            torch.manual_seed(seed)
+            torch.testing.assert_close((result, after), (program(*args[1]), torch.rand(1)))
+
+
+def test_lists_of_tensors_that_share_memory():
+    """Each of these calls reads what the one before it has written."""
+
+    def program(x):
+        a, b, c, d, e, f = (torch.tensor(float(i)) for i in range(6))
+        torch._foreach_add_([a, a], 1)
+        torch._foreach_add_([b, b.view(())], 1)
+        torch._foreach_add_([c, d], [d, c])
+        torch._foreach_copy_([e, f], [f, e])
+        return x + a, [n.item() for n in (a, b, c, d, e, f)]
+
+    assert pliant.compile(program)(X)[1] == program(X)[1] == [2.0, 3.0, 5.0, 8.0, 5.0, 5.0]
+
+
+def test_lists_of_state_that_share_memory():
+    def program(self, x):
+        torch._foreach_add_([self.count, self.other, self.count], 1)
+        return x * 2 if self.count > 3 else x + 1
+
+    follow(program)
