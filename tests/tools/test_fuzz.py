@@ -15,7 +15,7 @@ import torch
 import pliant
 from tools.fuzzing import campaign as campaigns
 from tools.fuzzing.accepted import reason
-from tools.fuzzing.check import Finding, check
+from tools.fuzzing.check import Finding, Invalid, check
 from tools.fuzzing.deadline import TimeUp
 from tools.fuzzing.generate import generate
 from tools.fuzzing.program import Argument, Program
@@ -129,6 +129,20 @@ def test_an_error_that_is_missing_is_found() -> None:
 
     finding = check(program("raise ValueError('x')"), compile)
     assert finding is not None and finding.kind == "no error"
+
+
+def test_a_program_that_needs_much_memory_is_none() -> None:
+    huge = program("return torch.ones(1 << 30)")
+    with pytest.raises(Invalid, match="memory"):
+        check(huge)
+
+
+def test_to_need_more_memory_than_eager_is_a_finding() -> None:
+    def double(result, args):
+        return torch.ones(1 << 30)
+
+    finding = check(program("return a"), broken(double))
+    assert finding is not None and finding.kind == "error"
 
 
 def test_the_order_of_a_sum_of_integers_as_floats_is_no_finding() -> None:

@@ -16,6 +16,7 @@ from pliant.base import events
 from pliant.base.errors import PliantError
 from tools.fuzzing.compare import Outcome, compare
 from tools.fuzzing.generate import quiet
+from tools.fuzzing.memory import is_exhausted, limited
 from tools.fuzzing.program import Program
 from tools.fuzzing.rounding import Rounding
 from tools.fuzzing.scope import new_scope
@@ -34,7 +35,7 @@ class Finding:
 
 
 class Invalid(Exception):
-    """The arguments of a call can't be made: no program."""
+    """The arguments of a call can't be made, or the memory is not enough: no program."""
 
 
 Compile = Callable[..., Any]
@@ -88,7 +89,11 @@ def check(
 def _check(program: Program, compile: Compile, stage: Stage) -> Finding | None:
     stage("eager")
     eager_side = Side(program)
-    expected = [eager_side.call(index) for index in range(len(program.calls))]
+    with limited():
+        expected = [eager_side.call(index) for index in range(len(program.calls))]
+    for eager in expected:
+        if is_exhausted(eager.error):
+            raise Invalid(str(eager.error)) from eager.error
     stage("pliant")
     failures: list[events.FellBack] = []
 
@@ -102,7 +107,8 @@ def _check(program: Program, compile: Compile, stage: Stage) -> Finding | None:
     )
     with events.listening(listen):
         for index, eager in enumerate(expected):
-            ours = side.call(index)
+            with limited():
+                ours = side.call(index)
             if failures:
                 return _failure(failures[0], index)
             if isinstance(ours.error, PliantError):
