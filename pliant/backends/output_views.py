@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pliant.base.values import dataclass
-from pliant.graph.output_views import OutputViews, ViewOutput
+from pliant.graph.output_views import DEFAULT, OutputViews, ViewOutput
 from pliant.sym.expr import BaseExpr, evaluate
 
 
@@ -47,6 +47,8 @@ def _replay_view(source: torch.Tensor, view: ViewOutput, values: Mapping[Any, An
             args, kwargs = _numbers(step.args, values), _numbers(step.kwargs, values)
             result = step.func(source, *args, **kwargs)
             source = result if isinstance(result, torch.Tensor) else result[step.position]
+    if view.steps and view.creation != DEFAULT:
+        torch._C._autograd._set_creation_meta(source, view.creation)
     return source
 
 

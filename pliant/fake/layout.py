@@ -328,15 +328,14 @@ def index_strides(
     before, after = around
 
     def taken(layouts: Sequence[numbers.Layout], wide: tuple[int, ...]) -> tuple[int, ...]:
-        (_, own), *index_layouts = layouts
+        own, *index_layouts = layouts
         common = wide[before : len(wide) - after]
         shape = (1,) * before + common + (1,) * after
         operands = [own]
         for index in index_layouts:
             strides = numbers.viewed((common, numbers.spread(index, common)), shape)
-            shown = (shape, numbers.row_major(shape) if strides is None else strides)
-            operands.append(numbers.spread(shown, wide))
-        return numbers.permuted(operands, wide)
+            operands.append((shape, numbers.row_major(shape) if strides is None else strides))
+        return numbers.pointwise(operands, wide)
 
     layouts = [(sizes, tuple(source)), *map(layout_of, indices)]
     return eager_strides(taken, layouts, sizes, usual)

@@ -18,6 +18,8 @@ from pliant.graph.aliases import AliasWorld, NotFunctionalized, TensorAlias
 from pliant.graph.ir import symbols_in, tensors_in
 
 DETACH: Final = torch.ops.aten.detach.default
+DEFAULT: Final[Any] = torch._C._autograd.CreationMeta.DEFAULT
+_get_creation_meta: Any = torch._C._autograd._get_creation_meta
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,13 +36,15 @@ class ViewStep:
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOutput:
     """The output with number `output` is a view of an input (`of_input`) or of another output.
-    `grad`: made with the grad mode on."""
+    `grad`: made with the grad mode on. `creation`: how, on which autograd's errors for writes
+    depend."""
 
     output: int
     source: int
     of_input: bool
     steps: tuple[ViewStep, ...]
     grad: bool
+    creation: Any
     same_as: int  # the first output that is the same tensor of the program
 
     @property
@@ -78,7 +82,8 @@ def separate_views(
     carriers: list[int | None] = []
     for members in groups.values():
         # One tensor, maybe returned twice, aliases nobody else: the step returns it itself.
-        if all(outputs[at] is outputs[members[0]] for at in members):
+        alone = all(outputs[at] is outputs[members[0]] for at in members)
+        if alone and not _refuses_writes(outputs[members[0]]):
             continue
         root = world.root(outputs[members[0]])
         source = len(outputs) + len(bases)
@@ -95,6 +100,12 @@ def separate_views(
     return remaining + bases, OutputViews(tuple(views), tuple(carriers))
 
 
+def _refuses_writes(out: Fake) -> bool:
+    """Whether autograd raises if the caller writes to it: one of several views that were made at
+    once, say."""
+    return out._is_view() and _get_creation_meta(out) != DEFAULT
+
+
 def _view(
     world: AliasWorld, out: Fake, root: Fake, places: tuple[int, int, bool], same_as: int
 ) -> ViewOutput:
@@ -109,7 +120,8 @@ def _view(
             raise NotFunctionalized("a view whose history is not that of its base")
     # Made without grad, a view of a leaf is a leaf too, and others don't require grad.
     without = root.requires_grad and not detached and (not out.requires_grad or out.is_leaf)
-    return ViewOutput(*places, steps, out is root or not without, same_as)
+    creation = _get_creation_meta(out) if out._is_view() else DEFAULT
+    return ViewOutput(*places, steps, out is root or not without, creation, same_as)
 
 
 def _steps(alias: TensorAlias) -> list[ViewStep]:

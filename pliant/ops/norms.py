@@ -621,6 +621,8 @@ _RETURN_STATISTICS = frozenset(("aten._native_batch_norm_legit_functional.defaul
 
 
 def _batch_norm_meta(func: Any, t: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    if t.dim() < 2 and t.numel():
+        t.size(1)  # raises, as the kernel does
     result, mean, _, *rest = func(t, *args, **kwargs)
     training = next((a for a in args if isinstance(a, bool)), True)
     stats = _saved_statistics(t, args, mean.size() if training else (0,))

@@ -132,6 +132,22 @@ def test_indices(sizes, index):
                 assert actual.stride() == expected.stride()
 
 
+@pytest.mark.parametrize("index", INDICES.values(), ids=INDICES)
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 1, 1), (2, 1, 1), (1, 0, 1)], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_layouts_that_the_program_sees(sizes, index, dynamic):
+    """Operands of one shape are laid out otherwise than those that are broadcast."""
+
+    def f(x, index):
+        found = [x[:, index]] if x.size(1) or not index.numel() else []
+        found += [x[None, index]]
+        found += [one[torch.arange(one.shape[0])] for one in found]
+        return [one.stride() for one in found]
+
+    x = torch.ones(sizes)
+    assert pliant.compile(f, dynamic=dynamic)(x, index) == f(x, index)
+
+
 KEYS = {
     "before": lambda n: (None, n),
     "before the last": lambda n: (..., None, n),

@@ -217,3 +217,18 @@ def test_few_dimensions(name, dynamic):
         else:
             assert sides[0].error is None
             torch.testing.assert_close(sides[0].result, sides[1].result, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_few_dimensions_of_a_result_that_is_written_to_and_dropped(name):
+    def function(x):
+        NORMS[name](x).add_(1)
+
+    for shape in ((0,), (1,), (2,), (1, 1)):
+        args = (torch.ones(shape),)
+        actual = run(pliant.compile(function, backend="llvm"), args)
+        expected = run(function, args)
+        if expected.error is None:
+            assert actual.error is None
+        else:
+            same_error(actual.error, expected.error)

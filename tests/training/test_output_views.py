@@ -143,6 +143,53 @@ def test_a_write_to_an_output_is_seen_in_the_other(function) -> None:
     assert events.counters["not_generated"] == 0
 
 
+class FlatInFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.view(3, 4)
+
+
+REFUSED = {
+    "unbind": lambda y: y.unbind()[0],
+    "split": lambda y: y.split(1)[1],
+    "chunk, viewed": lambda y: y.chunk(2)[0].view(-1),
+    "in a function": FlatInFunction.apply,
+}
+
+
+@pytest.mark.parametrize("where", ["in the program", "behind it"])
+@pytest.mark.parametrize("view", REFUSED.values(), ids=REFUSED)
+def test_views_that_refuse_to_be_written_to(view, where) -> None:
+    """Also if nothing else of the base is returned."""
+
+    def function(x):
+        part = view(x * 2)
+        if where == "in the program":
+            part.mul_(3)
+        return part
+
+    for run in (function, pliant.compile(function, backend="llvm")):
+        with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+            run(leaf(3, 4)).mul_(3)
+
+
+def test_a_view_that_refuses_to_be_written_to_has_gradients() -> None:
+    def function(x):
+        return (x * 2).unbind(1)[1]
+
+    told = []
+    for run in (function, pliant.compile(function, backend="llvm")):
+        x = torch.arange(12.0).view(3, 4).requires_grad_()
+        result = run(x)
+        result.sin().sum().backward()
+        told.append([result.detach(), x.grad])
+    compare(*told)
+
+
 def test_a_write_to_a_view_of_a_constant_input() -> None:
     def function(x, buffer):
         return x * 2, buffer[0]
