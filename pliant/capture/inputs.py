@@ -163,7 +163,15 @@ class Inputs:
         changed = self.history.observe_number(text, real)
         before = self.history.number_before(text, real)
         part = "attribute" if _is_part(source) else ""
-        return choose_number(self.policy, text, real, changed, before=before, module_part=part)
+        return choose_number(
+            self.policy,
+            text,
+            real,
+            changed,
+            before=before,
+            module_part=part,
+            learning_rate=_is_learning_rate(source),
+        )
 
     # ---- tensors
 
@@ -313,6 +321,19 @@ def _is_part(source: Source) -> bool:
             return True
         step = step.parent
     return not isinstance(_root(source), Local)
+
+
+def _is_learning_rate(source: Source) -> bool:
+    """Whether it is `optimizer.param_groups[i]["lr"]`."""
+    group = source.parent
+    groups = group.parent if isinstance(group, SeqItem) else None
+    return (
+        isinstance(source, DictItem)
+        and source.key == "lr"
+        and isinstance(groups, DictItem)
+        and groups.key == "param_groups"
+        and isinstance(groups.parent, InstanceDict)
+    )
 
 
 def _root(source: Source) -> Source:

@@ -7,10 +7,11 @@ and is told to the user:
   2. the lists of sources (options, environment variables);
   3. it equals a size that is marked, in another tensor of the same call;
   4. `dynamic=False`;
-  5. it belongs to a module (parameters, buffers, numbers kept there), unless it changed;
-  6. `dynamic=True`, or the option assume_static_by_default is off;
-  7. it changed since an earlier compilation (automatic dynamic);
-  8. nothing: it is a constant.
+  5. it is the learning rate of an optimizer, which schedulers change;
+  6. it belongs to a module (parameters, buffers, numbers kept there), unless it changed;
+  7. `dynamic=True`, or the option assume_static_by_default is off;
+  8. it changed since an earlier compilation (automatic dynamic);
+  9. nothing: it is a constant.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ def choose_number(
     *,
     before: int | float | None = None,
     module_part: str = "",
+    learning_rate: bool = False,
 ) -> Choice:
     """What an input that is a Python number is to be. Only ints and floats become symbols."""
     if type(value) not in _SPECIALIZED:
@@ -150,6 +152,7 @@ def choose_number(
     return (
         _listed(policy, source_text, None, unbacked=type(value) is int)
         or (static(f"the option {option} is on") if getattr(policy, option) else None)
+        or (_learning_rate(policy) if learning_rate and type(value) is float else None)
         or _by_policy(policy, "value", value, before, changed, module_part)
     )
 
@@ -198,6 +201,12 @@ def _carried(carried: Carried | None, source_text: str, size: int, part: str) ->
     # The sizes of parameters are what they are: one that equals the batch size does so by chance.
     like = carried.like(source_text, size) if carried is not None and not part else None
     return _dynamic(f"equal to the marked {like}") if like else None
+
+
+def _learning_rate(policy: DynamicPolicy) -> Choice | None:
+    """A schedule may begin after any number of steps: to wait for the first change would cost a
+    compilation of the whole step."""
+    return _dynamic("a learning rate") if policy.generalises else None
 
 
 def _by_policy(

@@ -210,6 +210,40 @@ def test_schedulers(name: str, optimizer_name: str) -> None:
     check(make, compilations=2 if name in SCHEDULERS else 3)
 
 
+LATE = {
+    "steps": lambda o: lr_scheduler.StepLR(o, 3, 0.5),
+    "constant": lambda o: lr_scheduler.ConstantLR(o, 0.3, 4),
+    "milestones": lambda o: lr_scheduler.MultiStepLR(o, [3, 5], 0.5),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("optimizer_name", ["momentum", "adamw", "radam"])
+def test_a_learning_rate_that_changes_late(name: str, optimizer_name: str) -> None:
+    """It is an input from the start: no compilation waits for its first change."""
+
+    def train(compiles: bool):
+        torch.manual_seed(0)
+        model = network()
+        optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+        scheduler = LATE[name](optimizer)
+        step = pliant.compile(optimizer.step) if compiles else optimizer.step
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.randn(4, 3)).pow(2).mean().backward()
+            step()
+            scheduler.step()
+        return [p.detach().clone() for p in model.parameters()]
+
+    theirs = train(False)
+    events.counters.reset()
+    mine = train(True)
+    assert events.counters["compilations"] <= CASES.get(optimizer_name, 2)
+    assert events.counters["not_generated"] == events.counters["graph_breaks"] == 0
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
 def test_a_scheduler_outside_of_the_step() -> None:
     def make(model):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -489,6 +523,22 @@ def test_batch_norm() -> None:
         return nn.Sequential(nn.Linear(3, 6, bias=False), nn.BatchNorm1d(6), nn.Linear(6, 2))
 
     check(simple, build, sizes=(8,))
+
+
+def test_an_lstm_of_one_layer() -> None:
+    """Its state has a size of 1, for which kernels are asked for layouts: not those that would read
+    a workspace beyond its end."""
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.LSTM(1, 8, batch_first=True)
+            self.head = nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.head(self.net(x.unsqueeze(-1))[0][:, -1])
+
+    check(simple, Network, sizes=(4, 6), compilations=3)
 
 
 def test_tied_and_frozen_parameters() -> None:
