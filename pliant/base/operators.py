@@ -80,6 +80,7 @@ class Record:
     keeps_overlap: bool = False  # its result is a copy with the strides of the first argument
     resizes: bool = False  # the first argument may need more memory than it has
     trusts_indices: bool = False  # reads and writes where they say, also outside of its tensors
+    trusts_sizes: bool = False  # the same of an argument whose size only the kernels know
     reads_data: bool = False  # returns what is in a tensor, and no tag says so
     hidden_writes: tuple[str, ...] = ()  # in training, though its schema calls them read-only
 

@@ -124,7 +124,10 @@ class JointFunctionalizer(Functionalizer):
         results = list(self._answer(op, args, kwargs))
         size = to_torch(self.env.new_unbacked(op.name), self.env)
         old = results[which]
-        results[which] = make(self._self, (size,), (1,), 0, old.dtype, old.device)
+        sizes = (*old.size()[:-1], size)
+        results[which] = make(
+            self._self, sizes, contiguous_strides(sizes), 0, old.dtype, old.device
+        )
         positional, named = self.recorded_arguments(args, kwargs)
         # Under another name no rule lowers it.
         name = f"{op.name} in grad mode"

@@ -347,3 +347,22 @@ def slice_of(grad: Any, sizes: Any, dim: int, start: Any, end: Any, step: Any) -
 @gradient("aten.select_backward.default")
 def select(grad: Any, sizes: Any, dim: int, index: Any) -> Any:
     return torch.select_scatter(grad.new_zeros(sizes), grad, dim, index)
+
+
+# --------------------------------------------------------------------------------------------------
+# Left to PyTorch, which has no meta kernels for them
+
+
+def _like_second_meta(func: Any, grad: Any, t: Any, *rest: Any, **kwargs: Any) -> Any:
+    return t.new_empty(t.size())
+
+
+register(
+    "aten.multi_margin_loss_backward.default",
+    "aten.multilabel_margin_loss_backward.default",
+    "aten.fractional_max_pool3d_backward.default",
+    meta=_like_second_meta,
+)
+register("aten._ctc_loss_backward.Tensor", meta=_like_second_meta, mixed_devices=True)
+# Reads of its workspace as much as the sizes ask for, however small that is.
+register("aten.mkldnn_rnn_layer_backward.default", trusts_sizes=True)

@@ -415,7 +415,7 @@ def _ctc_loss_meta(
 
 
 register_functions((torch.ctc_loss, F.ctc_loss), on_fakes=_ctc_loss_lengths)
-register("aten._ctc_loss.Tensor", meta=_ctc_loss_meta, mixed_devices=True)
+register("aten._ctc_loss.Tensor", meta=_ctc_loss_meta, mixed_devices=True, workspace=1)
 register("aten._use_cudnn_ctc_loss.default", meta=_no_cudnn)
 register("aten._use_cudnn_ctc_loss.Tensor", meta=_no_cudnn, mixed_devices=True)
 

@@ -110,6 +110,7 @@ register_functions((F.dropout, torch.dropout), symbolic=_symbolic_dropout, cast_
 register(
     "aten._sample_dirichlet.default",
     "aten._dirichlet_grad.default",
+    "aten._standard_gamma_grad.default",
     "aten.binomial.default",
     meta=_like_first_meta,
 )

@@ -30,7 +30,7 @@ FAMILIES: Final = {
     "norms": "norm softmax",
     "pooling": "pool",
     "random": "bernoulli binomial cauchy dirichlet dropout exponential geometric normal poisson "
-    "rand uniform",
+    "rand standard_gamma uniform",
     "recurrent": "gru lstm pack rnn",
     "reductions": "all any arg count dist kth max mean median min mode norm prod std sum trace var",
     "resampling": "interpolate sampl",

@@ -21,6 +21,11 @@ def ints(high, *sizes):
     return torch.randint(0, high, sizes)
 
 
+def ctc(x, targets, lengths):
+    steps = torch.full_like(lengths, 9)
+    return F.ctc_loss(x.log_softmax(-1), targets, steps, lengths)
+
+
 PROGRAMS = {
     "arithmetic": (lambda x, y: (x * y - y / 2).pow(2) + x, T(3, 5), T(3, 5)),
     "activations": (lambda x: x.sigmoid() * x.tanh() + x.exp().relu(), T(3, 5)),
@@ -53,6 +58,11 @@ PROGRAMS = {
     "layer norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), T(2, 4, 5), T(5), T(5)),
     "layer norm alone": (lambda x: F.layer_norm(x, (4, 5)), T(2, 4, 5)),
     "group norm": (lambda x, w, b: F.group_norm(x, 2, w, b), T(2, 4, 3), T(4), T(4)),
+    "margins": (lambda x, y: F.multi_margin_loss(x, y, margin=0.5), T(5, 4), ints(4, 5)),
+    "margins of labels": (F.multilabel_margin_loss, T(5, 4), ints(4, 5, 4) - 1),
+    # Of the workspace only the kernel knows the size: it is in the lengths.
+    "ctc loss": (ctc, T(9, 3, 5), ints(4, 3, 4) + 1, torch.tensor([2, 3, 1])),
+    "gamma": (lambda a: torch.distributions.Gamma(a.exp(), 1.0).rsample(), T(4, 5)),
     "cross entropy": (lambda x, y: F.cross_entropy(x, y), T(5, 4), ints(4, 5)),
     "cross entropy ignoring": (
         lambda x, y: F.cross_entropy(x, y, ignore_index=1, label_smoothing=0.1),
