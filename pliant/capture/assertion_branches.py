@@ -29,8 +29,8 @@ def way_past_assertion(
     stays, jumps = (only_raises(frame, to) for to in (frame.index + 1, ins.value))
     if stays is jumps:
         return None
-    wanted = jump_on if stays else not jump_on
-    add_test(trace, frame, value, wanted, f"{trace.stack()[-1].line}: the way that raises")
+    truth = jump_on if stays else not jump_on
+    add_test(trace, frame, value, truth, f"{trace.stack()[-1].line}: the way that raises")
     return stays
 
 
@@ -43,11 +43,11 @@ def is_test(trace: Trace, value: Value) -> bool:
     return not symbolic and value.fake.numel() == 1 and not trace.graph.in_body
 
 
-def add_test(trace: Trace, frame: Frame, value: Value, wanted: bool, text: str) -> None:
+def add_test(trace: Trace, frame: Frame, value: Value, expected: bool, text: str) -> None:
     """The graph fails, with this text, where the truth of a tensor is not what is wanted."""
     assert isinstance(value, TensorValue)
     note_assertion(trace, frame, Break("data-dependent-branch", "the truth of a tensor"))
-    trace.graph.operation(check_truth, (value.node, wanted, text), {}, trace.stack(), True)
+    trace.graph.operation(check_truth, (value.node, expected, text), {}, trace.stack(), True)
 
 
 def note_assertion(trace: Trace, frame: Frame, cause: Break) -> None:

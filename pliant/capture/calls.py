@@ -277,10 +277,10 @@ def _is_asked(target: Value) -> Any:
         return real if real.__self__ in _ASKED_CLASSES else None
     module = getattr(real, "__module__", None)
     try:
-        asked = real in _ASKED_BUILTINS or real in _ASKED_CLASSES or module in _ASKED_MODULES
+        is_listed = real in _ASKED_BUILTINS or real in _ASKED_CLASSES or module in _ASKED_MODULES
     except TypeError:  # unhashable
         return None
-    return real if asked else None
+    return real if is_listed else None
 
 
 def _ask_python(trace: Trace, target: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
@@ -321,9 +321,9 @@ def call_builtin_method(
         code = "outside-iterator" if target.name == "__next__" else "opaque-object"
         raise Break(code, f"{target.owner.__name__}.{target.name}")
     if target.owner is overrides.TensorBase:
-        asked = overrides.call_method(trace, target.name, obj, args, kwargs)
-        if asked is not None:
-            return asked
+        result = overrides.call_method(trace, target.name, obj, args, kwargs)
+        if result is not None:
+            return result
     if handler is not None:
         return run_handler(trace, handler, target, [obj, *args], kwargs)
     if isinstance(obj, TensorValue):
@@ -382,9 +382,9 @@ def _call_handler(
     if handler is None:
         return None
     if torch_calls.is_operation(real) and real not in torch_calls.QUERIES:
-        asked = overrides.overriders_of(trace, args, kwargs)
-        if asked is not None:
-            return overrides.dispatch(trace, target, asked, args, kwargs or None)
+        overriders = overrides.overriders_of(trace, args, kwargs)
+        if overriders is not None:
+            return overrides.dispatch(trace, target, overriders, args, kwargs or None)
     return run_handler(trace, handler, target, args, kwargs)
 
 

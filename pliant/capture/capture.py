@@ -207,11 +207,11 @@ class Attempt:
 
 def refused(cause: Break, frames: list[Frame], fullgraph: bool = True) -> GraphBreakError:
     """The error for a graph break under `fullgraph=True` or `error_on_graph_break(True)`."""
-    asked = "fullgraph=True" if fullgraph else "error_on_graph_break(True)"
+    option = "fullgraph=True" if fullgraph else "error_on_graph_break(True)"
     explanation = BREAKS[cause.code]
     positions = [frame.position() for frame in frames if not frame.internal]
     return GraphBreakError(
-        f"{asked}, but this can't be captured: {cause.what}",
+        f"{option}, but this can't be captured: {cause.what}",
         why=explanation.why,
         remedy=explanation.remedy,
         position=positions[-1] if positions else None,

@@ -119,10 +119,10 @@ def _change(trace: Trace, cls: type, name: str, value: Value | None) -> None:
 
 def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     before = trace.class_writes.get((cls, name))
-    there = name in cls.__dict__
+    is_defined = name in cls.__dict__
     if value is None:
-        trace.guard(GuardKind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, there))
-        present = there if before is None else before[0] is not MISSING
+        trace.guard(GuardKind.PREDICATE, Fixed(cls, cls.__qualname__), Defines(name, is_defined))
+        present = is_defined if before is None else before[0] is not MISSING
         if not present:
             trace.throw(AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}"))
         real: Any = MISSING
@@ -136,7 +136,7 @@ def _note(trace: Trace, cls: type, name: str, value: Value | None) -> None:
     writes = _writes_of(trace, cls)
     trace.mutate(writes)
     writes.values[name] = value
-    if value is None and not there:
+    if value is None and not is_defined:
         del writes.values[name]  # it comes and goes
     trace.class_writes[cls, name] = (real, value)
 

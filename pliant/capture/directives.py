@@ -97,7 +97,7 @@ def allow_in_graph(fn: Any) -> Any:
         fn: a function, or a list of functions.
     """
     if isinstance(fn, list | tuple):
-        return [allow_in_graph(one) for one in fn]
+        return [allow_in_graph(function) for function in fn]
     return _marked(fn, IN_GRAPH, "allow_in_graph")
 
 

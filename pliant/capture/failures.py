@@ -176,7 +176,7 @@ def handlers(frame: Frame, index: int) -> Iterator[ExceptionEntry]:
 
 
 def _leaves_pytorch(leave: list[Value]) -> bool:
-    bound = [each for each in leave if isinstance(each, BoundMethod)]
+    bound = [method for method in leave if isinstance(method, BoundMethod)]
     receiver: Value | None = bound[0].obj if bound else leave[-1] if len(leave) == 2 else None
     if isinstance(receiver, Lazy):
         receiver = receiver.seen

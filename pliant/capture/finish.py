@@ -86,10 +86,10 @@ class Finisher:
         outer = [f for f in frames[:-1] if not (f.internal and _only_returns(f))]
         frames = [*outer, frames[-1]]  # the operation is in the last one, internal or not
         stack = tuple(frame.position() for frame in frames if not frame.internal)
-        where = cause.stack or stack
-        position = where[-1] if where else None
+        reported = cause.stack or stack
+        position = reported[-1] if reported else None
         follows = _follows_from_earlier_break(frames[-1], cause)
-        self.broken = BreakInfo(cause.code, cause.what, position, where, follows)
+        self.broken = BreakInfo(cause.code, cause.what, position, reported, follows)
         operands = frames[-1].stack[len(frames[-1].stack) - frames[-1].operands :]
         live = _live_values(frames)
         # What the operation takes may be needed after it as well, and if there are several ways to
@@ -368,8 +368,8 @@ def _follows_from_earlier_break(frame: Frame, cause: Break) -> bool:
 def _ending_before(node: fx.Node, step: int) -> Restart:
     """The graph ends where PyTorch refuses a call: everything before it has happened when eager
     PyTorch makes the error, and nothing behind it."""
-    what = f"{node.name}, which PyTorch refuses"
-    return Restart(step, Break("operation-raises", what, node.meta["stack"]))
+    description = f"{node.name}, which PyTorch refuses"
+    return Restart(step, Break("operation-raises", description, node.meta["stack"]))
 
 
 def _only_returns(frame: Frame) -> bool:

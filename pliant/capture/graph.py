@@ -236,8 +236,11 @@ class GraphBuilder:
             return live
         operations = [node for node in calls if not _changes_grad_mode(node)]
         if self.keeps_dead_graphs and operations:
-            kept = {*operations, *(arg for node in operations for arg in node.all_input_nodes)}
-            for node in kept & dead.keys():
+            needed_nodes = {
+                *operations,
+                *(arg for node in operations for arg in node.all_input_nodes),
+            }
+            for node in needed_nodes & dead.keys():
                 del dead[node]
             return operations
         for node in live:  # the last one counts

@@ -26,12 +26,12 @@ def with_indices(trace: Trace, key: Value) -> Value:
     key_value = trace.read(key)
     if isinstance(key_value, Sequence) and key_value.cls is tuple:
         items = [with_indices(trace, item) for item in key_value.items]
-        same = all(a is b for a, b in zip(items, key_value.items, strict=True))
-        return key if same else Sequence(tuple, items)
+        unchanged = all(a is b for a, b in zip(items, key_value.items, strict=True))
+        return key if unchanged else Sequence(tuple, items)
     if isinstance(key_value, SliceValue):
         parts = [with_indices(trace, part) for part in key_value.parts]
-        same = all(a is b for a, b in zip(parts, key_value.parts, strict=True))
-        return key if same else SliceValue(parts)
+        unchanged = all(a is b for a, b in zip(parts, key_value.parts, strict=True))
+        return key if unchanged else SliceValue(parts)
     if (
         not isinstance(key_value, Instance)
         or trace.lookup(key_value.cls, "__getitem__") is not MISSING
@@ -48,8 +48,8 @@ def with_numbers(trace: Trace, key: Value, read: Read) -> tuple[Value, bool]:
         pairs = [_as_number(trace, item, read) for item in items]
         if any(selects for _, selects in pairs):
             return Sequence(tuple, [item for item, _ in pairs]), True
-        same = all(a is trace.read(b) for a, b in zip(items, key.items, strict=True))
-        return key if same else Sequence(tuple, items), False
+        unchanged = all(a is trace.read(b) for a, b in zip(items, key.items, strict=True))
+        return key if unchanged else Sequence(tuple, items), False
     return _as_number(trace, _with_bounds(trace, key, read), read)
 
 

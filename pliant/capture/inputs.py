@@ -132,8 +132,8 @@ class Inputs:
     def _note_group(self, source: Source, real: torch.Tensor) -> None:
         """What varies in one item of a list is taken to vary in all of them."""
         if source.parent is not None and kind_without_fake(real) is None:
-            seen = self._observe(str(source), real)
-            self.varying.setdefault((source.parent, real.dim()), set()).update(seen.sizes)
+            changed = self._observe(str(source), real)
+            self.varying.setdefault((source.parent, real.dim()), set()).update(changed.sizes)
 
     def _observe(self, text: str, real: torch.Tensor) -> Changed:
         offset = int(real.storage_offset())

@@ -127,7 +127,7 @@ def note_raised(trace: Trace, frame: Frame, raised: Raised) -> None:
         if not raised.has_context:
             exception.set_context(trace, current_exception(trace))
         if not raised.again and not frame.internal:
-            outer = [each for each in trace.frames[:-1] if not each.internal]
+            outer = [outer_frame for outer_frame in trace.frames[:-1] if not outer_frame.internal]
             exception.trail = Traceback(frame, outer, exception.trail or NONE)
             trace.tracebacks.append(exception.trail)
     raised.has_context, raised.again = True, False

@@ -359,10 +359,10 @@ def _is_ignored(trace: Trace, target: Value, args: list[Value]) -> bool:
     if isinstance(target, BoundMethod):
         args, target = [target.obj], trace.read(target.function)
     ignored, real = trace.options.ignore_logging_functions, _real(target)
-    methods = [one for one in ignored if isinstance(one, types.MethodType)]
-    if any(one.__func__ is real for one in methods) and args:
+    methods = [method for method in ignored if isinstance(method, types.MethodType)]
+    if any(method.__func__ is real for method in methods) and args:
         owner = _real(trace.read(args[0]))
-        return any(one.__func__ is real and one.__self__ is owner for one in methods)
+        return any(method.__func__ is real and method.__self__ is owner for method in methods)
     return callable(real) and isinstance(real, Hashable) and real in ignored
 
 
@@ -468,9 +468,9 @@ def binary(trace: Trace, symbol: str, left: Value, right: Value, shown: str | No
     """`left + right` and its relatives."""
     left, right = trace.read(left), trace.read(right)
     method, reflected, real = BINARY[symbol]
-    taken = _taken_over(trace, real, left, right)
-    if taken is not None:
-        return taken
+    direct_result = _taken_over(trace, real, left, right)
+    if direct_result is not None:
+        return direct_result
     result = _operate(trace, left, right, method, reflected)
     if result is None:
         names = f"'{type_name(left.python_type())}' and '{type_name(right.python_type())}'"
@@ -484,9 +484,9 @@ def inplace(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
     left, right = trace.read(left), trace.read(right)
     method, real = INPLACE[symbol]
     if type(left) in OPERATE or type(right) not in OPERATE:  # a tensor on the right alone is not it
-        taken = _taken_over(trace, real, left, right)
-        if taken is not None:
-            return taken
+        direct_result = _taken_over(trace, real, left, right)
+        if direct_result is not None:
+            return direct_result
     result = call_special(trace, left, method, right)
     if result is not None and not _declined(trace, result):
         return result
@@ -497,9 +497,9 @@ def compare(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
     """`left < right` and its relatives."""
     left, right = trace.read(left), trace.read(right)
     method, reflected, real = COMPARE[symbol]
-    taken = _taken_over(trace, real, left, right)
-    if taken is not None:
-        return taken
+    direct_result = _taken_over(trace, real, left, right)
+    if direct_result is not None:
+        return direct_result
     result = _operate(trace, left, right, method, reflected)
     if result is not None:
         return result
@@ -512,9 +512,9 @@ def compare(trace: Trace, symbol: str, left: Value, right: Value) -> Value:
 def unary(trace: Trace, symbol: str, operand: Value) -> Value:
     operand = trace.read(operand)
     method, real = UNARY[symbol]
-    taken = _taken_over(trace, real, operand)
-    if taken is not None:
-        return taken
+    direct_result = _taken_over(trace, real, operand)
+    if direct_result is not None:
+        return direct_result
     result = call_special(trace, operand, method)
     if result is None:
         name = type_name(operand.python_type())
@@ -527,9 +527,9 @@ def _taken_over(trace: Trace, real: Callable[..., Any], *operands: Value) -> Val
     for operand in operands:
         owner = OPERATE.get(type(operand))
         if owner is not None:
-            taken = owner(trace, real, *operands)
-            if taken is not None:
-                return taken
+            result = owner(trace, real, *operands)
+            if result is not None:
+                return result
     if all(operand.python_type() in FOLDABLE for operand in operands):
         if any(has_number(operand) for operand in operands):
             return None  # folding would make constants of them
@@ -644,8 +644,8 @@ def truth(trace: Trace, value: Value) -> bool:
 def negation(trace: Trace, value: Value) -> Value:
     """`not value`. Of a symbolic number the result is symbolic too, without a guard."""
     value = trace.read(value)
-    taken = _taken_over(trace, operator.not_, value) if isinstance(value, Number) else None
-    return boolean(not truth(trace, value)) if taken is None else taken
+    result = _taken_over(trace, operator.not_, value) if isinstance(value, Number) else None
+    return boolean(not truth(trace, value)) if result is None else result
 
 
 def length(trace: Trace, value: Value) -> Value:
@@ -664,9 +664,9 @@ def get_item(trace: Trace, obj: Value, key: Value, direct: bool = False) -> Valu
     obj, key = trace.read(obj), trace.read(key)
     # A key does not take over. Sequences whose items are known are not made constants for one item.
     if not isinstance(obj, Sequence) and (type(key) not in OPERATE or type(obj) in OPERATE):
-        taken = _taken_over(trace, operator.getitem, obj, key)
-        if taken is not None:
-            return taken
+        result = _taken_over(trace, operator.getitem, obj, key)
+        if result is not None:
+            return result
     cls = obj.python_type()
     if trace.lookup(cls, "__getitem__") is not MISSING:
         return call(trace, special(trace, obj, "__getitem__"), [key], direct=direct)
@@ -706,9 +706,9 @@ def contains(trace: Trace, container: Value, item: Value) -> bool:
     """`item in container`."""
     container, item = trace.read(container), trace.read(item)
     if type(item) not in OPERATE or type(container) in OPERATE:
-        taken = _taken_over(trace, operator.contains, container, item)
-        if taken is not None:
-            return truth(trace, taken)
+        direct_result = _taken_over(trace, operator.contains, container, item)
+        if direct_result is not None:
+            return truth(trace, direct_result)
     result = call_special(trace, container, "__contains__", item)
     if result is not None:
         return truth(trace, result)

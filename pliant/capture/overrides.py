@@ -69,11 +69,11 @@ class Overrides(Value):
 
     def replay(self, emit: Emitter, before: None) -> None:
         """Put PyTorch's own state where the program has put it."""
-        same = [a is b for a, b in zip(self.modes, self.outer_modes, strict=False)]
-        kept = [*same, False].index(False)
-        for _ in self.outer_modes[kept:]:
+        unchanged = [a is b for a, b in zip(self.modes, self.outer_modes, strict=False)]
+        common = [*unchanged, False].index(False)
+        for _ in self.outer_modes[common:]:
             emit.line(f"{emit.constant(torch._C._pop_torch_function_stack)}()")
-        for mode in self.modes[kept:]:
+        for mode in self.modes[common:]:
             push = emit.constant(torch._C._push_on_torch_function_stack)
             emit.line(f"{push}({emit.assign_name(mode, 'mode')})")
         for block in self.blocks:
@@ -315,8 +315,8 @@ def _right_first(trace: Trace, left: Value, right: Value, reflected: str, real: 
     classes = left.python_type(), right.python_type()
     if classes[0] is classes[1] or not issubclass(classes[1], classes[0]):
         return False
-    same = trace.lookup(classes[1], reflected) is trace.lookup(classes[0], reflected)
-    return real in COMPARISONS or not same
+    inherited = trace.lookup(classes[1], reflected) is trace.lookup(classes[0], reflected)
+    return real in COMPARISONS or not inherited
 
 
 def is_accessor(real: Any) -> bool:

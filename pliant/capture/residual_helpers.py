@@ -25,8 +25,8 @@ def primed(generator: GeneratorObject) -> GeneratorObject:
 
 def finished_generator() -> GeneratorObject:
     """A generator that has nothing left to give."""
-    nothing: tuple[Any, ...] = ()
-    generator = (item for item in nothing)
+    no_items: tuple[Any, ...] = ()
+    generator = (item for item in no_items)
     next(generator, None)
     return generator
 
@@ -54,7 +54,11 @@ def special_method(manager: Any, name: str) -> Any:
     method = _special(manager, name)
     if method is None:
         cls = type(manager)
-        methods = [each for each in MANAGER_METHODS if _special(manager, each) is not None]
+        methods = [
+            method_name
+            for method_name in MANAGER_METHODS
+            if _special(manager, method_name) is not None
+        ]
         raise no_manager(cls, methods, name.startswith("__a"))
     return method
 
@@ -84,11 +88,11 @@ def raise_as_is(error: BaseException) -> NoReturn:
     first exception of the chain, as in the program."""
     outside = sys.exception()
     context = error.__context__
-    first, seen = error, {id(error)}
-    while first.__context__ is not None and id(first.__context__) not in seen:
+    first, visited = error, {id(error)}
+    while first.__context__ is not None and id(first.__context__) not in visited:
         first = first.__context__
-        seen.add(id(first))
-    if first.__context__ is None and outside is not None and id(outside) not in seen:
+        visited.add(id(first))
+    if first.__context__ is None and outside is not None and id(outside) not in visited:
         first.__context__ = outside
         context = error.__context__
     try:

@@ -47,10 +47,10 @@ def matches(pattern: Any, text: str) -> bool:
 
 def is_error(text: str, category: type[Warning], module: str, line: int) -> bool:
     """Whether the filters of Python turn a warning into an exception."""
-    for action, message, kind, where, at in warnings.filters:
+    for action, message, kind, module_pattern, at in warnings.filters:
         if (
             matches(message, text)
-            and matches(where, module)
+            and matches(module_pattern, module)
             and issubclass(category, kind)
             and at in (0, line)
         ):

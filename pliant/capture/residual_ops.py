@@ -85,7 +85,7 @@ def operation_of(
 def _meaning(op: ResidualOperation) -> None:
     """What the opcode's row says, in Python."""
     info, value = OPCODES[op.frame.instruction.op], op.frame.instruction.value
-    operands = [op.operand(each) for each in op.operands]
+    operands = [op.operand(operand) for operand in op.operands]
     argument = value if isinstance(value, str) else op.emit.constant(value)
     if callable(info.meaning):
         function = op.emit.bind(info.meaning.__name__, info.meaning)
@@ -222,13 +222,13 @@ REPORTING = frozenset({"warning", "logging"})
 def reads_variables(frame: Frame) -> bool:
     """Whether the present instruction may read all variables of its frame."""
     return frame.instruction.op in CALLS and any(
-        isinstance(value, Const) and any(value.value is each for each in (super, eval, exec))
+        isinstance(value, Const) and any(value.value is reader for reader in (super, eval, exec))
         for value in frame.stack[-frame.operands :][:2]
     )
 
 
 def _call_ex(op: ResidualOperation) -> None:
-    target, args, *rest = (each for each in op.operands if each is not NULL)
+    target, args, *rest = (operand for operand in op.operands if operand is not NULL)
     extra = f", **{op.source(rest[0])}" if rest else ""
     op.result(f"{op.source(target)}(*{op.source(args)}{extra})")
 
@@ -310,7 +310,7 @@ def _with_except_start(op: ResidualOperation) -> None:
     *leave, _, _, exception = op.operands
     error = op.emit.assign_name(exception, "error")
     name = op.name("swallow")
-    method, *receiver = (op.source(each) for each in leave if each is not NULL)
+    method, *receiver = (op.source(operand) for operand in leave if operand is not NULL)
     arguments = [*receiver, f"type({error})", error, f"{error}.__traceback__"]
     op.text.append(f"{name} = {method}({', '.join(arguments)})")
     op.go_on(*op.operands, name)

@@ -98,9 +98,9 @@ class Sizes:
         width = max(len(expr.terms), len(expr.factors))
         if width <= MOST_TERMS or self.env.hint(expr) is not None:
             return expr
-        what = f"a calculation with {width} numbers"
+        description = f"a calculation with {width} numbers"
         declared = self.env.range(expr)
-        new = self.env.add_unbacked(what, declared=declared, why="computed from data")
+        new = self.env.add_unbacked(description, declared=declared, why="computed from data")
         self._new_symbols()  # no operator makes it
         node = self.nodes.node(expr)
         assert isinstance(node, fx.Node)

@@ -69,9 +69,9 @@ class StateNumbers:
         """What the tensor holds, as far as that is known."""
         if not isinstance(value, TensorValue):
             return None
-        known = self._tensors.get(id(value.fake))
-        if known is not None or not self._is_unwritten_state(value):
-            return known
+        entry = self._tensors.get(id(value.fake))
+        if entry is not None or not self._is_unwritten_state(value):
+            return entry
         return StateNumber(value, StateTensor())
 
     def _is_unwritten_state(self, value: TensorValue) -> bool:
@@ -221,19 +221,19 @@ def updates(
 ) -> list[Update]:
     """What tensors of one element hold once an operation has written to them; asked before that is
     noted."""
-    known: list[Update] = []
+    changes: list[Update] = []
     calls = [call for call in _calls_of_one(trace, args) if _has_one_element(call[0])]
     if {id(fake) for fake in result.mutated} != {id(fake) for fake, _ in calls}:
-        return known
+        return changes
     # To run it would draw, or leave out what one of its calls writes for another to read.
     if result.random or (len(calls) > 1 and _share_memory(trace, args, result.mutated)):
-        return known
+        return changes
     for fake, arguments in calls:
         number = scalars.computed(trace, function, arguments, kwargs)
         state = number or trace.state_numbers.result(function, arguments, kwargs)
         if state is not None:
-            known.append((fake, state))
-    return known
+            changes.append((fake, state))
+    return changes
 
 
 def _has_one_element(fake: Fake) -> bool:

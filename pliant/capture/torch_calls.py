@@ -203,7 +203,7 @@ def _record(
     writes = bool(result.mutated) or writes_metadata(function)
     if writes:
         about_to_write(trace, function, result.mutated)
-    known = updates(trace, function, args, kwargs, result) if writes else None
+    number_updates = updates(trace, function, args, kwargs, result) if writes else None
     # From now on it matters which inputs are the same tensor (`aliasing`).
     trace.writes_tensors |= writes
     if name in OFFSET_AT and (len(args) > OFFSET_AT[name] or "storage_offset" in kwargs):
@@ -226,7 +226,7 @@ def _record(
     if len(env.assumptions) > assumed and isinstance(result.value, Fake):
         node = trace.sizes.as_assumed(node, result.value)
     value = from_result(trace, result.value, node, name)
-    note_numbers(trace, function, args, kwargs, result, known)
+    note_numbers(trace, function, args, kwargs, result, number_updates)
     trace.sizes.emit_checks()
     return value
 
@@ -608,8 +608,8 @@ def _assume_not_empty(trace: Trace, tensor: Value) -> None:
     )
     made_of = {symbol for stride in strides for symbol in stride.symbols}
     known_empty = any(size.value == 0 for size in sizes) and any(s.value == 0 for s in strides)
-    asked = [size for size in sizes if size.symbols & made_of]
-    if known_empty or not all(trace.sizes.truth(size) for size in asked):
+    relevant = [size for size in sizes if size.symbols & made_of]
+    if known_empty or not all(trace.sizes.truth(size) for size in relevant):
         raise Break("unsupported", "the strides of an empty tensor")
 
 
@@ -659,9 +659,9 @@ def get_tensor_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value 
 
 def read_attribute(trace: Trace, tensor: TensorValue, name: str) -> Value:
     """An attribute of `torch.Tensor`, whatever the class of the tensor has in its place."""
-    asked = overrides.get_tensor_attribute(trace, tensor, name)
-    if asked is not None:
-        return asked
+    result = overrides.get_tensor_attribute(trace, tensor, name)
+    if result is not None:
+        return result
     if name in NOT_FACTS:
         raise Break("tensor-attribute", f"Tensor.{name}")
     special = ATTRIBUTES.get(name)
@@ -781,8 +781,8 @@ def compare_ragged_sizes(trace: Trace, real: Callable[..., Any], *operands: Valu
         isinstance(operand, RaggedSize) for operand in operands
     ):
         return None
-    one, other = (operand.number.node.nested_int() for operand in operands)  # type: ignore[attr-defined]
-    if one != other:
+    left, right = (operand.number.node.nested_int() for operand in operands)  # type: ignore[attr-defined]
+    if left != right:
         raise Break("tensor-attribute", "a comparison of ragged sizes")
     return Const(real is operator.eq)
 

@@ -221,19 +221,19 @@ def _outer_layout(
     """The sizes and strides that such a tensor shows. One that a tensor inside has too is the same
     symbol, which is guarded; the others are constants."""
     shown: dict[str, list[Any]] = {"size": list(real.size()), "stride": list(real.stride())}
-    same: list[tuple[str, int, str]] = []
-    for what, numbers in shown.items():
+    shared: list[tuple[str, int, str]] = []
+    for measure, numbers in shown.items():
         for dim, number in enumerate(numbers):
             for name, part in inner.items():
-                symbol = getattr(part, what)(dim) if part.dim() == real.dim() else number
+                symbol = getattr(part, measure)(dim) if part.dim() == real.dim() else number
                 if isinstance(symbol, torch.SymInt) and _hint(trace, symbol) == number:
-                    same.append((what, dim, name))
+                    shared.append((measure, dim, name))
                     numbers[dim] = symbol
                     break
     fixed = [
         tuple(n if isinstance(n, int) else None for n in numbers) for numbers in shown.values()
     ]
-    return Layout(tuple(shown["size"]), tuple(shown["stride"]), *fixed), tuple(same)
+    return Layout(tuple(shown["size"]), tuple(shown["stride"]), *fixed), tuple(shared)
 
 
 def _hint(trace: Trace, symbol: torch.SymInt) -> int | None:

@@ -144,7 +144,6 @@ class World(TorchDispatchMode):
             record = _UNKNOWN  # what is known is about tensors that are what they seem
             func = jagged.override_of(func, args, kwargs) or func
         notes = Notes(name, record, (func, args, kwargs), raises=record.checks_data)
-        # Functions of PyTorch may call others through this world, so notes nest.
         outer, self._notes = self._notes, notes
         default_dtype = torch.get_default_dtype()
         if default_dtype is not self._default_dtype:

@@ -206,7 +206,7 @@ class Facts(KnownFacts):
         if new == self.bounds.get(form) or (new == before and form not in self.bounds):
             return
         if form not in self.bounds:
-            self._index(form)
+            _index(self.uses, form)
         self.bounds[form] = new
         self._changed()
         # Consequences of consequences may go on for ever, each narrowing a range by a little.
@@ -312,7 +312,7 @@ class Facts(KnownFacts):
                 del table[key]
         self.uses = {}
         for form in self.bounds:
-            self._index(form)
+            _index(self.uses, form)
         self._changed()
         for cond in affected:
             self._learn(substitute(cond, replacement), depth)
@@ -330,14 +330,15 @@ class Facts(KnownFacts):
             conditions.append(eq0(mod(form, k) - r))
         return [*conditions, *self.truths]
 
-    def _index(self, form: Expr) -> None:
-        for product, _ in form.terms:
-            self.uses.setdefault(product, []).append(form)
-
     def _changed(self) -> None:
         self._memo.clear()
         self._ranges.clear()
         self.decided.clear()
+
+
+def _index(uses: dict[Expr, list[Expr]], form: Expr) -> None:
+    for product, _ in form.terms:
+        uses.setdefault(product, []).append(form)
 
 
 def _minus(a: Bound, b: Bound) -> Bound:

@@ -51,7 +51,7 @@ def split_call(
 
 @opcode("CALL_FUNCTION_EX", lazy=True)
 def call_function_ex(trace: Trace, frame: Frame, ins: Instruction, *operands: Value) -> Any:
-    target, positional, *rest = (each for each in operands if each is not NULL)
+    target, positional, *rest = (operand for operand in operands if operand is not NULL)
     positional = trace.read(positional)
     cls = positional.python_type()
     if trace.lookup(cls, "__iter__") is MISSING and trace.lookup(cls, "__getitem__") is MISSING:

@@ -115,7 +115,7 @@ def before_with(trace: Trace, frame: Frame, ins: Instruction, manager: Value) ->
 def need_manager_method(trace: Trace, cls: type, name: str) -> None:
     """Raise Python's error if a class has no such method of context managers."""
     if trace.lookup(cls, name) is MISSING:
-        methods = [each for each in MANAGER_METHODS if trace.lookup(cls, each) is not MISSING]
+        methods = [method for method in MANAGER_METHODS if trace.lookup(cls, method) is not MISSING]
         trace.throw(no_manager(cls, methods, name.startswith("__a")))
 
 
@@ -132,6 +132,6 @@ def with_except_start(trace: Trace, frame: Frame, ins: Instruction, *operands: V
     *leave, lasti, handled, exception = operands
     exception = trace.read(exception)
     traceback = get_attribute(trace, exception, "__traceback__")
-    method, *receiver = (each for each in leave if each is not NULL)
+    method, *receiver = (operand for operand in leave if operand is not NULL)
     arguments = [*receiver, Const(exception.python_type()), exception, traceback]
     return (*leave, lasti, handled, exception, call(trace, method, arguments))

@@ -40,7 +40,7 @@ def give_up(frame: Frame, value: Value | None) -> None:
         return
     # Another reference in this frame keeps it open. Others can't be seen from here: then it breaks
     # for nothing.
-    held = [each for each in (*frame.stack, *frame.locals.values()) if each is value]
+    held = [other for other in (*frame.stack, *frame.locals.values()) if other is value]
     if len(held) == 1:
         raise Break("cannot-rebuild", "a generator that may be closed here")
 

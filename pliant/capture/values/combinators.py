@@ -353,10 +353,12 @@ class ZipLongest(Iterator):
         return plain_tuple(items)
 
     def children(self) -> list[Value]:
-        return [*(it for it in self.iterators if it is not None), self.fill_value]
+        return [*(iterator for iterator in self.iterators if iterator is not None), self.fill_value]
 
     def rebuild(self, emit: Emitter) -> str:
-        parts = ["()" if it is None else emit.expression(it) for it in self.iterators]
+        parts = [
+            "()" if iterator is None else emit.expression(iterator) for iterator in self.iterators
+        ]
         parts.append(f"fillvalue={emit.expression(self.fill_value)}")
         return f"{emit.constant(self.kind)}({', '.join(parts)})"
 

@@ -184,11 +184,11 @@ class Sequence(Container):
         name = emit.expression(self)
         if before is None:
             before = self.loaded
-        kept = len(before)
+        unchanged = len(before)
         # The usual case: only appended to. So the user's list keeps all that it had, whatever that
         # is by now.
-        if self._items[:kept] == before and kept <= len(self._items):
-            for item in self._items[kept:]:
+        if self._items[:unchanged] == before and unchanged <= len(self._items):
+            for item in self._items[unchanged:]:
                 emit.line(self._call(emit, "append", name, emit.expression(item)))
         elif self.cls is list:
             emit.line(f"{name}[:] = {emit.sequence_of(self.items)}")

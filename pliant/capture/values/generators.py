@@ -201,18 +201,18 @@ class GeneratorValue(Value):
 
     def dropped(self, trace: Trace) -> None:
         """Python closes a generator when the last reference to it goes."""
-        waiting = any(each is self for each in trace.suspended) and not self.running
+        waiting = any(value is self for value in trace.suspended) and not self.running
         if waiting and not self.frame.finished and not is_referenced(trace, self):
-            trace.suspended = [each for each in trace.suspended if each is not self]
+            trace.suspended = [value for value in trace.suspended if value is not self]
             try:
                 self.close(trace)
             except Raised:
                 pass  # Python ignores it too
 
 
-def is_referenced(trace: Trace, wanted: Value) -> bool:
-    """Whether the program can still reach `wanted`."""
-    return any(value is wanted for value in referenced(trace))
+def is_referenced(trace: Trace, target: Value) -> bool:
+    """Whether the program can still reach `target`."""
+    return any(value is target for value in referenced(trace))
 
 
 def referenced(trace: Trace, operands: int = 0) -> Iterator[Value]:
@@ -224,13 +224,13 @@ def referenced(trace: Trace, operands: int = 0) -> Iterator[Value]:
         left += [*frame.locals.values(), *frame.cells.values(), *frame.stack, *frame.handled]
         if frame is trace.frames[-1] and operands:
             del left[len(left) - len(frame.handled) - operands : len(left) - len(frame.handled)]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while left:
         value: Value | None = left.pop()
         if isinstance(value, Lazy):
             value = value.seen
-        if value is not None and id(value) not in seen:
-            seen.add(id(value))
+        if value is not None and id(value) not in visited:
+            visited.add(id(value))
             yield value
             left += getattr(value, "strong_children", value.children)()
 
@@ -259,8 +259,8 @@ def _item_or_stop(trace: Trace, generator: GeneratorValue, item: Value | None) -
     if item is not None:
         return item
     result, generator.result = generator.result, NONE
-    nothing = isinstance(result, Const) and result.value is None
-    raise Raised(ExceptionValue(StopIteration, [] if nothing else [result]))
+    is_none = isinstance(result, Const) and result.value is None
+    raise Raised(ExceptionValue(StopIteration, [] if is_none else [result]))
 
 
 @method(types.GeneratorType, "__iter__")

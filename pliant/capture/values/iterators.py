@@ -528,11 +528,11 @@ class Filter(Iterator):
         self.iterator = iterator
 
     def advance(self, trace: Trace) -> Value | None:
-        wanted = self.kind is filter
+        expected = self.kind is filter
         test = None if is_none(self.function) else self.function
         while (item := advance(trace, self.iterator)) is not None:
             result = item if test is None else call(trace, test, [item])
-            if truth(trace, result) is wanted:
+            if truth(trace, result) is expected:
                 return item
         return None
 

@@ -194,9 +194,9 @@ class ExceptionValue(Instance):
         handled = None if handled is None else trace.read(handled)
         if handled is None or handled is self:
             return
-        seen, last = set(), handled
-        while isinstance(last, ExceptionValue) and id(last) not in seen:
-            seen.add(id(last))
+        visited, last = set(), handled
+        while isinstance(last, ExceptionValue) and id(last) not in visited:
+            visited.add(id(last))
             context = last.link(trace, "__context__")
             if context is self:
                 last.set_link(trace, "__context__", NONE)

@@ -109,7 +109,9 @@ class ProgramClass(Value):
         real = self.real
         bases = "".join(f"{emit.constant(base)}, " for base in real.__bases__)
         pairs = [(name, item) for name, item in vars(real).items() if name in LOOKED_AT]
-        inner = [f"{name!r}: {emit.expression(value_of(self.trace, it))}" for name, it in pairs]
+        inner = [
+            f"{name!r}: {emit.expression(value_of(self.trace, entry))}" for name, entry in pairs
+        ]
         meta = emit.constant(type(real))
         parts = (
             f"{meta}, {real.__name__!r}, {real.__qualname__!r}, ({bases}), {{{', '.join(inner)}}}"

@@ -44,11 +44,11 @@ class SeededGenerator(Value):
         return f"{emit.constant(copy.deepcopy)}({emit.constant(copy.deepcopy(self.held))})"
 
 
-def _make(real: Callable[..., Any], what: str) -> Callable[..., Value]:
+def _make(real: Callable[..., Any], name: str) -> Callable[..., Value]:
     def handler(trace: Trace, *seed: Value) -> Value:
         seeds = [known_object(value, trace) for value in seed]
         if len(seeds) != 1 or type(seeds[0]) not in (int, list, tuple):
-            raise Break("random-state", f"{what} without a seed that is known")
+            raise Break("random-state", f"{name} without a seed that is known")
         try:
             return SeededGenerator(real(seeds[0]))
         except (TypeError, ValueError) as error:
@@ -93,8 +93,8 @@ def _bind(trace: Trace, descriptor: Any, obj: Value, cls: type, name: str, direc
     return BuiltinMethod(cls, name, descriptor, obj)
 
 
-def _register(cls: type, maker: Any, what: str) -> None:
-    FUNCTIONS[maker] = _make(maker, what)
+def _register(cls: type, maker: Any, title: str) -> None:
+    FUNCTIONS[maker] = _make(maker, title)
     DESCRIPTORS[type(vars(cls)["normal"])] = _bind
     for name, descriptor in vars(cls).items():
         if not name.startswith("_") and callable(descriptor):

@@ -71,9 +71,9 @@ def builtin_import(trace: Trace, name: Value, *args: Value, **kwargs: Value) -> 
 # ---- what can't be part of a graph
 
 
-def _breaks(code: str, what: str) -> Callable[..., NoReturn]:
+def _breaks(code: str, name: str) -> Callable[..., NoReturn]:
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> NoReturn:
-        raise Break(code, what)
+        raise Break(code, name)
 
     return handler
 

@@ -443,8 +443,8 @@ def type_of(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
         return METHODS[type, "__new__"](trace, Const(type), *args, **kwargs)
     if len(args) != 1 or kwargs:
         trace.throw(TypeError("type() takes 1 or 3 arguments"))
-    known = _class_of_unread(trace, args[0])
-    return Const(trace.read(args[0]).python_type() if known is None else known)
+    cls = _class_of_unread(trace, args[0])
+    return Const(trace.read(args[0]).python_type() if cls is None else cls)
 
 
 def _class_of_unread(trace: Trace, value: Value) -> type | None:
@@ -516,9 +516,9 @@ def _implicit_super(trace: Trace) -> tuple[Value, Value]:
 @function(isinstance)
 def builtin_isinstance(trace: Trace, obj: Value, cls: Value) -> Value:
     if _asks_for_class(trace, cls):
-        known = _class_of_unread(trace, obj)
-        if known is not None:
-            return boolean(is_subclass(trace, Const(known), trace.read(cls)))
+        own_class = _class_of_unread(trace, obj)
+        if own_class is not None:
+            return boolean(is_subclass(trace, Const(own_class), trace.read(cls)))
     return boolean(is_instance(trace, trace.read(obj), cls))
 
 
@@ -529,7 +529,7 @@ def _asks_for_class(trace: Trace, cls: Value) -> bool:
         return all(_asks_for_class(trace, item) for item in cls.items)
     real = cls.value if isinstance(cls, Const) else None
     classes = real if type(real) is tuple else (real,)
-    return all(type(each) is type and each not in INSTANCE_RULES for each in classes)
+    return all(type(candidate) is type and candidate not in INSTANCE_RULES for candidate in classes)
 
 
 @function(issubclass)
@@ -641,10 +641,10 @@ def _legacy_tensor_instance(trace: Trace, obj: Value, real: Any) -> bool:
     """`isinstance(x, torch.FloatTensor)` asks for a dtype, a device and a layout."""
     if not issubclass(obj.python_type(), torch.Tensor):
         return False
-    wanted = {"dtype": real.dtype, "layout": real.layout, "is_cuda": real.is_cuda}
+    properties = {"dtype": real.dtype, "layout": real.layout, "is_cuda": real.is_cuda}
     return all(
         trace.read(get_attribute(trace, obj, name)).constant() == value
-        for name, value in wanted.items()
+        for name, value in properties.items()
     )
 
 
@@ -734,9 +734,9 @@ def type_subclasses(trace: Trace, cls: Value) -> Value:
     if not isinstance(real, type):
         raise Break("bad-arguments", "type.__subclasses__")  # Python makes the error
     derived = subclasses(real)
-    if any(id(each) in trace.temporaries for each in (real, *derived)):
+    if any(id(subclass) in trace.temporaries for subclass in (real, *derived)):
         raise Break("unsupported-method", "type.__subclasses__ of a class made here")
     trace.guard(
         GuardKind.PREDICATE, Fixed(subclasses, "type.__subclasses__"), Gives((real,), derived)
     )
-    return plain_list([Const(each) for each in derived])
+    return plain_list([Const(subclass) for subclass in derived])

@@ -162,10 +162,10 @@ def _register_comparison(cls: type, name: str, symbol: str) -> None:
 
 def _same_items(trace: Trace, self: DictView, other: Value) -> bool:
     """Items are compared by equality of their values, which need not be hashable."""
-    mine = self.elements(trace)
-    if len(mine) != length(trace, other).constant():
+    elements = self.elements(trace)
+    if len(elements) != length(trace, other).constant():
         return False
-    return all(contains(trace, other, item) for item in mine)
+    return all(contains(trace, other, item) for item in elements)
 
 
 for _cls in SET_LIKE:

@@ -40,8 +40,8 @@ def derived(trace: Trace, group: Value, items: list[Value]) -> Value:
         subgroup.set_link(trace, "__suppress_context__", TRUE)  # giving it a cause does this
         notes = instance_dict(trace, group).get(trace, "__notes__")
         if notes is not None:
-            kept = plain_list(drain(trace, notes))
-            instance_dict(trace, subgroup).store(trace, "__notes__", kept)
+            copied_notes = plain_list(drain(trace, notes))
+            instance_dict(trace, subgroup).store(trace, "__notes__", copied_notes)
     return subgroup
 
 
@@ -88,8 +88,8 @@ def group_derive(trace: Trace, group: Value, items: Value) -> Value:
 def match_group(trace: Trace, exception: Value, expected: Value) -> tuple[Value, Value]:
     """What `except* expected` catches of an exception, and what it leaves; None for nothing."""
     expected = trace.read(expected)
-    wanted = expected.items if isinstance(expected, Sequence) else [expected]
-    for cls in wanted:
+    classes = expected.items if isinstance(expected, Sequence) else [expected]
+    for cls in classes:
         if issubclass(trace.read(cls).constant(), BaseExceptionGroup):
             text = "catching ExceptionGroup with except* is not allowed. Use except instead."
             trace.throw(TypeError(text))
@@ -113,9 +113,9 @@ def to_raise(trace: Trace, original: Value, raised: list[Value]) -> Value:
         return NONE
     if not is_group(original):
         return errors[0]
-    again = [item for item in errors if _same_past(trace, item, original)]
-    new = [item for item in errors if not any(item is other for other in again)]
-    left = _projection(trace, original, again) if again else None
+    reraised = [item for item in errors if _same_past(trace, item, original)]
+    new = [item for item in errors if not any(item is other for other in reraised)]
+    left = _projection(trace, original, reraised) if reraised else None
     if not new:
         return left or NONE
     items = new if left is None else [*new, left]
@@ -134,10 +134,10 @@ def _same_past(trace: Trace, value: Value, original: Value) -> bool:
     return value.trail is original.trail and all(mine is its for mine, its in links)
 
 
-def _projection(trace: Trace, original: Value, kept: list[Value]) -> Value | None:
+def _projection(trace: Trace, original: Value, members: list[Value]) -> Value | None:
     """The part of the group whose members are among those that are left."""
     leaves: set[int] = set()
-    for value in kept:
+    for value in members:
         leaves.update(map(id, _leaves(trace, value)))
     match, _ = split(trace, original, lambda value: not is_group(value) and id(value) in leaves)
     return match

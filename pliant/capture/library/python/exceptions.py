@@ -203,8 +203,8 @@ def _of_syntax_error(name: str) -> Any:
             return obj.slot(trace, name) or NONE
         if name == "msg":
             return obj.args[0] if obj.args else NONE
-        where = trace.read(obj.args[1]) if len(obj.args) > 1 else NONE
-        items = where.items if isinstance(where, Sequence) else []
+        details = trace.read(obj.args[1]) if len(obj.args) > 1 else NONE
+        items = details.items if isinstance(details, Sequence) else []
         place = SYNTAX.index(name)
         return items[place] if place < len(items) else NONE
 
@@ -325,14 +325,14 @@ def _special_str(trace: Trace, obj: ExceptionValue) -> Value:
     slots = {name: trace.read(value) for name, value in values.items() if value is not None}
     try:
         real_args = [known_object(value, trace) for value in arguments]
-        kept = {name: known_object(value, trace) for name, value in slots.items()}
+        attributes = {name: known_object(value, trace) for name, value in slots.items()}
     except NotConstant as error:
         raise Break("not-constant", f"str() of a {obj.cls.__name__}") from error
     try:
         example = base(*real_args)
     except TypeError:
         return exception_str(trace, obj)
-    for name, value in kept.items():
+    for name, value in attributes.items():
         setattr(example, name, value)
     return Const(str(example))
 

@@ -45,9 +45,9 @@ def make_function(
     function_value.kwdefaults = {}
     cells = [trace.read(cell) for cell in _items(trace, closure)]
     function_value.cells = [cell for cell in cells if isinstance(cell, Cell)]
-    wanted = trace.read(name).constant()
-    if wanted is not None:
-        function_value.name = wanted
+    new_name = trace.read(name).constant()
+    if new_name is not None:
+        function_value.name = new_name
     return function_value
 
 

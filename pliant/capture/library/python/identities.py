@@ -53,9 +53,9 @@ def number_of(trace: Trace, obj: Value) -> Value:
     if outside or not isinstance(obj, WITH_IDENTITY):
         return KNOWN(trace, obj)
     number = IdentityNumber(obj)
-    for each in trace.keys:
-        if isinstance(each, IdentityNumber) and each.target is obj:
-            number = each
+    for key in trace.keys:
+        if isinstance(key, IdentityNumber) and key.target is obj:
+            number = key
     trace.keys.append(number)
     return number
 
@@ -65,7 +65,7 @@ def operate(trace: Trace, function: Any, *operands: Value) -> Value | None:
     if function not in (operator.eq, operator.ne) or len(operands) != 2:
         raise Break("identity-number", f"{getattr(function, '__name__', function)} of an id()")
     left, right = (trace.read(operand) for operand in operands)
-    if not all(isinstance(each, IdentityNumber | Const) for each in (left, right)):
+    if not all(isinstance(value, IdentityNumber | Const) for value in (left, right)):
         return None
     return boolean((left is right) is (function is operator.eq))
 

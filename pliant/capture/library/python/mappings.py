@@ -93,17 +93,17 @@ def dict_get(trace: Trace, self: Mapping, key: Value, default: Value = NONE) -> 
 
 @method(dict, "__contains__")
 def dict_contains(trace: Trace, self: Mapping, key: Value) -> Value:
-    wanted = trace.read(key)
-    if isinstance(wanted, Number) and _has_few_plain_keys(self):
+    key_value = trace.read(key)
+    if isinstance(key_value, Number) and _has_few_plain_keys(self):
         # Compared one by one, the number stays a symbol where it is none of them.
-        keys = [Const(known) for known in self.read_all(trace)]
-        return boolean(any(equal(trace, known, wanted) for known in keys))
+        keys = [Const(candidate) for candidate in self.read_all(trace)]
+        return boolean(any(equal(trace, candidate, key_value) for candidate in keys))
     return boolean(present(trace, self, key_of(trace, key)) is not None)
 
 
 def _has_few_plain_keys(self: Mapping) -> bool:
     keys = [*dict.keys(self.backing or {}), *self.items]
-    return len(keys) <= FEW_KEYS and all(type(known) in (bool, int, str) for known in keys)
+    return len(keys) <= FEW_KEYS and all(type(key) in (bool, int, str) for key in keys)
 
 
 @method(dict, "__len__")

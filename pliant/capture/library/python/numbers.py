@@ -111,9 +111,9 @@ def _convert(
     """`target(value)` through the first special method that the class has."""
     if isinstance(value, TensorValue):
         return FUNCTIONS[target](trace, read_number(trace, value))
-    taken = taken_over(trace, target, value)
-    if taken is not None:
-        return taken
+    symbolic = taken_over(trace, target, value)
+    if symbolic is not None:
+        return symbolic
     if isinstance(value, Number):
         return compute(trace, target, [value])
     for name in names:
@@ -146,8 +146,8 @@ def make_complex(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
     if len(values) == 1 and isinstance(values[0], TensorValue):
         values = [read_number(trace, values[0])]
     if len(values) == 1 and not kwargs and not isinstance(values[0], Const | Number):
-        taken = taken_over(trace, complex, values[0])
-        result = taken or call_special(trace, values[0], "__complex__")
+        symbolic = taken_over(trace, complex, values[0])
+        result = symbolic or call_special(trace, values[0], "__complex__")
         return result or compute(trace, complex, [make_float(trace, values[0])])
     return compute(trace, complex, values, kwargs)
 
@@ -174,9 +174,9 @@ def make_range(trace: Trace, *args: Value) -> Value:
 def index_of(trace: Trace, value: Value) -> Value:
     """`operator.index(value)`."""
     value = trace.read(value)
-    taken = taken_over(trace, operator.index, value) if isinstance(value, Number) else None
-    if taken is not None:
-        return taken
+    symbolic = taken_over(trace, operator.index, value) if isinstance(value, Number) else None
+    if symbolic is not None:
+        return symbolic
     if isinstance(value, Const | Number):
         return compute(trace, operator.index, [value])
     result = call_special(trace, value, "__index__")
@@ -228,9 +228,9 @@ _register_operator_methods()
 @function(abs, operator.abs)
 def absolute(trace: Trace, value: Value) -> Value:
     value = trace.read(value)
-    taken = taken_over(trace, operator.abs, value)
-    if taken is not None:
-        return taken
+    symbolic = taken_over(trace, operator.abs, value)
+    if symbolic is not None:
+        return symbolic
     if isinstance(value, Const | Number):
         return compute(trace, abs, [value])
     result = call_special(trace, value, "__abs__")
@@ -246,10 +246,10 @@ def builtin_round(trace: Trace, number: Value, ndigits: Value = NONE) -> Value:
     if isinstance(number, Const) and number.python_type() in FOLDABLE:
         return compute(trace, round, [number, *extra])
     if type(number) in OPERATE:
-        taken = taken_over(trace, round, number, *extra)
-        if taken is None and isinstance(number, Number):
+        symbolic = taken_over(trace, round, number, *extra)
+        if symbolic is None and isinstance(number, Number):
             return compute(trace, round, [number, *extra])
-        return taken or ask_owner(trace, round, number, *extra)
+        return symbolic or ask_owner(trace, round, number, *extra)
     result = call_special(trace, number, "__round__", *extra)
     if result is None:
         name = number.python_type().__name__
@@ -260,9 +260,9 @@ def builtin_round(trace: Trace, number: Value, ndigits: Value = NONE) -> Value:
 @function(divmod)
 def builtin_divmod(trace: Trace, left: Value, right: Value) -> Value:
     left, right = trace.read(left), trace.read(right)
-    taken = taken_over(trace, divmod, left, right)
-    if taken is not None:
-        return taken
+    symbolic = taken_over(trace, divmod, left, right)
+    if symbolic is not None:
+        return symbolic
     if is_constant(left) and is_constant(right):
         return compute(trace, divmod, [left, right])
     for receiver, name, other in ((left, "__divmod__", right), (right, "__rdivmod__", left)):
@@ -415,9 +415,9 @@ def _mathematical(real: Callable[..., Any]) -> Callable[..., Value]:
         values = [trace.read(arg) for arg in args]
         if real not in INTEGER_FUNCTIONS:
             values = [make_float(trace, v) if isinstance(v, TensorValue) else v for v in values]
-        taken = None if kwargs else taken_over(trace, real, *values)
-        if taken is not None:
-            return taken
+        symbolic = None if kwargs else taken_over(trace, real, *values)
+        if symbolic is not None:
+            return symbolic
         if own is not None and values and not isinstance(values[0], Const | Number):
             result = call_special(trace, values[0], own)
             if result is not None:

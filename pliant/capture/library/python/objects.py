@@ -175,10 +175,10 @@ def builtin_dir(trace: Trace, *args: Value) -> Value:
 
 @method(object, "__getattribute__")
 def object_getattribute(trace: Trace, obj: Value, name: Value) -> Value:
-    obj, wanted = trace.read(obj), _attribute_name(trace, name)
-    attribute = stored_attribute(trace, obj, wanted)
+    obj, attribute_name = trace.read(obj), _attribute_name(trace, name)
+    attribute = stored_attribute(trace, obj, attribute_name)
     if attribute is None:
-        trace.throw(no_attribute(obj.python_type(), wanted))
+        trace.throw(no_attribute(obj.python_type(), attribute_name))
     return attribute
 
 
@@ -310,15 +310,15 @@ def builtin_id(trace: Trace, obj: Value) -> Value:
     return Const(id(_known_by_identity(trace, obj, "id()")))
 
 
-def _refuse_temporary(trace: Trace, obj: Value, what: str) -> None:
+def _refuse_temporary(trace: Trace, obj: Value, name: str) -> None:
     if trace.temporaries and id(obj.constant()) in trace.temporaries:
-        raise Break("identity-number", f"{what} of something made here")
+        raise Break("identity-number", f"{name} of something made here")
 
 
-def _known_by_identity(trace: Trace, obj: Value, what: str) -> Any:
+def _known_by_identity(trace: Trace, obj: Value, name: str) -> Any:
     real = getattr(obj, "real", None)
     if real is None or obj.source is None:
-        raise Break("identity-number", f"{what} of a {obj.python_type().__name__}")
+        raise Break("identity-number", f"{name} of a {obj.python_type().__name__}")
     trace.guard(GuardKind.IS, obj.source, real)
     return real
 

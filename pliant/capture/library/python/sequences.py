@@ -132,13 +132,13 @@ NOT_FOUND = {
 }
 
 
-def find(trace: Trace, items: list[Value], wanted: Value, start: int, stop: int) -> int | None:
-    """The first index below `stop` of an item equal to `wanted`; the list may change meanwhile."""
-    wanted = trace.read(wanted)
+def find(trace: Trace, items: list[Value], target: Value, start: int, stop: int) -> int | None:
+    """The first index below `stop` of an item equal to `target`; the list may change meanwhile."""
+    target = trace.read(target)
     index = start
     # The length is asked again each time: an `__eq__` of the program may change the list.
     while index < stop and index < len(items):
-        if equal(trace, items[index], wanted):
+        if equal(trace, items[index], target):
             return index
         index += 1
     return None
@@ -152,20 +152,20 @@ def bounds(trace: Trace, size: int, limits: tuple[Value, ...]) -> tuple[int, int
     return start, stop
 
 
-def count_equal(trace: Trace, items: list[Value], wanted: Value) -> Value:
-    wanted = trace.read(wanted)
-    return Const(sum(equal(trace, item, wanted) for item in list(items)))
+def count_equal(trace: Trace, items: list[Value], target: Value) -> Value:
+    target = trace.read(target)
+    return Const(sum(equal(trace, item, target) for item in list(items)))
 
 
 def compare_items(trace: Trace, symbol: str, left: list[Value], right: list[Value]) -> Value:
     """Compare by the first items that differ, then by length."""
     if symbol in ("==", "!=") and len(left) != len(right):
         return boolean(symbol == "!=")
-    for mine, other in zip(left, right, strict=False):
-        if not equal(trace, mine, other):
+    for item, other in zip(left, right, strict=False):
+        if not equal(trace, item, other):
             if symbol in ("==", "!="):
                 return boolean(symbol == "!=")
-            return compare(trace, symbol, mine, other)
+            return compare(trace, symbol, item, other)
     return compare(trace, symbol, Const(len(left)), Const(len(right)))
 
 

@@ -264,18 +264,18 @@ def _has_float_symbol(e: AnyExpr) -> bool:
 Build = Callable[..., Any]
 
 
-def _arithmetic(whole: Build, op: str) -> Build:
-    """`whole` for integers, the operation `op` of floats otherwise."""
+def _arithmetic(of_integers: Build, op: str) -> Build:
+    """`of_integers` for integers, the operation `op` of floats otherwise."""
 
     def build(operation: SymbolicOperation, *operands: AnyExpr) -> Any:
         numbers = [_number(e) for e in operands]
-        return whole(*numbers) if _whole(*numbers) else floats.apply(op, *numbers)
+        return of_integers(*numbers) if _whole(*numbers) else floats.apply(op, *numbers)
 
     return build
 
 
-def _dividing(whole: Build, op: str) -> Build:
-    divide = _arithmetic(whole, op)
+def _dividing(of_integers: Build, op: str) -> Build:
+    divide = _arithmetic(of_integers, op)
 
     def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Any:
         operation.need(conds.ne(_number(b), 0))
@@ -301,11 +301,11 @@ def _shift(operation: SymbolicOperation, a: Expr, b: Expr, how: Build) -> Expr:
 
 
 def _bits(of_flags: Callable[..., Cond], of_numbers: Build) -> Build:
-    whole = _of_integers(lambda operation, a, b: of_numbers(a, b))
+    of_integers = _of_integers(lambda operation, a, b: of_numbers(a, b))
 
     def build(operation: SymbolicOperation, a: AnyExpr, b: AnyExpr) -> Any:
-        both = isinstance(a, Cond) and isinstance(b, Cond)
-        return of_flags(a, b) if both else whole(operation, a, b)
+        are_conditions = isinstance(a, Cond) and isinstance(b, Cond)
+        return of_flags(a, b) if are_conditions else of_integers(operation, a, b)
 
     return build
 

@@ -149,8 +149,8 @@ def _copy_sequence(trace: Trace, x: Sequence, memo: Memo | None) -> Value:
         if memo is None:
             return x
         items = [_deep(trace, item, memo) for item in x.items]
-        same = all(new is trace.read(old) for new, old in zip(items, x.items, strict=True))
-        return x if same else Sequence(x.cls, items)
+        unchanged = all(new is trace.read(old) for new, old in zip(items, x.items, strict=True))
+        return x if unchanged else Sequence(x.cls, items)
     duplicate = Sequence(x.cls, [], maxlen=x.maxlen)
     if memo is not None:
         memo.copies[id(x)] = (x, duplicate)

@@ -28,8 +28,8 @@ def _in_context(real: Any) -> Callable[..., Value]:
     run = on_constants(real)
 
     def handler(trace: Trace, /, *args: Value, **kwargs: Value) -> Value:
-        same = Gives((), decimal_context())
-        trace.guard(GuardKind.PREDICATE, Fixed(decimal_context, "decimal_context"), same)
+        expected = Gives((), decimal_context())
+        trace.guard(GuardKind.PREDICATE, Fixed(decimal_context, "decimal_context"), expected)
         return run(trace, *args, **kwargs)
 
     return handler

@@ -41,11 +41,11 @@ def _change(trace: Trace, self: Sequence) -> list[Value]:
 def _like(trace: Trace, self: Sequence, items: list[Value]) -> Value:
     """A deque of the same class and bound with other items."""
     limit = self.maxlen
-    kept = items if limit is None else items[max(len(items) - limit, 0) :]
+    last_items = items if limit is None else items[max(len(items) - limit, 0) :]
     if self.cls is deque:
-        return Sequence(deque, kept, maxlen=limit)
+        return Sequence(deque, last_items, maxlen=limit)
     bound = [] if limit is None else [Const(limit)]
-    return call(trace, Const(self.cls), [Sequence(deque, kept), *bound])
+    return call(trace, Const(self.cls), [Sequence(deque, last_items), *bound])
 
 
 def _trim(items: list[Value], limit: int | None, left: bool) -> None:
@@ -222,13 +222,13 @@ def deque_popleft(trace: Trace, self: Sequence) -> Value:
 
 @method(deque, "remove")
 def deque_remove(trace: Trace, self: Sequence, item: Value) -> Value:
-    wanted = trace.read(item)
+    removed = trace.read(item)
     size = len(self.items)
     for index in range(size):
-        same = equal(trace, self.items[index], wanted)
+        is_equal = equal(trace, self.items[index], removed)
         if len(self.items) != size:
             trace.throw(IndexError("deque mutated during remove()."))
-        if same:
+        if is_equal:
             del _change(trace, self)[index]
             return NONE
     not_found(trace, item, "deque", "remove")

@@ -66,59 +66,59 @@ def _arguments(trace: Trace, rest: list[Value]) -> Value:
     return plain_tuple(rest)
 
 
-def _argument(trace: Trace, value: Value, what: str) -> Value:
+def _argument(trace: Trace, value: Value, name: str) -> Value:
     """As it is now: it is turned into text when the record is."""
     value = trace.read(value)
     plain = isinstance(value, Const) and (type(value.value) in PLAIN or _is_text(value.value))
     if plain or isinstance(value, Number | TensorValue):
         return as_it_is(trace, value)
     if isinstance(value, Sequence) and value.cls in (list, tuple):
-        return Sequence(value.cls, [_argument(trace, item, what) for item in value.items])
+        return Sequence(value.cls, [_argument(trace, item, name) for item in value.items])
     if isinstance(value, Mapping) and value.cls is dict:
         items = value.read_all(trace).items()
-        return Mapping(dict, {key: _argument(trace, item, what) for key, item in items})
+        return Mapping(dict, {key: _argument(trace, item, name) for key, item in items})
     if isinstance(value, ExceptionValue):
         return value
     text = as_it_is(trace, value)
     if isinstance(text, Const):
         return text
-    raise Break("logging", what)
+    raise Break("logging", name)
 
 
 def _is_text(real: Any) -> bool:
     return isinstance(real, type) or type(real).__module__ == "torch"
 
 
-def _place(trace: Trace, options: Settings, what: str) -> Value:
+def _place(trace: Trace, options: Settings, name: str) -> Value:
     level = trace.read(options["stacklevel"]).constant() if "stacklevel" in options else 1
     frames = [frame for frame in trace.frames if not frame.internal]
     if level > len(frames):
-        raise Break("logging", what)
+        raise Break("logging", name)
     frame = frames[-max(level, 1)]
     return Const((frame.code.co_filename, frame.position().line, frame.code.co_name))
 
 
-def _error(trace: Trace, options: Settings, what: str) -> Value:
+def _error(trace: Trace, options: Settings, name: str) -> Value:
     exc_info = trace.read(options.get("exc_info", FALSE))
     if isinstance(exc_info, ExceptionValue):
         return exc_info
     if not isinstance(exc_info, Const) or not truth(trace, exc_info):
-        return _nothing(exc_info, what)
+        return _nothing(exc_info, name)
     handled = current_exception(trace)
     if handled is None:
-        raise Break("logging", what)
+        raise Break("logging", name)
     return trace.read(handled)
 
 
-def _nothing(option: Value, what: str) -> Value:
+def _nothing(option: Value, name: str) -> Value:
     if not isinstance(option, Const):
-        raise Break("logging", what)
+        raise Break("logging", name)
     return NONE
 
 
-def _extra(trace: Trace, options: Settings, what: str) -> Value:
+def _extra(trace: Trace, options: Settings, name: str) -> Value:
     extra = trace.read(options.get("extra", NONE))
-    return extra if isinstance(extra, Const) else _argument(trace, extra, what)
+    return extra if isinstance(extra, Const) else _argument(trace, extra, name)
 
 
 def _log_adapted(
@@ -148,12 +148,12 @@ def adapter_process(trace: Trace, adapter: Value, message: Value, options: Value
     return plain_tuple([message, options])
 
 
-def _ask(trace: Trace, logger: Value, question: str, args: tuple[Any, ...], what: str) -> Any:
+def _ask(trace: Trace, logger: Value, question: str, args: tuple[Any, ...], name: str) -> Any:
     """What the logger says, and is assumed to go on saying."""
     if not isinstance(logger, Instance) or logger.real is None or logger.source is None:
-        raise Break("logging", what)
+        raise Break("logging", name)
     if any(isinstance(real, SETTINGS) for real in written_objects(trace)):
-        raise Break("logging", what)
+        raise Break("logging", name)
     answer = getattr(logger.real, question)(*args)
     trace.guard(GuardKind.PREDICATE, Attr(logger.source, question), Gives(args, answer))
     return answer
@@ -171,10 +171,10 @@ def _log_at(name: str, level: int, what: str) -> Callable[..., Value]:
     return handler
 
 
-def _level(trace: Trace, level: Value, what: str) -> int:
+def _level(trace: Trace, level: Value, name: str) -> int:
     level_value = trace.read(level)
     if not isinstance(level_value, Const) or not isinstance(level_value.value, int):
-        raise Break("logging", what)
+        raise Break("logging", name)
     return level_value.value
 
 

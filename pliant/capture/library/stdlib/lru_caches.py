@@ -175,8 +175,8 @@ def _recall(
     trace.guard(GuardKind.PREDICATE, target.source, Remembers(cached, key, result))
     replayed[call_key] += 1
     # A capture that starts over must not count the call twice.
-    again = Recall(cached, replayed[call_key] <= calls_made[call_key])
-    call_later(trace, again, list(args), dict(kwargs))
+    recall = Recall(cached, replayed[call_key] <= calls_made[call_key])
+    call_later(trace, recall, list(args), dict(kwargs))
     return trace.wrap_pinned(result)
 
 
@@ -301,14 +301,14 @@ def _key_of_values(trace: Trace, args: list[Value], kwargs: dict[str, Value]) ->
     return tuple(parts), tuple(kwargs)
 
 
-def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
+def _sees_a_write(trace: Trace, function: Any, visited: set[Any]) -> bool:
     """Whether a function names an object with a write to be replayed, itself or through the
     functions it names."""
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
-    if code is None or code in seen or not (trace.effects or trace.writes_tensors):
+    if code is None or code in visited or not (trace.effects or trace.writes_tensors):
         return False
-    seen.add(code)
+    visited.add(code)
     written = {id(real) for real in written_objects(trace)}
     cells = function.__closure__ or ()
     named = [*cells, function.__globals__]
@@ -318,7 +318,9 @@ def _sees_a_write(trace: Trace, function: Any, seen: set[Any]) -> bool:
         return True
     if trace.writes_tensors and any(isinstance(real, torch.Tensor) for real in named):
         return True
-    return any(_sees_a_write(trace, real, seen) for real in named if isinstance(real, FOLLOWABLE))
+    return any(
+        _sees_a_write(trace, real, visited) for real in named if isinstance(real, FOLLOWABLE)
+    )
 
 
 FOLLOWABLE = (types.FunctionType, CACHED)

@@ -86,15 +86,15 @@ def drawn(
         trace.changes += 1
         trace.random_draws.append(RandomDraw((target,), owner, call, state))
         return DRAWN[type(example_result)](trace, target, example_result)
-    many = type(example_result) is list
-    items = example_result if many else [] if example_result is None else [example_result]
+    is_list = type(example_result) is list
+    items = example_result if is_list else [] if example_result is None else [example_result]
     if any(type(item) not in (int, float) for item in items):
         raise Break("random-state", f"{name}(), which does not draw a number")
     targets = [DrawnNumber(number + i, name) for i in range(len(items))]
     trace.changes += 1
     trace.random_draws.append(RandomDraw(tuple(targets), owner, call, state))
     values = [drawn_number(trace, *pair) for pair in zip(targets, items, strict=True)]
-    if many:
+    if is_list:
         return Sequence(list, list(values))
     return values[0] if values else NONE
 

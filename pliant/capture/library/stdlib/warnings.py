@@ -58,8 +58,8 @@ def warn_later(
         call_later(trace, warn_caller, [message_value, Const(kind), Const(level - len(frames))])
     else:
         space = trace.wrap_pinned(place.globals)
-        where = [Const(place.code.co_filename), Const(line), space]
-        call_later(trace, warn_at, [message_value, Const(kind), *where])
+        location = [Const(place.code.co_filename), Const(line), space]
+        call_later(trace, warn_at, [message_value, Const(kind), *location])
     return NONE
 
 
@@ -119,8 +119,10 @@ def _filtered(
     for item in filters.items:
         parts = trace.read(item)
         assert isinstance(parts, Sequence)
-        done, pattern, category, where, at = [trace.read(part).constant() for part in parts.items]
-        fits = matches(pattern, text) and matches(where, module)
+        done, pattern, category, module_pattern, at = [
+            trace.read(part).constant() for part in parts.items
+        ]
+        fits = matches(pattern, text) and matches(module_pattern, module)
         if fits and issubclass(kind, category) and at in (0, line):
             action = done
             break

@@ -55,8 +55,8 @@ class ProgramWeakRef(Instance):
 
     def object(self, trace: Trace) -> Value:
         """What calling the reference gives. Objects from outside outlive the call."""
-        kept = self.target.source is not None or isinstance(self.target, FunctionValue)
-        if kept or is_referenced(trace, self.target):
+        is_outside = self.target.source is not None or isinstance(self.target, FunctionValue)
+        if is_outside or is_referenced(trace, self.target):
             return self.target
         # Nobody can tell when the collector runs.
         if _in_cycle(self.target) or trace.temporaries or trace.class_writes:
@@ -66,7 +66,7 @@ class ProgramWeakRef(Instance):
     def target_dropped(self, trace: Trace) -> None:
         if is_referenced(trace, self.target) or _in_cycle(self.target):
             return
-        trace.suspended = [each for each in trace.suspended if each is not self]
+        trace.suspended = [value for value in trace.suspended if value is not self]
         if self.callback is not None and is_referenced(trace, self):
             try:
                 call(trace, self.callback, [self])
@@ -76,13 +76,13 @@ class ProgramWeakRef(Instance):
 
 def _in_cycle(value: Value) -> bool:
     """Whether an object refers to itself: Python collects it some time later."""
-    left, seen = list(value.children()), set()
+    left, visited = list(value.children()), set()
     while left:
         part = left.pop()
         if part is value:
             return True
-        if id(part) not in seen:
-            seen.add(id(part))
+        if id(part) not in visited:
+            visited.add(id(part))
             left += getattr(part, "strong_children", part.children)()
     return False
 
@@ -105,7 +105,8 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
     elif real is weakref.ref and no_callback:
         # Python makes one plain reference for each object, and returns it again.
         reference = next(
-            (each for each in _references(trace, target) if each.callback is None), reference
+            (existing for existing in _references(trace, target) if existing.callback is None),
+            reference,
         )
     elif not no_callback:
         trace.suspended.append(reference)
@@ -114,8 +115,12 @@ def new_reference(trace: Trace, cls: Value, obj: Value, callback: Value = NONE) 
 
 
 def _references(trace: Trace, target: Value) -> list[ProgramWeakRef]:
-    references = [each for each in trace.keys if isinstance(each, ProgramWeakRef)]
-    return [each for each in references if each.target is target and each.cls is weakref.ref]
+    references = [reference for reference in trace.keys if isinstance(reference, ProgramWeakRef)]
+    return [
+        reference
+        for reference in references
+        if reference.target is target and reference.cls is weakref.ref
+    ]
 
 
 @function(weakref.ref)
@@ -154,8 +159,8 @@ def equal_references(trace: Trace, obj: Value, other: Value) -> Value:
         return boolean(True)
     if not issubclass(other.python_type(), weakref.ref):
         return NOT_IMPLEMENTED
-    objects = [trace.read(call_reference(trace, each)) for each in (obj, other)]
-    if any(isinstance(each, Const) and each.value is None for each in objects):
+    objects = [trace.read(call_reference(trace, value)) for value in (obj, other)]
+    if any(isinstance(value, Const) and value.value is None for value in objects):
         return boolean(False)
     return boolean(equal(trace, *objects))
 

@@ -62,27 +62,27 @@ def data_ptr(trace: Trace, self: Value) -> Value:
 
 def compare(trace: Trace, real: Callable[..., Any], *operands: Value) -> Value | None:
     """`==` and `!=` of two addresses."""
-    one, other = operands if len(operands) == 2 else (None, None)
-    if real not in COMPARISONS or not (isinstance(one, Address) and isinstance(other, Address)):
+    left, right = operands if len(operands) == 2 else (None, None)
+    if real not in COMPARISONS or not (isinstance(left, Address) and isinstance(right, Address)):
         raise Break("tensor-method", "a calculation with Tensor.data_ptr")
-    return boolean(_are_equal(trace, one, other) is COMPARISONS[real])
+    return boolean(_are_equal(trace, left, right) is COMPARISONS[real])
 
 
 COMPARISONS = {operator.eq: True, operator.ne: False}
 
 
-def _are_equal(trace: Trace, one: Address, other: Address) -> bool:
-    if one.memory != other.memory:
-        if trace.graph_effects.outside.issuperset((one.memory, other.memory)):
+def _are_equal(trace: Trace, left: Address, right: Address) -> bool:
+    if left.memory != right.memory:
+        if trace.graph_effects.outside.issuperset((left.memory, right.memory)):
             # Nothing is assumed of memory that inputs share.
             raise Break("tensor-method", "Tensor.data_ptr of two inputs")
-        return not any(trace.sizes.truth(ge(address.count, 1)) for address in (one, other))
-    if _owners(trace, one) > 1:
+        return not any(trace.sizes.truth(ge(address.count, 1)) for address in (left, right))
+    if _owners(trace, left) > 1:
         raise Break("tensor-method", "Tensor.data_ptr of inputs that share memory")
-    same_place = eq(one.offset, other.offset)
-    if trace.sizes.env.known(and_(same_place, eq(one.count, other.count))):
+    same_place = eq(left.offset, right.offset)
+    if trace.sizes.env.known(and_(same_place, eq(left.count, right.count))):
         return True  # without elements as well
-    filled = [trace.sizes.truth(ge(address.count, 1)) for address in (one, other)]
+    filled = [trace.sizes.truth(ge(address.count, 1)) for address in (left, right)]
     return trace.sizes.truth(same_place) if all(filled) else not any(filled)
 
 

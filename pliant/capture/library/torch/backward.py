@@ -52,16 +52,16 @@ class History:
 
 
 def history_of(trace: Trace, roots: list[TensorValue]) -> History:
-    history, seen = History(), set()
+    history, visited = History(), set()
     reached = [root.fake.grad_fn for root in roots]
     for root in roots:
         if root.fake.grad_fn is None and root.fake.requires_grad:
             _add_leaf(trace, history, root.fake)
     while reached:
         node = reached.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         reached += [following for following, _ in node.next_functions]
         if hasattr(node, "variable"):
             _add_leaf(trace, history, node.variable)
@@ -136,11 +136,11 @@ def backward(
         raise Break("tensor-method", f"{NAME} where it may be repeated")
     if trace.read(grad_variables) is not NONE and trace.read(grad_variables).constant() is not None:
         raise Break("warning", f"{NAME} with grad_variables")
-    roots, wanted = tensors_in(trace, tensors), tensors_in(trace, inputs)
+    roots, chosen_inputs = tensors_in(trace, tensors), tensors_in(trace, inputs)
     history = history_of(trace, roots)
     if history.outside or not roots:
         raise Break("tensor-method", f"{NAME} through what was computed outside")
-    leaves = history.leaves if _is_none(trace, inputs) else wanted
+    leaves = history.leaves if _is_none(trace, inputs) else chosen_inputs
     if not all(leaf in history.leaves for leaf in leaves):
         raise Break("tensor-method", f"{NAME} into a tensor that is no leaf")
     creates = bool(trace.read(create_graph).constant())
@@ -201,8 +201,8 @@ def _settle(trace: Trace, leaf: TensorValue) -> Any:
 
 def take_gradients(trace: Trace, leaves: list[TensorValue]) -> None:
     """Where the graph has written a gradient, the program finds it from here on."""
-    kept = [value for value in trace.tensors.values() if value.fake.retains_grad]
-    for tensor in [*leaves, *kept]:
+    retaining = [value for value in trace.tensors.values() if value.fake.retains_grad]
+    for tensor in [*leaves, *retaining]:
         gradient = tensor.fake.grad
         if gradient is None:
             continue

@@ -295,8 +295,8 @@ class Watch:
     def check(self, name: str) -> None:
         for value, before in self.before.values():
             if not _unchanged(value, before):
-                what = f"a {value.python_type().__name__}"
-                raise Break("body-effect", f"{name} of a function that changes {what}")
+                description = f"a {value.python_type().__name__}"
+                raise Break("body-effect", f"{name} of a function that changes {description}")
 
 
 def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
@@ -304,15 +304,15 @@ def _reachable(trace: Trace, roots: list[Value]) -> set[int]:
     frames: list[Frame] = trace.frames
     for frame in frames:
         roots = [*roots, *frame.stack, *frame.locals.values(), *frame.cells.values()]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while roots:
         value = _read(roots.pop())
-        if id(value) not in seen:
-            seen.add(id(value))
+        if id(value) not in visited:
+            visited.add(id(value))
             roots.extend(value.children())
             owned = getattr(value, "attributes", None)
             roots.extend([] if owned is None else [owned])
-    return seen
+    return visited
 
 
 def _read(value: Any) -> Any:

@@ -62,10 +62,10 @@ def call_cond_operator(
     trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value | None:
     """The operator itself, which `torch.cond` calls when PyTorch compiles it."""
-    given = dict(zip(COND_ARGUMENTS, args[1:], strict=False))
-    if given.keys() & kwargs.keys() or not {*given, *kwargs}.issubset(COND_ARGUMENTS):
+    arguments = dict(zip(COND_ARGUMENTS, args[1:], strict=False))
+    if arguments.keys() & kwargs.keys() or not {*arguments, *kwargs}.issubset(COND_ARGUMENTS):
         return None
-    return cond(trace, **given, **kwargs)
+    return cond(trace, **arguments, **kwargs)
 
 
 COND_ARGUMENTS = ("pred", "true_fn", "false_fn", "operands")

@@ -79,11 +79,11 @@ def leave_device(trace: Trace, device: Value, *error: Value) -> Value:
 
 @function(torch.set_default_device)
 def set_default_device(trace: Trace, device: Value) -> Value:
-    wanted = trace.read(device).constant()
+    new_device = trace.read(device).constant()
     chosen = _chosen(trace)
     if chosen.blocks:
         raise Break("unsupported", "set_default_device inside `with torch.device`")
-    chosen.default = None if wanted is None else torch.device(wanted)
+    chosen.default = None if new_device is None else torch.device(new_device)
     chosen.written = True
     return NONE
 
@@ -114,8 +114,8 @@ BEFORE_CALLS.append(place)
 def is_bf16_supported(trace: Trace, *args: Value, **kwargs: Value) -> Value:
     """`autocast` asks this of the current device; devices of one machine are alike."""
     options = {name: trace.read(value).constant() for name, value in kwargs.items()}
-    given = [trace.read(value).constant() for value in args]
-    return Const(torch.cuda.is_bf16_supported(*given, **options))
+    constants = [trace.read(value).constant() for value in args]
+    return Const(torch.cuda.is_bf16_supported(*constants, **options))
 
 
 # How many devices there are does not change while a program runs.

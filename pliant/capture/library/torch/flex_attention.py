@@ -53,9 +53,9 @@ def attention(
     for dims in EACH:
         score_mod = torch.vmap(score_mod, in_dims=(0, *dims, *[None] * len(score_buffers)))
         mask_mod = torch.vmap(mask_mod, in_dims=(*dims, *[None] * len(mask_buffers)))
-    nothing = torch.tensor(-math.inf, dtype=dtype, device=scores.device)
+    masked = torch.tensor(-math.inf, dtype=dtype, device=scores.device)
     mask = mask_mod(*places, *mask_buffers)
-    scores = torch.where(mask, score_mod(scores, *places, *score_buffers), nothing)
+    scores = torch.where(mask, score_mod(scores, *places, *score_buffers), masked)
     empty = torch.all(scores == -math.inf, dim=-1)
     total = torch.where(empty, -math.inf, scores.logsumexp(dim=-1))
     largest = torch.max(scores, dim=-1)[0]
@@ -70,7 +70,7 @@ def call_flex_attention(
     trace: Trace, args: list[Value], kwargs: dict[str, Value], direct: bool
 ) -> Value | None:
     names = attention.__code__.co_varnames[: attention.__code__.co_argcount]
-    given = dict(zip(names, args[1:], strict=False)) | {
+    bound = dict(zip(names, args[1:], strict=False)) | {
         {"score_mod_other_buffers": "score_buffers", "mask_mod_other_buffers": "mask_buffers"}.get(
             name, name
         ): value
@@ -78,7 +78,7 @@ def call_flex_attention(
     }
     before, trace.indexes_with_tensors = trace.indexes_with_tensors, True
     try:
-        arguments = [given.get(name, NOTHING) for name in names]
+        arguments = [bound.get(name, NOTHING) for name in names]
         return call(trace, as_value(attention), arguments, {}, direct)
     finally:
         trace.indexes_with_tensors = before

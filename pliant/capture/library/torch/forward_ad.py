@@ -68,8 +68,8 @@ def exit_dual_level(trace: Trace, *, level: Value = NONE) -> Value:
 
 def _must_be_inside(trace: Trace, level: Value) -> None:
     """Of a level that was entered outside, tensors from outside may have tangents."""
-    asked = trace.read(level)
-    if ENTERED not in trace.entered or asked.constant() not in (None, LEVEL):
+    requested = trace.read(level)
+    if ENTERED not in trace.entered or requested.constant() not in (None, LEVEL):
         raise Break("unsupported", "a level of dual numbers that was entered outside")
 
 

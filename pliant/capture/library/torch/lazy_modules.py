@@ -61,8 +61,8 @@ def _tensor(trace: Trace, value: TensorValue) -> torch.Tensor:
     if value.real is not None:
         return value.real
     sizes = [int(size) for size in value.fake.size()]
-    one = torch.zeros((), dtype=value.fake.dtype, device=value.fake.device)
-    return one.expand(sizes)
+    scalar = torch.zeros((), dtype=value.fake.dtype, device=value.fake.device)
+    return scalar.expand(sizes)
 
 
 def _mapping(trace: Trace, value: Mapping) -> Any:

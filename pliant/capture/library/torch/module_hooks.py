@@ -64,9 +64,9 @@ def setup_outputs(trace: Trace, obj: GraphObject, args: Value) -> Value:
     outputs = trace.read(args)
     if isinstance(outputs, Sequence) and issubclass(outputs.cls, tuple):
         return _set_up(trace, setup_output_hook, obj, outputs)
-    whole = _set_up(trace, setup_output_hook, obj, Sequence(tuple, [outputs]))
-    assert isinstance(whole, Sequence)
-    return whole.items[0]
+    result = _set_up(trace, setup_output_hook, obj, Sequence(tuple, [outputs]))
+    assert isinstance(result, Sequence)
+    return result.items[0]
 
 
 def _pass_through(args: tuple[torch.Tensor | None, ...]) -> Any:

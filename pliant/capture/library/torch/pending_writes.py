@@ -46,13 +46,13 @@ class _Search:
         self.reached = False
 
     def finds(self, roots: list[Any]) -> bool:
-        self.waiting, seen = list(roots), {}
+        self.waiting, visited = list(roots), {}
         while self.waiting and not self.reached:
             obj = self.waiting.pop()
-            if id(obj) in seen:
+            if id(obj) in visited:
                 continue
-            seen[id(obj)] = obj
-            self.reached = id(obj) in self.written or len(seen) > LIMIT
+            visited[id(obj)] = obj
+            self.reached = id(obj) in self.written or len(visited) > LIMIT
             self.look_into(obj)
         return self.reached
 

@@ -77,18 +77,18 @@ CUDA = Const("cuda")
 
 @function(torch.cuda.get_rng_state)
 def cuda_get_rng_state(trace: Trace, device: Value = CUDA) -> Value:
-    where = _cuda_device(trace, device)
+    gpu = _cuda_device(trace, device)
     operation = trace.graph.operation
-    node = operation(torch.cuda.get_rng_state, (where,), {}, trace.stack(), False)
-    return _state(trace, node, torch.cuda.get_rng_state(where))
+    node = operation(torch.cuda.get_rng_state, (gpu,), {}, trace.stack(), False)
+    return _state(trace, node, torch.cuda.get_rng_state(gpu))
 
 
 @function(torch.cuda.set_rng_state)
 def cuda_set_rng_state(trace: Trace, new_state: Value, device: Value = CUDA) -> Value:
-    where, state = _cuda_device(trace, device), trace.read(new_state)
+    gpu, state = _cuda_device(trace, device), trace.read(new_state)
     if not isinstance(state, TensorValue):
         raise Break("random-state", "torch.cuda.set_rng_state")
-    state_node(trace, torch.cuda.set_rng_state, (state.node, where), own=True)
+    state_node(trace, torch.cuda.set_rng_state, (state.node, gpu), own=True)
     return NONE
 
 
@@ -113,9 +113,9 @@ BUILDERS[torch.Generator] = _generator
 
 @function(torch.Generator)
 def new_generator(trace: Trace, device: Value = CPU) -> Value:
-    where = trace.read(device).constant()
-    node = trace.graph.operation(torch.Generator, (where,), {}, trace.stack(), False)
-    return GraphObject(node, torch.Generator(where))
+    device_name = trace.read(device).constant()
+    node = trace.graph.operation(torch.Generator, (device_name,), {}, trace.stack(), False)
+    return GraphObject(node, torch.Generator(device_name))
 
 
 @method_of(torch.Generator, "manual_seed")

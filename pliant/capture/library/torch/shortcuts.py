@@ -25,9 +25,9 @@ TABLES = ("_parameters", "_buffers", "_modules")
 @function(torch.nn.Module.__getattr__)
 def module_getattr(trace: Trace, self: Value, name: Value) -> Value:
     """Parameters, buffers and submodules, which live in tables of their own."""
-    module, wanted = trace.read(self), trace.read(name).constant()
+    module, attribute = trace.read(self), trace.read(name).constant()
     if not isinstance(module, Instance):
-        raise Break("unsupported-attribute", f"Module.{wanted}")
+        raise Break("unsupported-attribute", f"Module.{attribute}")
     for table in TABLES:
         entries = instance_dict(trace, module).get(trace, table)
         if entries is None:
@@ -35,11 +35,11 @@ def module_getattr(trace: Trace, self: Value, name: Value) -> Value:
         mapping = trace.read(entries)
         if not isinstance(mapping, Mapping):
             raise Break("unsupported-attribute", f"Module.{table}")
-        member = mapping.get(trace, wanted)
+        member = mapping.get(trace, attribute)
         if member is not None:
             return member
     cls = module.cls.__name__
-    trace.throw(AttributeError(f"'{cls}' object has no attribute '{wanted}'"))
+    trace.throw(AttributeError(f"'{cls}' object has no attribute '{attribute}'"))
 
 
 PLAIN_TABLES = (dict, OrderedDict)

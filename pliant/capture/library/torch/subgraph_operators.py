@@ -93,11 +93,11 @@ def call_hints_wrapper(
 ) -> Value | None:
     """`hints_wrapper(f, args, kwargs, hints)`: the hints are for the backend."""
     names = ("body_fn", "args", "kwargs", "hints")
-    given = dict(zip(names, args[1:], strict=False)) | kwargs
-    if set(given) != set(names):
+    arguments = dict(zip(names, args[1:], strict=False)) | kwargs
+    if set(arguments) != set(names):
         return None
-    operands, keywords = trace.read(given["args"]), trace.read(given["kwargs"])
-    hints = known_object(trace.read(given["hints"]), trace)
+    operands, keywords = trace.read(arguments["args"]), trace.read(arguments["kwargs"])
+    hints = known_object(trace.read(arguments["hints"]), trace)
     plain = isinstance(keywords, Mapping) and not keywords.read_all(trace)
     if not isinstance(operands, Sequence) or not plain or not _are_hints(hints):
         raise Break("operation-raises", "hints_wrapper")
@@ -105,7 +105,7 @@ def call_hints_wrapper(
         trace,
         hints_wrapper,
         "hints_wrapper",
-        given["body_fn"],
+        arguments["body_fn"],
         operands.items,
         {},
         {"hints": hints},

@@ -164,10 +164,10 @@ def checkpoint_on_fakes(
 ) -> Any:
     """Which of the tensors are kept does not show in the result."""
     results = body(*args, *lifted, **kwargs)
-    wanted = any(_requires_grad(t) for t in pytree.tree_leaves(args))
+    needs_grad = any(_requires_grad(t) for t in pytree.tree_leaves(args))
     if not options["use_reentrant"]:
         return results
-    like = (lambda t: t.detach().requires_grad_() * 1) if wanted else (lambda t: t.detach())
+    like = (lambda t: t.detach().requires_grad_() * 1) if needs_grad else (lambda t: t.detach())
     return pytree.tree_map_only(torch.Tensor, like, results)
 
 
@@ -307,11 +307,13 @@ def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _must_agree(one: Any, other: Any) -> None:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        if one is not other and one != other:
+def _must_agree(first: Any, second: Any) -> None:
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        if first is not second and first != second:
             raise RuntimeError("results that are no tensors must be the same")
-    elif one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+    elif (
+        first.shape != second.shape or first.dtype != second.dtype or first.device != second.device
+    ):
         raise RuntimeError("results must agree in shape, dtype and device")
 
 

@@ -129,11 +129,11 @@ def autograd_grad(
         if history.outside:
             raise Break("tensor-method", "torch.autograd.grad with a gradient that may be None")
         assume_leaves(trace, history.leaves)
-    known = starts_with_leaves(trace, history)
+    from_leaves = starts_with_leaves(trace, history)
     result = record(trace, torch.autograd.grad, torch.autograd.grad, [], options)
     node = call_of(result)
     if node is not None:
-        node.meta[LEAVES] = known
+        node.meta[LEAVES] = from_leaves
     take_gradients(trace, [])
     return result
 

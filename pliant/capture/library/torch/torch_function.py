@@ -194,10 +194,10 @@ def count_modes(trace: Trace) -> Value:
 
 @function(Functions._get_function_stack_at)
 def mode_at(trace: Trace, index: Value) -> Value:
-    wanted = trace.read(index).constant() - (_device_mode(trace) is not None)
-    if not 0 <= wanted < len(trace.overrides.modes):
+    position = trace.read(index).constant() - (_device_mode(trace) is not None)
+    if not 0 <= position < len(trace.overrides.modes):
         raise Break("unsupported", "the mode of the default device")
-    mode: Value = trace.overrides.modes[wanted]
+    mode: Value = trace.overrides.modes[position]
     return mode
 
 

@@ -83,9 +83,9 @@ def _derivative(
     **options: Value,
 ) -> Value:
     chosen = _argnums(trace, argnums, len(args))
-    each = chosen if isinstance(chosen, tuple) else (chosen,)
+    numbers = chosen if isinstance(chosen, tuple) else (chosen,)
     changes: list[Change | None] = [
-        _differentiable if index in each else None for index in range(len(args))
+        _differentiable if index in numbers else None for index in range(len(args))
     ]
     body = _follow(trace, target.__name__, func, args, kwargs, changes)
     real_options = {key: trace.read(value).constant() for key, value in options.items()}
@@ -175,10 +175,10 @@ def _sliced(trace: Trace, value: Value, dims: Any) -> Value:
         fake = trace.world.run(_element, (value.fake, dims)).value
         return TensorValue(value.node, fake, value.cls)
     if isinstance(value, Sequence):
-        each = dims if isinstance(dims, tuple | list) else [dims] * len(value.items)
-        if len(each) != len(value.items):
+        per_item = dims if isinstance(dims, tuple | list) else [dims] * len(value.items)
+        if len(per_item) != len(value.items):
             raise Break("operation-raises", "vmap: in_dims")
-        items = [_sliced(trace, item, dim) for item, dim in zip(value.items, each, strict=True)]
+        items = [_sliced(trace, item, dim) for item, dim in zip(value.items, per_item, strict=True)]
         return Sequence(value.cls, items)
     if isinstance(value, Mapping):
         entries = value.read_all(trace)
