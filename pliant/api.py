@@ -100,8 +100,8 @@ def compile(
     if disable:
         return model
     compiler = Compiler(resolved, with_options(chosen, mode, options), fullgraph, dynamic)
-    again = functools.partial(compile, **settings)
-    return _wrap(model, compiler, again)
+    recompile = functools.partial(compile, **settings)
+    return _wrap(model, compiler, recompile)
 
 
 def compile_module(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
@@ -156,30 +156,31 @@ def _checked(model: Any) -> Any:
     return model
 
 
-def _wrap(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
-    """The compiled stand-in for a callable of any kind. `again` compiles with the same settings."""
+def _wrap(model: Any, compiler: Compiler, recompile: Callable[..., Any]) -> Any:
+    """The compiled stand-in for a callable of any kind. `recompile` is `compile` with the same
+    settings."""
     if isinstance(model, Dispatcher):  # compiled before: the newest settings count
         model = model.fn
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     if isinstance(model, torch.nn.Module):
-        dispatcher = _remember(compiler.dispatcher(call_module(model)), again, model)
-        return CompiledModule(model, dispatcher, again)
+        dispatcher = _remember(compiler.dispatcher(call_module(model)), recompile, model)
+        return CompiledModule(model, dispatcher, recompile)
     if isinstance(model, types.FunctionType):
         if inspect.isgeneratorfunction(model) or inspect.iscoroutinefunction(model):
             return model  # runs in pieces, when its caller wants: there is no call to compile
         if model in FUNCTIONS:  # one of PyTorch's that is not followed, but known as a whole
-            return _wrap_function(model, compiler, again)
-        return _remember(compiler.dispatcher(model), again, model)
+            return _wrap_function(model, compiler, recompile)
+        return _remember(compiler.dispatcher(model), recompile, model)
     if isinstance(model, staticmethod | classmethod):
-        return type(model)(_wrap(model.__func__, compiler, again))
+        return type(model)(_wrap(model.__func__, compiler, recompile))
     if isinstance(model, types.MethodType):
         model = original_method(model)
-        return types.MethodType(_wrap(model.__func__, compiler, again), model.__self__)
-    return _wrap_function(model, compiler, again)
+        return types.MethodType(_wrap(model.__func__, compiler, recompile), model.__self__)
+    return _wrap_function(model, compiler, recompile)
 
 
-def _wrap_function(model: Any, compiler: Compiler, again: Callable[..., Any]) -> Any:
+def _wrap_function(model: Any, compiler: Compiler, recompile: Callable[..., Any]) -> Any:
     """A callable that is no Python function is called from one."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -191,7 +192,7 @@ def _wrap_function(model: Any, compiler: Compiler, again: Callable[..., Any]) ->
         functools.update_wrapper(call, model)
     else:
         call.__name__ = call.__qualname__ = type(model).__name__
-    return _remember(compiler.dispatcher(stands_for(call, model)), again, model)
+    return _remember(compiler.dispatcher(stands_for(call, model)), recompile, model)
 
 
 def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explanation]:
@@ -207,8 +208,8 @@ def explain(model: Callable[..., Any], **settings: Any) -> Callable[..., Explana
     Returns:
         A function with the parameters of `model` that returns an `Explanation`.
     """
-    known = isinstance(model, Dispatcher | CompiledModule) and not settings
-    compiled = model if known else compile(model, **settings)
+    is_compiled = isinstance(model, Dispatcher | CompiledModule) and not settings
+    compiled = model if is_compiled else compile(model, **settings)
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         result = compiled(*args, **kwargs)
@@ -274,10 +275,10 @@ if log := os.environ.get("PLIANT_LOGS_JSON"):
     page.measure_until_exit(log, reporting.described, _entries_used)
 
 
-def _remember(dispatcher: Dispatcher, again: Callable[..., Any], model: Any) -> Dispatcher:
+def _remember(dispatcher: Dispatcher, recompile: Callable[..., Any], model: Any) -> Dispatcher:
     """Note what was compiled: for `reset`, and with its settings for pickles."""
     _compiled.add(dispatcher)
-    dispatcher._made_by = again, model
+    dispatcher._made_by = recompile, model
     return dispatcher
 
 
@@ -293,8 +294,8 @@ def _reduce(dispatcher: Dispatcher) -> Any:
     for name, value in vars(module).items() if module is not None else ():
         if value is dispatcher:
             return name
-    again, model = dispatcher._made_by
-    return again, (model,)
+    recompile, model = dispatcher._made_by
+    return recompile, (model,)
 
 
 copyreg.pickle(Dispatcher, _reduce)

@@ -113,11 +113,11 @@ def _blank() -> CompiledModule:
 
 def method_of(compiled: CompiledModule, method: Any) -> Any:
     """A method of the original, as a method of its stand-in. Asked for twice, it is equal."""
-    known: dict[Any, Any] = type(compiled)._methods
-    function = known.get(method.__func__)
+    methods: dict[Any, Any] = type(compiled)._methods
+    function = methods.get(method.__func__)
     if function is None:
-        made = bound_through(compiled, method).__func__
-        function = known[method.__func__] = functools.wraps(method.__func__)(made)
+        forwarding = bound_through(compiled, method).__func__
+        function = methods[method.__func__] = functools.wraps(method.__func__)(forwarding)
     return types.MethodType(function, compiled)
 
 
@@ -163,16 +163,16 @@ NOT_FORWARDED = frozenset(
 def _class_for(cls: type) -> type[CompiledModule]:
     """The class of the stand-ins for modules of a class."""
     reference = _classes.get(cls)
-    known = None if reference is None else reference()
-    if known is None:
+    stand_in = None if reference is None else reference()
+    if stand_in is None:
         own = [base for base in cls.__mro__ if base not in Module.__mro__]
         names = {name for base in own for name in vars(base)} - NOT_FORWARDED
         namespace = {name: _forwarded(cls, name) for name in names if _is_special(cls, name)}
         namespace |= {"__module__": __name__, "__qualname__": "CompiledModule", "_methods": {}}
         namespace["forward"] = inspect.getattr_static(cls, "forward")  # FX asks the class for it
-        known = type("CompiledModule", (CompiledModule,), namespace)
-        _classes[cls] = weakref.ref(known)
-    return known
+        stand_in = type("CompiledModule", (CompiledModule,), namespace)
+        _classes[cls] = weakref.ref(stand_in)
+    return stand_in
 
 
 def _is_special(cls: type, name: str) -> bool:
@@ -311,5 +311,5 @@ def stands_for(function: Any, target: Callable[..., Any]) -> types.FunctionType:
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         parameters = inspect.signature(target).parameters.values()
         function.argument_names = tuple(p.name for p in parameters if p.kind in kinds)
-    made: types.FunctionType = function
-    return made
+    named: types.FunctionType = function
+    return named

@@ -35,8 +35,8 @@ def keep_apart(
         raise NotFunctionalized(f"{name} reads what it writes")
     if not (a.symbols or b.symbols) or (elementwise and a == b):
         return
-    known = values.env.known
-    if known(lt(_end(a), b.offset)) or known(lt(_end(b), a.offset)):
+    is_known = values.env.known
+    if is_known(lt(_end(a), b.offset)) or is_known(lt(_end(b), a.offset)):
         return
     _demand(values, name, NoOverlap(a, b, elementwise))
 

@@ -71,10 +71,10 @@ def memory_of(functionalizer: Any, alias: Any, view: Any) -> Any:
     if base.dtype is not window.dtype:
         raise Undecided("as_strided, of another dtype")
     first = window.offset - base.offset
-    known = functionalizer.env.known
+    is_known = functionalizer.env.known
     inside = [ge(first, 0), le(first + _reach(window), _reach(base))]
     inside += [ge(size, 1) for size in base.sizes]  # nothing reaches anywhere in an empty one
-    if not all(map(known, inside)):
+    if not all(map(is_known, inside)):
         raise Undecided("as_strided, maybe beyond the tensor")
     if not _shows_elements_only(functionalizer, window, base):
         alias.base.between = True
@@ -92,10 +92,10 @@ def keep_unwritten(memory: Any) -> None:
 def _shows_elements_only(functionalizer: Any, window: Tensor, base: Tensor) -> bool:
     """Whether it is known that a window on memory shows nothing but elements of the tensor there,
     if it does not reach beyond it."""
-    known = functionalizer.env.known
-    if known(eq(product_of(base.sizes) - 1, _reach(base))):
+    is_known = functionalizer.env.known
+    if is_known(eq(product_of(base.sizes) - 1, _reach(base))):
         return True
-    steps = [stride for stride, size in zip(base.strides, base.sizes) if not known(eq(size, 1))]
+    steps = [stride for stride, size in zip(base.strides, base.sizes) if not is_known(eq(size, 1))]
     step = steps[0].value if len(steps) == 1 else None
     numbers = [n.value for n in (*window.strides, window.offset - base.offset)]
     return step is not None and all(n is not None and step and n % step == 0 for n in numbers)

@@ -13,8 +13,8 @@ SHOWN = 3
 def advice(history: dict[str, Any]) -> list[Advice]:
     """The most important findings, each with the function concerned. The kinds are in the order of
     what they cost: code that does not run compiled before code that takes long to compile."""
-    ordered = (found for kind in KINDS for found in kind(history))
-    return [found for found, _ in zip(ordered, range(SHOWN))]
+    ordered = (item for kind in KINDS for item in kind(history))
+    return [item for item, _ in zip(ordered, range(SHOWN))]
 
 
 def _not_compiled(history: dict[str, Any]) -> Iterator[Advice]:
@@ -31,7 +31,9 @@ def _most_breaks(history: dict[str, Any]) -> Iterator[Advice]:
     for number, broken in sorted(breaks.items(), key=lambda item: -len(item[1])):
         if broken:
             function = history["functions"][number]
-            causes = Counter(f"{one['what']}. {one['remedy']}".strip() for one in broken)
+            causes = Counter(
+                f"{graph_break['what']}. {graph_break['remedy']}".strip() for graph_break in broken
+            )
             (text, _), *others = causes.most_common()
             more = f" (and {len(others)} more)" if others else ""
             yield _about(function, f"{function['name']} breaks its graph", text + more)
@@ -40,11 +42,11 @@ def _most_breaks(history: dict[str, Any]) -> Iterator[Advice]:
 def _most_compiled(history: dict[str, Any]) -> Iterator[Advice]:
     ordered = sorted(history["functions"], key=lambda f: len(f["compilations"]), reverse=True)
     for function in ordered:
-        again = [c for c in function["compilations"] if c["reasons"]]
-        if len(again) < 2:
+        recompiled = [c for c in function["compilations"] if c["reasons"]]
+        if len(recompiled) < 2:
             return
-        reason = again[-1]["reasons"][0]["guard"]
-        title = f"{function['name']} was compiled again {len(again)} times"
+        reason = recompiled[-1]["reasons"][0]["guard"]
+        title = f"{function['name']} was compiled again {len(recompiled)} times"
         yield _about(
             function, title, f"The last time because of {reason}. pliant.mark_dynamic may help."
         )

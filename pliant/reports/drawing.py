@@ -44,7 +44,7 @@ def draw(graph: fx.GraphModule, captured: Captured) -> list[Mapping[str, object]
             {"name": node.name, "op": node.op, "label": label, "reads": read, "path": path,
              "line": line}
         )  # fmt: skip
-    return [{**one, "path": calls.names(one["path"])} for one in drawing]
+    return [{**box, "path": calls.names(box["path"])} for box in drawing]
 
 
 class _Calls:

@@ -40,28 +40,30 @@ class Explanation:
     @property
     def captured(self) -> tuple[Captured, ...]:
         """What was captured at each compilation, as data."""
-        return tuple(one.captured for one in self.compiled)
+        return tuple(compilation.captured for compilation in self.compiled)
 
     @property
     def graphs(self) -> list[fx.GraphModule]:
         """The captured graphs."""
-        graphs = [one.bindings.graph for one in self.compiled]
+        graphs = [compilation.bindings.graph for compilation in self.compiled]
         return [graph for graph in graphs if graph is not None]
 
     @property
     def breaks(self) -> list[BreakInfo]:
         """Where graphs ended early, with the code, the cause and the position of each break."""
-        return [one.broken for one in self.captured if one.broken is not None]
+        return [captured.broken for captured in self.captured if captured.broken is not None]
 
     @property
     def guards(self) -> list[Guard]:
         """What was assumed, without what only says that code and classes are as they were."""
-        return [g for one in self.compiled for g in one.bindings.guards if not g.routine]
+        return [
+            g for compilation in self.compiled for g in compilation.bindings.guards if not g.routine
+        ]
 
     @property
     def symbols(self) -> list[Provenance]:
         """Why each dimension of the inputs, and each number, is a constant or a symbol."""
-        return [why for one in self.captured for why in one.symbols]
+        return [why for captured in self.captured for why in captured.symbols]
 
     @property
     def graph_count(self) -> int:
@@ -82,8 +84,8 @@ class Explanation:
         """The short form: what was compiled, where graphs break, which sizes became constants."""
         lines = [self._headline()]
         for broken, times in Counter(self._own_breaks()).items():
-            again = f"  ({times} times)" if times > 1 else ""
-            lines += ["", f"breaks at {broken.what} [{broken.code}]{again}"]
+            repeated = f"  ({times} times)" if times > 1 else ""
+            lines += ["", f"breaks at {broken.what} [{broken.code}]{repeated}"]
             lines += _place(broken)
         special = [why for why in self.symbols if why.state == "specialised"]
         lines += [f"constant: {text}" for text in dict.fromkeys(map(str, special))]
@@ -92,9 +94,9 @@ class Explanation:
     def details(self) -> str:
         """The long form: graph, guards and sizes of each compilation."""
         lines = [self._headline()]
-        for number, one in enumerate(self.compiled):
-            name = one.captured.name
-            lines += ["", f"{number}: {name}", *(f"  {line}" for line in _about(one))]
+        for number, compilation in enumerate(self.compiled):
+            name = compilation.captured.name
+            lines += ["", f"{number}: {name}", *(f"  {line}" for line in _about(compilation))]
         return "\n".join(lines)
 
     def _headline(self) -> str:
@@ -110,11 +112,11 @@ class Explanation:
         """For notebooks: the short form, and the long one to unfold."""
         short = str(self).rpartition("\n\n")[0]
         parts = [f"<pre>{html.escape(short)}</pre>"]
-        for number, one in enumerate(self.compiled):
-            graph = one.bindings.graph
+        for number, compilation in enumerate(self.compiled):
+            graph = compilation.bindings.graph
             code = "" if graph is None else graph.print_readable(print_output=False)
-            text = html.escape("\n".join([*_about(one), "", code]).rstrip())
-            title = html.escape(f"{number}: {one.captured.name}")
+            text = html.escape("\n".join([*_about(compilation), "", code]).rstrip())
+            title = html.escape(f"{number}: {compilation.captured.name}")
             parts.append(f"<details><summary>{title}</summary><pre>{text}</pre></details>")
         return "\n".join(parts)
 

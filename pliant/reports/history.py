@@ -59,8 +59,8 @@ class _History:
 
     def add(self, record: Record) -> None:
         process = record["process"]
-        known = {"process": process, "rank": record.get("rank")}
-        self.processes.setdefault(process, known)
+        process_record = {"process": process, "rank": record.get("rank")}
+        self.processes.setdefault(process, process_record)
         place = process, record["thread"]
         handler = _HANDLERS.get(record["event"])
         if record["event"] == "CompileStarted":
@@ -109,8 +109,8 @@ class _History:
         """The compilation that a record names."""
         function = self.functions.get(_written(record), {"compilations": []})
         for compilation in reversed(function["compilations"]):
-            same = compilation["name"], compilation["index"], compilation["process"]
-            if same == (record["function"], record["index"], record["process"]):
+            key = compilation["name"], compilation["index"], compilation["process"]
+            if key == (record["function"], record["index"], record["process"]):
                 return cast(Compilation, compilation)
         return None
 
@@ -221,8 +221,8 @@ def _stage(compilation: Compilation, record: Record) -> None:
 
 
 def _partitioned(compilation: Compilation, record: Record) -> None:
-    saved, again = record.get("saved", []), record.get("computed_again", [])
-    compilation.update(partition=record["report"], saved=saved, computed_again=again)
+    saved, recomputed = record.get("saved", []), record.get("computed_again", [])
+    compilation.update(partition=record["report"], saved=saved, computed_again=recomputed)
 
 
 def _trouble(compilation: Compilation, record: Record) -> None:

@@ -72,7 +72,7 @@ class Profile:
         for row in rows:
             cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
             lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
-        seconds = sum(one["seconds"] for one in self._compilations)
+        seconds = sum(compilation["seconds"] for compilation in self._compilations)
         if seconds:
             lines.append(f"{len(self._compilations)} compilations took {_time(seconds)}")
         return "\n".join(lines)
@@ -108,12 +108,13 @@ class Profile:
         """`base`: the time, in nanoseconds since 1970, that counts as 0."""
         shift = self._recorder.epoch - base
         about = {"ph": "X", "pid": self._recorder.process}
-        for one in self._compilations:
-            start = one["time"] - one["seconds"] - base / 1e9
+        for compilation in self._compilations:
+            start = compilation["time"] - compilation["seconds"] - base / 1e9
             yield {
-                **about, "cat": "pliant compilation", "name": f"compile {one['function']}",
-                "tid": one["thread"], "ts": start * 1e6, "dur": one["seconds"] * 1e6,
-                "args": one["phases"],
+                **about, "cat": "pliant compilation", "name": f"compile {compilation['function']}",
+                "tid": compilation["thread"], "ts": start * 1e6,
+                "dur": compilation["seconds"] * 1e6,
+                "args": compilation["phases"],
             }  # fmt: skip
         for function in self.functions:
             for name, kind, start, stop, thread, more in _spans(function):

@@ -159,6 +159,6 @@ _WITH_LITERALS: Final = frozenset(
 
 def takes_literals(value: LoopValue) -> bool:
     """Whether the constants among the arguments can be plain numbers."""
-    same = value.args[1:] if value.op is Op.SELECT else value.args
-    beside = any(arg.op is not Op.CONSTANT for arg in same)
-    return value.op in _WITH_LITERALS and beside and same[0].type in NUMBER
+    operands = value.args[1:] if value.op is Op.SELECT else value.args
+    beside = any(arg.op is not Op.CONSTANT for arg in operands)
+    return value.op in _WITH_LITERALS and beside and operands[0].type in NUMBER

@@ -44,14 +44,14 @@ class KernelArguments:
 
     def name(self, expr: Expr, wide: bool = False) -> str:
         """How the kernel calls it."""
-        known = self.all.get((expr, wide))
-        if known is None:
+        argument = self.all.get((expr, wide))
+        if argument is None:
             name = _name_of(expr) or f"n{len(self.all)}"
             name = f"{name}_wide" if wide else name
             if any(other.name == name for other in self.all.values()):
                 name = f"n{len(self.all)}"
-            known = self.all[expr, wide] = KernelArgument(name, expr, wide)
-        return known.name
+            argument = self.all[expr, wide] = KernelArgument(name, expr, wide)
+        return argument.name
 
 
 def _name_of(expr: Any) -> str | None:
@@ -90,10 +90,10 @@ class IndexText:
 
     def _sum(self, node: Expr, wide: bool) -> Text:
         own = {part: times for part, times in node.terms if self._varies(part)}
-        given = from_terms({p: t for p, t in node.terms if p not in own}, node.const)
+        uniform = from_terms({p: t for p, t in node.terms if p not in own}, node.const)
         parts = [self._term(part, times, wide) for part, times in own.items()]
-        if given.value != 0:
-            parts.append(self.write(given, wide))
+        if uniform.value != 0:
+            parts.append(self.write(uniform, wide))
         return _joined(" + ", parts)
 
     def _term(self, part: Expr, times: int, wide: bool) -> Text:
@@ -102,10 +102,10 @@ class IndexText:
             inner = self.write(part, wide)
             return inner if times == 1 else Text(f"{inner.text} * {times}", inner.axes)
         varying = {f: n for f, n in part.factors if self._varies(f)}
-        given = from_factors({f: n for f, n in part.factors if f not in varying}) * times
+        uniform = from_factors({f: n for f, n in part.factors if f not in varying}) * times
         parts = [self.write(f, wide) for f, n in varying.items() for _ in range(n)]
-        if given.value != 1:
-            parts.append(self.write(given, wide))
+        if uniform.value != 1:
+            parts.append(self.write(uniform, wide))
         return _joined(" * ", parts)
 
     def _product(self, node: Expr, wide: bool) -> Text:
@@ -117,9 +117,9 @@ class IndexText:
     def is_natural(self, node: Any) -> bool:
         """Surely at least 0: nothing is subtracted, and nothing is in it that may be negative."""
         if node.op in ("int", "symbol"):
-            known = node in self.extents or node not in self.names
-            known = known and node not in self.signed
-            return bool(node.const >= 0 if node.op == "int" else known)
+            is_size = node in self.extents or node not in self.names
+            is_size = is_size and node not in self.signed
+            return bool(node.const >= 0 if node.op == "int" else is_size)
         if node.op == "add":
             return node.const >= 0 and all(c >= 0 and self.is_natural(p) for p, c in node.terms)
         if node.op == "mul":

@@ -27,8 +27,8 @@ from pliant.targets.triton import library
 def _tensor(data: np.ndarray[Any, Any], like: Any) -> Any:
     block = any(arg.type.is_block() for arg in like)
     dtype = like[0].dtype
-    made = tl.block_type(dtype, list(data.shape)) if block else dtype
-    return tl.core.tensor(TensorHandle(data, dtype), made)
+    tensor_type = tl.block_type(dtype, list(data.shape)) if block else dtype
+    return tl.core.tensor(TensorHandle(data, dtype), tensor_type)
 
 
 def _int(number: Any) -> int:

@@ -39,9 +39,9 @@ class InterpretedKernel:
         programs, variant = choose(self.printed, tensors, numbers, self.whole)
         if programs <= 0:
             return
-        given = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
+        arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
         function = function_for(self.functions, variant)
-        interpret.run(function, programs, (*tensors, *given), compiler.constants(variant))
+        interpret.run(function, programs, (*tensors, *arguments), compiler.constants(variant))
 
 
 class CudaKernel:
@@ -72,8 +72,10 @@ class CudaKernel:
 
     def _described(self, wide: bool, multiples: int, columns: int, few: bool) -> KernelVariant:
         count = len(self.printed.buffers) + len(self.printed.arguments)
-        known = tuple([bool(multiples >> at & 1) for at in range(count)])
-        return KernelVariant(blocks_for(self.printed.tiling, columns, self.whole, few), wide, known)
+        divisible = tuple([bool(multiples >> at & 1) for at in range(count)])
+        return KernelVariant(
+            blocks_for(self.printed.tiling, columns, self.whole, few), wide, divisible
+        )
 
     def compile(self, variant: KernelVariant) -> Any:
         """Machine code, as Triton describes it: in any thread."""
@@ -100,12 +102,12 @@ class CudaKernel:
             raise
 
     def _load(self, variant: KernelVariant) -> tuple[int, ...]:
-        made = self.compiling.pop(variant, partial(self.compile, variant))()
-        meta = made.metadata
+        kernel = self.compiling.pop(variant, partial(self.compile, variant))()
+        meta = kernel.metadata
         if meta.global_scratch_size or meta.profile_scratch_size:
             raise NotImplementedError("a kernel that needs memory of its own")
         index = torch.cuda.current_device() if self.place.index is None else self.place.index
-        address = cuda_load(made.kernel, meta.name, meta.shared, index)
+        address = cuda_load(kernel.kernel, meta.name, meta.shared, index)
         blocks = variant.blocks
         return address, blocks.warps * meta.warp_size, meta.shared, blocks.rows, blocks.columns
 
@@ -120,9 +122,9 @@ class CudaKernel:
         self.compiling[variant] = pool.submit(self.compile, variant).result
 
     def _expected(self, numbers: Sequence[int]) -> tuple[bool, int, int, bool]:
-        given = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
+        arguments = numbers[EXTENTS : EXTENTS + len(self.printed.arguments)]
         multiples = [True] * len(self.printed.buffers)
-        multiples += [number % MULTIPLE == 0 for number in given]
+        multiples += [number % MULTIPLE == 0 for number in arguments]
         # Triton makes wider loads where it knows that an argument is a multiple of 16.
         bits = sum([1 << at for at, multiple in enumerate(multiples) if multiple])
         outer, rows, columns = numbers[:EXTENTS]
@@ -158,12 +160,12 @@ def choose(
     programs = outer * math.ceil(max(rows, 0) / blocks.rows)
     if not printed.tiling.by_rows:
         programs *= math.ceil(max(columns, 0) / blocks.columns)
-    given = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
-    narrow = [number for number, a in zip(given, printed.arguments, strict=False) if not a.wide]
+    arguments = numbers[EXTENTS : EXTENTS + len(printed.arguments)]
+    narrow = [number for number, a in zip(arguments, printed.arguments, strict=False) if not a.wide]
     bounds = numbers[EXTENTS + len(printed.arguments) :]
     elements = [t.untyped_storage().nbytes() // t.element_size() for t in tensors]
     # Indices of 32 bits are faster, and right as long as nothing in the kernel exceeds them.
     limit = max([programs, outer, rows, columns, *map(abs, narrow), *bounds, *elements])
     multiples = [t.data_ptr() % MULTIPLE == 0 for t in tensors]
-    multiples += [number % MULTIPLE == 0 for number in given]
+    multiples += [number % MULTIPLE == 0 for number in arguments]
     return programs, KernelVariant(blocks, limit >= NARROW, tuple(multiples))

@@ -185,12 +185,12 @@ class KernelPrinter:
         """A name for what is computed: the first one that it had."""
         if text.text.isidentifier():
             return text
-        known = self.known.get(text.text)
-        if known is None:
+        variable = self.known.get(text.text)
+        if variable is None:
             name = self.new_name(value)
             self.line(f"{name} = {text.text}")
-            known = self.known[text.text] = Text(name, text.axes)
-        return known
+            variable = self.known[text.text] = Text(name, text.axes)
+        return variable
 
     def text(self, value: LoopValue, plain: bool = False) -> Text:
         """A name or a number. `plain`: a number may be without its type."""
@@ -225,8 +225,8 @@ class KernelPrinter:
         if value.index.value is not None:
             return Text(typed(value.index.value, value.type))
         text = self.index.write(value.index, wide=True)
-        whole = text.text if text.text.isidentifier() else f"({text.text})"
-        return Text(f"{whole}.to(tl.int64)", text.axes)
+        operand = text.text if text.text.isidentifier() else f"({text.text})"
+        return Text(f"{operand}.to(tl.int64)", text.axes)
 
     def as_index(self, value: LoopValue) -> Text:
         source = self.text(value.args[0])
@@ -363,7 +363,7 @@ class LoopedRows(RowPrinter):
         self.line(f"for first in range(0, {extent}, COLUMNS):")
         before, self.indent = self.indent, self.indent + "    "
         # What is computed inside of the loop is not there behind it.
-        known = dict(self.known)
+        variables = dict(self.known)
         self.line("column = (first + tl.arange(0, COLUMNS)[None, :]).to(INDEX)")
         self.line(f"in_columns = column < {extent}")
         self.bind_columns(item)
@@ -372,7 +372,7 @@ class LoopedRows(RowPrinter):
                 self._step(value, states[value])
             else:
                 self.value(value)
-        self.indent, self.known = before, known
+        self.indent, self.known = before, variables
         for value, state in states.items():
             results = ACCUMULATORS[value.op].end(value.args[0].type, state)
             self._results(value, state[0].rpartition("_")[0], results)

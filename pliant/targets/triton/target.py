@@ -128,15 +128,19 @@ class TritonTarget:
         return self._numbers(kernel)
 
     def _numbers(self, kernel: Kernel) -> tuple[Expr, ...]:
-        made = printed(kernel)
-        tiling = made.tiling
+        kernel_text = printed(kernel)
+        tiling = kernel_text.tiling
         rows = ONE if tiling.rows is None else tiling.rows.extent
         extents = (
             product_of([loop.extent for loop in tiling.outer]),
             rows,
             ONE if tiling.columns is None else tiling.columns,
         )
-        return (*extents, *[argument.expr for argument in made.arguments], *made.bounds)
+        return (
+            *extents,
+            *[argument.expr for argument in kernel_text.arguments],
+            *kernel_text.bounds,
+        )
 
 
 def _is_thin(tiling: Tiling, hint: Hint) -> bool:
@@ -150,5 +154,5 @@ def _is_thin(tiling: Tiling, hint: Hint) -> bool:
         return rows < FEW_PROGRAMS and columns >= MANY_COLUMNS
     # A tile of such a kernel has that many rows.
     programs = rows // (FEW_AT_ONCE if rows < FEW_ROWS else MOST_ROWS)
-    many = MANY_FAR_COLUMNS * (1 if programs < FEW_PROGRAMS // 4 else 8)
-    return programs < FEW_PROGRAMS and columns >= many
+    far_columns = MANY_FAR_COLUMNS * (1 if programs < FEW_PROGRAMS // 4 else 8)
+    return programs < FEW_PROGRAMS and columns >= far_columns
