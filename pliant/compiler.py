@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def on_compile_start(callback: F) -> F:
-    """Have a function called whenever a compilation begins, with the event that tells of it.
+    """Have a function called whenever a compilation begins, with the event that reports it.
 
     As `torch._dynamo.callback.on_compile_start`; it is a decorator too.
     """
@@ -28,7 +28,7 @@ def on_compile_start(callback: F) -> F:
 
 
 def on_compile_end(callback: F) -> F:
-    """Have a function called whenever a compilation ends well, with the event that tells of it."""
+    """Have a function called whenever a compilation ends well, with the event that reports it."""
     events.subscribe(lambda event: _tell(callback, event, events.CompileFinished))
     return callback
 

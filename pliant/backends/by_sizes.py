@@ -50,7 +50,7 @@ def _copy(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def sizes_of(args: Sequence[Any]) -> tuple[Any, ...]:
-    """What tells calls of a graph apart that its guards let through."""
+    """What distinguishes calls that pass the same guards."""
     return tuple(
         (tuple(arg.shape), arg.stride()) if isinstance(arg, torch.Tensor) else arg for arg in args
     )

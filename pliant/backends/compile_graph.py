@@ -92,7 +92,7 @@ def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> 
 def report_failure(
     name: str, options: Options, error: Exception, doing: str = "the code of"
 ) -> None:
-    """Tell that PyTorch runs a graph, or raise where that is asked for."""
+    """Report that PyTorch runs a graph, or raise if the options say so."""
     if options.raise_on_fallback:
         raise InternalError(f"{doing} {name} failed: {error!r}") from error
     events.emit(events.FellBack(function=name, reason=repr(error), error=error))

@@ -65,7 +65,7 @@ def check_truth(condition: Any, expected: bool, message: str) -> None:
 
 
 def forbid(condition: bool, message: str) -> None:
-    """An assumption of which the user wants to hear when it fails."""
+    """An assumption whose failure is an error (`oblivious="error"`)."""
     if not condition:
         raise ShapeConstraintError(
             message,

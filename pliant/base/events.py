@@ -347,7 +347,7 @@ class SymbolSpecialised(SizeEvent):
 Listener = Callable[[Event], object]
 
 _lock = threading.Lock()
-# With the kinds of events that each is told of; None: of all. Replaced, never changed: `emit` reads
+# With the kinds of events that each gets; None: all of them. Replaced, never changed: `emit` reads
 # it without the lock.
 _listeners: tuple[tuple[Listener, Container[type[Event]] | None], ...] = ()
 _log = logging.getLogger("pliant")
@@ -372,7 +372,7 @@ def emit(event: Event) -> None:
 
 
 def heard() -> bool:
-    """Whether somebody listens to every event. If not, those that are not even counted need not be
+    """Whether a listener gets every event. If not, those that are not even counted need not be
     made."""
     return any(kinds is None for _, kinds in _listeners)
 

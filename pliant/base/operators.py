@@ -1,4 +1,4 @@
-"""What pliant knows of PyTorch's operators: one record for each, in one registry.
+"""The registry of PyTorch's operators: one record for each, with everything pliant uses.
 
 The one idea: whoever wants to know something about an operator looks it up here, and nobody keeps a
 list of operators of his own. The modules of `pliant.ops`, which stand above all readers, fill the

@@ -128,7 +128,7 @@ class Decoded:
         if not self._live:
             self._live.extend(flow.live_masks(self, bit))
         live = self._live[index]
-        # Masks become sets of names only where somebody asks, which is at a few graph breaks.
+        # Masks become sets of names only where they are needed, at a few graph breaks.
         if isinstance(live, int):
             mask = live
             live = frozenset(name for name, flag in bit.items() if mask & flag)

@@ -1,7 +1,8 @@
-"""Who is told when pliant fails on a call: with the call, so that it can be repeated.
+"""Listeners for failures of pliant. They get the call, so that it can be repeated.
 
 The one idea: a failure is noticed deep inside a compilation, where the call isn't at hand. So a
-compilation is watched from outside, and what failed is told when it has ended and holds no lock.
+compilation is watched from outside, and a failure is reported after it has ended and released its
+lock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def watched(
     dispatcher: Dispatcher,
     values: tuple[Any, ...],
 ) -> Entry | None:
-    """Call `on_miss`, and tell of a failure. Not while somebody is being told: he compiles, too."""
+    """Call `on_miss`, and report a failure. Not while a listener runs: it compiles, too."""
     if not _observers or getattr(_busy, "now", False):
         return on_miss(dispatcher, values)
     thread, failures = threading.get_ident(), 0

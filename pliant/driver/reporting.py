@@ -1,4 +1,4 @@
-"""What a compilation tells the world: its product as events (`pliant.base.events`)."""
+"""Reporting: the results of a compilation as events (`pliant.base.events`)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _report_capture(
     graph = bindings.graph
     if graph is not None:
         nodes = sum(node.op.startswith("call_") for node in graph.graph.nodes)
-        # Texts are made when somebody reads them: printing a graph takes longer than much else
+        # Texts are made when they are read: printing a graph takes longer than much else
         # here.
         text = lambda: graph.print_readable(print_output=False)  # noqa: E731
         drawn = lambda: drawing.draw(graph, captured)  # noqa: E731

@@ -1,7 +1,7 @@
 """`pliant.set_stance`: what compiled functions do for now, all of them.
 
-The one idea: a stance is asked where a function would be compiled (`allows`), except "force_eager",
-which keeps calls from getting that far.
+The one idea: a stance takes effect where a function would be compiled (`allows`), except
+"force_eager", which keeps calls from getting that far.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _ORDINARY = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 def _has_refused_history(t: torch.Tensor) -> bool:
     """A view whose base was written to in a way that autograd does not allow: PyTorch raises an
-    error when somebody asks for its history."""
+    error when its history is read."""
     if not t._is_view():
         return False
     try:

@@ -125,7 +125,7 @@ def resize_written(
     twins: dict[Fake, torch.Tensor],
 ) -> None:
     """Give tensors of `out=` their new layout. The meta kernel knows the sizes, also symbolic
-    ones; the kernel itself is asked for strides, at the sizes of this call."""
+    ones; the kernel itself is run for the strides, at the sizes of this call."""
     read.reusable = False  # another time there is nothing left to resize
     measured = measure(op, args, kwargs, read.fakes)
     if measured is None and any(map(read.is_shared, twins)):

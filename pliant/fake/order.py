@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 
 
 def sure(condition: Any) -> bool:
-    """Whether it follows from what is known; nothing is asked."""
+    """Whether it follows from what is known, without a guard."""
     if isinstance(condition, bool):
         return condition
     return bool(condition.node.statically_known_true("", 0))
@@ -102,7 +102,7 @@ def _known_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) 
 
 
 def _asked_order(sizes: Sequence[Any], strides: Sequence[Any], dims: list[int]) -> list[int] | None:
-    """The order that the strides have now, which is asked for."""
+    """The order that the strides have in this call, as a guard."""
     hints = {d: (hint(strides[d]), hint(sizes[d])) for d in dims}
     if any(None in pair or not pair[0] for pair in hints.values()):
         return None

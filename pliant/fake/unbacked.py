@@ -80,7 +80,7 @@ class Numbers:
 @dataclass(frozen=True, slots=True)
 class Listed:
     """What `tolist()` gives: a list, nested as deep as there are sizes. A number in it becomes a
-    symbol when somebody reads it; mostly few are read."""
+    symbol when it is read; mostly few are."""
 
     sizes: tuple[int, ...]
     dtype: torch.dtype

@@ -92,7 +92,7 @@ def is_made_of_fakes(value: Any) -> bool:
 @dataclass(frozen=True, slots=True, eq=False)
 class WrapperRecipe:
     """How a wrapper is taken apart and put together: `inner` has the recipe of each tensor inside
-    that is a wrapper itself. `dims`: of how many dimensions its class is told sizes and strides."""
+    that is a wrapper itself. `dims`: for how many dimensions its class gets sizes and strides."""
 
     cls: Any
     names: tuple[str, ...]

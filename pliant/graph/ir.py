@@ -100,7 +100,7 @@ class Node:
     kwargs: dict[str, Any]
     results: tuple[Tensor, ...] = ()
     view: bool = False
-    effect: bool = False  # it has to be called even if nobody needs the result
+    effect: bool = False  # it has to be called even if its result is not used
     defines: tuple[UnbackedSymbol, ...] = ()
     put: MemoryWrite | None = None  # of a write: the value of some memory afterwards
     # In a checkpoint: True: the backward computes it again; False: not, as it leaves the checkpoint

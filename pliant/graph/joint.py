@@ -1,7 +1,7 @@
 """Forward and backward of a captured graph as one functional graph.
 
 The one idea: fakes have PyTorch's own autograd, so the graph is run on fakes that require grad, and
-then PyTorch is asked for the gradients of what came out. The operators of both directions arrive in
+then PyTorch computes the gradients of the results. The operators of both directions arrive in
 the same recording; a gradient formula is a few more operators, to be fused like any others.
 """
 

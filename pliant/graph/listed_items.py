@@ -1,4 +1,4 @@
-"""What `tolist()` gives, in a graph: numbers that are read from the tensor when somebody asks."""
+"""What `tolist()` gives, in a graph: numbers that are read from the tensor when they are used."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ class _Lowerer(InPlace):
         return self._written(memory, self.indexed_tensors[new], put.window)
 
     def _ensure(self, tensors: Iterable[Tensor]) -> None:
-        """Views that nobody else needs are lowered for a write."""
+        """Lower views that only a write needs."""
         for tensor in tensors:
             if tensor not in self.indexed_tensors and tensor.node is not None:
                 self._ensure(tensors_in((tensor.node.args, tensor.node.kwargs)))

@@ -101,7 +101,8 @@ def write_last(
 ) -> None:
     """The memory of inputs gets its last values. Whoever is computed from the memory of another is
     written before that one; of several that are computed from each other, one is stored first, and
-    so is what may find that it has to raise. `take` is told for whom definitions were made."""
+    so is what may find that it has to raise. `take` is called with each target after its
+    definitions are made."""
     reads: dict[Definition, set[Definition]] = {}
     readers: dict[Definition, int] = dict.fromkeys(values, 0)
 
@@ -143,7 +144,7 @@ def _released(
     readers: dict[Definition, int],
     left: dict[Definition, None],
 ) -> list[Definition]:
-    """One reader less of each: those that nobody reads any more."""
+    """Remove one reader from each. Returns those that have no reader left."""
     released = []
     for memory in sorted(memories, key=lambda m: m.name):
         readers[memory] -= 1

@@ -1,4 +1,4 @@
-"""Which functions of Python only compute, so that to run them on fakes tells all about them."""
+"""Which functions of Python only compute, so that running them on fakes records all they do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAIN: Final = frozenset(f for f in vars(operator).values() if callable(f)) | f
 
 
 def is_operation(target: Any) -> bool:
-    """Whether a function only computes: to run it on fakes tells all about it."""
+    """Whether a function only computes, so that running it on fakes records all it does."""
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
     try:

@@ -33,7 +33,7 @@ def keep_one(nodes: Sequence[Node]) -> None:
 
 
 def alive(function: Functional) -> list[Node]:
-    """The nodes that somebody needs, or that may raise, in order."""
+    """The nodes whose results are used, or that may raise, in order."""
     needed = set(returned_tensors(function.outputs))
     needed |= set(function.writes.values())
     live: list[Node] = []
@@ -45,7 +45,7 @@ def alive(function: Functional) -> list[Node]:
 
 
 def read_whole(function: Functional, nodes: Sequence[Node]) -> set[Tensor]:
-    """The tensors each element of which somebody reads to compute a result of his own."""
+    """The tensors of which some node reads every element."""
     read = set(returned_tensors(function.outputs))
     read |= set(function.writes.values())
     for node in reversed(nodes):

@@ -3,7 +3,7 @@
 The one idea: a group has one iteration space, rows times columns. A definition fits if it has an
 element for each (row, column), or for each row, or reduces columns to rows, and if what it reads of
 the group is the element of the same iteration. Then its operands are in registers when it is
-computed, and what nobody outside reads is never stored.
+computed, and what is not read outside the group is never stored.
 
 The cost model: to share a kernel saves the loads and stores of what is shared and never costs more
 than registers. So a definition joins the last group it can, if it reads something that the group
@@ -76,7 +76,7 @@ class ExternCall:
     what: Any = None
     finds: tuple[Any, ...] = ()  # symbols whose value it computes, or constrains
     raises: bool = True  # it may raise, depending on data
-    fresh: bool = False  # what it makes is in memory that nobody else has
+    fresh: bool = False  # its results are in memory that nothing else refers to
     view: bool = False  # what it makes is in the memory of what it reads
 
 
@@ -292,7 +292,7 @@ class _Scheduler:
 
     def _absorb(self, at: int, new: Definition) -> None:
         """Take groups before this one into it that make something for its new member. They run
-        later then: nobody in between may need what they make, or overwrite what they read."""
+        later then: nothing in between may need what they make, or overwrite what they read."""
         group = self.plan[at]
         assert isinstance(group, FusionGroup)
         makers = {self.made_at.get(of, at) for of, _ in group.reads[new].places}
@@ -503,8 +503,8 @@ def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:
 
 
 def overwrites_last(group: FusionGroup, new: Definition, memory: Definition) -> bool:
-    """Whether nobody in the group needs an element of the memory once the new one is stored in its
-    place."""
+    """Whether no member of the group needs an element of the memory once the new one is stored in
+    its place."""
     last = last_uses(group)
     for member in group.members:
         for of, place in group.reads[member].places:

@@ -52,7 +52,7 @@ def _edges(
     that isn't fused."""
     edges: dict[tuple[str, str], tuple[set[Definition], set[Definition]]] = {}
     refused = scheduled.refused
-    if refused is None:  # nobody listened when the program was scheduled
+    if refused is None:  # reasons were not collected when the program was scheduled
         return {}
     for member, reads in group.reads.items():
         sources = [of for of, _ in reads.places]

@@ -1,7 +1,7 @@
 """`Scheduled`: kernels and calls in order, and everything that is decided about their memory.
 
 The one idea: lifetimes are known once the order is. So this is where it is said which members of a
-group are stored at all, which of them in the buffer of an operand that nobody reads afterwards, and
+group are stored at all, which of them in the buffer of an operand that is not read afterwards, and
 what of the caller's memory has to be saved before it is overwritten. Kernels and the launch
 sequence only carry it out.
 """
@@ -61,8 +61,8 @@ class ScheduledCall:
 class Scheduled:
     """Groups and calls in the order in which they run. `inputs` and `constants` are there from the
     start, `kept` is what the caller gets; `numbers` are the expressions that symbols stand for.
-    `donated` are inputs whose memory the program gets. `refused` is why what is read isn't in the
-    group of its reader, where somebody asked."""
+    `donated` are inputs whose memory the program gets. `refused` has the reasons why what is
+    read isn't in the group of its reader, if they were collected."""
 
     items: tuple[ScheduledGroup | ScheduledCall, ...]
     inputs: tuple[Definition | None, ...]
@@ -87,7 +87,7 @@ def plan_schedule(
     refused: Refused | None = None,
 ) -> Scheduled:
     """Fuse the definitions, order groups and calls, and plan their memory. `size`: bytes. `refused`
-    is told why definitions were not fused."""
+    collects why definitions were not fused."""
     # The order is settled before any lifetime is computed from it.
     plan = release_early(schedule(steps, numbers, refused), kept, donated, size)
     writes = written_after_reading(plan, {memory for memory in inputs if memory is not None})
@@ -96,7 +96,7 @@ def plan_schedule(
     if early:
         raise WrittenTooEarly(early)
     lifetimes = Lifetimes(plan, kept)
-    fresh = set(donated)  # memory that nobody else has
+    fresh = set(donated)  # memory that nothing else refers to
     items: list[ScheduledGroup | ScheduledCall] = []
     for at, item in enumerate(plan):
         final = at in writes.final

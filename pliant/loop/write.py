@@ -279,7 +279,7 @@ class _Writer:
 
 
 def only_for_faults(group: FusionGroup, stored: Collection[Definition]) -> set[Definition]:
-    """Members that nobody reads, and that are computed because they may have to raise."""
+    """Members that are not read, and are computed because they may have to raise."""
     needed = set(stored)
     tested: set[Definition] = set()
     for member in reversed(group.members):

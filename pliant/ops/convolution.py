@@ -1,6 +1,7 @@
 """Convolutions: called whole, by the library that PyTorch chooses for them.
 
-The one idea: that library decides the layout of the result, so PyTorch is asked which one it is.
+The one idea: that library decides the layout of the result, so PyTorch's own selection is called to
+find out which one it is.
 """
 
 from __future__ import annotations

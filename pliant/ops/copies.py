@@ -1,7 +1,8 @@
 """Operators that compute nothing: casts, copies, constants, and choices between elements.
 
 The one idea: what they give is what they are given, seen differently, so they cost no memory of
-their own. A copy is a tensor that isn't in memory anywhere: whoever needs it there stores it.
+their own. A copy is a tensor that isn't in memory yet: its first reader that needs memory stores
+it.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def one_hot(low: Lowering, x: IndexedTensor, num_classes: int | Expr = -1) -> In
 
 
 def _is_negative(size: Any) -> bool:
-    """A size that is read from data has to be 0 or more; another is asked about."""
+    """Whether a size is negative. One that is read from data counts as 0 or more."""
     has_hint = type(size) is int or size.node.has_hint()
     return has_hint and bool(size < 0)
 

@@ -170,7 +170,7 @@ def _batch_norm(
 
 
 def is_plain_float(tensors: list[Any]) -> bool:
-    """Whether they are tensors of one dtype of floats, and nobody casts them."""
+    """Whether they are tensors of one floating-point dtype, and autocast is off."""
     if not all(type(t) is Fake for t in tensors) or torch._C._is_any_autocast_enabled():
         return False
     dtype = tensors[0].dtype

@@ -201,7 +201,7 @@ class Lowering:
         into: Definition | None = None,
         offset: Expr = ZERO,
     ) -> Definition:
-        # What nobody outside sees may lie as it likes; results get the strides of eager PyTorch.
+        # Intermediate values may have any layout; results get the strides of eager PyTorch.
         laid_out = contiguous(sizes) if strides is None else tuple(strides)
         name, device = f"t{next(self._numbers)}", self.device if into is None else into.device
         new = Definition(name, sizes, laid_out, type, body, into, offset, device)

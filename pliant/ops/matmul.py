@@ -278,7 +278,7 @@ def _einsum_two(
 
 
 def _summed_but_for(t: Tensor, name: str, out: str, other: str) -> tuple[Tensor, str]:
-    """Without the dimensions that nobody else has."""
+    """Summed over the dimensions that neither the other operand nor the result has."""
     remaining = "".join(dict.fromkeys(c for c in (*out, *other) if c in name))
     return (
         (t, name) if len(remaining) == len(name) else (_einsum_one(name, remaining, t), remaining)

@@ -273,7 +273,7 @@ WIDE_UNSIGNED: Final = (Type.U16, Type.U32, Type.U64)
 
 
 def _refuse(x: IndexedTensor, types: Sequence[Type]) -> None:
-    """PyTorch has no kernel for these: it is asked, so that the error is its own."""
+    """PyTorch has no kernel for these. The call is left to it, so that it raises its own error."""
     if x.type in types:
         raise NotLowered(f"PyTorch does not compute it of {x.type.name}")
 
@@ -704,7 +704,7 @@ register("aten.dist", raises=never)
 
 
 # --------------------------------------------------------------------------------------------------
-# Shapes of those that nobody asks anything about symbolic sizes for
+# Shape rules that put no guards on symbolic sizes
 
 
 def _need_elements(args: Args, kwargs: Kwargs) -> None:

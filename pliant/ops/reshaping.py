@@ -325,7 +325,8 @@ def _longer(
     n: Expr,
     m: Expr,
 ) -> tuple[list[int], list[int]]:
-    """One dimension more on the side that has fewer elements (or all of both, if nobody knows)."""
+    """One dimension more on the side that has fewer elements (or all of both, if the sizes can't be
+    compared)."""
     more_left, more_right = len(left) < len(a), len(right) < len(b)
     if n.value is not None and m.value is not None:
         grow_left = n.value < m.value

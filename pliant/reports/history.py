@@ -24,7 +24,7 @@ def history(records: Iterable[Record]) -> dict[str, Any]:
     for record in ordered:
         order.add(record)
     spans = [span for calls in order.calls for span in calls["spans"]]
-    # What is told in the end happened before.
+    # What is reported at the end happened before.
     moments = [record["time"] for record in ordered if record["event"] not in _LATER]
     moments += [moment for span in spans for moment in span[:2]]
     start = min(moments, default=0.0)

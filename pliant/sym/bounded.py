@@ -1,7 +1,7 @@
 """Bounds on the depth of expressions.
 
-The one idea: an expression shares its parts, so its depth says how much work it is for whoever
-walks it. A program that computes with sizes in a loop makes deeper and deeper ones. From some depth
+The one idea: an expression shares its parts, so its depth bounds the work of walking
+it. A program that computes with sizes in a loop makes deeper and deeper ones. From some depth
 on, the answers that simplify an expression are worth a guard: first which argument of min, max,
 abs and choices it is, as for these inputs (the result holds for many sizes), and where that is not
 enough, its value.

@@ -65,8 +65,9 @@ class ShapeEnv(SymbolTable):
     """The sizes of one compilation.
 
     `policy`: what becomes of assumptions. `duck`: inputs with equal hints share a symbol. `where`
-    tells the user's line, for questions that don't bring theirs. `listener` is given every record.
-    `answers`: assumptions, by the text of the question, that have turned out wrong the usual way.
+    returns the user's line, for questions without a position. `listener` is called with every
+    record. `answers`: assumptions, by the text of the question, that have turned out wrong the
+    usual way.
     """
 
     def __init__(
@@ -272,8 +273,7 @@ class ShapeEnv(SymbolTable):
         new.learn(cond)
         self.facts = new
         for s, value in new.replacements.items():
-            # Told once for each symbol, with the question that did it: the user wants to know whose
-            # it was.
+            # Reported once for each symbol, with the question that made it a constant.
             if value.value is not None and s not in self.specialised:
                 done = Specialised(s, value.value, asker, position)
                 self.specialised[s] = done

@@ -1,5 +1,5 @@
-"""What a `ShapeEnv` tells people: why an input is what it is, and what to do about a question that
-can't be decided."""
+"""Explanations of a `ShapeEnv` for users: why an input is what it is, and what to do about a
+question that can't be decided."""
 
 from __future__ import annotations
 

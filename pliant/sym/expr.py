@@ -165,7 +165,7 @@ def intern_node(cls: type[BaseExpr], op: str, args: tuple[Any, ...], **more: Any
     node.order = (2, op, len(args), *[a.order if isinstance(a, BaseExpr) else (0, a) for a in args])
     for name, value in more.items():
         setattr(node, name, value)
-    return _nodes.setdefault(key, node)  # atomic: whoever comes first
+    return _nodes.setdefault(key, node)  # atomic: the first thread wins
 
 
 MANY_NODES: Final = 20_000  # a sweep walks both tables, so it is rare

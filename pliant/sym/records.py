@@ -115,7 +115,7 @@ class RuntimeAssert:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A condition that somebody asked about. `answer` None: it can't be told. `reason`: "constant"
+    """A condition that had to be decided. `answer` None: it can't be. `reason`: "constant"
     (no symbol in it), "known" (it follows from facts), "hint" (its value now, hence a guard),
     "assumed" (hence an assumption), "general" (the asker's default is right either way), "checked"
     (hence an assertion) or "undecided"."""

@@ -57,7 +57,7 @@ def congruence(e: Expr) -> Iterator[tuple[Expr, int]]:
 
 def consequences(t: Expr, lo: int | None, hi: int | None, range_of: RangeOf) -> Consequences:
     """What lo <= t <= hi says about the arguments of t, for an atom t. (None: no such bound.)
-    `range_of` tells the range of each argument."""
+    `range_of` returns the range of an argument."""
     rule = _ARGUMENTS.get(t.op)
     if rule is not None:
         yield from rule(t, lo, hi, range_of)

@@ -83,7 +83,7 @@ class KernelCompiler:
         )
         self._loaded: WeakValueDictionary[str, CompiledKernel] = WeakValueDictionary()
         # A program that is compiled again, as after `reset`, finds its kernels.
-        self._recent: deque[CompiledKernel] = deque(maxlen=RECENT)  # kept even if nobody has them
+        self._recent: deque[CompiledKernel] = deque(maxlen=RECENT)  # kept alive even if unused
         self._count = 0
         self._triple: str = self._machine.triple
 

@@ -40,7 +40,7 @@ SUFFIX: Final = ".kernel"
 PARTS: Final = "0123456789abcdef"
 DEFAULT_MB: Final = 512
 KEPT: Final = 0.8  # of the limit, when something has to go
-SLACK: Final = 0.125  # of the limit, by which a part may grow before somebody looks
+SLACK: Final = 0.125  # of the limit, by which a part may grow before its files are counted
 READ: Final = sum(
     getattr(os, name, 0)
     for name in ("O_RDONLY", "O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")

@@ -9,8 +9,8 @@ The one idea: a body is written for some number of lanes, and again for what is 
 mask where the machine has them, else one by one. In a loop that runs in lanes, what depends on its
 variable is a vector, and everything else stays scalar.
 
-Buffers are told to LLVM as not overlapping. Floats are computed as written: no reassociation but
-that of reductions, no contraction.
+Buffers are declared to LLVM as not overlapping. Floats are computed as written: no reassociation
+but that of reductions, no contraction.
 """
 
 from __future__ import annotations

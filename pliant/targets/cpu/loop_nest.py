@@ -18,7 +18,7 @@ SHORT: Final = 8  # iterations, too few for lanes
 
 
 def arrange(kernel: Kernel, hint: Callable[[Expr], int]) -> Kernel:
-    """The kernel with its loops as a CPU runs them best; `hint` tells sizes that were seen."""
+    """The kernel with its loops as a CPU runs them best; `hint` returns expected sizes."""
     return cache_rows(tile(interchange(kernel)), hint)
 
 

@@ -158,7 +158,7 @@ class _Row:
 
 
 def _used(body: list[LoopValue]) -> tuple[Statement, ...]:
-    """Without what nobody needs any more."""
+    """The statements without dead ones."""
     needed: set[LoopValue] = set()
     statements: list[Statement] = []
     for value in reversed(body):
