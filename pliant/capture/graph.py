@@ -63,7 +63,7 @@ class GraphBuilder:
         self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
         self._grad_enabled = torch.is_grad_enabled()  # when the program begins
         self.grad_mode_left: Any = None  # to be set by residual code, as there is no graph
-        self.keeps_dead_graphs = False  # the backend is given operations that nobody needs
+        self.keeps_dead_graphs = False  # the backend gets operations whose results are unused
 
     def attribute(self, wish: str, real: Any) -> fx.Node:
         """An object that is neither tensor nor plain data, kept by the graph's module."""

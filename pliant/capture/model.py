@@ -123,7 +123,7 @@ def _missing_attribute(
 
 
 def _is_read_first(trace: Trace, descriptor: Any) -> bool:
-    """Whether a descriptor is asked before the object itself: one that can be read and written."""
+    """Whether a descriptor comes before the object's own attributes: one with a setter."""
     if type(descriptor) not in DESCRIPTORS and not _has_getter(trace, descriptor):
         return False
     return _is_data_descriptor(trace, descriptor)

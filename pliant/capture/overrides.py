@@ -311,7 +311,8 @@ def _differ(left: Value, right: Value, real: Any) -> bool:
 
 
 def _right_first(trace: Trace, left: Value, right: Value, reflected: str, real: Any) -> bool:
-    """Whether the class of the right operand is asked first, being derived from the other's."""
+    """Whether the right operand's method is tried first, its class being derived from the
+    left's."""
     classes = left.python_type(), right.python_type()
     if classes[0] is classes[1] or not issubclass(classes[1], classes[0]):
         return False

@@ -50,7 +50,7 @@ def note(
     if not isinstance(function, OF_PYTORCH):
         return
     arguments = [trace.read(arg) for arg in (*args, *kwargs.values())]
-    # What is in new memory is known to nobody.
+    # The contents of new memory are unknown.
     if "empty" in name or not all(_is_known(trace, value) for value in arguments):
         return
     symbolic = any(_is_symbolic(trace, value) for value in arguments)

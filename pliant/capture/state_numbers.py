@@ -237,7 +237,7 @@ def updates(
 
 
 def _has_one_element(fake: Fake) -> bool:
-    """Of symbolic sizes nothing is asked, which would be a guard."""
+    """Symbolic sizes are not compared, which would leave a guard."""
     count = fake.numel()
     return type(count) is int and count == 1
 

@@ -127,7 +127,7 @@ def call_operation(
 def call_plain_operation(
     trace: Trace, real: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
-    """Call a PyTorch function that nobody overrides."""
+    """Call a PyTorch function that no mode or subclass overrides."""
     kwargs = with_choices(trace, real, kwargs)
     if real in UNCOVERED:
         assume_answer(trace, real, args)

@@ -398,7 +398,7 @@ def _make_annotations(cls: type) -> None:
 
 
 def _identity(expected: Any) -> Any:
-    """Something hashable that tells expectations apart."""
+    """A hashable key: equal only for equal expectations."""
     if type(expected) in PLAIN:
         # With the type: 1, 1.0 and True are equal, and different assumptions.
         return (type(expected), expected)

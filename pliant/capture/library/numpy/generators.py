@@ -1,8 +1,7 @@
 """NumPy's generators of random numbers with a seed that is known: what they give is known too.
 
-The one idea: a generator of our own is asked; arrays that it gives become constants of the graph.
-Generators from outside, or without a seed, are left to Python.
-"""
+The one idea: the numbers are drawn from a generator of our own; its arrays become constants of the
+graph. Generators from outside, or without a seed, are left to Python."""
 
 from __future__ import annotations
 

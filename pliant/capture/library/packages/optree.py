@@ -274,7 +274,7 @@ def handle_is_leaf(trace: Trace, rules: Rules, tree: Value) -> Value:
 
 
 def handle_iter(trace: Trace, rules: Rules, tree: Value) -> Value:
-    """The leaves one after the other. If the program is asked what a leaf is, it is asked late."""
+    """The leaves, lazily: a predicate of the program (`is_leaf`) runs when its node is reached."""
     if rules.asks:
         raise Break("unsupported", "optree.tree_iter with is_leaf")
     return iterate(trace, plain_list(_flatten(trace, rules, tree)[0]))

@@ -43,7 +43,7 @@ FROM_REAL[type(datetime.date.min.isocalendar())] = lambda trace, obj: Const(obj)
 
 
 def _at_a_time(real: Callable[..., Any], needed: int) -> Callable[..., Value]:
-    """A function of `time` that asks for no clock if it is told the time."""
+    """A function of `time` that reads the clock only if no time is passed."""
     breaking, folding = FUNCTIONS[real], on_constants(real)
 
     def handler(trace: Trace, *args: Value) -> Value:

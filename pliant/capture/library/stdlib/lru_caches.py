@@ -1,6 +1,6 @@
 """Functions under `functools.cache` and `lru_cache`.
 
-The one idea: a cache is asked by Python alone. Of a function from outside whose arguments are
+The one idea: only Python itself looks into a cache. Of a function from outside whose arguments are
 known, the result in its cache is a constant, guarded by a look into the cache. Residual code makes
 the call once more, so that it is counted, and the cache forgets in the right order. Of sizes and
 numbers that are symbols the function is followed, if its result depends on nothing else. A call

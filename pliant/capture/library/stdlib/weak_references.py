@@ -142,7 +142,7 @@ def call_reference(trace: Trace, obj: Value) -> Value:
 
 @method(weakref.ref, "__hash__")
 def hash_reference(trace: Trace, obj: Value) -> Value:
-    """A number that tells references to different objects apart."""
+    """A number that differs between references to different objects."""
     if not isinstance(obj, ProgramWeakRef):
         return Const(hash(obj.constant()))
     if obj.target.source is not None:

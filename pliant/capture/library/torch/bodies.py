@@ -135,7 +135,7 @@ def record_body_call(
     keep: bool = False,
 ) -> Value:
     """One node that calls `target`, whose result is found by running it, or `on_fakes`, on
-    fakes. `keep`: it is called even if nobody needs the result."""
+    fakes. `keep`: it is called even if its result is not used."""
     name = getattr(target, "__name__", "a function")
     result = run_on_fakes(trace, name, on_fakes or target, list(fake_args), fake_kwargs or {})
     writes = bool(result.mutated)
