@@ -116,6 +116,7 @@ class Attempt:
         self.function = function
         self.values = values
         self.fullgraph = fullgraph
+        # Before anything runs: the guard on PyTorch's modes is about the state at the call.
         self.state = State.current()
         self.trace = Trace(options, break_at, wrap, self.on_break, dynamic)
         # A wrong speculation breaks the graph after all, when the user no longer expects it.

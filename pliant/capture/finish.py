@@ -96,6 +96,8 @@ class Finisher:
         # go on, each needs everything.
         all_twice = _several_ways(frames) or residual_ops.reads_variables(frames[-1])
         closing = [value for value in live if closes(value)]
+        # Values that are listed twice count as used twice: they get a variable instead of being
+        # written in place.
         self._begin([*live, *(live if all_twice else operands), *closing])
         for value in closing:  # if the operation raises, Python must close them
             self.emit.expression(value)
@@ -107,6 +109,8 @@ class Finisher:
         operation = residual_ops.operation_of(
             self.trace, self.emit, frames[-1], tuple(places) if reports else ()
         )
+        # Written now, while expressions may still add lines before the operation; appended behind
+        # it.
         exits = self._exits(frames, operation)
         handler = self._handler(frames) if operation.text else None
         if handler is None:
@@ -121,6 +125,7 @@ class Finisher:
     def _handler(self, frames: list[Frame]) -> tuple[int, str, str] | None:
         """Where the operation may raise and the program handles that: the depth of the frame that
         does, the name of the exception, and the call that enters the innermost handler."""
+        # The innermost handler wins, as in Python. An outer one may be reached from there.
         for depth in reversed(range(len(frames))):
             frame = frames[depth]
             entry = frame.decoded.handler(frame.index)
@@ -243,6 +248,7 @@ class Finisher:
         changed = [value for value, _ in self.trace.effects.values()]
         self.emit.plan([*roots, *[child for value in changed for child in value.children()]])
         for value, before in list(self.trace.effects.values()):
+            # In the order in which the program first changed each object.
             value.replay(self.emit, before)
 
     def _mark(self, stack: tuple[Position, ...]) -> None:
@@ -252,6 +258,7 @@ class Finisher:
     def _finish(self) -> Result:
         trace, emit = self.trace, self.emit
         graph_name = emit.fresh(f"graph_of_{self.name}")
+        # Only now is it known which results the residual code uses.
         graph = self._finish_graph(graph_name.removeprefix("graph_of_"))
         head = self._mode_left() if graph is None else self._graph_call(graph_name)
         drawing = 0
@@ -270,6 +277,7 @@ class Finisher:
         shapes = None if graph is None else input_shapes(trace)
         if graph is not None:
             graph.meta[META] = shapes  # for backends that are called with the graph alone
+        # Guards that depend on everything the capture has read are made last.
         assume_distinct(trace)
         assume_present(trace, set(emit.slots))
         guards = (Guard(GuardKind.STATE, None, self.state), *trace.guards, *trace.sizes.guards())

@@ -64,6 +64,7 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
                 note_raised(trace, frame, raised)
                 if not enter_handler(trace, frame, raised.value):
                     raise
+            # `on_break` never returns: it ends the capture, or restarts it with a break elsewhere.
             except Break as cause:
                 trace.on_break(frame, cause)
             except DataDependentError as error:  # a handler asked for a size
@@ -91,6 +92,8 @@ def _drop_variables(trace: Trace, frame: Frame) -> None:
 def _step(trace: Trace, frame: Frame) -> None:
     instruction = frame.instructions[frame.index]
     handler = HANDLERS[instruction.op]
+    # Steps are numbered over all frames. A capture is deterministic, so a number names the same
+    # instruction when it is restarted.
     trace.steps = frame.step = trace.steps + 1
     frame.changes = trace.changes  # to see at a break whether the instruction had begun to act
     if frame.step in trace.break_at and trace.break_at[frame.step] not in NO_BREAKS:

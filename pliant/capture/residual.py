@@ -85,6 +85,8 @@ class Emitter:
 
     def _visit(self, root: Value, path: set[int]) -> None:
         """Without recursion: containers may be nested deeper than Python's stack is."""
+        # An explicit stack. A value is pushed a second time, with its children, to be measured
+        # after them.
         staged: list[Value] = []
         waiting: list[tuple[Value, list[Value] | None]] = [(root, None)]
         while waiting:
@@ -189,6 +191,7 @@ class Emitter:
             self._inlined[id(value)] = value
             return value.rebuild(self)
         name = self.fresh(_preferred_name(value))
+        # Names are looked up by id, which a value that is freed would give to another.
         self._kept.append(value)
         if two_steps:
             self._in_two_steps(value, name)

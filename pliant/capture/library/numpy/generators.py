@@ -1,7 +1,8 @@
 """NumPy's generators of random numbers with a seed that is known: what they give is known too.
 
 The one idea: the numbers are drawn from a generator of our own; its arrays become constants of the
-graph. Generators from outside, or without a seed, are left to Python."""
+graph. Generators from outside, or without a seed, are left to Python.
+"""
 
 from __future__ import annotations
 
