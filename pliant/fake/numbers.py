@@ -22,6 +22,7 @@ def insertion_sorted(
     its first argument goes outside (1), inside (-1), does not tell (0), or that it can't be told
     (None).
     """
+    # Not `sorted`: with ties and "does not tell", the result depends on which pairs are compared.
     inner = list(reversed(range(count)))
     for start in range(1, count):
         at = start
@@ -87,6 +88,7 @@ def sorted_by(operands: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[i
 
     def goes_outside(a: int, b: int) -> int:
         for strides in operands:
+            # A broadcast operand has no order in that dimension.
             if strides[a] == 0 or strides[b] == 0:
                 continue
             if strides[a] != strides[b]:
@@ -108,6 +110,7 @@ def permuted(operands: Sequence[Sequence[int]], sizes: Numbers) -> Numbers:
 def pointwise(tensors: Sequence[Layout], sizes: Numbers, uniform: bool = True) -> Numbers:
     """The layout of the result of a pointwise operation. Not `uniform`: there is a number among the
     operands, so they are not all of one shape."""
+    # The fast paths of TensorIterator, in its order: contiguous, channels-last, equal strides.
     if uniform and all(t[0] == sizes for t in tensors):
         if all(map(is_contiguous, tensors)):
             return row_major(sizes)

@@ -43,6 +43,7 @@ class FlowNetwork:
             if levels[self._sink] < 0:
                 break
             self._fill(levels)
+        # The cut nearest to the sink: of several that cost the same, it recomputes the least.
         behind = self._behind()
         return [
             key for key in self._keys if behind[self._index[key] + 1] > behind[self._index[key]]
@@ -119,6 +120,7 @@ class FlowNetwork:
     def _send(self, path: list[int]) -> int:
         """Fill a path, and go back to where there is no room left."""
         amount = min(self._left[edge] for edge in path)
+        # Every path has to have a node that may be removed.
         if amount == UNLIMITED:
             raise ValueError("nothing can be removed between the source and the sink")
         full = 0

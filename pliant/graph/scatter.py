@@ -23,6 +23,7 @@ aten = torch.ops.aten
 
 def written_back(functionalizer: Any, alias: Any, parent: Any, new: Any) -> Any:
     """The fake of `parent` with `new` in the place that the view `alias` shows."""
+    # One step back: the caller goes from the view to its base, view by view.
     record = alias.op.record
     args = tuple([_number(functionalizer, arg) for arg in alias.args[1:]])
     kwargs = {k: _number(functionalizer, v) for k, v in (alias.kwargs or {}).items()}
@@ -117,6 +118,7 @@ def _by_strides(rec: Any, alias: Any, parent: Any, new: Any) -> Any:
         raise Undecided(f"a write through {alias.op.name}")
     offset, total = to_torch(base.offset, env), to_torch(count, env)
     line = rec.dispatch(aten.as_strided.default, (parent, [total], [1], offset), {})
+    # The index of each element of the view in the flat memory: offset + sum of i * stride.
     at = rec.dispatch(aten.full.default, ([], to_torch(view.offset - base.offset, env)), _INDEX)
     for dim, (size, stride) in enumerate(zip(view.sizes, view.strides)):
         steps = rec.dispatch(aten.arange.default, (to_torch(size, env),), _INDEX)

@@ -66,6 +66,7 @@ def _exponentials(
     if not x.sizes:
         x = unsqueezed(x, (ONE,))
     dims = low.dims(x, dim)
+    # Relative to the maximum no exponential overflows, and the sum is at least 1.
     top = with_ones(low.reduce(Op.MAX, x, dims), x.sizes, dims)
     powers = low.map(_exp_of_distance, x.type, x, top, cost=EXP_COST)
     total = with_ones(low.reduce(Op.SUM, powers, dims, False, then), x.sizes, dims)
@@ -97,6 +98,7 @@ def _reciprocal(b: LoopBody, v: LoopValue) -> LoopValue:
 def softmax(
     low: Lowering, x: IndexedTensor, dim: int, dtype: torch.dtype | None = None
 ) -> IndexedTensor:
+    # One division for each row instead of one for each element.
     _, _, powers, inverse = _exponentials(low, x, dim, _reciprocal)
     return _finished(low, lambda b, v, i: b(Op.MUL, v, i), powers, inverse)
 
@@ -175,6 +177,7 @@ def _statistics(
     low: Lowering, x: IndexedTensor, dims: Sequence[int], eps: Number, type: Type
 ) -> tuple[IndexedTensor, IndexedTensor]:
     """Mean and inverse deviation in the type of x, without the dimensions."""
+    # Eager's results for nothing differ from operator to operator.
     if x.type not in FLOAT or ZERO in [x.sizes[d] for d in dims]:
         raise NotLowered(f"a normalisation of {x.type} or of nothing")
     center, inverse = moments(low, x, dims, _inverse_deviation(count(x, dims), eps, type), type)
@@ -196,6 +199,7 @@ def _scaled(
     def combine(
         b: LoopBody, v: LoopValue, m: LoopValue, i: LoopValue, *more: LoopValue
     ) -> LoopValue:
+        # Subtract first: x * inverse - mean * inverse would cancel for a mean far from 0.
         normal = b(Op.MUL, b(Op.SUB, v, m), i)
         if weight is None:
             return b(Op.ADD, normal, *more) if more else normal

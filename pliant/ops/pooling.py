@@ -57,10 +57,12 @@ class PoolingWindow:
         """Where the i-th begins, maybe below 0."""
         return i * self.step - self.pad
 
-    def outside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
+    def inside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
         """The conditions under which the k-th element of the i-th is an element."""
         place, reach = self.first(i) + k * self.apart, k * self.apart
         conditions = [compared(b, Op.GE, place, 0)] if reach < self.pad else []
+        # Only the last elements of a window can be past the end, unless a whole window may begin
+        # there.
         if self.beyond or reach > (self.length - 1) * self.apart - self.pad:
             conditions.append(compared(b, Op.LT, place, self.size))
         return conditions
@@ -100,7 +102,7 @@ def _inside(
     b: LoopBody, windows: Sequence[PoolingWindow], index: Index, offset: Sequence[int]
 ) -> LoopValue | None:
     along = zip(windows, index[len(index) - len(windows) :], offset, strict=True)
-    return all_of(b, [cond for w, i, k in along for cond in w.outside(b, i, k)])
+    return all_of(b, [cond for w, i, k in along for cond in w.inside(b, i, k)])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ class Uneven(PoolingWindow):
     def end(self, i: Expr) -> Expr:
         return ((i + 1) * self.size + (self.count - 1)) // self.count
 
-    def outside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
+    def inside(self, b: LoopBody, i: Expr, k: int) -> list[LoopValue]:
         return [compared(b, Op.LT, self.first(i) + k, self.end(i))] if k else []
 
 
@@ -228,6 +230,7 @@ def _shared_out(low: Lowering, size: Expr, output: Expr) -> PoolingWindow:
         raise NotLowered("windows that differ in length")
     if n % m == 0:
         return PoolingWindow(n // m, n // m, 0, 1, False, as_expr(n))
+    # Window i is [floor(i*n/m), ceil((i+1)*n/m)), as PyTorch defines it.
     longest = max([-(-(i + 1) * n // m) - i * n // m for i in range(m)])
     return Uneven(longest, 1, 0, 1, False, as_expr(n), m)
 
@@ -268,6 +271,7 @@ class _Largest:
 
     def at(self, b: LoopBody, index: Index, position: bool) -> LoopValue:
         t = computed_in(self.x.type)
+        # The padding counts as smaller than everything.
         best = b.constant(float("-inf") if t in FLOAT else smallest(t), t)
         best_place = self._first(b, index) if position else None
         for offset in _offsets(self.windows):
@@ -277,6 +281,7 @@ class _Largest:
             value = b.cast(read, t)
             better = b(Op.GT, value, best)
             if t in FLOAT:
+                # As in eager, a nan wins, and the last one is reported.
                 better = b(Op.OR, better, b(Op.ISNAN, value))
             if inside is not None:
                 better = b(Op.AND, better, inside)

@@ -187,6 +187,7 @@ def _better(op: Op, on_bools: Op) -> CombineTwo:
     def combine(b: LoopBody, old: LoopValue, new: LoopValue) -> LoopValue:
         if old.type is Type.BOOL:
             return b(on_bools, old, new)
+        # Comparisons with nan are false, so an old nan stays.
         take = b(op, new, old)
         if old.type in FLOAT:
             take = b(Op.OR, take, b(Op.ISNAN, new))

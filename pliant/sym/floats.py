@@ -89,6 +89,7 @@ def _number(text: str) -> FloatExpr:
 
 def real(value: float) -> FloatExpr:
     """The number as an expression. (Kept as text: 0.0 and -0.0 are equal, but not the same.)"""
+    # (nan has a text, too, so that it is interned although it isn't equal to itself.)
     return _number(float(value).hex())
 
 

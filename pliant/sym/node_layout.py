@@ -47,6 +47,7 @@ def is_row_major(sizes: Exprs, strides: Exprs) -> Cond:
     """As contiguous, but an empty tensor has to have the right strides too; with s or max(s, 1)."""
     expected, positive, parts = ONE, ONE, []
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        # PyTorch multiplies max(size, 1) into strides, so an empty tensor may have either form.
         parts.append(or_(eq(size, 1), eq(stride, expected), eq(stride, positive)))
         expected, positive = mul(expected, size), mul(positive, maximum(size, 1))
     return and_(*parts)
@@ -103,6 +104,7 @@ def broadcast_row_major(sizes: Exprs, strides: Exprs) -> bool:
 
 
 def _or_empty(sizes: Exprs, cond: Cond) -> Cond:
+    # Left out where it adds nothing: a shorter condition is a shorter guard.
     return cond if cond is TRUE else or_(cond, *[eq(size, 0) for size in sizes])
 
 
@@ -134,6 +136,7 @@ def _packed_in_some_order(
     if not dims:
         return TRUE
     cases = []
+    # Row-major order first: it mostly fits, and ends the search.
     for d in sorted(dims, reverse=True):
         fits_here = or_(eq(sizes[d], 1), eq(strides[d], expected))
         if fits_here is not FALSE:

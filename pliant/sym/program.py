@@ -95,18 +95,21 @@ class _Writer:
 
     def run(self, node: BaseExpr) -> None:
         """The whole program. What is used several times is computed once and kept."""
+        # Counting uses costs more than it saves on a shallow node.
         if node.depth > SHALLOW:
             self.count(node)
         self.write(node)
 
     def count(self, node: Any) -> None:
         self.uses[node] = self.uses.get(node, 0) + 1
+        # Parts are counted once for each node that has them, not once for each path to it.
         if self.uses[node] == 1 and node not in self.slots:
             for part in parts_of(node):
                 self.count(part)
 
     def emit(self, op: str, operand: int = 0, taken: int = 0) -> None:
         self.code.append((op, operand))
+        # The native machine has a stack of fixed size, which is allocated from this.
         self.height += 1 - taken
         self.deepest = max(self.deepest, self.height)
 
@@ -196,6 +199,8 @@ def run(program: SizeProgram, values: Sequence[int], largest: int = LARGEST) -> 
             continue
         try:
             result = _step(op, operand, stack, values)
+        # No value, rather than an error: a guard without a value fails, and the next entry is
+        # tried.
         except (ZeroDivisionError, OverflowError):
             result = None
         stack.append(None if result is None or abs(result) > largest else int(result))
@@ -210,6 +215,7 @@ def _step(op: str, operand: int, stack: list[int | None], values: Sequence[int])
         return None if b is None else UNARY[op](b)
     a = stack.pop()
     if op == "select":
+        # Both alternatives have been computed; one without a value matters only if it is selected.
         condition = stack.pop()
         return None if condition is None else a if condition else b
     return None if a is None or b is None else BINARY[op](a, b)

@@ -72,6 +72,8 @@ class IndexWriter:
         if b.value:
             return self.write(b)
         reg = self.write(b)
+        # Where a size is 0 no element is computed, but the division may have been hoisted out of
+        # the loop.
         return self.code.select(reg.compare("eq", 0), 1, reg)
 
     def floordiv(self, node: Expr) -> Reg:
@@ -80,6 +82,8 @@ class IndexWriter:
         if self.is_natural(a) and self.is_natural(b):
             # Without signs there is nothing to correct, and LLVM turns it into shifts where it can.
             return self.code.binary("udiv", x, y)
+        # LLVM rounds towards 0, Python down: one less where the signs differ and there is a
+        # remainder.
         q = self.code.binary("sdiv", x, y)
         rest = x - q * y
         inexact = rest.compare("ne", 0) & (rest ^ y).compare("lt", 0)
@@ -90,6 +94,7 @@ class IndexWriter:
         x, y = self.write(a), self.divisor(b)
         if self.is_natural(a) and self.is_natural(b):
             return self.code.binary("urem", x, y)
+        # LLVM's remainder has the sign of the dividend, Python's that of the divisor.
         rest = self.code.binary("srem", x, y)
         other_sign = rest.compare("ne", 0) & (rest ^ y).compare("lt", 0)
         return self.code.select(other_sign, rest + y, rest)
