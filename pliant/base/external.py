@@ -87,6 +87,8 @@ class Externals:
         structure = STRUCTURES.get(kind)
         if structure is None:
             return self.external(value)
+        # Not memoised unless shared: most structures occur once, and a table of them would keep
+        # them alive.
         data = structure(value, self)
         if kind in SHARED:
             self._known[key] = data
@@ -124,6 +126,7 @@ class Binder:
         structure = STRUCTURES.get(kind)
         if structure is None:
             return value
+        # Shared structures stay shared: sources are compared by identity.
         visited = self._visited.get(id(value))
         if visited is None:
             visited = self._visited[id(value)] = value, structure(value, self)

@@ -35,6 +35,7 @@ class FunctionCache:
     def resume(self, function: types.FunctionType, inner: tuple[Any, ...]) -> Dispatcher:
         """The compiled resume function that calls the resume functions `inner`; the same one each
         time. They are part of the key because each of them is another program to compile."""
+        # Functions hash by identity, and `ResumeFunctions` returns the same one for the same place.
         key = (function, *inner)
         if key not in self.resumes:
             self.resumes[key] = self.make(function)

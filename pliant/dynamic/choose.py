@@ -125,6 +125,7 @@ def choose_size(
     size = int(tensor.shape[dim])
     part = module_part or ("parameter" if isinstance(tensor, torch.nn.Parameter) else "")
     return (
+        # The first reason that applies decides. docs/dynamic_shapes.md has the same order.
         _marked(marks_of(tensor).get(dim))
         or _listed(policy, source_text, dim)
         or _carried(carried, source_text, size, part)
@@ -218,6 +219,7 @@ def _by_policy(
 def _reasons(
     policy: DynamicPolicy, word: str, value: Any, before: Any, changed: bool, part: str
 ) -> Iterator[Choice]:
+    # Even for a part of a module: what has been seen to change will change again.
     automatic = changed and policy.automatic and policy.dynamic is not False
     if policy.dynamic is False:
         yield static("dynamic=False")

@@ -111,6 +111,7 @@ class InputHistory:
             self._numbers[key] = (value, None)
             return source_text in self._tensor_sources
         last, before = self._numbers[key]
+        # By bits, as guards compare: nan would differ from itself on every call.
         if _bits(last) != _bits(value):
             self._numbers[key] = (value, last)
             return True

@@ -153,6 +153,7 @@ def _together(a: Any, b: Any) -> Any:
     """
     if type(b) is int and type(a) is int:
         return b if a == 1 else a if b in (1, a) else None
+    # Cases that need no guard come first.
     if a is b or (type(b) is int and b == 1):
         return a
     if type(a) is int and a == 1:

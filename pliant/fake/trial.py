@@ -69,6 +69,7 @@ class Trials:
     def refuses(self, call: Call) -> bool:
         """Whether eager PyTorch refuses the call, whatever is in the tensors."""
         try:
+            # Equal calls are tried once in a compilation: layers of a network repeat them.
             shrunk = _shrunk_sizes(call)
             key = (call.function, *_key((call.args, call.kwargs), shrunk))
             refused = self.tried.get(key)

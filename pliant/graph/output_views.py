@@ -67,7 +67,7 @@ def separate_views(
 ) -> tuple[list[Any], OutputViews]:
     """The outputs without those that alias something (0 in their place), then the bases of these;
     and how to make them."""
-    # The first place wins, as the last one to be written here.
+    # Reversed, so that the first place of a tensor that is returned twice wins.
     first = {id(out): at for at, out in reversed(list(enumerate(outputs)))}
     views: list[ViewOutput] = []
     groups: dict[int, list[int]] = {}

@@ -3,7 +3,6 @@ program."""
 
 from __future__ import annotations
 
-import inspect
 import types
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pliant.base.isolation import FATAL
 from pliant.driver import failures
 from pliant.driver.pipeline import Compiler
 from pliant.reproduce.reproduce import repro
+from pliant.runtime.rerun import arguments_of
 
 
 def write_failures(directory: str) -> Callable[[], None]:
@@ -42,7 +42,7 @@ def write_failures(directory: str) -> Callable[[], None]:
 
 
 def _reproduction(dispatcher: Dispatcher, values: tuple[Any, ...], directory: Path) -> Any:
-    args, kwargs = _arguments(dispatcher.fn, values)
+    args, kwargs = arguments_of(dispatcher.fn, values)
     model: Any = dispatcher
     settings: dict[str, Any] = {}
     if "_made_by" not in vars(dispatcher):  # a part of a function, after a graph break
@@ -54,18 +54,3 @@ def _reproduction(dispatcher: Dispatcher, values: tuple[Any, ...], directory: Pa
         args = args[1:]
     reproduction = repro(model, path=directory, **settings)(*args, **kwargs)
     return "it works when it is called again" if reproduction.failure is None else reproduction
-
-
-def _arguments(
-    function: types.FunctionType, values: tuple[Any, ...]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call that gives the parameters of a function these values."""
-    code = function.__code__
-    count, only = code.co_argcount, code.co_kwonlyargcount
-    args, rest = values[:count], list(values[count + only :])
-    kwargs = dict(zip(code.co_varnames[count:], values[count : count + only], strict=False))
-    if code.co_flags & inspect.CO_VARARGS:
-        args += rest.pop(0)
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        kwargs |= rest.pop(0)
-    return args, kwargs

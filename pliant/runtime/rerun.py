@@ -25,6 +25,7 @@ def restore(undo: Sequence[Callable[[], Any]], graph: fx.GraphModule, error: Bas
     for value in reversed(graphs.values_at(graph, error)):
         if isinstance(value, InferenceMode):
             value.__exit__(None, None, None)
+    # The last change is undone first: what came before it is then as it was when it was made.
     for put_back in reversed(undo):
         put_back()
     # The nesting is a counter, which no `undo` can set to a value, so it is counted how often the
@@ -47,21 +48,28 @@ def raising(error: BaseException) -> Any:
     return dispatcher.tail(error, error.__context__)
 
 
-def call(
-    function: types.FunctionType, values: tuple[Any, ...], compiled: Dispatcher | None = None
-) -> Any:
-    """Call a function with the values of its parameters, in the order of `co_varnames`; the
-    function itself, or what was `compiled` of it."""
+def arguments_of(
+    function: types.FunctionType, values: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments that give the parameters of a function, in the order of `co_varnames`, these
+    values."""
     code = function.__code__
-    count = code.co_argcount
-    args = list(values[:count])
-    names = code.co_varnames[count : count + code.co_kwonlyargcount]
-    kwargs = dict(zip(names, values[count:], strict=False))
-    rest = list(values[count + len(names) :])
+    count, only = code.co_argcount, code.co_kwonlyargcount
+    args, rest = values[:count], list(values[count + only :])
+    kwargs = dict(zip(code.co_varnames[count:], values[count : count + only], strict=False))
     if code.co_flags & inspect.CO_VARARGS:
         args += rest.pop(0)
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        kwargs.update(rest.pop(0))
+        kwargs |= rest.pop(0)
+    return args, kwargs
+
+
+def call(
+    function: types.FunctionType, values: tuple[Any, ...], compiled: Dispatcher | None = None
+) -> Any:
+    """Call a function with the values of its parameters; the function itself, or what was
+    `compiled` of it."""
+    args, kwargs = arguments_of(function, values)
     if compiled is not None:
         return compiled(*args, **kwargs)
     # The functions that it calls may be compiled ones; those run as they are, too.

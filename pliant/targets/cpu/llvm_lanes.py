@@ -62,6 +62,8 @@ def plan(kernel: Kernel, target: Machine) -> dict[Loop, int]:
 
 def _choose(loop: Loop) -> list[Loop]:
     """The loop itself, or the best of each loop in it, whichever has fewer scattered accesses."""
+    # Innermost loops first: each is a candidate, and the loop around them competes with all of
+    # them.
     inner = [nested for item in loop.body if isinstance(item, Loop) for nested in _choose(item)]
     if not _can(loop):
         return inner
@@ -80,6 +82,7 @@ def _can(loop: Loop) -> bool:
     if loop.kind is LoopKind.SERIAL or loop.extent is ONE:
         return False
     computed = {v.index for v in values(loop.body) if v.op is Op.AS_INDEX}
+    # An extent that differs from lane to lane would need a mask for every iteration.
     varying = computed | {loop.var}
     if not all(varying.isdisjoint(inner.extent.symbols) for inner in loops(loop.body)):
         return False

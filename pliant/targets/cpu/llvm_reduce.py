@@ -48,6 +48,7 @@ def join(code: Code, value: LoopValue, a: State, b: State) -> State:
 
 def fold(code: Code, value: LoopValue, state: State) -> State:
     """All lanes joined, the upper half with the lower half, again and again."""
+    # A tree of joins: log2(lanes) steps, each with half as many lanes.
     while state[0].lanes > 1:
         lower = tuple([code.half(reg, False) for reg in state])
         upper = tuple([code.half(reg, True) for reg in state])
@@ -113,6 +114,7 @@ def _position(better: str, number: Callable[[Type], float | int]) -> Accumulator
             # Comparisons with nan are false.
             wins = wins | (y.is_nan() & ~x.is_nan())
             ties = ties | (y.is_nan() & x.is_nan())
+        # Lanes are joined in any order, so a tie has to look at the positions.
         take = wins | (ties & j.compare("lt", i))
         return code.select(take, y, x), code.select(take, j, i)
 
@@ -126,6 +128,7 @@ def _position(better: str, number: Callable[[Type], float | int]) -> Accumulator
 
 def _welford_step(code: Code, t: Type, state: State, args: State) -> State:
     (mean, squares, count), (x,) = state, args
+    # Welford's update is stable where the sum of squares minus the square of the sum cancels.
     count = count + 1.0
     before = x - mean
     mean = mean + before * (1.0 / count)  # the division doesn't wait for the mean
@@ -137,6 +140,7 @@ def _welford_join(code: Code, t: Type, a: State, b: State) -> State:
     count = count_a + count_b
     # Lanes may have seen nothing yet.
     share = code.select(count.compare("eq", 0.0), 0.0, count_b / count)
+    # Chan's formula for two parts.
     distance = mean_b - mean_a
     squares = code.fma(distance * distance, count_a * share, squares_a + squares_b)
     return code.fma(distance, share, mean_a), squares, count
