@@ -219,6 +219,7 @@ class MatmulLowering:
             sizes[0] = aligned(sizes[0])
         if tuple(sizes) == stored.sizes and stored.strides == contiguous(stored.sizes):
             return self.needed(stored)
+        # An operand of several products is filled up once.
         key = (stored, tuple(sizes))
         if key not in self._filled:
             indexed = _with_zeros(self.low, self.indexed_tensors[stored], tuple(sizes))

@@ -67,6 +67,8 @@ class SymbolTable:
         `declared` is a promise about the input (`mark_dynamic(min=, max=)`): it becomes a guard.
         `seen` is the present value of an unbacked one: which side an assumption takes.
         """
+        # Duck shapes: sizes that are equal now share a symbol. A guard keeps them equal, which
+        # saves a question about each pair.
         symbol = self._shared(hint, size_like, strict)
         if symbol is None:
             natural = NATURAL if size_like else ALL
@@ -141,6 +143,7 @@ class SymbolTable:
         self.tell(info)
 
     def _name(self, prefix: str) -> str:
+        # Numbered anew in each compilation: equal programs then have the same interned expressions.
         number = self.counts.get(prefix, 0)
         self.counts[prefix] = number + 1
         return f"{prefix}{number}"

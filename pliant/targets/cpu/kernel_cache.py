@@ -50,6 +50,7 @@ READ: Final = sum(
 
 def key_of(text: str, *made_by: str) -> str:
     """The name of what a compiler makes of a text."""
+    # As JSON, so that the parts can't run into each other.
     return hashlib.sha256(json.dumps([FORMAT, *made_by, text]).encode()).hexdigest()
 
 
@@ -77,6 +78,7 @@ class KernelCache:
         except OSError:
             object_code = None
         if object_code is not None:
+            # The time of the last use decides what is removed first.
             with contextlib.suppress(OSError):  # a directory may be there to be read only
                 os.utime(path, follow_symlinks=False)
         counts["misses" if object_code is None else "hits"] += 1
@@ -123,6 +125,7 @@ class KernelCache:
         """What is in a file; nothing if that can't be ours."""
         self._check(path.parent)
         with open(os.open(path, READ), "rb") as file:
+            # Of the open file: the path may lead elsewhere by now.
             status = os.fstat(file.fileno())
             usable = stat.S_ISREG(status.st_mode) and _is_ours(status)
             return file.read() if usable and status.st_size <= self.limit else b""
@@ -204,6 +207,7 @@ def _unpack(key: str, content: bytes) -> bytes | None:
         header: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
+    # A file that was cut off, damaged or renamed is a miss.
     expected = {"key": key, "size": len(object_code), "sha256": _digest(object_code)}
     return object_code if header == expected else None
 

@@ -76,6 +76,7 @@ def side_by_side(writer: Writer, rows: Loop, low: Reg, high: Reg) -> None:
     def several(at: Reg) -> None:
         around = writer.states, writer.origins
         copies = []
+        # Each row is one chain of dependent operations. Several chains keep the processor busy.
         for i in range(ROWS):
             with writer.scope():
                 writer.origins = dict(writer.origins)
