@@ -137,6 +137,7 @@ class CodeGenerator:
     def generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         self._check(functional)
         refuse_devices(functional, self.target.place)
+        # Before the graph itself, whose calls refer to their code.
         for body in bodies_in(functional):  # of loops, each with code of its own
             compile_body(self, body, env)
         try:
@@ -198,6 +199,7 @@ class CodeGenerator:
         self, lowered: Lowered, failure: KernelError, already: int
     ) -> dict[Node, str]:
         """The operators that PyTorch runs from now on, and why."""
+        # All operators of the kernel, since the one that the compiler can't take isn't known.
         error, nodes = failure.error, lowered.computed_by(failure.group.members)
         if isinstance(error, KernelRefused):  # the target can't do this, which is no failure
             if not nodes:  # a write that no operator asks for

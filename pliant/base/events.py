@@ -360,6 +360,7 @@ def emit(event: Event) -> None:
     the user has turned into an error is meant to get out.
     """
     counters.count(event)
+    # A snapshot: a listener may unsubscribe while it is called.
     for listener, kinds in _listeners:
         if kinds is not None and type(event) not in kinds:
             continue

@@ -97,6 +97,7 @@ def _declared(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
             delattr(cls, name)
         elif declared:
             setattr(cls, name, field.default)
+        # Unhashable means mutable, for the types that are used as defaults.
         if type(field.default).__hash__ is None:
             raise ValueError(f"{cls.__name__}.{name} needs a default_factory: instances share it")
     return fields

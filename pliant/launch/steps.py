@@ -328,8 +328,9 @@ class StepWriter:
 
     def freed(self, lasting: Iterable[int]) -> tuple[Step, ...]:
         """The steps, with tensors dropped behind their last use."""
+        # Twice: dropping a "laid_out" step may move the last use of a tensor forward.
         last = _last_uses(self.steps)
-        needed = [  # nobody cares how a result is laid out that nobody reads
+        needed = [  # the layout of a result that is not read again doesn't matter
             step
             for at, step in enumerate(self.steps)
             if step[0] != "laid_out" or step[1] in lasting or last[step[1]] > at
@@ -340,6 +341,7 @@ class StepWriter:
         for slot, at in _last_uses(needed).items():
             if slot not in staying:
                 gone.setdefault(at, []).append(slot)
+        # Numbers that depend on sizes alone are computed before the first step that can fail.
         steps = list(self.computes)
         for at, step in enumerate(needed):
             steps.append(step)

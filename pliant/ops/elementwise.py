@@ -96,6 +96,8 @@ def elementwise(
     common = working_type(low, args, promotion)
     if common not in on:
         raise NotLowered(f"of {common}")
+    # Eager converts to the common type first, and computes halves in f32. Both conversions round,
+    # so neither can be left out.
     working = computed_in(common)
     indexed_tensors = [low.indexed(low.indexed(arg, common), working) for arg in args]
     if wide and common in HALF and is_number(args[1]):
@@ -109,6 +111,7 @@ def elementwise(
     stepwise = common if common in HALF and common in steps else None
 
     def combine(b: LoopBody, *values: LoopValue) -> LoopValue:
+        # Some kernels of eager round after each operation; the results differ in the last bit.
         body = b if stepwise is None else RoundingBody(b, stepwise)
         return b.cast(compute(body, *values), result)
 
@@ -144,6 +147,7 @@ def common_dtype(args: Sequence[IndexedTensor | Number], default: torch.dtype) -
         else:
             ranked[2].append(_dtype_of_number(arg, default))
     result: torch.dtype | None = None
+    # From the weakest group up: numbers, then tensors without dimensions, then the others.
     for group in reversed(ranked):
         for dtype in group[1:]:
             group[0] = _promoted(group[0], dtype)

@@ -110,6 +110,7 @@ def position(
     # Without a sign, what is below 0 is above everything.
     outside = b(Op.GE, b.cast(chosen, Type.U64), b.cast(n, Type.U64))
     b.fault(outside)
+    # A clamped index is always safe to read, which spares the load a mask.
     if low.known(ge(size, 1)):
         return b.as_index(b(Op.SELECT, outside, zero, chosen)), None
     return b.as_index(chosen), b(Op.NOT, outside)

@@ -178,6 +178,7 @@ class Facts(KnownFacts):
 
     def _learn_eq0(self, cond: Cond, depth: int) -> None:
         (e,) = cond.args
+        # An equality that can be solved removes a symbol, which is worth more than a bound.
         solved = solve(e, self.prefer)
         if solved is not None:
             self._replace(*solved, depth)  # which says all that the equality does
@@ -301,6 +302,7 @@ class Facts(KnownFacts):
         self.replacements = {s: substitute(e, replacement) for s, e in self.replacements.items()}
         self.replacements[symbol] = value
         affected = [cond for cond in self.conditions() if symbol in cond.symbols]  # before they go
+        # Facts about the symbol are taken out of all tables and learnt again, about its value.
         tables: tuple[dict[Any, Any], ...] = (
             self.bounds,
             self.holes,

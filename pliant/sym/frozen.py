@@ -90,6 +90,8 @@ class FrozenEnv(ShapeEnv):
 
     def _guard(self, cond: Cond, asker: str, position: Position | None) -> SizeGuard:
         if self.demand is None or not any(isinstance(s, FloatExpr) for s in cond.symbols):
+            # The guards are settled. What they leave open can't be decided here, so the graph is
+            # not compiled as it is.
             raise Undecided(f"{asker} asks whether {cond}")
         self.demand(cond, f"{asker} needs {cond}")  # guards know no floats
         self.checked(cond)
@@ -116,6 +118,7 @@ class FrozenEnv(ShapeEnv):
     def _expected(self, kind: type, source: object) -> Any:
         if not self.expected or type(self.expected[0]) is not kind:
             raise Undecided(f"a number that the capture did not see: {source}")
+        # Running a node again makes its unbacked symbols in the same order.
         return self.expected.pop(0)
 
 

@@ -527,6 +527,7 @@ def split_multiples(x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
     goes."""
     if not y.terms or not x.terms:
         return None
+    # Division by the leading term of y, as with polynomials by hand.
     lead, size = max(y.terms, key=lambda term: _degree(term[0]))
     quotient, rest = ZERO, x
     for _ in range(2 * len(x.terms) + 2):
