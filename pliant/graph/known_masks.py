@@ -46,7 +46,7 @@ def replace_known_masks(function: FunctionalBuilder) -> None:
     for node in users:
         meaning = meanings.get(_mask_of(node))  # type: ignore[arg-type]  # None: it has no mask
         if meaning is not None:
-            _tell(node, causal=meaning == "causal")
+            _replace_mask(node, causal=meaning == "causal")
 
 
 def _mask_of(node: Node) -> Tensor | None:
@@ -57,7 +57,7 @@ def _mask_of(node: Node) -> Tensor | None:
     return mask if isinstance(mask, Tensor) else None
 
 
-def _tell(node: Node, causal: bool) -> None:
+def _replace_mask(node: Node, causal: bool) -> None:
     place, flag = ATTENTION[node.name]
     args = list(node.args)
     if len(args) > place:

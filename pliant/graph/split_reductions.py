@@ -39,7 +39,7 @@ def split_reductions(function: FunctionalBuilder) -> None:
     nodes: list[Node] = []
     for node in function.nodes:
         place = _place(node) if node.name in _REDUCTIONS and not node.effect else None
-        nodes += [node] if place is None else _two(node, *place)
+        nodes += [node] if place is None else _in_two_steps(node, *place)
     function.nodes[:] = nodes
 
 
@@ -78,7 +78,7 @@ def _divisor(size: int, limit: int) -> int | None:
     return divisors[-1] if divisors else None
 
 
-def _two(node: Node, dims: Sequence[int], dim: int, inner: int) -> list[Node]:
+def _in_two_steps(node: Node, dims: Sequence[int], dim: int, inner: int) -> list[Node]:
     x, (result,) = node.args[0], node.results
     parts: list[Node] = []
 

@@ -47,11 +47,11 @@ class _Order:
             for definition in read_by(item):
                 self.readers.setdefault(definition, set()).add(item)
             if isinstance(item, FusionGroup) or item.fresh:
-                fresh.update([result for result in _made(item) if result.into is None])
+                fresh.update([result for result in _results(item) if result.into is None])
             elif item.view:
                 # A view keeps its base alive, so reading the base for the last time frees nothing.
                 fresh.difference_update(item.reads)
-        written = {result.into for item in plan for result in _made(item)}
+        written = {result.into for item in plan for result in _results(item)}
         self.released = fresh - set(kept) - written
         self.order: list[Item] = []
         self.done: set[Item] = set()
@@ -102,7 +102,7 @@ class _Order:
         """Bytes that these allocate, and what is left of them, less what they free, behind."""
         new: Counter[int] = Counter()
         for item in items:
-            stored = [result for result in _made(item) if self._is_stored(result, item)]
+            stored = [result for result in _results(item) if self._is_stored(result, item)]
             new.update([self.size(result) for result in stored])
         read = {of for item in items for of in read_by(item)} & self.released
         freed = Counter([self.size(of) for of in read if self._ends(of, items)])
@@ -120,7 +120,7 @@ class _Order:
         return self.readers[definition] <= self.done.union(items)
 
 
-def _made(item: Item) -> Sequence[Definition]:
+def _results(item: Item) -> Sequence[Definition]:
     return item.members if isinstance(item, FusionGroup) else item.makes
 
 

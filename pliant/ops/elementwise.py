@@ -151,12 +151,12 @@ def common_dtype(args: Sequence[IndexedTensor | Number], default: torch.dtype) -
     for group in reversed(ranked):
         for dtype in group[1:]:
             group[0] = _promoted(group[0], dtype)
-        result = _over(group[0], result) if group else result
+        result = _raised_by(group[0], result) if group else result
     assert result is not None, "nothing to promote"
     return result
 
 
-def _over(higher: torch.dtype, lower: torch.dtype | None) -> torch.dtype:
+def _raised_by(higher: torch.dtype, lower: torch.dtype | None) -> torch.dtype:
     """What the type of a group becomes by the groups below it."""
     if lower is None or _category(lower) <= _category(higher):
         return higher

@@ -42,12 +42,12 @@ from pliant.ops.places import (
     compared,
     divisor,
     index_tensor,
-    looks_at_each,
     normal_dim,
     picked,
     position,
     read_where,
     reading,
+    require_checked_indices,
     same_rank,
     spread_index,
     stored,
@@ -156,7 +156,7 @@ def index_select(low: Lowering, x: IndexedTensor, dim: int, index: IndexedTensor
     index_tensor(index)
     if len(index.sizes) > 1 or (not x.sizes and any(size is not ONE for size in index.sizes)):
         raise NotLowered("other than a vector of indices, or one index")  # its kernel refuses
-    looks_at_each(low.result.sizes, index)
+    require_checked_indices(low.result.sizes, index)
     # Which element is read is in the data, so nothing of how x is computed could be shared.
     rank, source, chosen = len(x.sizes), _with_dims(stored(low, x, 2)), _with_dims(index)
     dim = normal_dim(dim, rank)
@@ -188,7 +188,7 @@ def embedding(
     sparse: bool = False,
 ) -> IndexedTensor:
     index_tensor(indices)
-    looks_at_each(low.result.sizes, indices)
+    require_checked_indices(low.result.sizes, indices)
     rank, source = len(indices.sizes), stored(low, weight, 2)
 
     def at(b: LoopBody, place: Index) -> LoopValue:
@@ -265,7 +265,7 @@ def index(
     low: Lowering, x: IndexedTensor, indices: Sequence[IndexedTensor | None]
 ) -> IndexedTensor:
     selection = picked(low, x, indices)
-    looks_at_each(low.result.sizes, *selection.tensors.values())
+    require_checked_indices(low.result.sizes, *selection.tensors.values())
     chosen, source = selection.tensors, stored(low, x, 2)
 
     def at(b: LoopBody, place: Index) -> LoopValue:

@@ -44,7 +44,7 @@ from pliant.ops.places import (
     normal_dim,
     read_where,
     reading,
-    worth_it,
+    require_gain_over_copy,
     zero,
 )
 from pliant.sym.cond import and_, ge, le, lt
@@ -204,7 +204,7 @@ def _padded(low: Lowering, x: IndexedTensor, pad: Sequence[Number], edge: Edge) 
     """`edge(i, size)` is the index that stands for i, which may be outside."""
     sides = _sides(pad, len(x.sizes))
     if sides and any(side is not ZERO for side in sides[-1]):
-        worth_it(low, x)
+        require_gain_over_copy(low, x)
     if x.type is Type.BOOL and edge is not _around:
         raise NotLowered("padding with bools")
 
@@ -397,7 +397,7 @@ def repeat(low: Lowering, x: IndexedTensor, repeats: Sequence[Number]) -> Indexe
     unrepeated = [is_one(low, n) for n in times[first:]]
     fixed = [is_one(low, size) for size in x.sizes]
     if x.sizes and not (unrepeated[-1] or fixed[-1]):
-        worth_it(low, x)
+        require_gain_over_copy(low, x)
         if x.sizes[-1].value is None:  # a division by a number that isn't known, for each element
             raise NotLowered("repeating rows of any length")
 

@@ -40,7 +40,7 @@ from pliant.ops.lowering import (
     number,
     unsqueezed,
 )
-from pliant.ops.reductions import Then, again, count, moments, with_ones
+from pliant.ops.reductions import Then, count, moments, realize_if_costly, with_ones
 from pliant.sym.expr import ONE, ZERO, Expr, as_expr, floordiv
 
 # --------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def _exponentials(
     if result.kind != "float":
         raise NotLowered(f"softmax of {result}")
     # With `dtype`, elements are that before anything is computed.
-    x = again(low, low.cast(low.cast(x, result), computed_in(result)))
+    x = realize_if_costly(low, low.cast(low.cast(x, result), computed_in(result)))
     if not x.sizes:
         x = unsqueezed(x, (ONE,))
     dims = low.dims(x, dim)
@@ -208,7 +208,7 @@ def _scaled(
     return _finished(low, combine, x, center, inverse, *parts)
 
 
-def _others(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
+def _returned_statistics(low: Lowering, *statistics: IndexedTensor) -> list[IndexedTensor]:
     """The statistics as the results that they are, if the call returns them."""
     returned = low.results[1:]
     return [low.cast(x, meta.type) for x, meta in zip(statistics, returned, strict=True)]
@@ -253,7 +253,7 @@ def native_layer_norm(
     statistics = _statistics(low, x, dims, eps, x.type)
     center, inverse = [with_ones(s, x.sizes, dims) for s in statistics]
     out = _scaled(low, x, center, inverse, weight, bias)
-    return out, *_others(low, center, inverse)
+    return out, *_returned_statistics(low, center, inverse)
 
 
 @lowers("aten.layer_norm.default")
@@ -314,7 +314,7 @@ def _group_norm(
 ) -> tuple[IndexedTensor, IndexedTensor, IndexedTensor]:
     if not isinstance(groups, int) or len(x.sizes) < 2:
         raise NotLowered("a group norm of an unusual form")
-    x = again(low, low.cast(x, computed_in(x.type)))
+    x = realize_if_costly(low, low.cast(x, computed_in(x.type)))
     grouped, per_group = _in_groups(low, x, groups)
     statistics = _statistics(low, grouped, range(2, len(grouped.sizes)), eps, x.type)
     center, inverse = [_of_group(low, s, per_group, x.sizes) for s in statistics]
@@ -359,7 +359,7 @@ def native_group_norm(
     if len(x.sizes) < 2 or as_expr(C) is not x.sizes[1]:  # type: ignore[arg-type]
         raise NotLowered("a group norm of an unusual form")
     out, *statistics = _group_norm(low, x, group, weight, bias, eps)
-    return out, *_others(low, *statistics)
+    return out, *_returned_statistics(low, *statistics)
 
 
 def _symbolic_group_norm(
@@ -414,7 +414,7 @@ def fused_rms_norm(
     eps: Number | None,
 ) -> Any:
     out, inverse = _rms_norm(low, x, normalized_shape, weight, eps)
-    return out, *_others(low, inverse)
+    return out, *_returned_statistics(low, inverse)
 
 
 def _rms_norm(
@@ -425,7 +425,7 @@ def _rms_norm(
     eps: Number | None,
 ) -> tuple[IndexedTensor, IndexedTensor]:
     """x * weight / sqrt(mean of x**2 + eps); eps is that of the type unless it is said."""
-    x = again(low, low.cast(x, computed_in(x.type)))
+    x = realize_if_costly(low, low.cast(x, computed_in(x.type)))
     if x.type not in FLOAT:
         raise NotLowered(f"a normalisation of {x.type}")
     small = torch.finfo(x.type.dtype).eps if eps is None else eps

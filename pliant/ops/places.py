@@ -123,7 +123,7 @@ def index_tensor(x: IndexedTensor) -> IndexedTensor:
     return x
 
 
-def looks_at_each(sizes: Sequence[Expr], *indices: IndexedTensor) -> None:
+def require_checked_indices(sizes: Sequence[Expr], *indices: IndexedTensor) -> None:
     """Where nothing is read or written, because of the size of some other dimension, PyTorch checks
     the indices all the same."""
     if any(size is ZERO for size in sizes) and not any(ZERO in index.sizes for index in indices):
@@ -136,7 +136,7 @@ def same_rank(x: IndexedTensor, index: IndexedTensor) -> None:
         raise NotLowered("indices of another rank")
 
 
-def worth_it(low: Lowering, x: IndexedTensor) -> None:
+def require_gain_over_copy(low: Lowering, x: IndexedTensor) -> None:
     """For a result whose neighbours are not neighbours in memory: gathering them costs more than
     PyTorch's copy, unless x is computed on the way."""
     if x.memory is not None and x.memory.strides and x.memory.strides[-1] is ONE:

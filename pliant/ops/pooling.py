@@ -71,9 +71,9 @@ class PoolingWindow:
 def _windows(
     x: IndexedTensor, count: int, length: Any, step: Any, pad: Any, apart: Any, beyond: bool
 ) -> list[PoolingWindow]:
-    lengths = _each(length, count)
-    steps = _each(step, count) if step not in (None, [], ()) else lengths
-    rest = (_each(pad, count), _each(apart, count), x.sizes[-count:])
+    lengths = _per_dimension(length, count)
+    steps = _per_dimension(step, count) if step not in (None, [], ()) else lengths
+    rest = (_per_dimension(pad, count), _per_dimension(apart, count), x.sizes[-count:])
     if len(x.sizes) not in (count + 1, count + 2):
         raise NotLowered(f"windows over {len(x.sizes)} dimensions")
     return [
@@ -81,7 +81,7 @@ def _windows(
     ]
 
 
-def _each(setting: Any, count: int) -> list[int]:
+def _per_dimension(setting: Any, count: int) -> list[int]:
     numbers = list(setting) if isinstance(setting, list | tuple) else [setting]
     if not all(isinstance(n, int) for n in numbers):
         raise NotLowered("windows of a symbolic size")

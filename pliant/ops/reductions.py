@@ -148,7 +148,7 @@ def rounded(type: Type) -> Then:
     return lambda b, v: b.cast(v, type)
 
 
-def again(low: Lowering, x: IndexedTensor) -> IndexedTensor:
+def realize_if_costly(low: Lowering, x: IndexedTensor) -> IndexedTensor:
     """A tensor that is read several times: in memory if it is costly to compute."""
     return low.realize(x) if x.cost > COMPUTE_AGAIN_UP_TO else x
 
@@ -368,7 +368,7 @@ def aminmax(
     low: Lowering, x: IndexedTensor, dim: int | None = None, keepdim: bool = False
 ) -> tuple[IndexedTensor, IndexedTensor]:
     dims = low.dims(x, dim)
-    x = again(low, x)
+    x = realize_if_costly(low, x)
     return extreme(low, False, x, dims, keepdim), extreme(low, True, x, dims, keepdim)
 
 
@@ -408,7 +408,7 @@ def min_along(
 def _along(
     low: Lowering, largest: bool, x: IndexedTensor, dim: int, keepdim: bool
 ) -> tuple[IndexedTensor, IndexedTensor]:
-    x = again(low, x)
+    x = realize_if_costly(low, x)
     values = extreme(low, largest, x, low.dims(x, dim), keepdim)
     return values, position(low, largest, x, dim, keepdim)
 
@@ -447,7 +447,7 @@ def moments(
     def divided(b: LoopBody, total: LoopValue) -> LoopValue:
         return b(Op.DIV, total, number(b, elements, total.type))
 
-    x = again(low, x)
+    x = realize_if_costly(low, x)
     center = reduced(low, Op.SUM, x, dims, False, divided)
     squares = low.map(_squared_distance, x.type, x, with_ones(center, x.sizes, dims))
     return center, reduced(low, Op.SUM, squares, dims, False, then, type)
@@ -481,7 +481,7 @@ def _spread(
         variance = b(Op.DIV, squares, b.cast(degrees(b), squares.type))
         return b.cast(b(Op.SQRT, variance) if root else variance, result)
 
-    x = again(low, x)
+    x = realize_if_costly(low, x)
     center, spread = moments(low, x, dims, then, result)
     if len(low.results) == 2:
         center = _running_mean(low, x, dims, center, spread)
@@ -584,7 +584,7 @@ _enter_variances("std_mean", partial(_spread, root=True))
 def logsumexp(low: Lowering, x: IndexedTensor, dim: Any, keepdim: bool = False) -> IndexedTensor:
     """Distances to the largest element, so that exp doesn't overflow; an infinite one is no use."""
     result = low.result.type
-    x = again(low, low.cast(x, computed_in(result)))
+    x = realize_if_costly(low, low.cast(x, computed_in(result)))
     dims = low.dims(x, dim)
     if not x.sizes:
         x, dims, keepdim = unsqueezed(x, (ONE,)), [0], False

@@ -48,11 +48,11 @@ from pliant.ops.places import (
     compared,
     index_tensor,
     is_one,
-    looks_at_each,
     normal_dim,
     picked,
     position,
     reading,
+    require_checked_indices,
     same_rank,
     spread_index,
     stored,
@@ -539,7 +539,7 @@ def index_put(
     first, last = chosen.first, chosen.last
     rest = [size for size, index in zip(x.sizes, chosen.indices, strict=True) if index is None]
     sizes = [*rest[:first], *chosen.common, *rest[first:]]
-    looks_at_each(sizes, *chosen.tensors.values())
+    require_checked_indices(sizes, *chosen.tensors.values())
     surely_spread(low, values.sizes, sizes)
     which = {
         d: places_in(low, index, x.sizes[d], True, True) for d, index in chosen.tensors.items()

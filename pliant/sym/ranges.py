@@ -274,7 +274,7 @@ _FLOAT_RANGE: Final[dict[str, Callable[..., FloatRange]]] = {
 Lookup = Callable[[Any], Any]
 
 
-def _whole(rounding: Callable[[float], int]) -> Callable[[FloatRange], Range]:
+def _rounded_range(rounding: Callable[[float], int]) -> Callable[[FloatRange], Range]:
     """The range of `rounding`, which keeps order. Of nan and the infinities it has no value."""
     return lambda a: Range(
         rounding(a.lo) if abs(a.lo) != INF else a.lo, rounding(a.hi) if abs(a.hi) != INF else a.hi
@@ -291,10 +291,10 @@ _RANGE: Final[dict[str, Callable[..., Range]]] = {
     "bitand": bit_and,
     "bitor": bit_or,
     "bitxor": bit_xor,
-    "floor": _whole(math.floor),
-    "ceil": _whole(math.ceil),
-    "trunc": _whole(math.trunc),
-    "round": _whole(round),
+    "floor": _rounded_range(math.floor),
+    "ceil": _rounded_range(math.ceil),
+    "trunc": _rounded_range(math.trunc),
+    "round": _rounded_range(round),
 }
 
 

@@ -65,7 +65,7 @@ def _choose(loop: Loop) -> list[Loop]:
     # Innermost loops first: each is a candidate, and the loop around them competes with all of
     # them.
     inner = [nested for item in loop.body if isinstance(item, Loop) for nested in _choose(item)]
-    if not _can(loop):
+    if not _can_have_lanes(loop):
         return inner
     if not inner:
         return [loop]
@@ -77,7 +77,7 @@ def _choose(loop: Loop) -> list[Loop]:
     return [loop] if (outside[0], -outside[1]) < (scattered, -close) else inner
 
 
-def _can(loop: Loop) -> bool:
+def _can_have_lanes(loop: Loop) -> bool:
     """Inner loops have to run as often in every lane."""
     if loop.kind is LoopKind.SERIAL or loop.extent is ONE:
         return False

@@ -90,7 +90,7 @@ def result(code: Code, value: LoopValue, state: State) -> Reg:
     return ACCUMULATORS[value.op].result(code, state)
 
 
-def _one(op: Op, number: Callable[[Type], float | int]) -> Accumulator:
+def _repeated(op: Op, number: Callable[[Type], float | int]) -> Accumulator:
     """A reduction that is an operation again and again."""
 
     def join(code: Code, t: Type, a: State, b: State) -> State:
@@ -147,12 +147,12 @@ def _welford_join(code: Code, t: Type, a: State, b: State) -> State:
 
 
 ACCUMULATORS: Final[dict[Op, Accumulator]] = {
-    Op.SUM: _one(Op.ADD, lambda t: 0),
-    Op.PROD: _one(Op.MUL, lambda t: 1),
-    Op.MAX: _one(Op.MAXIMUM, lowest),
-    Op.MIN: _one(Op.MINIMUM, highest),
-    Op.ANY: _one(Op.OR, lambda t: 0),
-    Op.ALL: _one(Op.AND, lambda t: 1),
+    Op.SUM: _repeated(Op.ADD, lambda t: 0),
+    Op.PROD: _repeated(Op.MUL, lambda t: 1),
+    Op.MAX: _repeated(Op.MAXIMUM, lowest),
+    Op.MIN: _repeated(Op.MINIMUM, highest),
+    Op.ANY: _repeated(Op.OR, lambda t: 0),
+    Op.ALL: _repeated(Op.AND, lambda t: 1),
     Op.ARG_MAX: _position("gt", lowest),
     Op.ARG_MIN: _position("lt", highest),
     Op.WELFORD: Accumulator(
