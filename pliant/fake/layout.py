@@ -350,22 +350,27 @@ def promoted(tensors: Sequence[Tensor], numbers: Sequence[Any]) -> torch.dtype:
 
     `numbers` are Python numbers or dtypes of numbers.
     """
-    common: torch.dtype | None = None
     zero_dim = [t.dtype for t in tensors if not t.dim()]
     kinds = [n if isinstance(n, torch.dtype) else _CATEGORIES.get(type(n)) for n in numbers]
     plain = [torch.get_default_dtype() if k is None or k.is_floating_point else k for k in kinds]
+    return promoted_levels([t.dtype for t in tensors if t.dim()], zero_dim, plain)
+
+
+def promoted_levels(*levels: Sequence[torch.dtype]) -> torch.dtype:
+    """The common dtype of operands: of tensors with dimensions, of those without, of numbers."""
+    common: torch.dtype | None = None
     # A higher level wins unless a lower one is of a higher category: an int tensor plus 1.5 is a
     # float, a float16 tensor plus a 0-dim float64 stays float16.
-    for level in ([t.dtype for t in tensors if t.dim()], zero_dim, plain):
+    for level in levels:
         lower: torch.dtype | None = None
         for dtype in level:
             lower = dtype if lower is None else torch.promote_types(lower, dtype)
-        common = _over(common, lower)
-    assert common is not None
+        common = _of_both_levels(common, lower)
+    assert common is not None, "nothing to promote"
     return common
 
 
-def _over(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+def _of_both_levels(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
     """A level of operands changes the dtype of those above only by being of a higher category."""
     if higher is None or lower is None:
         return lower if higher is None else higher

@@ -201,7 +201,7 @@ def flattened(
     leaves, structure = pytree.tree_flatten(args)
     nodes: list[Any] = []
     for at, leaf in enumerate(leaves):
-        shape = _known(world, leaf)
+        shape = _shape_of(world, leaf)
         if shape is NotImplemented:
             return None
         if shape is not None:
@@ -221,7 +221,7 @@ def flattened(
     return FlatBody(gm, shapes, tuple(places), tuple(kinds), spec, tuple(constants), gm.forward)
 
 
-def _known(world: AliasWorld, leaf: Any) -> Any:
+def _shape_of(world: AliasWorld, leaf: Any) -> Any:
     """What is known of an input; None of a constant, NotImplemented if code can't take it."""
     if type(leaf) is Fake:
         return InputLayout(world.numbers(leaf.size()), world.numbers(leaf.stride()))

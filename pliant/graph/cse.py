@@ -65,15 +65,22 @@ def _replace_in_put(put: MemoryWrite, instead: dict[Tensor, Tensor]) -> None:
 
 def _key(node: Node) -> Any:
     results = [(t.sizes, t.strides, t.offset, t.dtype) for t in node.results]
-    named = [(name, _same(value)) for name, value in sorted(node.kwargs.items())]
-    return (node.name, node.func, _same(node.args), tuple(named), tuple(results), node.gradient)
+    named = [(name, _argument_key(value)) for name, value in sorted(node.kwargs.items())]
+    return (
+        node.name,
+        node.func,
+        _argument_key(node.args),
+        tuple(named),
+        tuple(results),
+        node.gradient,
+    )
 
 
-def _same(value: Any) -> Any:
+def _argument_key(value: Any) -> Any:
     """Equal for arguments that are the same: 1, 1.0 and True are not, and neither are 0.0 and
     -0.0."""
     if isinstance(value, (list, tuple)):
-        return (type(value), *map(_same, value))
+        return (type(value), *map(_argument_key, value))
     if isinstance(value, int | float | complex):
         return (type(value), repr(value))
     try:

@@ -197,7 +197,7 @@ def _never_read(*args: Any) -> Any:
     raise NotLowered("what is in memory")
 
 
-def _same(elements: KnownElements, node: Node) -> Element | None:
+def _copied(elements: KnownElements, node: Node) -> Element | None:
     """A copy, or a conversion among integers."""
     source, result = node.args[0], node.results[0]
     if not isinstance(source, Tensor) or _is_number(source) != _is_number(result):
@@ -356,8 +356,8 @@ _RULES: Final[dict[str, Callable[[KnownElements, Node], Element | None]]] = {
     **dict.fromkeys(("aten.zeros.default", "aten.new_zeros.default"), _filled(0)),
     "aten.full.default": _filled(None),
     "aten.new_full.default": _filled(None, 2),
-    **dict.fromkeys(("aten.clone.default", "aten.to.dtype", "aten.to.device"), _same),
-    **dict.fromkeys(("aten._to_copy.default", "aten.to.dtype_layout"), _same),
+    **dict.fromkeys(("aten.clone.default", "aten.to.dtype", "aten.to.device"), _copied),
+    **dict.fromkeys(("aten._to_copy.default", "aten.to.dtype_layout"), _copied),
     "aten.add.Tensor": _combined(lambda a, b: a + b, Expr),
     "aten.sub.Tensor": _combined(lambda a, b: a - b, Expr),
     **{

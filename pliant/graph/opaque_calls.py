@@ -152,7 +152,7 @@ def record_opaque_call(
         return NotImplemented
     if new or written:
         _record_call(functionalizer, function, args, kwargs, new, written, outcome.random)
-    return _with(result, returned_views)
+    return _with_replaced(result, returned_views)
 
 
 def _as_view(functionalizer: Any, sources: dict[int, Fake], t: Fake) -> Fake | None:
@@ -165,9 +165,9 @@ def _as_view(functionalizer: Any, sources: dict[int, Fake], t: Fake) -> Fake | N
     return view
 
 
-def _with(value: Any, instead: dict[int, Fake | None]) -> Any:
+def _with_replaced(value: Any, instead: dict[int, Fake | None]) -> Any:
     if isinstance(value, (list, tuple)):
-        items = [_with(item, instead) for item in value]
+        items = [_with_replaced(item, instead) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return instead.get(id(value), value)
 

@@ -206,7 +206,7 @@ class _Scheduler:
         self.made_at: dict[Definition, int] = {}
         self.readers_at: dict[Definition, set[int]] = {}  # who reads its memory
         self.written_at: dict[Definition, int] = {}
-        self.found_at: dict[Any, int] = {}  # symbols
+        self.defined_at: dict[Any, int] = {}  # symbols
         self.last_fault = -1
         # Groups by what they touch and the sizes of a member that they could take.
         self.touching: dict[tuple[Definition, tuple[Expr, ...]], deque[int]] = {}
@@ -217,21 +217,21 @@ class _Scheduler:
                 # Calls stay in the order of the program: they may raise, draw random numbers or
                 # write.
                 self._note(len(self.plan), step.makes, {owner(d) for d in step.reads})
-                self.found_at.update(dict.fromkeys(step.finds, len(self.plan)))
+                self.defined_at.update(dict.fromkeys(step.finds, len(self.plan)))
                 self.last_fault = len(self.plan) if step.raises else self.last_fault
                 self.plan.append(step)
             elif step.body is not None:
                 self._place(step)
         return [item for item in self.plan if item is not None]
 
-    def _found(self, symbol: Any) -> int:
+    def _defined_at(self, symbol: Any) -> int:
         """Behind what the value of a symbol is known."""
         if symbol not in self.numbers:
-            return self.found_at.get(symbol, -1)
+            return self.defined_at.get(symbol, -1)
         # A number of the program may be computed from several symbols; the last one to get its
         # value counts.
         parts = self.numbers[symbol].symbols
-        return max([self.found_at.get(held_as(part), -1) for part in parts], default=-1)
+        return max([self.defined_at.get(held_as(part), -1) for part in parts], default=-1)
 
     def _note(self, at: int, makes: Sequence[Definition], reads: set[Definition]) -> None:
         for definition in makes:
@@ -250,7 +250,7 @@ class _Scheduler:
         # calls that give the sizes.
         needed = [self.made_at.get(d, -1) for d in {of for of, _ in reads.places}]
         needed += [self.written_at.get(d, -1) for d in reads.definitions]
-        needed += [self._found(s) for s in reads.symbols]
+        needed += [self._defined_at(s) for s in reads.symbols]
         if new.into is not None:  # nothing is overwritten before everybody had a chance to raise
             needed += [*self.readers_at.get(new.into, ()), self.last_fault + 1]
             needed += [self.made_at.get(new.into, -1), self.written_at.get(new.into, -1)]

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from pliant.base.values import dataclass
+from pliant.fake.layout import promoted_levels
 from pliant.loop.define import BodyAround, LoopBody
 from pliant.loop.ir import LoopValue, Op
 from pliant.loop.types import HALF, INTEGER, Type, largest, smallest
@@ -146,32 +147,11 @@ def common_dtype(args: Sequence[IndexedTensor | Number], default: torch.dtype) -
             ranked[0 if arg.sizes else 1].append(arg.type.dtype)
         else:
             ranked[2].append(_dtype_of_number(arg, default))
-    result: torch.dtype | None = None
-    # From the weakest group up: numbers, then tensors without dimensions, then the others.
-    for group in reversed(ranked):
-        for dtype in group[1:]:
-            group[0] = _promoted(group[0], dtype)
-        result = _raised_by(group[0], result) if group else result
-    assert result is not None, "nothing to promote"
-    return result
-
-
-def _raised_by(higher: torch.dtype, lower: torch.dtype | None) -> torch.dtype:
-    """What the type of a group becomes by the groups below it."""
-    if lower is None or _category(lower) <= _category(higher):
-        return higher
-    return _promoted(higher, lower)
-
-
-def _promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     try:
-        return torch.promote_types(a, b)
+        return promoted_levels(*ranked)
     except RuntimeError as error:  # the wider unsigned types have no common type with others
-        raise NotLowered(f"{a} with {b}") from error
-
-
-def _category(dtype: torch.dtype) -> int:
-    return 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1
+        texts = [str(dtype) for level in ranked for dtype in level]
+        raise NotLowered(" with ".join(texts)) from error
 
 
 _KINDS: Final[tuple[tuple[tuple[type, ...], torch.dtype | None], ...]] = (

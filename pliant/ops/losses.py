@@ -96,13 +96,13 @@ def smooth_l1_loss(
 ) -> IndexedTensor:
     """d**2 / 2 / beta where |d| < beta, else |d| - beta / 2."""
 
-    def each(b: LoopBody, v: LoopValue) -> LoopValue:
+    def loss(b: LoopBody, v: LoopValue) -> LoopValue:
         far, bound = b(Op.ABS, v), number(b, beta, v.type)
         near = b(Op.DIV, _half_square(b, far), bound)
         shifted = b(Op.SUB, far, b(Op.MUL, constant(b, 0.5, v.type), bound))
         return b(Op.SELECT, b(Op.LT, far, bound), near, shifted)
 
-    return _of_distances(low, x, target, reduction, each)
+    return _of_distances(low, x, target, reduction, loss)
 
 
 @lowers("aten.huber_loss.default")
@@ -115,13 +115,13 @@ def huber_loss(
 ) -> IndexedTensor:
     """d**2 / 2 where |d| is at most delta, else delta * (|d| - delta / 2)."""
 
-    def each(b: LoopBody, v: LoopValue) -> LoopValue:
+    def loss(b: LoopBody, v: LoopValue) -> LoopValue:
         far, bound = b(Op.ABS, v), number(b, delta, v.type)
         shifted = b(Op.SUB, far, b(Op.MUL, constant(b, 0.5, v.type), bound))
         linear = b(Op.MUL, bound, shifted)
         return b(Op.SELECT, b(Op.LE, far, bound), _half_square(b, far), linear)
 
-    return _of_distances(low, x, target, reduction, each)
+    return _of_distances(low, x, target, reduction, loss)
 
 
 @lowers("aten.binary_cross_entropy.default")
@@ -139,7 +139,7 @@ def binary_cross_entropy(
     if type not in FLOAT or any(t.type is not type for t in tensors):
         raise NotLowered(f"a loss of {type}")
 
-    def each(b: LoopBody, v: LoopValue, t: LoopValue, *weights: LoopValue) -> LoopValue:
+    def element_loss(b: LoopBody, v: LoopValue, t: LoopValue, *weights: LoopValue) -> LoopValue:
         zero, one, least = (constant(b, n, type) for n in (0, 1, -100))
         for share in (v, t):
             b.fault(b(Op.NOT, b(Op.AND, b(Op.GE, share, zero), b(Op.LE, share, one))))
@@ -148,7 +148,7 @@ def binary_cross_entropy(
         loss = b(Op.SUB, b(Op.MUL, b(Op.SUB, t, one), no), b(Op.MUL, t, yes))
         return b(Op.MUL, loss, weights[0]) if weights else loss
 
-    losses = low.map(each, type, *tensors, cost=30)
+    losses = low.map(element_loss, type, *tensors, cost=30)
     return losses if reduction == NONE else _summed_up(low, losses, reduction)
 
 
