@@ -9,18 +9,9 @@ import torch
 
 import pliant
 from pliant.base import events
-from tests.support.against_eager import run, same, same_outcome
+from tests.support.against_eager import compilations, same
 
 SIZES = (3, 7, 2, 5, 1, 0, 4)
-
-
-def compilations(function, calls, **options):
-    events.counters.reset()
-    compiled = pliant.compile(function, **options)
-    for args in calls:
-        expected, actual = run(function, args), run(compiled, args)
-        same_outcome(actual, expected)
-    return events.counters["compilations"]
 
 
 def sized():

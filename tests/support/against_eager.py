@@ -76,6 +76,16 @@ def check(
     return compiled
 
 
+def compilations(function: Any, calls: Any, **options: Any) -> int:
+    """Compare with eager for each call; how often the function was compiled."""
+    events.counters.reset()
+    compiled = pliant.compile(function, **options)
+    for args in calls:
+        expected, actual = run(function, args), run(compiled, args)
+        same_outcome(actual, expected)
+    return events.counters["compilations"]
+
+
 def same_outcome(actual: Outcome, expected: Outcome) -> None:
     if expected.error is not None or actual.error is not None:
         same_error(actual.error, expected.error)

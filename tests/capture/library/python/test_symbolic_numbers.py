@@ -9,20 +9,9 @@ import pytest
 import torch
 
 import pliant
-from pliant.base import events
-from tests.support.against_eager import run, same_outcome
+from tests.support.against_eager import compilations
 
 SIZES = (3, 7, 2, 5, 1, 0, 4, 10)
-
-
-def compilations(function, calls, **options):
-    """Compare with eager for each call; how often the function was compiled."""
-    events.counters.reset()
-    compiled = pliant.compile(function, **options)
-    for args in calls:
-        expected, actual = run(function, args), run(compiled, args)
-        same_outcome(actual, expected)
-    return events.counters["compilations"]
 
 
 def of_size(number):

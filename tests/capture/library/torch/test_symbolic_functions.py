@@ -9,19 +9,9 @@ import pytest
 import torch
 
 import pliant
-from pliant.base import events
-from tests.support.against_eager import run, same_outcome
+from tests.support.against_eager import compilations
 
 X = torch.arange(12.0).view(6, 2)
-
-
-def compilations(function, calls, **options):
-    events.counters.reset()
-    compiled = pliant.compile(function, **options)
-    for args in calls:
-        expected, actual = run(function, args), run(compiled, args)
-        same_outcome(actual, expected)
-    return events.counters["compilations"]
 
 
 def items(*numbers):
