@@ -402,7 +402,7 @@ class _Lowerer(InPlace):
             for i, t in enumerate(node.results)
         )
         reads = tuple(_definitions((args, tuple(kwargs.values()))))
-        # A check of a number settles it too: nobody uses it before, as a place in memory maybe.
+        # A check of a number settles it too: nothing may use it before, as an index for example.
         settled = [s for value in node.args if isinstance(value, Cond) for s in value.symbols]
         finds = (*[unbacked.symbol for unbacked in node.defines], *settled)
         # Behind what may raise, inputs are left as they were until it has run.
@@ -455,10 +455,8 @@ class _Lowerer(InPlace):
             # Realized right here it costs a copy. In the next attempt its definition has this
             # layout from the start, and so has what it is a view of.
             self.missed.update(_roots(tensor))
-            indexed = self.low.realize(indexed, tensor.strides)
-            self._set(tensor, indexed)
-            self._append_definitions(tensor.node)
-        memory = indexed.memory
+            self._realize(tensor)
+        memory = self.indexed_tensors[tensor].memory
         assert memory is not None
         return TensorArgument(memory, tensor.sizes, tensor.dtype)
 
