@@ -275,7 +275,7 @@ def _at(value: Value, index: int) -> Value:
 
 
 def note_updates(
-    trace: Trace, function: Any, args: list[Value], written: tuple[Fake, ...], known: list[Update]
+    trace: Trace, function: Any, args: list[Value], written: tuple[Fake, ...], changes: list[Update]
 ) -> None:
     """An operation has written to these tensors, of which this is known."""
     if function is setattr and trace.read(args[1]).constant() == "data":
@@ -283,7 +283,7 @@ def note_updates(
         trace.state_numbers.forget_all()
     scalars.forget(trace, written)
     trace.state_numbers.forget(written)
-    for fake, number in known:
+    for fake, number in changes:
         if isinstance(number, StateNumber):
             trace.state_numbers.note(fake, number)
         else:
@@ -309,12 +309,12 @@ def note_numbers(
     args: list[Value],
     kwargs: dict[str, Value],
     result: OpResult,
-    known: list[Update] | None,
+    changes: list[Update] | None,
 ) -> None:
-    """What an operation tells of numbers in tensors. `known`: if it writes to tensors, what these
+    """What an operation tells of numbers in tensors. `changes`: if it writes to tensors, what these
     hold now."""
-    if known is not None:
-        note_updates(trace, function, args, result.mutated, known)
+    if changes is not None:
+        note_updates(trace, function, args, result.mutated, changes)
     elif isinstance(result.value, Fake) and not result.random:
         note_result(trace, function, args, kwargs, result.value)
     else:

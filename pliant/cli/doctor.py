@@ -137,8 +137,8 @@ def _training() -> str | None:
 def _on_gpu() -> str | None:
     x = torch.randn(4, 8, device="cuda")
     compiled = pliant.compile(_function, fullgraph=True)
-    same = torch.allclose(compiled(x), _function(x), atol=1e-5)
-    return None if same else "a result differs from PyTorch's"
+    is_close = torch.allclose(compiled(x), _function(x), atol=1e-5)
+    return None if is_close else "a result differs from PyTorch's"
 
 
 TESTS: dict[str, Callable[[], str | None]] = {

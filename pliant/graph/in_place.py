@@ -122,11 +122,11 @@ class InPlace:
         memory = self.done.inputs[put.input]
         return None if memory in self.shared else memory
 
-    def _written(self, memory: Definition, indexed: IndexedTensor, where: Any) -> IndexedTensor:
-        """All of the memory once a part of it got a value; `where` has the layout of the part."""
+    def _written(self, memory: Definition, indexed: IndexedTensor, window: Any) -> IndexedTensor:
+        """All of the memory once a part of it got a value; `window` has the layout of the part."""
         self._store_raising(memory)
         self._store_lookers(memory)
-        layout = (where.sizes, where.strides, where.offset)
+        layout = (window.sizes, window.strides, window.offset)
         definition = written(self.low, memory, indexed, *layout)
         return in_memory(definition, memory.sizes, memory.strides)
 

@@ -340,10 +340,16 @@ class _JointRun(DifferentiatedRun[Joint]):
         function = self.functionalizer.function
         preconditions = self._check_required(required)
         function.outputs = [self._returned(out) for out in outputs]
-        wanted = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
+        with_gradient = [at for at, grad in zip(leaves, gradients, strict=True) if grad is not None]
         function.outputs += [self._gradient(grad) for grad in gradients if type(grad) is Fake]
         return Joint(
-            *(function, len(self.inputs), len(outputs), tuple(differentiable), tuple(wanted)),
+            *(
+                function,
+                len(self.inputs),
+                len(outputs),
+                tuple(differentiable),
+                tuple(with_gradient),
+            ),
             *(tuple([not _nests(outputs[at]) for at in differentiable]), preconditions),
             *(views, rebased),
         )

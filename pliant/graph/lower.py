@@ -103,9 +103,9 @@ class _Lowerer(InPlace):
         self.wanted = wanted  # have to be in memory, laid out as they say
         self.missed: set[Tensor] = set()  # were needed so, and weren't
         self.read_whole = read_whole(function, self.nodes)
-        kept = returned_tensors(function.outputs)
-        self.uses.update(kept)
-        self.kept = frozenset(kept)
+        returned = returned_tensors(function.outputs)
+        self.uses.update(returned)
+        self.kept = frozenset(returned)
         # Backwards, so that views of views are counted when their base is reached.
         self.readers = Counter(self.uses)  # those that read it through views of it, too
         for node in reversed(self.nodes):

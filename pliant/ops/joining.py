@@ -121,8 +121,8 @@ def _one_after_the_other(
     def piece(b: LoopBody, place: Index, k: int) -> LoopValue:
         """The element, if it is not in a piece before the k-th."""
         i = place[dim]
-        mine = (i - starts[k],) if keeps else ()
-        index = (*place[:dim], *mine, *place[dim + 1 :])
+        index_in_piece = (i - starts[k],) if keeps else ()
+        index = (*place[:dim], *index_in_piece, *place[dim + 1 :])
         conditions = [compared(b, Op.GE, i, starts[k])] if k else []
         if k == len(pieces) - 1:
             return read_where(b, pieces[k], index, all_of(b, conditions), lambda: zero(b, t))

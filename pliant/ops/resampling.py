@@ -224,7 +224,7 @@ def _cubic(low: Lowering, b: LoopBody, axis: Axis, i: Expr, t: Type, corners: bo
 Taps = Callable[[Lowering, LoopBody, Axis, Expr, Type, bool], list[Tap]]
 
 
-def _weighted(count: int, taps: Taps, each: int) -> Callable[..., IndexedTensor]:
+def _weighted(count: int, taps: Taps, taps_per_axis: int) -> Callable[..., IndexedTensor]:
     def rule(
         low: Lowering,
         x: IndexedTensor,
@@ -236,7 +236,7 @@ def _weighted(count: int, taps: Taps, each: int) -> Callable[..., IndexedTensor]
         axes, t = _axes(low, x, count, factors), x.type
         if t not in FLOAT:
             raise NotLowered(f"interpolation in {t}")
-        source = stored(low, x, each**count)
+        source = stored(low, x, taps_per_axis**count)
 
         def value(b: LoopBody, index: Index, rest: Sequence[list[Tap]]) -> LoopValue:
             """The sum over the dimensions from the first of `rest` on."""
@@ -254,7 +254,7 @@ def _weighted(count: int, taps: Taps, each: int) -> Callable[..., IndexedTensor]
             each_axis = [taps(low, b, axis, i, t, align_corners) for axis, i in inner]
             return value(b, index[:2], each_axis)
 
-        return reading(low, low.result.sizes, t, at, source, times=each**count)
+        return reading(low, low.result.sizes, t, at, source, times=taps_per_axis**count)
 
     return rule
 

@@ -102,20 +102,20 @@ class Pieces:
 
     def code(
         self,
-        kept: Collection[fx.Node],
+        nodes: Collection[fx.Node],
         outputs: Sequence[fx.Node],
         constants: Mapping[int, int] | None = None,
     ) -> FunctionCode:
         """A piece as a function. `constants`: numbers among the arguments to replace."""
-        sources = {source for node in kept for source in node.all_input_nodes} - {*kept}
+        sources = {source for node in nodes for source in node.all_input_nodes} - {*nodes}
         inputs = [n for n in self.record.gm.graph.nodes if n in sources and not self._is_body(n)]
         graph, copies = fx.Graph(), {}
         for node in inputs:
             copies[node] = graph.placeholder(node.name)
         for node in self.record.gm.graph.nodes:
-            if node in kept or (node in sources and node not in copies):
+            if node in nodes or (node in sources and node not in copies):
                 copies[node] = graph.node_copy(node, copies.__getitem__)
-                if constants and node in kept:
+                if constants and node in nodes:
                     _replace_constants(copies[node], constants)
         graph.output(tuple([copies[node] for node in outputs]))
         values = self._values(inputs)

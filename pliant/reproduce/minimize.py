@@ -107,11 +107,11 @@ class GraphMinimizer:
         return Minimized(script, tuple(nodes))
 
     def _script(
-        self, kept: Collection[fx.Node], outputs: Sequence[fx.Node] | None = None
+        self, nodes: Collection[fx.Node], outputs: Sequence[fx.Node] | None = None
     ) -> Script:
         """A piece with the values of the program."""
-        kept = {*kept}
-        code = self.pieces.code(kept, self.pieces.outputs(kept) if outputs is None else outputs)
+        nodes = {*nodes}
+        code = self.pieces.code(nodes, self.pieces.outputs(nodes) if outputs is None else outputs)
         return Script(
             code.text,
             InputWriter(lambda tensor: True).write(code.inputs),
@@ -128,14 +128,14 @@ class GraphMinimizer:
         outputs: Sequence[fx.Node],
     ) -> Script:
         """With smaller sizes; sizes among the arguments of nodes become smaller with them."""
-        kept = {*nodes}
+        remaining = {*nodes}
         sizes: dict[int, int] = {}
         constants: dict[int, int] = {}
-        for size, smaller in smaller_sizes(self.pieces.code(kept, outputs).inputs):
+        for size, smaller in smaller_sizes(self.pieces.code(remaining, outputs).inputs):
             if size in sizes:
                 continue
             for changed in (constants, {**constants, size: smaller}):
-                code = self.pieces.code(kept, outputs, changed)
+                code = self.pieces.code(remaining, outputs, changed)
                 written = InputWriter().write(resized(code.inputs, {**sizes, size: smaller}))
                 candidate = replace(script, function=code.text, inputs=written)
                 if self.trial.fails(candidate):

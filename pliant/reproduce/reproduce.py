@@ -107,9 +107,9 @@ def _original(model: Any, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]
     """The function behind a compiled one, and its settings where no others are given."""
     compiled = model._dispatcher if isinstance(model, CompiledModule) else model
     if isinstance(compiled, Dispatcher) and "_made_by" in vars(compiled):
-        again, original = compiled._made_by
-        if isinstance(again, functools.partial):
-            settings = {**_used(again.keywords), **settings}
+        recompile, original = compiled._made_by
+        if isinstance(recompile, functools.partial):
+            settings = {**_used(recompile.keywords), **settings}
         return original, settings
     return model, settings
 

@@ -208,8 +208,8 @@ def _broadcast_in_dim(frame: FrameType) -> Meaning:
     if values["idx"] not in values["broadcast_dimensions"]:
         return GENERAL if inside else None
     before = _expr(values["a"].shape[values["original_idx"]])
-    same = before is _expr(values["shape"][values["idx"]])
-    return GENERAL if same or (inside and before is ONE) else None
+    is_same = before is _expr(values["shape"][values["idx"]])
+    return GENERAL if is_same or (inside and before is ONE) else None
 
 
 _DENSE: Final = ("_is_non_overlapping_and_dense_or_false",)

@@ -167,12 +167,12 @@ def _(facts: KnownFacts, x: Expr, y: Expr) -> Expr | None:
     k = y.value
     if k is None or not x.terms:
         return None
-    whole = {product: c // k for product, c in x.terms if c % k == 0}
-    if not whole and x.const // k == 0:
+    quotients = {product: c // k for product, c in x.terms if c % k == 0}
+    if not quotients and x.const // k == 0:
         return None
     # Python's `//` and `%` round down, also for a negative k, so that both stay consistent.
     rest = from_terms({product: c for product, c in x.terms if c % k}, x.const % k)
-    return from_terms(whole, x.const // k) + build(facts, "floordiv", rest, y)
+    return from_terms(quotients, x.const // k) + build(facts, "floordiv", rest, y)
 
 
 @rule("floordiv", "(g*x) // (g*y) = x // y", "a common number cancels", when="g*y != 0")
@@ -329,15 +329,15 @@ def _extreme(op: str, other: str, sign: int) -> Apply:
         flat: dict[Expr, None] = {}
         for arg in args:
             flat.update(dict.fromkeys(arg.args if arg.op == op else (arg,)))
-        kept = list(flat)
+        remaining = list(flat)
         for arg in list(flat):
-            rest = [x for x in kept if x is not arg]
+            rest = [x for x in remaining if x is not arg]
             absorbed = arg.op == other and any(x in rest for x in arg.args)
             if absorbed or any(facts.at_least(scale(arg - x, sign), 0) for x in rest):
-                kept = rest
-        if len(kept) == 1:
-            return kept[0]
-        result = atom(op, *sorted(kept, key=lambda x: x.order))
+                remaining = rest
+        if len(remaining) == 1:
+            return remaining[0]
+        result = atom(op, *sorted(remaining, key=lambda x: x.order))
         # When expressions are built nothing is known of their symbols, so that it would be tried in
         # vain.
         line = None if facts is NO_FACTS else as_line(result, facts.range)

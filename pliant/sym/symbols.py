@@ -96,8 +96,8 @@ class SymbolTable:
 
     def _as_written(self, source: object) -> object:
         """A number that is read from data by a call is named as the user wrote that call."""
-        where = self.where() if str(source).endswith("()") else None
-        return (where.segment() if where is not None else "") or source
+        position = self.where() if str(source).endswith("()") else None
+        return (position.segment() if position is not None else "") or source
 
     def add_float(self, source: object, hint: float | None, *, why: str = "") -> FloatExpr:
         """The symbol for a float: an input when it has a hint, else computed from data."""

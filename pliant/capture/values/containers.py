@@ -258,7 +258,7 @@ class ByMethod(ById):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ByMethod):
             return False
-        return all(mine is its for mine, its in zip(self.parts, other.parts, strict=True))
+        return all(part is expected for part, expected in zip(self.parts, other.parts, strict=True))
 
 
 class Unhashable(Exception):

@@ -131,7 +131,7 @@ def _same_past(trace: Trace, value: Value, original: Value) -> bool:
     if not (isinstance(value, ExceptionValue) and isinstance(original, ExceptionValue)):
         return value is original
     links = [(value.chain.get(name), original.chain.get(name)) for name in LINKS]
-    return value.trail is original.trail and all(mine is its for mine, its in links)
+    return value.trail is original.trail and all(link is expected for link, expected in links)
 
 
 def _projection(trace: Trace, original: Value, members: list[Value]) -> Value | None:

@@ -145,10 +145,10 @@ def dict_items(trace: Trace, self: Mapping) -> Value:
 
 
 def same_items(trace: Trace, left: Mapping, right: Mapping) -> bool:
-    mine, others = left.read_all(trace), right.read_all(trace)
-    if len(mine) != len(others):
+    own_items, others = left.read_all(trace), right.read_all(trace)
+    if len(own_items) != len(others):
         return False
-    return all(key in others and equal(trace, mine[key], others[key]) for key in mine)
+    return all(key in others and equal(trace, own_items[key], others[key]) for key in own_items)
 
 
 def _same_order(trace: Trace, left: Mapping, right: Mapping) -> bool:
