@@ -23,6 +23,7 @@ import torch
 from pliant.base import caches
 from pliant.base.caches import CACHED
 from pliant.base.isolation import FATAL
+from pliant.bytecode.tables import Role, opcodes_with
 from pliant.capture.library.python.classes import real_object
 from pliant.capture.library.python.printing import call_later
 from pliant.capture.library.torch.bodies import follow_aside, record_body_call
@@ -356,7 +357,9 @@ def _reaches_a_write(trace: Trace, objects: list[Any]) -> bool:
     return False
 
 
-STORES = frozenset(("STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR", "STORE_SLICE"))
+WRITES_OBJECT = opcodes_with(Role.WRITES_OBJECT)
+WRITES_CELL = opcodes_with(Role.WRITES_CELL)
+WRITES_GLOBAL = opcodes_with(Role.WRITES_GLOBAL)
 
 
 def _writes(cached: Any, to_objects: bool) -> bool:
@@ -367,8 +370,8 @@ def _writes(cached: Any, to_objects: bool) -> bool:
         return False
     for instruction in dis.get_instructions(code):
         name = instruction.opname
-        around = name in ("STORE_DEREF", "DELETE_DEREF") and instruction.argval in code.co_freevars
-        if around or name in ("STORE_GLOBAL", "DELETE_GLOBAL") or (to_objects and name in STORES):
+        around = name in WRITES_CELL and instruction.argval in code.co_freevars
+        if around or name in WRITES_GLOBAL or (to_objects and name in WRITES_OBJECT):
             return True
     return False
 
