@@ -14,7 +14,7 @@ pytestmark = pytest.mark.own_default
 def split(monkeypatch):
     """As on a GPU, also on a CPU; returns what was split."""
     count = []
-    original, two = compile_graph.simplify, split_reductions._two
+    original, two = compile_graph.simplify, split_reductions._in_two_steps
 
     def simplify(function, target):
         original(function, target)
@@ -23,7 +23,9 @@ def split(monkeypatch):
     monkeypatch.setattr(compile_graph, "simplify", simplify)
     monkeypatch.setattr(training, "simplify", simplify)
     monkeypatch.setattr(
-        split_reductions, "_two", lambda node, *place: count.append(node) or two(node, *place)
+        split_reductions,
+        "_in_two_steps",
+        lambda node, *place: count.append(node) or two(node, *place),
     )
     return count
 
