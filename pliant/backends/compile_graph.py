@@ -24,6 +24,7 @@ from pliant.base.errors import InternalError
 from pliant.base.isolation import FATAL, raise_hidden
 from pliant.base.late import Late
 from pliant.base.options import Options
+from pliant.base.position import lines_of
 from pliant.base.values import dataclass
 from pliant.graph.body_code import FlatBody, bodies_in
 from pliant.graph.cse import eliminate_common_subexpressions
@@ -149,6 +150,7 @@ class CodeGenerator:
 
     def _generate(self, functional: Functional, env: FrozenEnv) -> GeneratedCode:
         """Until every kernel can be compiled, and no input is written to too early."""
+        events.emit(events.WorkBegan(function=self.name, work="generating code"))
         refused: dict[Node, str] = {}  # operators that PyTorch has to run, and why
         late: set[int] = set()  # inputs that are written to at the end only
         # Each round puts off a write or hands an operator to PyTorch, so the rounds end.
@@ -173,7 +175,7 @@ class CodeGenerator:
         # Loops, and code for the target.
         kernels = write_kernels(scheduled, targets, env.expect, env.is_natural)
         self._check(kernels, scheduled)
-        handles = compile_kernels(kernels, scheduled)  # machine code
+        handles = compile_kernels(self.name, kernels, scheduled)  # machine code
         batches = plan_batches(scheduled, kernels, target, env.expect)  # launched together
         program, objects, layout = sequence(  # numbers for tensors and sizes, step by step
             *(functional, lowered, scheduled, kernels, batches, target, self.watcher),
@@ -252,11 +254,15 @@ def _fusion(code: GeneratedCode) -> list[dict[str, Any]]:
     def names(nodes: Collection[Node]) -> list[str]:
         return [node.name for node in code.functional.nodes if node in nodes]
 
+    def lines(nodes: Collection[Node]) -> list[str]:
+        return lines_of(*[node.stack for node in code.functional.nodes if node in nodes])
+
     return fusion_report.fusion(
         code.scheduled,
         {at: group.kernel.name for at, group in code.written.groups.items()},
         lambda definitions: names(code.lowered.computed_by(definitions)),
         lambda definitions: names(code.lowered.defined_by(definitions)),
+        lambda definitions: lines(code.lowered.computed_by(definitions)),
     )
 
 

@@ -56,6 +56,17 @@ class CompileStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkBegan(Event):
+    """A part of a compilation begins: `work` says which. `done`, where it can be told, counts the
+    `unit`s that are finished by now, out of `total` if that is known."""
+
+    work: str
+    unit: str = ""
+    done: Callable[[], int] | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompileFinished(Event):
     """A compilation succeeded and its entry is installed. `phases`: seconds by phase, in order."""
 
@@ -109,9 +120,11 @@ class GraphBroke(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardsBuilt(Event):
     """The assumptions under which a compiled entry is valid. `guards` makes one text each;
-    `routine` the same for those that only say that code and classes are what they were."""
+    `routine` the same for those that only say that code and classes are what they were. `lines`
+    has the user's line that made each of the `guards` necessary, where one did."""
 
     guards: Callable[[], list[str]]
+    lines: Callable[[], list[Position | None]] = list
     routine: Callable[[], list[str]] = list
 
 
@@ -127,10 +140,12 @@ class FailedGuard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompiled(Event):
-    """A function that had compiled entries is compiled again, for these reasons, one per entry."""
+    """A function that had compiled entries is compiled again, for these reasons, one per entry.
+    `remedy` says what to do about the most frequent one."""
 
     counter: ClassVar[str] = "recompiles"
     reasons: tuple[FailedGuard, ...] = ()
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +211,11 @@ class FellBack(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualMade(Event):
     """The Python code that stands in for the function: fetches the inputs of the graph, calls it,
-    replays side effects and builds the result."""
+    replays side effects and builds the result. `lines` are the lines of the program that each of
+    its lines comes from, by its number."""
 
     source: Text
+    lines: Callable[[], Mapping[int, list[str]]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,6 +440,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 KINDS: tuple[type[Event], ...] = (
     CompileStarted,
+    WorkBegan,
     CompileFinished,
     CompileAbandoned,
     GraphCaptured,

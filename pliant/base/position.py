@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Sequence
 from types import CodeType
 from typing import Final
 
@@ -98,6 +99,12 @@ def short_path(file: str) -> str:
         return file
     outside = relative.startswith(os.pardir) or not os.path.isabs(file)
     return file if outside else relative
+
+
+def lines_of(*stacks: Sequence[Position]) -> list[str]:
+    """The lines of all calls, each once, as reports link them: `demo.py:7`."""
+    frames = [frame for stack in stacks for frame in stack]
+    return list(dict.fromkeys([f"{os.path.basename(each.file)}:{each.line}" for each in frames]))
 
 
 def format_position(position: Position, *, prefix: str = "at ", indent: str = "  ") -> str:

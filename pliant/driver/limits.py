@@ -134,6 +134,7 @@ class Limits:
                 **described(dispatcher.fn),
                 index=len(dispatcher.entries),
                 reasons=tuple(failure.event() for failure in failures),
+                remedy=what_varied(failures)[1],
             )
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pliant.base import events
 from pliant.base.late import Late
-from pliant.base.position import Position
+from pliant.base.position import Position, lines_of
 from pliant.capture.breaks import BREAKS
 from pliant.dynamic.shape_log import ShapeLog
 from pliant.stages import Bindings, BreakInfo, Captured, Compiled
@@ -59,6 +59,7 @@ def whether_abandoned(function: types.FunctionType) -> Iterator[None]:
 @contextmanager
 def backend(function: str, name: str) -> Iterator[None]:
     """Inside the `with` block a backend compiles a graph of `function`."""
+    events.emit(events.WorkBegan(function=function, work="generating code"))
     started = time.perf_counter()
     yield
     seconds = time.perf_counter() - started
@@ -103,10 +104,16 @@ def _report_capture(
         events.emit(events.GraphCaptured(graph=text, nodes=nodes, drawing=drawn, **about))
     if events.heard():
         shape_log.emit(**about)
-        events.emit(events.ResidualMade(source=captured.residual, **about))
-        guards = lambda routine: [str(g) for g in bindings.guards if g.routine is routine]  # noqa: E731
+        lines = lambda: {line: lines_of(stack) for line, stack in captured.lines.items()}  # noqa: E731
+        events.emit(events.ResidualMade(source=captured.residual, lines=lines, **about))
+        guards = lambda routine: [g for g in bindings.guards if g.routine is routine]  # noqa: E731
         events.emit(
-            events.GuardsBuilt(guards=lambda: guards(False), routine=lambda: guards(True), **about)
+            events.GuardsBuilt(
+                guards=lambda: list(map(str, guards(False))),
+                lines=lambda: [guard.position for guard in guards(False)],
+                routine=lambda: list(map(str, guards(True))),
+                **about,
+            )
         )
     if captured.broken is not None and not captured.broken.follows:
         _broke(captured.broken, about)

@@ -24,6 +24,7 @@ from pliant.base.bodies import BODY_CALLS, FOLLOWED
 from pliant.base.isolation import FATAL
 from pliant.base.late import Late
 from pliant.base.operators import function_record
+from pliant.base.position import Position
 from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.meta import MASKS
@@ -89,6 +90,9 @@ class Functionalizer(AliasWorld):
     """A world of fake tensors that records the operators that are run in it."""
 
     # ---- operators
+
+    def begins(self, stack: tuple[Position, ...]) -> None:
+        """A node of the captured graph, from these calls of the program, is about to run."""
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._quiet:  # only the metadata of the result is wanted
@@ -515,10 +519,15 @@ class CapturedRun:
                 # Running the node asks for unbacked symbols again: they are those of the capture.
                 self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
                 first = len(self.functionalizer.function.nodes)
+                stack = node.meta.get("stack", ())
+                self.functionalizer.begins(stack)
                 self.env[node] = _STEPS[node.op](self, node)
+                recorded = self.functionalizer.function.nodes[first:]
+                for made in recorded:
+                    made.stack = made.stack or stack
                 # A call whose result nobody uses is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
-                    keep_one(self.functionalizer.function.nodes[first:])
+                    keep_one(recorded)
 
     def _output_nodes(self) -> Sequence[Any]:
         (output,) = next(iter(reversed(self.gm.graph.nodes))).args

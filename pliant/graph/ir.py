@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from pliant.base.devices import CPU
+from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr
@@ -106,6 +107,7 @@ class Node:
     # In a checkpoint: True: the backward computes it again; False: not, as it leaves the checkpoint
     recompute: bool | None = None
     gradient: UserGradient | None = None  # that it is part of
+    stack: tuple[Position, ...] = ()  # the calls of the program that it comes from, outermost first
 
 
 @dataclass(frozen=True, slots=True, eq=False)

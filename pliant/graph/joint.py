@@ -7,7 +7,9 @@ the same recording; a gradient formula is a few more operators, to be fused like
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -110,6 +112,21 @@ class JointFunctionalizer(Functionalizer):
     measures_symbols = False  # nobody sees the strides of gradients on the way
 
     env: JointEnv
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._begun: list[tuple[int, tuple[Position, ...]]] = []  # and autograd's count by then
+
+    def begins(self, stack: tuple[Position, ...]) -> None:
+        # Autograd numbers its formulas in the order in which they are made.
+        self._begun.append((torch.autograd._get_sequence_nr(), stack))
+
+    def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
+        formula = torch._C._current_autograd_node()
+        if formula is not None:
+            at = bisect_right(self._begun, formula._sequence_nr(), key=itemgetter(0))
+            node.stack = self._begun[at - 1][1] if at else ()
+        return super().add(node, fakes)
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         op = describe(func)

@@ -530,7 +530,9 @@ class _Backward:
                 result.dtype,
             ):
                 clone = aten.clone.default
-                self._copy(Node(str(clone), clone, (arriving_gradient,), {}, (result,)))
+                self._copy(
+                    Node(str(clone), clone, (arriving_gradient,), {}, (result,), stack=node.stack)
+                )
                 return
         for tensor in zeros:
             self._fill(tensor)
@@ -560,7 +562,7 @@ class _Backward:
         # A node that is computed again for one of its results makes the saved ones once more.
         results = tuple([self._unused(t) if t in saved else self._result(t) for t in node.results])
         new = Node(node.name, node.func, args, kwargs, results, node.view, node.effect)
-        new.defines = node.defines
+        new.defines, new.stack = node.defines, node.stack
         new.put = None if node.put is None or is_whole_write(node) else self._put(node.put)
         for result in results:
             result.node = new

@@ -50,6 +50,7 @@ def _parts(node: Node) -> list[Node]:
             layout = contiguous(tuple(sizes))
             result = Tensor(tuple(sizes), layout, ZERO, x.dtype, device=x.device)
         result.node = Node(str(func), func, args, {}, (result,), recompute=node.recompute)
+        result.node.stack = node.stack
         parts.append(result.node)
         return result
 

@@ -86,6 +86,7 @@ def _in_two_steps(node: Node, dims: Sequence[int], dim: int, inner: int) -> list
         t = Tensor(tuple(sizes), contiguous(tuple(sizes)), ZERO, of, device=x.device)
         view = func is aten.view.default
         t.node = Node(str(func), func, args, kwargs, (t,), view=view, recompute=node.recompute)
+        t.node.stack = node.stack
         parts.append(t.node)
         return t
 

@@ -18,12 +18,17 @@ Names = Callable[[Iterable[Definition]], list[str]]
 
 
 def fusion(
-    scheduled: Scheduled, kernels: Mapping[int, str], operators: Names, made_by: Names
+    scheduled: Scheduled,
+    kernels: Mapping[int, str],
+    operators: Names,
+    made_by: Names,
+    lines: Names,
 ) -> list[dict[str, Any]]:
     """Each kernel with the operators that it holds, and what it reads from other kernels and calls
     of PyTorch: `what` made it in a kernel, which operators it is read `by`, and why they are not in
     one kernel. `kernels` are names by place in the schedule; `operators` names those that became
-    definitions, `made_by` the last of them alone."""
+    definitions, `made_by` the last of them alone; `lines` are those of the program that they are
+    from."""
     groups = {at: item.group for at, item in _groups(scheduled) if at in kernels}
     maker = {member: kernels[at] for at, group in groups.items() for member in group.members}
     for item in scheduled.items:
@@ -35,7 +40,8 @@ def fusion(
             {"from": before, "what": made_by(sources), "by": made_by(readers), "why": why}
             for (before, why), (sources, readers) in _edges(scheduled, group, maker).items()
         ]
-        rows.append({"kernel": kernels[at], "operators": operators(group.members), "reads": reads})
+        row = {"kernel": kernels[at], "operators": operators(group.members), "reads": reads}
+        rows.append({**row, "lines": lines(group.members)})
     return rows
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os.path
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pliant.base.errors import counted
+
 Advice = dict[str, Any]
 SHOWN = 3
+SLOW = 5.0  # seconds of compilation
 
 
 def advice(history: dict[str, Any]) -> list[Advice]:
@@ -31,12 +35,11 @@ def _most_breaks(history: dict[str, Any]) -> Iterator[Advice]:
     for number, broken in sorted(breaks.items(), key=lambda item: -len(item[1])):
         if broken:
             function = history["functions"][number]
-            causes = Counter(
-                f"{graph_break['what']}. {graph_break['remedy']}".strip() for graph_break in broken
-            )
+            causes = Counter(_cause(graph_break) for graph_break in broken)
             (text, _), *others = causes.most_common()
             more = f" (and {len(others)} more)" if others else ""
-            yield _about(function, f"{function['name']} breaks its graph", text + more)
+            title = f"{function['name']} has {counted(len(causes), 'graph break')}"
+            yield _about(function, title, text + more)
 
 
 def _most_compiled(history: dict[str, Any]) -> Iterator[Advice]:
@@ -45,11 +48,16 @@ def _most_compiled(history: dict[str, Any]) -> Iterator[Advice]:
         recompiled = [c for c in function["compilations"] if c["reasons"]]
         if len(recompiled) < 2:
             return
-        reason = recompiled[-1]["reasons"][0]["guard"]
-        title = f"{function['name']} was compiled again {len(recompiled)} times"
-        yield _about(
-            function, title, f"The last time because of {reason}. pliant.mark_dynamic may help."
+        reasons = Counter(c["reasons"][-1]["guard"].partition(", got ")[0] for c in recompiled)
+        (reason, _), *others = reasons.most_common()
+        more = f" and {counted(len(others), 'other assumption')}" if others else ""
+        title = f"{function['name']} was recompiled {len(recompiled)} times"
+        remedy = next(
+            c["remedy"] for c in recompiled if c["reasons"][-1]["guard"].startswith(reason)
         )
+        if ".size()" in reason:
+            remedy = "pliant.mark_dynamic before the first call saves recompilations for sizes."
+        yield _about(function, title, f"{reason}{more} did not hold. {remedy}".strip())
 
 
 def _slowest(history: dict[str, Any]) -> Iterator[Advice]:
@@ -59,9 +67,13 @@ def _slowest(history: dict[str, Any]) -> Iterator[Advice]:
     ]
     total = sum(seconds for seconds, _ in times)
     for seconds, function in sorted(times, key=lambda pair: -pair[0])[:1]:
-        if total and seconds > 1:
-            share = f"{seconds:.1f} of {total:.1f} s of compilation"
-            yield _about(function, f"{function['name']} took longest to compile", share)
+        if seconds > SLOW:
+            share = f"{seconds:.1f} s of the {total:.1f} s of all compilations. "
+            remedy = (
+                "If it is a stack of equal layers, compile one layer instead of the whole: its "
+                "code serves all of them."
+            )
+            yield _about(function, f"{function['name']} is slow to compile", share + remedy)
 
 
 KINDS: tuple[Callable[[dict[str, Any]], Iterator[Advice]], ...] = (
@@ -73,6 +85,12 @@ def _compilations(history: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dic
     for function in history["functions"]:
         for compilation in function["compilations"]:
             yield function, compilation
+
+
+def _cause(broken: dict[str, Any]) -> str:
+    position = broken.get("position")
+    where = f"{os.path.basename(position['file'])}:{position['line']}: " if position else ""
+    return f"{where}{broken['what']}. {broken['remedy']}".strip()
 
 
 def _about(function: dict[str, Any], title: str, text: str) -> Advice:

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import fx
 
+from pliant.base.position import lines_of
 from pliant.stages import Captured
 
 Frame = tuple[Any, ...]
@@ -42,7 +43,7 @@ def draw(graph: fx.GraphModule, captured: Captured) -> list[Mapping[str, object]
         line = f"{os.path.basename(stack[-1].file)}:{stack[-1].line}" if stack else ""
         drawing.append(
             {"name": node.name, "op": node.op, "label": label, "reads": read, "path": path,
-             "line": line}
+             "line": line, "lines": lines_of(stack), "module": modules.get(node.name, "")}
         )  # fmt: skip
     return [{**box, "path": calls.names(box["path"])} for box in drawing]
 
@@ -100,12 +101,12 @@ def _is_one(names: tuple[str, ...]) -> bool:
 
 
 def _module(source: str) -> str:
-    """`layers.0.norm` of `L['self'].layers[0].norm.weight`."""
-    start = "L['self']."
-    if not source.startswith(start):
-        return ""
-    parts = source[len(start) :].replace("[", ".").replace("]", "").split(".")
-    return ".".join(parts[:-1])
+    """`layers.0.norm` of `L['self'].layers[0].norm.weight`, and `model.layers.0.norm` if the module
+    is a variable of that name."""
+    start, _, path = source.partition("].")
+    parts = path.replace("[", ".").replace("]", "").split(".")
+    variable = start.partition("[")[2].strip("'")
+    return ".".join(parts[:-1] if variable == "self" else [variable, *parts[:-1]] if path else [])
 
 
 def _target(node: fx.Node) -> str:

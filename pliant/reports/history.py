@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Callable, Iterable
+import os.path
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any, cast
 
@@ -37,6 +39,8 @@ def history(records: Iterable[Record]) -> dict[str, Any]:
     for function in functions:
         function["source"] = _source(function)
         del function["notes"]
+    for compilation in order.compilations:
+        compilation["sizes"] = _once(compilation["sizes"])
     return {
         "functions": functions,
         "calls": order.calls,
@@ -54,19 +58,20 @@ class _History:
         self.processes: dict[int, dict[str, Any]] = {}
         self._owners: list[dict[str, Any]] = []  # the function of each compilation
         self._open: dict[tuple[int, int], Compilation] = {}  # by process and thread
-        self._reasons: dict[tuple[int, int], list[Any]] = {}  # of the next compilation there
+        self._reasons: dict[tuple[int, int], Record] = {}  # of the next compilation there
         self._latest: dict[str, Compilation] = {}  # by the short name of the function
 
     def add(self, record: Record) -> None:
         process = record["process"]
-        process_record = {"process": process, "rank": record.get("rank")}
-        self.processes.setdefault(process, process_record)
+        process_record = self.processes.setdefault(process, {"process": process, "rank": None})
+        if process_record["rank"] is None:  # until torch.distributed has told it
+            process_record["rank"] = record.get("rank")
         place = process, record["thread"]
         handler = _HANDLERS.get(record["event"])
         if record["event"] == "CompileStarted":
             self._start(record, place)
         elif record["event"] == "Recompiled":
-            self._reasons[place] = record["reasons"]
+            self._reasons[place] = record
         elif record["event"] in _LATER:
             _LATER[record["event"]](self, record)
         elif handler is not None:
@@ -74,6 +79,7 @@ class _History:
 
     def _start(self, record: Record, place: tuple[int, int]) -> None:
         function = self._function(record)
+        again = self._reasons.pop(place, {})
         compilation: Compilation = {
             "id": len(self.compilations),
             "name": record["function"],
@@ -81,13 +87,16 @@ class _History:
             "process": record["process"],
             "start": record["time"],
             "seconds": None,
+            "recording": 0.0,
             "phases": {},
-            "reasons": self._reasons.pop(place, []),
+            "reasons": again.get("reasons", []),
+            "remedy": again.get("remedy", ""),
             "graph": None,
             "nodes": 0,
             "guards": [],
             "routine": 0,
             "residual": None,
+            "residual_lines": {},
             "programs": [],
             "stages": [],
             "sizes": [],
@@ -158,17 +167,29 @@ class _History:
 
     def _note(self, record: Record, compilation: Compilation | None) -> None:
         """What is shown at a line of the source."""
-        text = _NOTES.get(record["event"])
-        line = record.get("line") if isinstance(record.get("line"), dict) else record["position"]
-        if text is None or line is None or compilation is None:
+        if compilation is None:
             return
         function = self._owners[compilation["id"]]
-        if function["file"] == line["file"]:
-            kind, write = text
-            function["notes"].append(
-                {"line": line["line"], "kind": kind, "text": write(record),
-                 "compilation": compilation["id"]}
-            )  # fmt: skip
+        for kind, text, places in _notes(record):
+            own = [place for place in places if place and place["file"] == function["file"]]
+            own.sort(key=lambda place: place["function"] != function["name"])
+            if own:
+                function["notes"].append({"line": own[0]["line"], "kind": kind, "text": text})
+
+
+def _notes(record: Record) -> Iterator[tuple[str, str, list[Any]]]:
+    """The kind, the text, and the positions that it may stand at: the innermost of the function."""
+    if record["event"] == "GuardsBuilt":
+        for text, line in zip(record["guards"], record.get("lines", ()), strict=False):
+            yield "guard", text, [line]
+    elif record["event"] in _NOTES:
+        kind, write = _NOTES[record["event"]]
+        innermost = record.get("line") or record["position"]
+        yield kind, write(record), [innermost, *reversed(record.get("stack", ()))]
+
+
+def _linked(position: dict[str, Any]) -> str:
+    return f"{os.path.basename(position['file'])}:{position['line']}"
 
 
 def _written(record: Record) -> tuple[str, str]:
@@ -184,7 +205,11 @@ def _short_name(record: Record) -> str:
 
 
 def _finished(compilation: Compilation, record: Record) -> None:
-    compilation.update(seconds=record["seconds"], phases=record["phases"])
+    # The events come when everything is made, and writing them takes time too.
+    recording = record["time"] - compilation["start"] - record["seconds"]
+    compilation.update(
+        seconds=record["seconds"], phases=record["phases"], recording=max(recording, 0.0)
+    )
 
 
 def _abandoned(compilation: Compilation, record: Record) -> None:
@@ -198,11 +223,16 @@ def _captured(compilation: Compilation, record: Record) -> None:
 
 
 def _guarded(compilation: Compilation, record: Record) -> None:
-    compilation.update(guards=record["guards"], routine=len(record["routine"]))
+    lines = record.get("lines") or [None] * len(record["guards"])
+    guards = [
+        {"text": text, "line": line and _linked(line)}
+        for text, line in zip(record["guards"], lines, strict=True)
+    ]
+    compilation.update(guards=guards, routine=len(record["routine"]))
 
 
 def _residual(compilation: Compilation, record: Record) -> None:
-    compilation["residual"] = record["source"]
+    compilation.update(residual=record["source"], residual_lines=record.get("lines", {}))
 
 
 def _broke(compilation: Compilation, record: Record) -> None:
@@ -240,12 +270,19 @@ def _size(compilation: Compilation, record: Record) -> None:
     compilation["sizes"].append({"kind": kind, "text": write(record), "position": line})
 
 
+def _answer(record: Record) -> str:
+    answer = {True: "yes", False: "no", None: "can't be told"}[record["answer"]]
+    reason = f" ({record['reason']})" if record["reason"] else ""
+    return f"{record['asker']} asks whether {record['condition']}: {answer}{reason}"
+
+
 SIZES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "SymbolMade": (
         "symbol",
         lambda r: f"{r['name']} is {r['source']}, now {r['hint']}, in {r['range']}: {r['why']}",
     ),
     "StayedConstant": ("constant", lambda r: f"{r['source']} is {r['value']}: {r['why']}"),
+    "SizeAsked": ("question", _answer),
     "SizeGuarded": ("guard", lambda r: f"{r['condition']}: asked by {r['asker']}"),
     "SizeAssumed": ("assumption", lambda r: f"{r['condition']}: for {r['asker']}"),
     "SizeAsserted": ("assertion", lambda r: f"{r['condition']}, or else {r['message']!r}"),
@@ -284,7 +321,7 @@ _NOTES: dict[str, tuple[str, Callable[[Record], str]]] = {
     **{
         name: (kind, write)
         for name, (kind, write) in SIZES.items()
-        if name not in ("SymbolMade", "StayedConstant")
+        if name not in ("SymbolMade", "StayedConstant", "SizeAsked", "SizeGuarded")
     },
 }
 
@@ -297,15 +334,26 @@ def _source(function: dict[str, Any]) -> list[dict[str, Any]]:
         block = inspect.getblock(lines[first - 1 :]) if first else []
     except (SyntaxError, IndentationError):
         block = []
-    notes: dict[int, list[Any]] = {}
+    notes: dict[int, Counter[tuple[str, str]]] = {}
     for note in function["notes"]:
-        line = notes.setdefault(note["line"], [])
-        if not any(other["text"] == note["text"] for other in line):
-            line.append(note)
+        notes.setdefault(note["line"], Counter())[note["kind"], note["text"]] += 1
     return [
-        {"line": first + i, "text": text.rstrip("\n"), "notes": notes.get(first + i, [])}
+        {
+            "line": first + i,
+            "text": text.rstrip("\n"),
+            "notes": [
+                {"kind": kind, "text": note, "times": times}
+                for (kind, note), times in notes.get(first + i, {}).items()
+            ],
+        }
         for i, text in enumerate(block)
     ]
+
+
+def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that are the same, as one with how often it is there."""
+    times = Counter(map(str, rows))
+    return [{**row, "times": times[text]} for text, row in {str(row): row for row in rows}.items()]
 
 
 def _counts(functions: list[dict[str, Any]]) -> dict[str, float]:

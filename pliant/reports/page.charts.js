@@ -20,16 +20,27 @@ function timeline() {
     }
     svg.append(...callBars(one.process, x, y + lane));
   });
-  for (let i = 0; i <= 4; i++) {
-    const seconds = (end * i) / 4;
-    svg.append(drawn("text", { x: x(seconds), y: height - 8,
-      "text-anchor": i === 4 ? "end" : i ? "middle" : "start" }, time(seconds)));
+  for (const [seconds, text] of ticks(end)) {
+    svg.append(drawn("line", { class: "tick", x1: x(seconds), x2: x(seconds), y1: 4, y2: height - 22 }),
+      drawn("text", { x: x(seconds), y: height - 8, "text-anchor": "middle" }, text));
   }
   return svg;
 }
+function ticks(end) {  // round numbers in one unit, about six of them
+  const power = 10 ** Math.floor(Math.log10(end / 6));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => end / each <= 8);
+  const [unit, name] = end >= 1 ? [1, "s"] : end >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+  const digits = Math.max(0, -Math.floor(Math.log10(step / unit) + 1e-9));
+  const found = [];
+  for (let i = 0; i * step <= end * (1 + 1e-9); i++) {
+    found.push([i * step, i ? `${((i * step) / unit).toFixed(digits)} ${name}` : "0"]);
+  }
+  return found;
+}
 function bars(fn, one, x, y) {
   const phases = Object.entries(one.phases);
-  const parts = phases.length ? phases : [["abandoned", one.seconds || 0]];
+  const parts = phases.length ? [...phases, ["recording", one.recording]] :
+    [["abandoned", one.seconds || 0]];
   let start = one.start;
   return parts.map(([phase, seconds]) => {
     const bar = drawn("rect", { class: `bar ${phase}`, x: x(start), y, height: 18,
@@ -59,9 +70,9 @@ function waitedFor(calls, start, stop) {
   const compiled = data.functions[calls.function].compilations.filter((one) =>
     one.process === calls.process && one.start >= start - 1e-3 && one.start <= stop);
   if (!compiled.length) return ", no entry fitted";
-  const seconds = compiled.reduce((sum, one) => sum + (one.seconds || 0), 0);
-  return `, of which ${time(seconds)} waiting for ${compiled.map((one) =>
-    `compilation ${one.index}`).join(", ")}`;
+  const sum = (name) => compiled.reduce((total, one) => total + (one[name] || 0), 0);
+  return `, of which ${time(sum("seconds"))} waiting for ${compiled.map((one) =>
+    `compilation ${one.index}`).join(", ")} and ${time(sum("recording"))} for its recording`;
 }
 function slowest() {
   const rows = [...data.calls].sort((a, b) => b.seconds - a.seconds).slice(0, 8);

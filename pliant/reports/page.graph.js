@@ -2,6 +2,7 @@
 // ---- the graph as a drawing: calls are folded until somebody opens them
 
 const MANY = 14;  // visible boxes, beyond which calls are folded at first
+const FEW = 24;  // nodes that were searched for and are unfolded; calls with more stay folded
 
 function drawing(one) {
   if (!one.drawing.length) return null;
@@ -17,14 +18,16 @@ function drawing(one) {
   search.addEventListener("input", () => {
     view.wanted = search.value.trim().toLowerCase();
     const hits = view.wanted ? view.nodes.filter((node) => matches(node, view.wanted)) : [];
-    hits.forEach((node) => prefixes(node).forEach((path) => view.open.add(path)));
+    if (hits.length <= FEW) hits.forEach((node) => prefixes(node).forEach((path) => view.open.add(path)));
     count.textContent = view.wanted ? plural(hits.length, "node") : "";
     redraw();
     place.querySelector(".found")?.scrollIntoView({ block: "nearest", inline: "center" });
   });
   redraw();
+  const hidden = one.drawing.length - view.nodes.length;
   return element("details", { class: "drawing", open: "" },
-    element("summary", {}, "Graph, drawn"),
+    element("summary", {}, "Graph, drawn", element("span", { class: "soft" },
+      hidden ? ` without ${plural(hidden, "parameter")}` : "")),
     element("div", { class: "tools" }, search, count,
       element("button", { onclick: () => openAll(true) }, "Open all"),
       element("button", { onclick: () => openAll(false) }, "Fold all")),
@@ -32,15 +35,15 @@ function drawing(one) {
 }
 function visibleNodes(nodes) {
   // Parameters of modules are many and tell little: their owner is in the name of the call.
-  const hidden = new Set(nodes.filter((node) => node.op === "placeholder" &&
-    node.label.startsWith("L['self'].")).map((node) => node.name));
+  const hidden = new Set(nodes.filter((node) => node.op === "placeholder" && node.module)
+    .map((node) => node.name));
   return nodes.filter((node) => !hidden.has(node.name));
 }
 function prefixes(node) {
   return node.path.map((_, depth) => node.path.slice(0, depth + 1).join(" › "));
 }
 function matches(node, wanted) {
-  return [node.name, node.label, node.line, ...node.path].some((text) =>
+  return [node.name, node.label, ...node.lines, ...node.path].some((text) =>
     text.toLowerCase().includes(wanted));
 }
 function boxesOf(view) {

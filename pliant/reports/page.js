@@ -34,6 +34,10 @@ function place(position) {
   return position ? `${position.file}:${position.line}` : "";
 }
 
+function shortPlace(position) {
+  return position ? `${position.file.split("/").at(-1)}:${position.line}` : "";
+}
+
 // ---- the first screen
 
 function overview() {
@@ -47,17 +51,21 @@ function overview() {
   main.replaceChildren(
     element("h1", {}, data.title),
     element("div", { class: "soft" },
-      `${time(data.seconds)} from the first event to the last, ` +
-      plural(data.processes.length, "process").replace("processs", "processes")),
+      data.functions.length ? `${time(data.seconds)} from the first event to the last, ` +
+        plural(data.processes.length, "process").replace("processs", "processes") : ""),
     element("div", { class: "tiles" }, ...tiles),
     element("h2", {}, "Look at this first"),
-    ...(advice.length ? advice : [element("p", {}, "Nothing: everything runs compiled.")]),
-    element("h2", {}, "Compilations and calls over time"),
-    legend(), timeline(), ...slowest());
+    ...(advice.length ? advice : [element("p", {}, data.functions.length ?
+      "Nothing stands out: all compiled functions run compiled, without graph breaks." :
+      "Nothing was compiled. Either the program calls no compiled function, or the processes " +
+      "that do were not recorded.")]),
+    ...(data.functions.length ? [element("h2", {}, "Compilations and calls over time"),
+      legend(), timeline(), ...slowest()] : []));
 }
 function legend() {
   const names = [["capture", "capture"], ["guards", "guards"], ["backend", "code generation"],
-    ["abandoned", "given up"], ["call", "calls"], ["missed", "calls that waited"]];
+    ["recording", "recording this report"], ["abandoned", "given up"], ["call", "calls"],
+    ["missed", "calls that waited"]];
   return element("div", { class: "legend soft" },
     ...names.flatMap(([kind, text]) => [element("i", { class: kind }), text]));
 }
@@ -66,29 +74,109 @@ function legend() {
 function show(id) {
   const fn = data.functions[id];
   location.hash = `f${id}`;
-  main.replaceChildren(
+  main.replaceChildren(...[
     element("h1", {}, fn.name), element("div", { class: "soft" }, `${fn.file}:${fn.line}`),
-    fn.source.length ? source(fn) : null,
+    fn.source.length ? source(fn) : element("p", { class: "soft" }, "The source can't be read."),
     element("h2", {}, plural(fn.compilations.length, "compilation")),
-    ...fn.compilations.map((one, i) => compilation(one, i === 0)));
+    ...fn.compilations.map((one, i) => compilation(one, i === 0))]);
   main.scrollTop = 0;
   choose(id);
 }
 function source(fn) {
-  const lines = fn.source.flatMap((line) => [
-    element("div", {}, element("button", { class: "number", title: "find it in the graph",
-      onclick: () => findLine(fn, line.line) }, String(line.line)),
-      element("span", {}, line.text || " ")),
-    ...line.notes.map((note) => element("div", { class: `note ${note.kind}` },
-      `${note.kind === "break" ? "" : note.kind + ": "}${note.text}`)),
-  ]);
+  const lines = fn.source.flatMap((line) => {
+    const name = `${fn.file.split("/").at(-1)}:${line.line}`;
+    const row = element("div", {}, element("button", { class: "number",
+      title: "show what became of this line", onclick: () => findLine(name) }, String(line.line)),
+      element("span", {}, line.text || " "));
+    return [linked(row, [name], [name], true), ...notes(line.notes)];
+  });
   return element("pre", { class: "source" }, ...lines);
 }
-function findLine(fn, line) {
+function notes(all) {
+  const text = (note) => note.text + (note.times > 1 ? ` (${note.times} times)` : "");
+  const guards = all.filter((note) => note.kind === "guard");
+  return [
+    ...all.filter((note) => note.kind !== "guard").map((note) =>
+      element("div", { class: `note ${note.kind}` },
+        `${note.kind === "break" ? "" : note.kind + ": "}${text(note)}`)),
+    ...(guards.length ? [element("details", { class: "note guard" },
+      element("summary", {}, plural(guards.length, "guard")),
+      ...guards.map((note) => element("div", {}, text(note))))] : []),
+  ];
+}
+function findLine(name) {
   const graph = main.querySelector(".graph-search");
   if (!graph) return;
-  graph.value = `${fn.file.split("/").at(-1)}:${line}`;
+  graph.value = name;
   graph.dispatchEvent(new Event("input"));
+}
+
+// ---- what belongs to one line: source, graph, residual code, kernels
+
+// `lines`: of all calls that led to it. `own`: the innermost.
+function linked(node, lines, own, isSource = false) {
+  if (!lines.length) return node;
+  node.linked = { lines: new Set(lines), own: new Set(own), isSource };
+  node.classList.add("linkable");
+  node.addEventListener("click", () => showLinked(node.classList.contains("linked") ? null : node));
+  return node;
+}
+function belong(one, other) {
+  const common = (a, b) => [...a].some((line) => b.has(line));
+  if (one.isSource) return common(one.own, other.lines);
+  return other.isSource ? common(one.lines, other.own) : common(one.own, other.own);
+}
+function showLinked(chosen) {
+  for (const node of main.querySelectorAll(".linkable")) {
+    node.classList.toggle("linked", chosen !== null && belong(chosen.linked, node.linked));
+  }
+  for (const box of main.querySelectorAll("pre, .kernels")) {  // where it is out of sight
+    const first = box.contains(chosen) ? null : box.querySelector(".linked");
+    if (first && box.scrollHeight > box.clientHeight) {
+      box.scrollTop = first.offsetTop - box.offsetTop - box.clientHeight / 3;
+    }
+  }
+}
+function graphCode(one) {
+  const nodes = new Map(one.drawing.map((node) => [node.name, node]));
+  return (one.graph || "").split("\n").map((text) => {
+    const node = nodes.get(/^\s*(\w+)(?::[^=]*)? = /.exec(text)?.[1]);
+    const comment = /^(\s*# )File: (?:.*\/)?([^/]*:\d+ in .*)$/.exec(text);
+    const row = comment ? element("div", { class: "soft", title: text.trim() },
+      comment[1] + comment[2]) : element("div", {}, text || " ");
+    return node && node.line ? linked(row, node.lines, [node.line]) : row;
+  });
+}
+function residualCode(one) {
+  return (one.residual || "").trimEnd().split("\n").map((text, i) => {
+    const lines = one.residual_lines[i + 1] ?? [];
+    return linked(element("div", {}, text || " "), lines, lines.slice(-1));
+  });
+}
+function code(title, rows) {
+  return element("details", { open: "" }, element("summary", {}, title),
+    element("pre", { class: "code" }, ...rows));
+}
+function kernels(one) {
+  const rows = one.programs.flatMap((program) => program.fusion.map((row) => {
+    const step = measuredStep(one, program, row.kernel);
+    const cells = [row.kernel, listed(row.operators), step ? time(step.seconds / step.runs) : "",
+      step ? bytes(step.bytes) : ""];
+    if (program.function.endsWith(" backward")) cells[0] += " (backward)";
+    return linked(element("tr", {}, ...cells.map((cell) => element("td", {}, cell))),
+      row.lines ?? [], row.lines ?? []);
+  }));
+  if (!rows.length) return null;
+  return element("details", { open: "" },
+    element("summary", {}, plural(rows.length, "kernel")),
+    element("div", { class: "kernels" }, element("table", {}, element("tr", {},
+      ...["kernel", "operators", "time", "bytes"].map((name) => element("th", {}, name))), ...rows)));
+}
+function measuredStep(one, program, kernel) {
+  const backward = program.function.endsWith(" backward");
+  const measured = one.measured.find((each) => each.program.endsWith(" backward") === backward);
+  return measured?.steps.find((step) => step.kind === "kernel" &&
+    step.name.split(" ")[0] === kernel);
 }
 function compilation(one, open) {
   const used = one.hits === null ? "" : `, used ${plural(one.hits, "time")}`;
@@ -96,9 +184,10 @@ function compilation(one, open) {
     ([phase, seconds]) => element("i", { class: phase,
       style: `width:${(100 * seconds) / one.seconds}%`, title: `${phase} ${time(seconds)}` })));
   const node = element("details", open ? { open: "" } : {},
-    element("summary", {}, element("b", {}, `${one.name}, ${one.index}`),
+    element("summary", {}, element("b", {}, `Compilation ${one.index} of ${one.name}`),
       element("span", { class: "soft" },
-        `${time(one.seconds)}, ${plural(one.nodes, "operation")}${used}`), bar));
+        `${time(one.seconds)}, ${plural(one.nodes, "operation")}${used}`), bar,
+      element("div", { class: "soft why" }, why(one))));
   const fillIn = () => {
     if (node.open && node.children.length === 1) node.append(...contents(one));
   };
@@ -106,19 +195,29 @@ function compilation(one, open) {
   fillIn();
   return node;
 }
+function why(one) {
+  const [reason, ...others] = new Set(one.reasons.map((each) => each.guard));
+  if (reason) return `because of ${reason}${others.length ? `, and ${others.length} more` : ""}`;
+  const name = / from line \d+$/.test(one.name) ? "goes on after a graph break" : "the first call";
+  return one.index ? "no earlier entry fits" : name;
+}
 function contents(one) {
   return [
     ...one.troubles.map((text) => element("p", { class: "bad" }, text)),
     ...one.reasons.map((reason) => element("p", {},
-      `Compiled again, because compilation ${reason.entry} needs ${reason.guard}`,
+      `Compilation ${reason.entry} does not fit: it needs ${reason.guard}`,
       reason.position ? element("span", { class: "soft" }, ` (${place(reason.position)})`) : null)),
     ...one.breaks.map((broken) => element("p", { class: "bad" },
       `Graph break at ${place(broken.position)}: ${broken.what}. ${broken.why} ${broken.remedy}`)),
     drawing(one),
+    element("p", { class: "soft" },
+      "Click a line of the source, the graph or the code, or a kernel, to see what belongs to it."),
     element("div", { class: "columns" },
-      part("Graph", one.graph, true), part("Python that runs instead", one.residual, true)),
-    list(`Guards: ${one.guards.length}, and ${one.routine} that code and classes are as they were`,
-      one.guards),
+      one.graph ? code("Graph", graphCode(one)) : null,
+      element("div", {}, one.residual ? code("Residual code", residualCode(one)) : null,
+        kernels(one))),
+    list(`Guards: ${one.guards.length}, and ${one.routine} on code and classes`,
+      one.guards.map((guard) => guard.text + (guard.line ? `    # ${guard.line}` : ""))),
     sizes(one.sizes),
     ...one.programs.map(program),
     ...one.measured.map(measuredPart),
@@ -138,12 +237,15 @@ function list(title, lines) {
 }
 function sizes(rows) {
   if (!rows.length) return null;
+  const asked = rows.filter((row) => row.kind === "question").length;
   return element("details", {},
-    element("summary", {}, `Sizes: ${plural(rows.length, "decision")}`),
+    element("summary", {}, `Sizes: ${plural(rows.length - asked, "decision")}` +
+      (asked ? `, ${plural(asked, "question")}` : "")),
     element("table", {},
       element("tr", {}, ...["what", "", "line"].map((name) => element("th", {}, name))),
       ...rows.map((row) => element("tr", {}, element("td", {}, row.kind),
-        element("td", {}, row.text), element("td", { class: "soft" }, place(row.position))))));
+        element("td", {}, row.text + (row.times > 1 ? ` (${row.times} times)` : "")),
+        element("td", { class: "soft", title: place(row.position) }, shortPlace(row.position))))));
 }
 function program(one) {
   const called = Object.entries(one.called).map(([name, times]) => `${name} × ${times}`);

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
+from torch import fx
 
+from pliant.base.collection import without_collection
 from pliant.base.events import Event, subscribe
-from pliant.base.records import JsonLog, Record, record_of
+from pliant.base.records import JsonLog, Record, read, record_of
 from pliant.reports.advice import advice
 from pliant.reports.history import history
 from pliant.reports.measure import Describe, SpanRecorder
@@ -76,20 +78,42 @@ class Recording:
             raise FileNotFoundError(f"there is no folder {str(self._path.parent)!r} for a report")
         self._at_end = at_end
         self.records: list[Record] = []
+        self._process, self._began = os.getpid(), time.time()
+        self._others: JsonLog | None = None
         self._describe = describe
+        _load_printer()
         self._spans = SpanRecorder(SPANS)
         self._spans.start()
         self._stop = subscribe(self._add)
 
+    @without_collection()
     def _add(self, event: Event) -> None:
-        self.records.append(record_of(event))
+        if os.getpid() == self._process:
+            self.records.append(record_of(event))
+        elif self._others is not None:  # a fork
+            self._others(event)
+
+    def include(self, path: str) -> None:
+        """What other processes append to this file as JSON belongs to the report, too."""
+        self._others = JsonLog(path)
+
+    def of_others(self) -> list[Record]:
+        """What other processes have recorded since this one began."""
+        if self._others is None or not os.path.exists(self._others.path):
+            return []
+        return [
+            record
+            for record in read(self._others.path)
+            if record["process"] != self._process and record["time"] >= self._began
+        ]
 
     def write(self) -> Path:
         """Write the page with everything until now. Returns where it is."""
         self._spans.collect()
         measured = measured_events(self._spans, self._describe)
         used = [record_of(event) for event in (*self._at_end(), *measured)]
-        write(self._path, [*self.records, *used], Path(sys.argv[0]).name or "pliant")
+        records = [*self.records, *used, *self.of_others()]
+        write(self._path, records, Path(sys.argv[0]).name or "pliant")
         return self._path
 
     def __enter__(self) -> Recording:
@@ -101,10 +125,19 @@ class Recording:
         self.write()
 
 
+def _load_printer() -> None:
+    """PyTorch imports a thousand modules when it prints its first graph. During a call that is
+    measured, that would look like the call's own time."""
+    graph = fx.Graph()
+    graph.output(graph.placeholder("x"))
+    fx.GraphModule({}, graph).print_readable(print_output=False)
+
+
 def measure_until_exit(
     path: str, describe: Describe, at_end: Callable[[], Iterable[Event]]
 ) -> None:
     """Measure this process, and append to a log of events what is known only in the end."""
+    _load_printer()
     spans = SpanRecorder(SPANS)
     spans.start()
 

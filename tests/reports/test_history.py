@@ -1,6 +1,8 @@
 """The records of a run in order: what belongs to which compilation, and what to look at first."""
 
 import json
+import time
+import types
 
 import pytest
 import torch
@@ -31,9 +33,14 @@ def test_a_function_with_a_break_is_one_function():
     (function,) = data["functions"]
     assert function["name"].endswith("broken")
     assert [c["name"].partition(" from ")[1] for c in function["compilations"]] == ["", " from "]
-    (line,) = [line for line in function["source"] if line["notes"]]
-    assert line["text"].strip() == "pliant.graph_break()"
-    assert [note["kind"] for note in line["notes"]] == ["break"]
+    notes = {
+        line["text"].strip(): [note["kind"] for note in line["notes"]]
+        for line in function["source"]
+        if line["notes"]
+    }
+    assert notes["pliant.graph_break()"] == ["break"]
+    # Where `x` was first used, and `y`, an argument of the rest of the function.
+    assert set(notes["y = x.sin()"]) == set(notes["return y * 2"]) == {"guard"}
     assert data["counts"]["graph breaks"] == 1
     assert data["counts"]["graphs"] == 2
 
@@ -128,13 +135,13 @@ def test_records_are_json(tmp_path):
 
 def test_advice_in_the_order_of_what_it_costs():
     def compilation(**changes):
-        nothing = {"troubles": [], "breaks": [], "reasons": [], "seconds": 0.1}
+        nothing = {"troubles": [], "breaks": [], "reasons": [], "remedy": "", "seconds": 0.1}
         return nothing | changes
 
     broken = {"what": "print()", "remedy": "Don't."}
-    again = compilation(reasons=[{"guard": "n == 3"}])
+    again = compilation(reasons=[{"guard": "n == 3, got 4"}], remedy="Pass a tensor.")
     functions = [
-        {"name": "slow", "compilations": [compilation(seconds=5.0)]},
+        {"name": "slow", "compilations": [compilation(seconds=6.0)]},
         {"name": "varying", "compilations": [compilation(), again, again]},
         {"name": "broken", "compilations": [compilation(breaks=[broken])] * 2},
         {"name": "eager", "compilations": [compilation(troubles=["too hard"])]},
@@ -145,5 +152,95 @@ def test_advice_in_the_order_of_what_it_costs():
     assert [one["function"] for one in found] == [3, 2, 1]
     assert found[0]["text"] == "too hard"
     assert found[1]["text"] == "print(). Don't."
-    assert "n == 3" in found[2]["text"]
+    assert found[2]["text"] == "n == 3 did not hold. Pass a tensor."
     assert [one["function"] for one in advice({"functions": functions[:1]})] == [0]
+
+
+def test_a_break_in_a_library_is_noted_at_the_call():
+    def outer(x):
+        y = x.sin()
+        return library.helper(y)
+
+    library = types.ModuleType("library")
+    text = "import pliant\ndef helper(x):\n    pliant.graph_break()\n    return x + 1\n"
+    exec(compile(text, "/somewhere/site-packages/library.py", "exec"), library.__dict__)
+    data = history(recorded(lambda: pliant.compile(outer)(torch.ones(2))))
+    outer_page = next(f for f in data["functions"] if f["name"].endswith("outer"))
+    noted = [
+        line["text"].strip()
+        for line in outer_page["source"]
+        if any(note["kind"] == "break" for note in line["notes"])
+    ]
+    assert noted == ["return library.helper(y)"]
+
+
+def test_kernels_know_their_lines_forward_and_backward():
+    weight = torch.ones(3, 3, requires_grad=True)
+
+    def scaled(x):
+        return torch.tanh(x)
+
+    @pliant.compile
+    def loss(weight):
+        y = scaled(weight)
+        return (y * 3).sum()
+
+    data = history(recorded(lambda: loss(weight).backward()))
+    ((compilation,),) = [f["compilations"] for f in data["functions"] if "loss" in f["name"]]
+    first = scaled.__code__.co_firstlineno
+    tanh, call = f"test_history.py:{first + 1}", f"test_history.py:{first + 5}"
+    for program in compilation["programs"]:
+        lines = {line for row in program["fusion"] for line in row["lines"]}
+        assert {tanh, call} <= lines, program["function"]
+    (node,) = [node for node in compilation["drawing"] if node["label"] == "tanh"]
+    assert node["lines"] == [call, tanh] and node["line"] == tanh
+
+
+def test_the_lines_of_residual_code():
+    def f(x):
+        y = x.sin()
+        pliant.graph_break()
+        return y * 2
+
+    data = history(recorded(lambda: pliant.compile(f)(torch.ones(2))))
+    one = data["functions"][0]["compilations"][0]
+    residual = one["residual"].splitlines()
+    broken = f"test_history.py:{f.__code__.co_firstlineno + 2}"
+    assert [residual[int(n) - 1].strip() for n, lines in one["residual_lines"].items()
+            if broken in lines] == ["result = graph_break()"]  # fmt: skip
+
+
+def test_who_asked_about_sizes():
+    @pliant.compile(dynamic=True)
+    def f(x):
+        return x * 2 if x.shape[0] > 3 else x
+
+    data = history(recorded(lambda: f(torch.ones(5, 2))))
+    sizes = data["functions"][0]["compilations"][0]["sizes"]
+    questions = [size["text"] for size in sizes if size["kind"] == "question"]
+    assert any("asks whether s0 >= 4: yes" in text for text in questions), questions
+
+
+def test_time_for_recording_is_told_apart():
+    @pliant.compile
+    def f(x):
+        return x + 1
+
+    def slow(event):
+        if isinstance(event, events.GraphCaptured):
+            time.sleep(0.2)
+
+    with events.listening(slow):
+        data = history(recorded(lambda: f(torch.ones(2))))
+    (one,) = data["functions"][0]["compilations"]
+    assert one["recording"] >= 0.2
+
+
+def test_the_rank_may_be_known_late():
+    @pliant.compile
+    def f(x):
+        return x + 1
+
+    first, *rest = recorded(lambda: f(torch.ones(2)))
+    data = history([first, *({**record, "rank": 3} for record in rest)])
+    assert [process["rank"] for process in data["processes"]] == [3]

@@ -43,7 +43,7 @@ def test_the_data_are_in_it(page):
     assert function["name"] == "doubled"
     assert any("</script>" in line["text"] for line in function["source"])
     assert [c["hits"] for c in function["compilations"] if c["name"] == "doubled"] == [2, 1]
-    assert data["advice"][0]["title"] == "doubled breaks its graph"
+    assert data["advice"][0]["title"] == "doubled has 1 graph break"
 
 
 def test_nothing_is_loaded(page):
@@ -105,7 +105,9 @@ def rendered(page, fragment=""):
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser here")
 def test_in_a_browser(page):
     overview = rendered(page)
-    assert "doubled breaks its graph" in overview and "Compilations and calls over time" in overview
+    assert (
+        "doubled has 1 graph break" in overview and "Compilations and calls over time" in overview
+    )
     function = rendered(page, "#f0")
     assert "graph break: " in function
     assert "def doubled_residual" in function
