@@ -17,6 +17,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from pliant.base.events import Event
 
 Record = dict[str, Any]
@@ -24,16 +26,28 @@ Record = dict[str, Any]
 
 def record_of(event: Event) -> Record:
     """The event as a value of JSON. `time` is in seconds since 1970; `rank` is that of
-    torch.distributed, where the launcher has set one."""
-    rank = os.environ.get("RANK", "")
+    torch.distributed, once it is known."""
     about = {
         "event": type(event).__name__,
         "time": time.time(),
         "process": os.getpid(),
-        "rank": int(rank) if rank.isdigit() else None,
+        "rank": _rank(),
         "thread": threading.get_ident(),
     }
     return about | {item.name: _plain(getattr(event, item.name)) for item in fields(event)}
+
+
+def _rank() -> int | None:
+    """What the launcher has set, or the program has told PyTorch."""
+    rank = os.environ.get("RANK", "")
+    if rank.isdigit():
+        return int(rank)
+    distributed = torch.distributed
+    return distributed.get_rank() if _has_group(distributed) else None
+
+
+def _has_group(distributed: Any) -> bool:
+    return distributed.is_available() and distributed.is_initialized()
 
 
 @functools.singledispatch
@@ -80,12 +94,12 @@ class JsonLog:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
 
     def __call__(self, event: Event) -> None:
         line = json.dumps(record_of(event)) + "\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-        file = os.open(self._path, flags, 0o644)
+        file = os.open(self.path, flags, 0o644)
         try:
             os.write(file, line.encode())
         finally:

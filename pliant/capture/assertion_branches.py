@@ -38,15 +38,15 @@ def is_test(trace: Trace, value: Value) -> bool:
     """Whether this is a tensor whose truth only the graph will know, and can test."""
     if not isinstance(value, TensorValue) or scalars.scalar(trace, value) is not value:
         return False
-    # The truth of a tensor with other than one element is an error, which Python must raise.
+    # The truth value of a tensor with other than one element is an error, which Python must raise.
     symbolic = value.fake._has_symbolic_sizes_strides
     return not symbolic and value.fake.numel() == 1 and not trace.graph.in_body
 
 
 def add_test(trace: Trace, frame: Frame, value: Value, expected: bool, text: str) -> None:
-    """The graph fails, with this text, where the truth of a tensor is not what is wanted."""
+    """The graph fails, with this text, where the truth value of a tensor is not what is wanted."""
     assert isinstance(value, TensorValue)
-    note_assertion(trace, frame, Break("data-dependent-branch", "the truth of a tensor"))
+    note_assertion(trace, frame, Break("data-dependent-branch", "the truth value of a tensor"))
     trace.graph.operation(check_truth, (value.node, expected, text), {}, trace.stack(), True)
 
 

@@ -12,6 +12,7 @@ import pliant.capture.attributes
 import pliant.capture.calls
 import pliant.capture.opcodes  # noqa: F401  fills the tables of handlers
 from pliant._native import State, isolated
+from pliant.base import events
 from pliant.base.errors import GraphBreakError
 from pliant.base.options import Options
 from pliant.capture import library  # noqa: F401  fills the tables of handlers
@@ -73,6 +74,13 @@ def capture(
     for _ in range(RESTARTS):
         attempt = Attempt(function, values, options, fullgraph, break_at, dynamic)
         attempt.trace.graph.keeps_dead_graphs = keeps_dead_graphs
+        nodes = attempt.trace.graph.graph.nodes
+        events.emit(
+            events.WorkBegan(
+                function=function.__qualname__, work="capturing", unit="operation",
+                done=nodes.__len__,
+            )
+        )  # fmt: skip
         try:
             result: Result = isolated(None, attempt.trace.cleanups, follow, attempt)
             return result

@@ -60,7 +60,7 @@ def speculated_way(
     if jumps is None:
         return None
     position = trace.stack()[-1]
-    about = f"the truth of a tensor at {position.file}:{position.line}"
+    about = f"the truth value of a tensor at {position.file}:{position.line}"
     # Recorded in any case: `recovery` needs to know which ones were speculated on, and which no
     # more.
     good = trace.graph_effects.speculated[about] = trace.sizes.env.answers.get(about, True)

@@ -8,17 +8,12 @@ import time
 from typing import Any
 
 from pliant.base import events
+from pliant.base.errors import counted
 from pliant.base.events import Event
 
 PATIENCE = 0.5  # seconds before anything is shown
 TICK = 0.1
-
-# What a compilation is at, once an event of this kind has come.
-NEXT: dict[type[Event], str] = {
-    events.CompileStarted: "capturing",
-    events.StageFinished: "generating code",
-    events.CodeGenerated: "finishing",
-}
+ENDS = (events.CompileFinished, events.CompileAbandoned)
 
 
 class Progress:
@@ -27,16 +22,19 @@ class Progress:
 
     def __init__(self) -> None:
         self._current: tuple[str, float] | None = None  # the function, since when
-        self._phase = ""
+        self._alone = False  # code of a backward, outside of the compilation of its function
+        self._work: events.WorkBegan | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, events.CompileStarted):
-            self._current = event.function, time.monotonic()
-        elif isinstance(event, events.CompileFinished | events.CompileAbandoned):
+        if isinstance(event, events.WorkBegan):
+            self._work = event
+        elif isinstance(event, ENDS) or (self._alone and isinstance(event, events.CodeGenerated)):
             self._current = None
-        self._phase = NEXT.get(type(event), self._phase)
+        starts = isinstance(event, events.CompileStarted)
+        if starts or (self._current is None and isinstance(event, events.WorkBegan)):
+            self._current, self._alone = (event.function, time.monotonic()), not starts
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
@@ -55,31 +53,49 @@ class Progress:
             self._thread = None
 
     def _show(self) -> None:
-        from rich.console import Console  # noqa: PLC0415  (a tenth of a second, rarely needed)
-
-        console = Console(stderr=True)
-        status: Any = None
+        display: Any = None
         while not self._ended.wait(TICK):
             text = self.text()
-            if text is None:
-                if status is not None:
-                    status.stop()
-                    status = None
-            elif status is None:
-                status = console.status(text)
-                status.start()
-            else:
-                status.update(text)
-        if status is not None:
-            status.stop()
+            if text is not None:
+                if display is None:
+                    display = _line()
+                    display.start()
+                display.renderable.update(text=text)
+            elif display is not None:
+                display.stop()
+                display = None
+        if display is not None:
+            display.stop()
 
     def text(self) -> str | None:
         """What to show now, if anything."""
-        current = self._current
-        if current is None:
+        current, work = self._current, self._work
+        if current is None or work is None:
             return None
         function, since = current
         seconds = time.monotonic() - since
         if seconds < PATIENCE:
             return None
-        return f"pliant: {self._phase}: {function}, {seconds:.0f} s"
+        return f"pliant: {function}: {work.work}{_how_far(work)}, {seconds:.0f} s"
+
+
+def _line() -> Any:
+    """A line with a spinner, which disappears. The program's own streams are left alone: what it
+    prints meanwhile goes where it would have gone."""
+    # A tenth of a second, rarely needed.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+    from rich.spinner import Spinner  # noqa: PLC0415
+
+    return Live(
+        Spinner("dots"), console=Console(stderr=True), refresh_per_second=10, transient=True,
+        redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+
+
+def _how_far(work: events.WorkBegan) -> str:
+    if work.done is None:
+        return ""
+    if work.total is None:
+        return f", {counted(work.done(), work.unit)} so far"
+    return f", {work.done()} of {counted(work.total, work.unit)}"

@@ -7,9 +7,11 @@ import io
 import os
 import runpy
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from pliant import api
 from pliant.adoption.install import install
@@ -18,6 +20,7 @@ from pliant.base.errors import PliantError
 from pliant.base.events import listening
 from pliant.cli.progress import Progress
 from pliant.cli.summary import Summary
+from pliant.reports.page import Recording
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -53,19 +56,39 @@ def main(chosen: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.enter_context(install())
         if recording is not None:
+            stack.enter_context(_with_other_processes(recording))
             stack.enter_context(recording)
         if not chosen.quiet:
-            stack.enter_context(_reported())
+            stack.enter_context(_reported(recording))
         sys.argv = [chosen.program, *chosen.arguments]
-        if chosen.is_module:
-            _run_module(chosen.program)
-        else:
-            _run_script(chosen.program)
+        try:
+            (_run_module if chosen.is_module else _run_script)(chosen.program)
+        except Exception:
+            _show_own_frames_only()
+            raise
     return 0
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def _with_other_processes(recording: Recording) -> Iterator[None]:
+    """Processes that the program starts write their events to a file, for the report of this one:
+    to the one that the user has asked for, or to one for the time being."""
+    path = os.environ.get("PLIANT_LOGS_JSON")
+    if path:
+        recording.include(path)
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="pliant") as folder:
+        os.environ["PLIANT_LOGS_JSON"] = path = os.path.join(folder, "events.jsonl")
+        recording.include(path)
+        try:
+            yield
+        finally:
+            del os.environ["PLIANT_LOGS_JSON"]
+
+
+@contextmanager
+def _reported(recording: Recording | None) -> Iterator[None]:
     """Progress while it runs, and a summary when it has ended, however that was."""
     summary = Summary()
     with Progress() as progress, listening(progress), listening(summary):
@@ -73,19 +96,35 @@ def _reported() -> Iterator[None]:
             yield
         finally:
             progress.stop()
-            print(summary, file=sys.stderr)
+            others = None if recording is None else recording.of_others()
+            print(summary.text(others), file=sys.stderr)
+
+
+def _show_own_frames_only() -> None:
+    """The traceback of an error of the program begins in the program, as without pliant."""
+    show = sys.excepthook
+
+    def shown(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        while trace is not None and trace.tb_frame.f_code not in _RUNNING:
+            trace = trace.tb_next
+        while trace is not None and trace.tb_frame.f_code.co_filename in _AROUND:
+            trace = trace.tb_next
+        show(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = shown
 
 
 def _run_script(path: str) -> None:
     """As `python path` does. The module `__main__` stays to the end of the process: functions that
     run at exit, pickles and spawned processes need it."""
+    path = os.path.abspath(path)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec")
     main = types.ModuleType("__main__")
     main.__file__ = path
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    sys.path[0] = os.path.dirname(path)
     exec(code, main.__dict__)
 
 
@@ -93,3 +132,8 @@ def _run_module(name: str) -> None:
     """As `python -m name` does."""
     sys.path[0] = os.getcwd()
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+# What stands between the command line and the program, in a traceback.
+_RUNNING = (_run_script.__code__, _run_module.__code__)
+_AROUND = (__file__, runpy.__file__, "<frozen runpy>")

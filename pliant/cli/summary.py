@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from pliant.base import events
 from pliant.base.errors import counted
 from pliant.base.events import Event
+from pliant.base.records import Record
 
 SHOWN = 3  # of each kind of trouble, the most frequent
+NOTHING = "pliant: nothing was compiled, because no compiled function was called"
+NOT_SEEN = " in this process (--report shows those that it starts, too)"
 
 
 class Summary:
@@ -29,11 +33,25 @@ class Summary:
         if trouble is not None:
             self._troubles[trouble] += 1
 
+    def text(self, others: Sequence[Record] | None) -> str:
+        """With what other processes have recorded; None: nobody has."""
+        compiled = self._counts[events.CompileFinished]
+        if compiled or not others:
+            lines = [str(self) if compiled else NOTHING + NOT_SEEN * (others is None)]
+        else:
+            lines = []
+        finished = [each for each in others or () if each["event"] == "CompileFinished"]
+        if finished:
+            processes = {each["process"] for each in finished}
+            seconds = sum(each["seconds"] for each in finished)
+            lines.append(
+                f"pliant: {counted(len(finished), 'compilation')} in {seconds:.1f} s in "
+                f"{len(processes)} other process{'es' * (len(processes) > 1)}: see the report"
+            )
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         counts = self._counts
-        compilations = counts[events.CompileFinished]
-        if not compilations:
-            return "pliant: nothing was compiled: the program never called something compiled"
         parts = [
             f"{counted(len(self._functions), 'function')} compiled in {self._seconds:.1f} s",
             counted(counts[events.GraphCaptured], "graph"),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from pliant.base import events
 from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
@@ -107,13 +108,19 @@ def write_kernels(
     return Kernels(groups)
 
 
-def compile_kernels(kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
-    """The machine code of each kernel, by its key: handles for the launcher."""
+def compile_kernels(function: str, kernels: Kernels, scheduled: Scheduled) -> dict[str, Any]:
+    """The machine code of each kernel of `function`, by its key: handles for the launcher."""
     handles: dict[str, Any] = {}
     # Equal layers of a network have equal kernels.
     different: dict[str, tuple[int, GroupKernel]] = {}
     for place, kernel in kernels.groups.items():
         different.setdefault(kernel.source.key, (place, kernel))
+    events.emit(
+        events.WorkBegan(
+            function=function, work="compiling", unit="kernel", done=handles.__len__,
+            total=len(different),
+        )
+    )  # fmt: skip
     for target in {group.target for _, group in different.values()}:
         chosen = [(at, group) for at, group in different.values() if group.target == target]
         started = target.start([group.source for _, group in chosen])

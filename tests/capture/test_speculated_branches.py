@@ -103,7 +103,7 @@ def test_a_long_loop_breaks_as_before():
 
 
 def test_with_fullgraph_nothing_is_speculated_on():
-    with pytest.raises(pliant.errors.GraphBreakError, match="truth of a tensor"):
+    with pytest.raises(pliant.errors.GraphBreakError, match="truth value of a tensor"):
         pliant.compile(doubled, fullgraph=True)(torch.ones(2))
 
 

@@ -1,6 +1,8 @@
 """`pliant run`: programs that know nothing of pliant."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,8 @@ def test_an_error_of_the_program(script):
     result = pliant("run", script("def f():\n    int('one')\nf()"))
     assert result.returncode == 1
     assert "in f\n    int('one')" in result.stderr
+    assert "pliant" not in result.stderr.partition("Traceback")[2].replace(script(""), "")
+    assert "runpy" not in result.stderr
     assert result.stderr.rstrip().endswith("invalid literal for int() with base 10: 'one'")
 
 
@@ -120,3 +124,76 @@ def test_bad_command_lines(arguments, message):
     result = pliant(*arguments)
     assert message in result.stderr
     assert (result.stdout, result.returncode) == ("", 2)
+
+
+@pytest.mark.parametrize("text, shown", [("def (", "  File"), ("import nowhere", "Traceback")])
+def test_errors_look_as_they_do_without_pliant(script, text, shown):
+    path = script(text)
+    plain = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    result = pliant("run", "--quiet", path)
+    assert (result.returncode, result.stderr) == (plain.returncode, plain.stderr)
+    assert result.stderr.startswith(shown)
+
+
+def test_a_module_that_is_not_there(tmp_path):
+    result = pliant("run", "--quiet", "-m", "nowhere", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (1, "ImportError: No module named nowhere\n")
+
+
+def test_an_interrupt_ends_it_as_without_pliant(script):
+    path = script("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    result = pliant("run", path)
+    assert result.returncode == -signal.SIGINT
+    assert result.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_standard_input(script):
+    command = [sys.executable, "-m", "pliant", "run", "--quiet", script("print(input()[::-1])")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, input="abc", capture_output=True, text=True, env=environment)
+    assert (result.stdout, result.stderr) == ("cba\n", "")
+
+
+SEVERAL = """
+import sys
+import torch
+import torch.multiprocessing as multiprocessing
+
+@torch.compile
+def double(x):
+    return x.sin() * 2
+
+def work(*rank):
+    print(type(double).__name__, double(torch.ones(2)).shape)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    started = [context.Process(target=work) for _ in range(2)]
+    for one in started:
+        one.start()
+    for one in started:
+        one.join()
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+def test_processes_that_it_starts_are_in_the_report(script, tmp_path, how):
+    report = tmp_path / "report.html"
+    result = pliant("run", "--report", str(report), script(SEVERAL), how, cwd=tmp_path)
+    assert result.stdout == "Dispatcher torch.Size([2])\n" * 2, result.stderr
+    assert "2 compilations in " in result.stderr and "in 2 other processes" in result.stderr
+    assert "nothing was compiled" not in result.stderr
+    text = report.read_text().partition('<script id="data" type="application/json">')[2]
+    data = json.loads(text.partition("</script>")[0])
+    (function,) = data["functions"]
+    assert len({one["process"] for one in function["compilations"]}) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["program.py", "report.html"]
+
+
+def test_events_that_the_user_asks_for_are_in_the_report_too(script, tmp_path):
+    log, report = tmp_path / "events.jsonl", tmp_path / "report.html"
+    for _ in range(2):  # the second report has nothing of the first run
+        result = pliant("run", "--report", str(report), script(SEVERAL), "spawn", cwd=tmp_path,
+                        PLIANT_LOGS_JSON=str(log))  # fmt: skip
+        assert "2 compilations in " in result.stderr, result.stderr
+    assert log.read_text().count('"CompileFinished"') == 4

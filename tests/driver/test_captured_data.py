@@ -164,7 +164,7 @@ def test_the_text_has_every_part():
     assert "residual:\n  def breaks_residual(x):\n" in text
     assert "resumes:\n  resume_breaks_" in text
     assert "  L['x'] matches Tensor(float32[2, 3]" in text
-    assert text.endswith("breaks:\n  the truth of a tensor [data-dependent-branch]")
+    assert text.endswith("breaks:\n  the truth value of a tensor [data-dependent-branch]")
 
 
 def test_objects_with_an_identity_stay_externals():
