@@ -185,9 +185,13 @@ class CodeGenerator:
         )
         self._check(program)
         bindings = ProgramBindings(objects, handles, self.fallback)
-        by_key = {group.source.key: group.kernel for group in kernels.groups.values()}
+        by_key: dict[str, Any] = {}
+        names: dict[str, list[str]] = {}
+        for _, group in sorted(kernels.groups.items()):
+            by_key[group.source.key] = group.kernel
+            names.setdefault(group.source.key, []).append(group.kernel.name)
         keys, steps = program.kernels, program.steps
-        info = LaunchInfo(self.name, self.graph, steps, keys, by_key, env.expect)
+        info = LaunchInfo(self.name, self.graph, steps, keys, by_key, names, env.expect)
         return GeneratedCode(
             *(functional, lowered, scheduled, kernels, program, bindings, layout, info)
         )

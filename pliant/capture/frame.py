@@ -21,7 +21,7 @@ class Frame:
         "builtins", "cells", "changes", "code", "decoded", "direct", "finished", "function",
         "generator", "globals",
         "handled", "index", "instructions", "internal", "keyword_names", "locals", "next",
-        "returned", "stack", "step",
+        "number", "returned", "stack", "step",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class Frame:
         self.index = 0
         self.next = 0
         self.step = 0
+        self.number = 0  # among those of the trace, once it has begun
         self.changes = 0  # of the trace, when the present instruction began
         self.keyword_names: tuple[str, ...] = ()
         self.returned: Value | None = None

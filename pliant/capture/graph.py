@@ -61,6 +61,7 @@ class GraphBuilder:
         self._numbered: Counter[str] = Counter()  # names that were wished for again
         self.root: dict[str, Any] = {}  # what nodes refer to by name
         self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
+        self.calls: Callable[[], tuple[int, ...]] = tuple  # that are under way, as numbers
         self._grad_enabled = torch.is_grad_enabled()  # when the program begins
         self.grad_mode_left: Any = None  # to be set by residual code, as there is no graph
         self.keeps_dead_graphs = False  # the backend gets operations whose results are unused
@@ -156,6 +157,7 @@ class GraphBuilder:
         if kwargs:
             node.kwargs = kwargs
         node.meta["stack"] = stack
+        node.meta["calls"] = self.calls()
         symbols = self.new_symbols()
         if symbols:
             node.meta[SYMBOLS] = symbols
@@ -174,7 +176,8 @@ class GraphBuilder:
         last = self._after_inputs if node.op == "placeholder" else node
         with self.graph.inserting_after(last):
             new_node = self.graph.call_method(method, args)
-        new_node.meta["stack"] = node.meta.get("stack", ())
+        for name in ("stack", "calls"):
+            new_node.meta[name] = node.meta.get(name, ())
         return new_node
 
     def item(self, node: fx.Node, index: int) -> fx.Node:
@@ -182,7 +185,8 @@ class GraphBuilder:
         with self.graph.inserting_after(self._last_items.get(node, node)):
             item = self.graph.call_function(operator.getitem, (node, index))
         self._last_items[node] = item
-        item.meta["stack"] = node.meta["stack"]
+        for name in ("stack", "calls"):
+            item.meta[name] = node.meta.get(name, ())
         item.meta[SYMBOLS] = self.new_symbols()
         return item
 

@@ -55,6 +55,9 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
     """Follow `frame` until it returns (or, of a generator, yields)."""
     # The frame of a generator comes here again after each yield.
     frame.returned = None
+    if not frame.number:
+        trace.begun += 1
+        frame.number = trace.begun
     trace.frames.append(frame)
     try:
         while frame.returned is None:

@@ -7,7 +7,8 @@ from here, when somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pliant.base.values import dataclass
@@ -31,23 +32,27 @@ SHOWN: Final = 3  # operations in the name of a kernel
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
     """What a step is. `operations`: on numbers, at the sizes that were seen when it was
-    compiled."""
+    compiled. `kernels`: the names of those that it launches."""
 
     kind: str
     name: str
     operations: int = 0
     text: str = ""
+    kernels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchInfo:
-    """The graph that a launcher runs, and its program. `function` is the name of the graph."""
+    """The graph that a launcher runs, and its program. `function` is the name of the graph.
+    `kernels`: by key. Layers that are equal have equal kernels, whose `names` are in the order in
+    which they are launched."""
 
     function: str
     graph: Any
     steps: tuple[Step, ...]
     keys: tuple[str, ...]
     kernels: Mapping[str, Kernel]
+    names: Mapping[str, Sequence[str]]
     hint: Hint
 
     def describe(self, number: int) -> MeasuredStep:
@@ -58,15 +63,32 @@ class LaunchInfo:
             return MeasuredStep(kind, step[1])
         if kind is not KERNEL:
             return MeasuredStep(kind, step[0])
-        launches = step[1] if step[0] == "cpu_batch" else (step,)
-        kernels = [self.kernels[self.keys[launch[1]]] for launch in launches]
-        first, more = kernels[0].name, len(kernels) - 1
-        name = f"{first} and {more} more" if more else first
+        keys = self._launched(step)
+        kernels = [self.kernels[key] for key in keys]
+        names = self._names(number, keys)
+        more = len(names) - 1
+        name = f"{names[0]} and {more} more" if more else names[0]
         used = dict.fromkeys(op for kernel in kernels for op in _operators(kernel))
         listed = ", ".join([*list(used)[:SHOWN], *["…"][: len(used) > SHOWN]])
         operations = sum(count_operations(kernel.body, self.hint) for kernel in kernels)
         text = "\n".join(map(str, kernels))
-        return MeasuredStep(kind, f"{name} ({listed})" if listed else name, operations, text)
+        full = f"{name} ({listed})" if listed else name
+        return MeasuredStep(kind, full, operations, text, names)
+
+    def _launched(self, step: Step) -> list[str]:
+        """The keys of the kernels that a step launches."""
+        if KINDS.get(step[0]) is not KERNEL:
+            return []
+        launches = step[1] if step[0] == "cpu_batch" else (step,)
+        return [self.keys[launch[1]] for launch in launches]
+
+    def _names(self, number: int, keys: Sequence[str]) -> tuple[str, ...]:
+        before = Counter(key for step in self.steps[:number] for key in self._launched(step))
+        names = []
+        for key in keys:
+            names.append(self.names[key][before[key]])
+            before[key] += 1
+        return tuple(names)
 
 
 def _operators(kernel: Kernel) -> Iterable[str]:

@@ -1,23 +1,21 @@
 """A captured graph as data to be drawn: nodes, what they read, and the calls that led to them.
 
-The one idea: a node belongs to the calls on its stack. Layers of a network are called from one
-line, one after the other, so a call is over when something happens in it that has happened before.
+The one idea: a node belongs to the calls on its stack. Capture has numbered them, so layers of a
+network are apart though one line calls them all. Decorators of libraries are left out.
 """
 
 from __future__ import annotations
 
 import os.path
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
 from torch import fx
 
-from pliant.base.position import lines_of
+from pliant.base.position import Position, lines_of
 from pliant.stages import Captured
-
-Frame = tuple[Any, ...]
 
 
 def draw(graph: fx.GraphModule, captured: Captured) -> list[Mapping[str, object]]:
@@ -35,11 +33,9 @@ def draw(graph: fx.GraphModule, captured: Captured) -> list[Mapping[str, object]
             modules[node.name] = _module(label)
         read = [source.name for source in node.all_input_nodes]
         owner = next((modules[name] for name in read if modules.get(name)), "")
-        path = calls.path(stack, label)
-        parts = owner.split(".")
-        for depth in range(len(path)):  # each call within it is one of a module within it
-            inner = len(path) - depth - 1
-            calls.owned(tuple(path[: depth + 1]), ".".join(parts[: max(len(parts) - inner, 0)]))
+        path = calls.path(stack, node.meta.get("calls", ()))
+        for depth in range(len(path)):
+            calls.owned(tuple(path[: depth + 1]), _module_of(path[depth:], owner))
         line = f"{os.path.basename(stack[-1].file)}:{stack[-1].line}" if stack else ""
         drawing.append(
             {"name": node.name, "op": node.op, "label": label, "reads": read, "path": path,
@@ -52,26 +48,20 @@ class _Calls:
     """Which call of a function each node is in."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Frame, int] = {}  # of the current call of a frame
-        self._calls: Counter[Frame] = Counter()  # of a function, from anywhere in another call
-        self._seen: dict[Frame, set[Frame]] = {}  # what happened in the current call
+        self._numbers: dict[int, int] = {}  # of a call, among those of its function
+        self._made: Counter[tuple[str, ...]] = Counter()  # of a function, in another call
         self._owners: dict[tuple[str, ...], list[str]] = {}
+        self._named: dict[tuple[str, ...], str] = {}
 
-    def path(self, stack: Any, label: str) -> list[str]:
+    def path(self, stack: Sequence[Position], calls: Sequence[int]) -> list[str]:
         path: list[str] = []
-        around: Frame = ()
-        for depth in range(1, len(stack)):
-            caller, function = stack[depth - 1], stack[depth].function
-            frame = (*around, caller.line, caller.column, function)
-            happens = (label, *[(p.line, p.column) for p in stack[depth:]])
-            if happens in self._seen.get(frame, {happens}):  # once more: this is the next call
-                self._seen[frame] = set()
-                self._numbers[frame] = self._calls[(*around, function)]
-                self._calls[(*around, function)] += 1
-            self._seen[frame].add(happens)
-            number = self._numbers[frame]
-            path.append(f"{function}#{number}")
-            around = (*frame, number)
+        for position, call in list(zip(stack, calls, strict=False))[1:]:
+            if position.library and _is_around(position.function):
+                continue
+            if call not in self._numbers:
+                self._numbers[call] = self._made[*path, position.function]
+                self._made[*path, position.function] += 1
+            path.append(f"{position.function}#{self._numbers[call]}")
         return path
 
     def owned(self, path: tuple[str, ...], owner: str) -> None:
@@ -86,7 +76,10 @@ class _Calls:
             owners = self._owners.get(tuple(path[: depth + 1]), [])
             module = _common(owners)
             after = module or (f"call {int(number) + 1}" if number != "0" else "")
-            names.append(f"{function} · {after}" if after else function)
+            name = f"{function} · {after}" if after else function
+            # Calls of one module are calls of their own.
+            first = self._named.setdefault((*names, name), path[depth])
+            names.append(name if first == path[depth] else f"{name}, call {int(number) + 1}")
         return names
 
 
@@ -94,6 +87,26 @@ def _common(modules: list[str]) -> str:
     """The innermost module that all are in."""
     common = list(takewhile(_is_one, zip(*[module.split(".") for module in modules], strict=False)))
     return ".".join(names[0] for names in common)
+
+
+def _is_around(function: str) -> bool:
+    """A decorator, or the call of a module around its `forward`."""
+    return "<locals>" in function or function.endswith(".__call__")
+
+
+def _module_of(path: Sequence[str], owner: str) -> str:
+    """The module that the first call is of, if the last one is of `owner`: each `forward` is of a
+    module within another."""
+    calls = [call.rpartition("#")[0] for call in path]
+    inner = [at for at in range(1, len(calls)) if calls[at].endswith(".forward")]
+    if calls[0].endswith(".__call__"):  # of the same module as the first `forward` in it
+        inner = inner[1:]
+    parts = owner.split(".")
+    for at in reversed(inner):
+        # A list of modules is no call, unless it is a `Sequential`.
+        if parts and parts.pop().isdigit() and not calls[at - 1].startswith("Sequential."):
+            del parts[-1:]
+    return ".".join(parts)
 
 
 def _is_one(names: tuple[str, ...]) -> bool:

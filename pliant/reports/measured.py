@@ -51,7 +51,8 @@ def _steps(function: FunctionTimes, about: Mapping[str, Any]) -> Iterator[events
         programs.setdefault(owner, []).append(
             {"name": step.what.name, "kind": step.what.kind, "runs": step.runs,
              "seconds": step.total, "least": step.least / 1e9,
-             "bytes": step.bytes // max(step.measured, 1), "operations": step.what.operations}
+             "bytes": step.bytes // max(step.measured, 1), "operations": step.what.operations,
+             "kernels": step.what.kernels}
         )  # fmt: skip
     for owner, steps in programs.items():
         index = function.compilation

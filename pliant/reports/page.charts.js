@@ -8,8 +8,12 @@ function timeline() {
   const height = data.processes.length * 2 * lane + 40;
   const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", id: "timeline",
     "aria-label": "compilations and calls over time" });
+  for (const [seconds, text] of ticks(end)) {
+    svg.append(drawn("line", { class: "tick", x1: x(seconds), x2: x(seconds), y1: 4, y2: height - 22 }),
+      drawn("text", { x: x(seconds), y: height - 8, "text-anchor": "middle" }, text));
+  }
   data.processes.forEach((one, row) => {
-    const name = one.rank === null ? `process ${one.process}` : `rank ${one.rank}`;
+    const name = processName(one);
     const y = row * 2 * lane + 8;
     svg.append(drawn("text", { x: 8, y: y + 12 }, name),
       drawn("text", { x: 8, y: y + lane + 10, class: "small" }, "calls"));
@@ -20,11 +24,10 @@ function timeline() {
     }
     svg.append(...callBars(one.process, x, y + lane));
   });
-  for (const [seconds, text] of ticks(end)) {
-    svg.append(drawn("line", { class: "tick", x1: x(seconds), x2: x(seconds), y1: 4, y2: height - 22 }),
-      drawn("text", { x: x(seconds), y: height - 8, "text-anchor": "middle" }, text));
-  }
   return svg;
+}
+function processName(one) {
+  return one.rank === null ? `process ${one.process}` : `rank ${one.rank}`;
 }
 function ticks(end) {  // round numbers in one unit, about six of them
   const power = 10 ** Math.floor(Math.log10(end / 6));
@@ -77,10 +80,13 @@ function waitedFor(calls, start, stop) {
 function slowest() {
   const rows = [...data.calls].sort((a, b) => b.seconds - a.seconds).slice(0, 8);
   if (!rows.length) return [];
+  const several = data.processes.length > 1;
+  const of = (one) => processName(data.processes.find((each) => each.process === one.process));
   return [element("h2", {}, "Where the time went"), table(
-    ["function", "calls", "time in calls", "each"],
+    ["function", ...(several ? ["process"] : []), "calls", "time in calls", "each"],
     rows.map((one) => [
       element("button", { class: "link", onclick: () => show(one.function) }, one.name),
+      ...(several ? [of(one)] : []),
       String(one.calls), time(one.seconds), time(one.seconds / Math.max(one.calls, 1))]))];
 }
 function table(names, rows) {

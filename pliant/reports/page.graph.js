@@ -102,8 +102,9 @@ function boxShape(box, view, redraw, wide) {
     else if (node.path.length) view.open.delete(prefixes(node).at(-1));
     redraw();
   };
-  const title = box.folded ? box.folded.split(" › ").at(-1) : node.label;
-  const below = box.folded ? `${plural(box.nodes.length, "node")}, folded` :
+  const [name, module] = (box.folded ?? "").split(" › ").at(-1).split(" · ");
+  const title = box.folded ? (module ? name.replace(/\.forward$/, "") : name) : node.label;
+  const below = box.folded ? `${module ? `${module}, ` : ""}${plural(box.nodes.length, "node")}` :
     node.op === "placeholder" ? "input" : node.line;
   const group = drawn("g", { class: `box ${box.folded ? "fold" : node.op}${found ? " found" : ""}`,
     transform: `translate(${box.x},${box.y})`, tabindex: 0, role: "button", onclick: toggle },
@@ -116,4 +117,4 @@ function boxShape(box, view, redraw, wide) {
   });
   return group;
 }
-function short(text) { return text.length > 28 ? `${text.slice(0, 27)}…` : text; }
+function short(text) { return text.length > 26 ? `${text.slice(0, 25)}…` : text; }

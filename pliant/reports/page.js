@@ -160,8 +160,9 @@ function code(title, rows) {
 function kernels(one) {
   const rows = one.programs.flatMap((program) => program.fusion.map((row) => {
     const step = measuredStep(one, program, row.kernel);
-    const cells = [row.kernel, listed(row.operators), step ? time(step.seconds / step.runs) : "",
-      step ? bytes(step.bytes) : ""];
+    const together = step && step.kernels.length > 1 ? " *" : "";
+    const cells = [row.kernel, listed(row.operators),
+      step ? time(step.seconds / step.runs) + together : "", step ? bytes(step.bytes) + together : ""];
     if (program.function.endsWith(" backward")) cells[0] += " (backward)";
     return linked(element("tr", {}, ...cells.map((cell) => element("td", {}, cell))),
       row.lines ?? [], row.lines ?? []);
@@ -170,13 +171,14 @@ function kernels(one) {
   return element("details", { open: "" },
     element("summary", {}, plural(rows.length, "kernel")),
     element("div", { class: "kernels" }, element("table", {}, element("tr", {},
-      ...["kernel", "operators", "time", "bytes"].map((name) => element("th", {}, name))), ...rows)));
+      ...["kernel", "operators", "time", "bytes"].map((name) => element("th", {}, name))), ...rows),
+      rows.some((row) => row.textContent.includes(" *")) ? element("p", { class: "soft" },
+        "* of kernels that are launched together") : null));
 }
 function measuredStep(one, program, kernel) {
   const backward = program.function.endsWith(" backward");
   const measured = one.measured.find((each) => each.program.endsWith(" backward") === backward);
-  return measured?.steps.find((step) => step.kind === "kernel" &&
-    step.name.split(" ")[0] === kernel);
+  return measured?.steps.find((step) => step.kernels.includes(kernel));
 }
 function compilation(one, open) {
   const used = one.hits === null ? "" : `, used ${plural(one.hits, "time")}`;

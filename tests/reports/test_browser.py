@@ -204,8 +204,10 @@ def test_the_graph_is_folded_by_module(training, opened):
     page = opened(training)
     open_function(page, "Net.forward")
     boxes = page.locator("svg.graph .box")
-    folds = page.locator("svg.graph .box.fold > text:first-of-type").all_text_contents()
-    assert folds == [f"Block.forward · blocks.{i}" for i in range(4)]
+    folds = page.locator("svg.graph .box.fold > text.small").all_text_contents()
+    assert folds == [f"blocks.{i}, 5 nodes" for i in range(4)]
+    names = page.locator("svg.graph .box.fold > text:first-of-type").all_text_contents()
+    assert names == ["Block"] * 4
     before = boxes.count()
     page.locator("svg.graph .box.fold").first.click()
     assert boxes.count() == before + 4
@@ -328,3 +330,50 @@ def test_it_prints(training, opened, tmp_path):
     assert not page.locator("nav").is_visible()
     page.pdf(path=tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").stat().st_size > 10_000
+
+
+def test_it_prints_dark_on_white(training, opened):
+    page = opened(training, "dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    color = "getComputedStyle(document.body).color"
+    assert page.evaluate(color) == "rgb(0, 0, 0)"
+
+
+def test_what_became_of_a_line(training, opened):
+    """A line of the source, its nodes in the graph and its kernels are shown together."""
+    page = opened(training)
+    open_function(page, "Net.forward")
+    source = page.locator(".source div.linkable")
+    head = source.filter(has_text="self.head(x)")
+    head.locator(".number").click()
+    linked = page.locator(".code .linked").all_inner_texts()
+    assert len(linked) == 1 and "linear_8 = " in linked[0]
+    kernels = page.locator(".kernels tr.linked").all_inner_texts()
+    assert kernels and any("(backward)" in row for row in kernels)
+    assert all("gelu" not in row for row in kernels)
+    # And back, from a kernel to the line.
+    page.locator(".kernels tr", has_text="gelu").first.click()
+    assert source.filter(has_text="x = block(x)").get_attribute("class") == "linkable linked"
+    assert "linked" not in head.get_attribute("class").split()
+    assert any("gelu" in text for text in page.locator(".code .linked").all_inner_texts())
+    rows = page.locator(".kernels tr").all_inner_texts()[1:]
+    assert all("s" in row and "B" in row for row in rows)  # each has a time and bytes
+
+
+def test_an_empty_run(tmp_path, opened):
+    log, report = tmp_path / "events.jsonl", tmp_path / "report.html"
+    log.write_text("")
+    assert main(["report", str(log), "-o", str(report)]) == 0
+    text = opened(report).locator("main").inner_text()
+    assert "Nothing was compiled." in text and "over time" not in text
+
+
+def test_the_time_line_has_round_numbers(tour, opened):
+    page = opened(tour)
+    texts = page.locator("#timeline text").all_text_contents()
+    numbers = [text for text in texts if text.endswith(" ms") or text.endswith(" s")]
+    assert 3 <= len(numbers) <= 8
+    step = float(numbers[0].split()[0])
+    for number, text in enumerate(numbers, 1):
+        assert float(text.split()[0]) == pytest.approx(number * step)
+    assert f"{step:g}".strip("0.")[0] in "125"

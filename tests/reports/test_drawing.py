@@ -83,3 +83,47 @@ def test_modules_called_on_one_line_are_apart():
 
     nodes = [node for node in drawn(Two(), torch.ones(2, 3)) if node["label"] == "linear"]
     assert [node["path"] for node in nodes] == [["Linear.forward · up"], ["Linear.forward · down"]]
+
+
+class Around(torch.nn.Module):
+    """Blocks in a loop, called by a method, in a decorated `forward` of a module of another."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def called(self, x):
+        return self.net(x)
+
+    def forward(self, x):
+        return self.called(x).sin()
+
+
+def test_a_loop_deep_inside_does_not_split_the_calls_around_it():
+    model = Around()
+
+    def score(x):
+        return model(x) / 2
+
+    drawing = drawn(score, torch.ones(2, 3))
+    relus = [node["path"] for node in drawing if node["label"] == "relu"]
+    assert {tuple(path[:3]) for path in relus} == {
+        ("Around.forward · model", "Around.called · model", "Net.forward · model.net")
+    }
+    assert [path[3] for path in relus] == [
+        f"Block.forward · model.net.blocks.{i}" for i in range(3)
+    ]
+    hidden = [node["module"] for node in drawing if node["op"] == "placeholder" and node["module"]]
+    assert len(hidden) == 6 and set(hidden) == {f"model.net.blocks.{i}.linear" for i in range(3)}
+
+
+def test_one_module_called_twice():
+    model = Block()
+
+    def twice(x):
+        return model(model(x))
+
+    relus = [node for node in drawn(twice, torch.ones(2, 3)) if node["label"] == "relu"]
+    assert [node["path"] for node in relus] == [
+        ["Block.forward · model"], ["Block.forward · model, call 2"]
+    ]  # fmt: skip
