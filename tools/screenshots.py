@@ -57,6 +57,8 @@ def main() -> None:
             page.goto(f"file://{training}")
             page.locator("#functions .row").first.click()
             picture(page, f"graph-{scheme}", ".drawing")
+            page.locator(".source div", has_text="self.head(x)").locator(".number").click()
+            picture(page, f"lines-{scheme}", ".columns")
             page.locator("details.program > summary").first.click()
             picture(page, f"fusion-{scheme}", "details.program")
             page.locator("details.measured > summary").first.click()

@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 
@@ -33,7 +34,7 @@ def main(chosen: argparse.Namespace) -> int:
     for title, lines in SECTIONS.items():
         print(title)
         for name, value in lines():
-            print(f"  {name + ':':14}{value}")
+            print(f"  {name + ':':13} {value}")
     print("self-test")
     failures = 0
     for name, test in TESTS.items():
@@ -70,7 +71,15 @@ def _machine() -> Iterator[tuple[str, object]]:
     vectors = [name for name in ("sse4.2", "avx", "avx2", "fma", "avx512f") if features.get(name)]
     yield "vectors", ", ".join(vectors) or "none that is known"
     yield "threads", torch.get_num_threads()
+    yield "C compiler", _c_compiler()
     yield "CUDA", _cuda()
+
+
+def _c_compiler() -> str:
+    """What Triton builds its launchers with. Code for the CPU needs none."""
+    candidates = (os.environ.get("CC", ""), "gcc", "clang", "cc")
+    found = next(filter(None, map(shutil.which, candidates)), None)
+    return found or "none (Triton needs one; code for the CPU does not)"
 
 
 def _cuda() -> str:

@@ -16,6 +16,7 @@ from pliant.base.errors import counted
 from pliant.base.late import Late
 from pliant.base.position import format_position
 from pliant.base.values import dataclass
+from pliant.capture.breaks import BREAKS
 from pliant.guards.guard import Guard
 from pliant.stages import BreakInfo, Captured, Compiled
 from pliant.sym.records import Provenance
@@ -81,12 +82,15 @@ class Explanation:
         return sum(_operations(graph) for graph in self.graphs)
 
     def __str__(self) -> str:
-        """The short form: what was compiled, where graphs break, which sizes became constants."""
+        """The short form: what was compiled, where and why graphs break and what to do about it,
+        which sizes became constants."""
         lines = [self._headline()]
         for broken, times in Counter(self._own_breaks()).items():
             repeated = f"  ({times} times)" if times > 1 else ""
-            lines += ["", f"breaks at {broken.what} [{broken.code}]{repeated}"]
-            lines += _place(broken)
+            lines += ["", f"breaks at {broken.what} [{broken.code}]{repeated}", *_place(broken)]
+            cause = BREAKS[broken.code]
+            lines += [f"  why: {cause.why}"] * bool(cause.why)
+            lines += [f"  what to do: {cause.remedy}"] * bool(cause.remedy)
         special = [why for why in self.symbols if why.state == "specialised"]
         lines += [f"constant: {text}" for text in dict.fromkeys(map(str, special))]
         return "\n".join([*lines, "", "Guards, sizes and graphs of each compilation: details()"])

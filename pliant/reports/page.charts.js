@@ -185,7 +185,7 @@ function memory(one) {
       at += 1;
     });
     svg.append(drawn("text", { x: x(at - program.memory.length) + 2, y: height - 6 },
-      program.function));
+      program.function.endsWith(" backward") ? "backward" : program.function));
   });
   svg.append(drawn("text", { x: left - 6, y: y(peak) + 4, "text-anchor": "end" }, bytes(peak)),
     drawn("text", { x: left - 6, y: y(0), "text-anchor": "end" }, "0"));
@@ -197,5 +197,14 @@ function memory(one) {
         `${bytes(sum(one.computed_again))} computed again instead` : "")),
     svg,
     ...lists.filter(([, rows]) => rows.length).map(([name, rows]) => table([name, "bytes"],
-      [...rows].sort((a, b) => b[1] - a[1]).map(([what, size]) => [what, bytes(size)]))));
+      grouped(rows).map(([what, size, times]) => [
+        times > 1 ? `${what} × ${times}` : what, bytes(size * times)]))));
+}
+function grouped(rows) {  // equal rows as one, the largest first
+  const groups = new Map();
+  for (const [what, size] of rows) {
+    const key = `${what} ${size}`;
+    groups.set(key, [what, size, (groups.get(key)?.[2] ?? 0) + 1]);
+  }
+  return [...groups.values()].sort((a, b) => b[1] * b[2] - a[1] * a[2]);
 }

@@ -110,11 +110,13 @@ function boxShape(box, view, redraw, wide) {
     transform: `translate(${box.x},${box.y})`, tabindex: 0, role: "button", onclick: toggle },
     drawn("rect", { width: wide - 16, height: 40, rx: 6 }),
     drawn("text", { x: 8, y: 17 }, short(title)),
-    drawn("text", { x: 8, y: 33, class: "small" }, short(below)),
+    drawn("text", { x: 8, y: 33, class: "small" }, short(below, 33)),
     drawn("title", {}, [...(box.folded ? [box.folded] : node.path), node.line, node.name].join("\n")));
   group.addEventListener("keydown", (event) => {
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); }
   });
   return group;
 }
-function short(text) { return text.length > 26 ? `${text.slice(0, 25)}…` : text; }
+function short(text, most = 26) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}

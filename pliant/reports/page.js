@@ -25,7 +25,8 @@ function fill(node, attributes, children) {
 function time(seconds) {
   if (seconds === null || seconds === undefined) return "unfinished";
   if (seconds >= 1) return `${seconds.toFixed(2)} s`;
-  return seconds >= 1e-4 || !seconds ? `${(seconds * 1e3).toFixed(1)} ms` : `${(seconds * 1e6).toFixed(1)} µs`;
+  if (!seconds) return "0";
+  return seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(1)} ms` : `${(seconds * 1e6).toFixed(1)} µs`;
 }
 function plural(number, what) {
   return `${number} ${what}${number === 1 ? "" : "s"}`;
@@ -133,7 +134,8 @@ function showLinked(chosen) {
   for (const box of main.querySelectorAll("pre, .kernels")) {  // where it is out of sight
     const first = box.contains(chosen) ? null : box.querySelector(".linked");
     if (first && box.scrollHeight > box.clientHeight) {
-      box.scrollTop = first.offsetTop - box.offsetTop - box.clientHeight / 3;
+      const distance = first.getBoundingClientRect().top - box.getBoundingClientRect().top;
+      box.scrollTop += distance - box.clientHeight / 3;
     }
   }
 }
@@ -260,7 +262,7 @@ function program(one) {
 }
 function fused(rows, texts) {
   if (!rows.length) return null;
-  const names = ["kernel", "what is fused in it", "what it reads of others, and why that is not"];
+  const names = ["kernel", "what is fused in it", "what it reads from others, and why they are not fused"];
   const link = (name) => {
     const at = rows.findIndex((row) => row.kernel === name);
     if (at < 0) return listed([name]);  // a call of PyTorch
@@ -271,7 +273,7 @@ function fused(rows, texts) {
     ...rows.map((row) => element("tr", {}, element("td", {}, link(row.kernel)),
       element("td", {}, listed(row.operators)),
       element("td", {}, ...row.reads.map((read) => element("div", {},
-        `${listed(read.by)} reads ${read.what.length ? `${listed(read.what)} of ` : ""}`,
+        `${listed(read.by)} reads ${read.what.length ? `${listed(read.what)} from ` : ""}`,
         link(read.from), element("span", { class: "soft" }, `: ${read.why}`)))))));
 }
 function listed(operators) {

@@ -41,3 +41,20 @@ def test_a_cache_that_is_off(monkeypatch, capsys):
     monkeypatch.setenv("PLIANT_CACHE", "0")
     main(["doctor"])
     assert "  state:        turned off\n" in capsys.readouterr().out
+
+
+def test_long_names_stand_apart_from_their_values(monkeypatch, capsys):
+    monkeypatch.setenv("PLIANT_LOGS_JSON_FILE_OF_MINE", "here")
+    main(["doctor"])
+    assert "  PLIANT_LOGS_JSON_FILE_OF_MINE: here\n" in capsys.readouterr().out
+
+
+def test_the_c_compiler(monkeypatch, capsys, tmp_path):
+    compiler = tmp_path / "gcc"
+    compiler.write_text("")
+    compiler.chmod(0o755)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert dict(doctor._machine())["C compiler"] == str(compiler)
+    monkeypatch.setenv("PATH", "")
+    assert dict(doctor._machine())["C compiler"].startswith("none")

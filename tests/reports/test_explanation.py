@@ -60,6 +60,7 @@ def test_breaks_and_text() -> None:
     text = str(explanation)
     assert text.startswith("2 compilations, 2 graphs with 2 operations, 1 graph break\n")
     assert "pliant.graph_break()" in text and "[user]" in text
+    assert "  why: " in text and "  what to do: " in text
     assert "type(L['x']) is Tensor" not in text  # that is a detail
     assert "type(L['x']) is Tensor" in explanation.details()
     assert explanation.details().startswith(text.partition("\n")[0])
