@@ -120,7 +120,7 @@ def compile_module(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
     """
     if not isinstance(model, torch.nn.Module):
         raise NotCallableError(
-            f"pliant.compile_module needs a module, and got a {type(model).__name__}",
+            f"pliant.compile_module needs a module, not an object of type {type(model).__name__}",
             remedy="pliant.compile compiles functions, methods and other callables.",
         )
     compiled: Any = compile(model, **settings)
@@ -143,7 +143,7 @@ def uncompile_module(model: torch.nn.Module) -> torch.nn.Module:
 def _checked(model: Any) -> Any:
     if not callable(model) and not isinstance(model, classmethod):
         raise NotCallableError(
-            f"pliant.compile needs something to call, and got a {type(model).__name__}",
+            f"pliant.compile needs a callable, and got an object of type {type(model).__name__}",
             remedy="Pass a function, a method, a callable object or an nn.Module.",
         )
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):

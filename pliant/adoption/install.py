@@ -8,6 +8,7 @@ that somebody has kept a reference to asks again at each call: after `uninstall(
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -52,11 +53,22 @@ def settings_for(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compile(model: Callable[..., Any] | None = None, **parameters: Any) -> Any:
+    _refuse_unknown(parameters)
     return api.compile(model, **settings_for(parameters))
 
 
 def _compile_in_place(module: torch.nn.Module, **parameters: Any) -> None:
+    _refuse_unknown(parameters)
     api.compile_module(module, **settings_for(parameters))
+
+
+def _refuse_unknown(parameters: Mapping[str, Any]) -> None:
+    """What neither torch.compile nor pliant.compile knows is misspelt."""
+    known = {*inspect.signature(_originals[torch, "compile"]).parameters, *SAME_MEANING}
+    for name in parameters:
+        if name not in known:
+            text = f"torch.compile() got an unexpected keyword argument {name!r}"
+            raise TypeError(text)
 
 
 def _reset() -> None:

@@ -106,7 +106,26 @@ class JsonLog:
             os.close(file)
 
 
-def read(path: str | Path) -> list[Record]:
-    """The records of a file that a `JsonLog` has written."""
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
+FIELDS = frozenset(["event", "time", "process", "thread"])
+
+
+def read(path: str | Path, unreadable: list[int] | None = None) -> list[Record]:
+    """The records of a file that a `JsonLog` has written. A process that was killed may have left
+    half a line: the numbers of lines that are no records are added to `unreadable`."""
+    records = []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            record = _parsed(line)
+            if record is not None:
+                records.append(record)
+            elif line.strip() and unreadable is not None:
+                unreadable.append(number)
+    return records
+
+
+def _parsed(line: str) -> Record | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and record.keys() >= FIELDS else None

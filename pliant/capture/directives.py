@@ -76,7 +76,9 @@ def disable(
     if isinstance(fn, Dispatcher):
         fn = fn.fn
     if not callable(fn):
-        raise NotCallableError(f"pliant.disable needs a function, and got a {type(fn).__name__}")
+        raise NotCallableError(
+            f"pliant.disable needs a function, and got an object of type {type(fn).__name__}"
+        )
 
     @functools.wraps(fn)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -120,7 +122,9 @@ def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _marked(fn: Any, mark: str, name: str) -> Any:
     if not callable(fn):
-        raise NotCallableError(f"pliant.{name} needs a function, and got a {type(fn).__name__}")
+        raise NotCallableError(
+            f"pliant.{name} needs a function, and got an object of type {type(fn).__name__}"
+        )
     target = fn.fn if isinstance(fn, Dispatcher) else fn
     try:
         setattr(target, mark, True)

@@ -8,11 +8,12 @@ numbers that depend on data has their unbacked symbols (`meta["symbols"]`), in o
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.fx.node import map_aggregate
 from pliant.base.external import PLAIN, without_addresses
 from pliant.base.position import Position
 from pliant.base.values import dataclass
+from pliant.capture.frame import Frame
 from pliant.fake.trial import Call, Trials
 from pliant.fake.wrappers import has_own_sizes, is_wrapper
 from pliant.guards.source import Source
@@ -46,7 +48,7 @@ class GraphInput:
 class GraphBuilder:
     """Builds one graph, node by node."""
 
-    def __init__(self) -> None:
+    def __init__(self, frames: Sequence[Frame] = ()) -> None:
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
         self.outputs: dict[fx.Node, int] = {}  # with their positions among the results
@@ -61,7 +63,8 @@ class GraphBuilder:
         self._numbered: Counter[str] = Counter()  # names that were wished for again
         self.root: dict[str, Any] = {}  # what nodes refer to by name
         self.new_symbols: Callable[[], tuple[Any, ...]] = tuple  # made since the last node
-        self.calls: Callable[[], tuple[int, ...]] = tuple  # that are under way, as numbers
+        self._frames = frames  # that are under way
+        self.call_numbers = itertools.count(1)  # one line may make several calls
         self._grad_enabled = torch.is_grad_enabled()  # when the program begins
         self.grad_mode_left: Any = None  # to be set by residual code, as there is no graph
         self.keeps_dead_graphs = False  # the backend gets operations whose results are unused
@@ -157,7 +160,7 @@ class GraphBuilder:
         if kwargs:
             node.kwargs = kwargs
         node.meta["stack"] = stack
-        node.meta["calls"] = self.calls()
+        node.meta["calls"] = tuple([each.number for each in self._frames if not each.internal])
         symbols = self.new_symbols()
         if symbols:
             node.meta[SYMBOLS] = symbols

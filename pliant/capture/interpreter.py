@@ -56,8 +56,7 @@ def run_frame(trace: Trace, frame: Frame) -> Value:
     # The frame of a generator comes here again after each yield.
     frame.returned = None
     if not frame.number:
-        trace.begun += 1
-        frame.number = trace.begun
+        frame.number = next(trace.graph.call_numbers)
     trace.frames.append(frame)
     try:
         while frame.returned is None:

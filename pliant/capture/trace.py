@@ -93,11 +93,9 @@ class Trace:
         self.inlinable: set[int] = set()
         self._wrap = wrap
         self._on_break = on_break
-        self.graph = GraphBuilder()
-        self.graph.calls = self._calls
-        self.guards: list[Guard] = []
         self.frames: list[Frame] = []
-        self.begun = 0  # frames so far
+        self.graph = GraphBuilder(self.frames)
+        self.guards: list[Guard] = []
         self.sizes = Sizes(self, dynamic.answers)
         self.inputs = Inputs(self, dynamic)
         self.world = World(self.sizes.env, options.capture_scalar_outputs)
@@ -327,10 +325,6 @@ class Trace:
     def stack(self) -> tuple[Position, ...]:
         """The user's stack, outermost first."""
         return tuple(frame.position() for frame in self.frames if not frame.internal)
-
-    def _calls(self) -> tuple[int, ...]:
-        """The calls that `stack` consists of: one line may make several."""
-        return tuple([frame.number for frame in self.frames if not frame.internal])
 
     def asker(self) -> str:
         """The asker of questions about symbolic numbers that the program itself raises."""

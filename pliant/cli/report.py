@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
-from pliant.base.records import read
+from pliant.base.errors import counted
+from pliant.base.records import Record, read
 from pliant.reports.page import write
 
 
@@ -24,10 +24,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def main(chosen: argparse.Namespace) -> int:
     try:
-        records = [record for path in chosen.events for record in read(path)]
+        records = [record for path in chosen.events for record in _read(path)]
         write(chosen.output, records, ", ".join(chosen.events))
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         print(f"pliant report: {error}", file=sys.stderr)
         return 2
     print(chosen.output)
     return 0
+
+
+def _read(path: str) -> list[Record]:
+    unreadable: list[int] = []
+    records = read(path, unreadable)
+    if unreadable and not records:
+        raise ValueError(f"{path} is not a file that PLIANT_LOGS_JSON has written")
+    if unreadable:
+        lines = counted(len(unreadable), "line")
+        text = f"{lines} of {path} can't be read, the first of them line {unreadable[0]}"
+        print(f"pliant report: {text}", file=sys.stderr)
+    return records

@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from pliant.base.checks import check, suppose
+from pliant.base.position import Position
 from pliant.base.values import dataclass
 from pliant.base.weak import weakly
 from pliant.fake.calls import is_number
@@ -275,6 +276,9 @@ class AliasWorld(World):
         """The arguments of a call as its node has them."""
         named = {name: self.recorded(value) for name, value in kwargs.items()}
         return tuple(map(self.recorded, args)), named
+
+    def begins(self, stack: tuple[Position, ...]) -> None:
+        """A node of the captured graph, from these calls of the program, is about to run."""
 
     def record_call(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any

@@ -24,7 +24,6 @@ from pliant.base.bodies import BODY_CALLS, FOLLOWED
 from pliant.base.isolation import FATAL
 from pliant.base.late import Late
 from pliant.base.operators import function_record
-from pliant.base.position import Position
 from pliant.base.writes import RAISES
 from pliant.fake.errors import DataDependent, NoMetaKernel, Unsupported
 from pliant.fake.meta import MASKS
@@ -90,9 +89,6 @@ class Functionalizer(AliasWorld):
     """A world of fake tensors that records the operators that are run in it."""
 
     # ---- operators
-
-    def begins(self, stack: tuple[Position, ...]) -> None:
-        """A node of the captured graph, from these calls of the program, is about to run."""
 
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._quiet:  # only the metadata of the result is wanted

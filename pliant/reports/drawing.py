@@ -70,7 +70,7 @@ class _Calls:
 
     def names(self, path: Any) -> list[str]:
         """The function, and the module that its parameters have in common."""
-        names = []
+        names: list[str] = []
         for depth in range(len(path)):
             function, _, number = path[depth].rpartition("#")
             owners = self._owners.get(tuple(path[: depth + 1]), [])

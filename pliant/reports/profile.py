@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from pliant.base.errors import counted
 from pliant.base.events import CompileFinished, Event, subscribe
 from pliant.base.records import record_of
 from pliant.launch.launch_info import MEMORY_STEP
@@ -74,7 +75,7 @@ class Profile:
             lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
         seconds = sum(compilation["seconds"] for compilation in self._compilations)
         if seconds:
-            lines.append(f"{len(self._compilations)} compilations took {_time(seconds)}")
+            lines.append(f"{counted(len(self._compilations), 'compilation')} took {_time(seconds)}")
         return "\n".join(lines)
 
     __repr__ = __str__

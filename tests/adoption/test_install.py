@@ -205,3 +205,12 @@ def test_pytorch_finds_the_backend(tmp_path):
     )
     result = run(tmp_path, code, PLIANT_INSTALL="0")
     assert result.stdout == "1\n", result.stderr
+
+
+def test_a_misspelt_parameter_is_an_error_as_with_pytorch():
+    pliant.install()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'fulgraph'"):
+        torch.compile(double, fulgraph=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'fulgraph'"):
+        nn.Linear(2, 2).compile(fulgraph=True)
+    assert isinstance(torch.compile(double, name="double"), Dispatcher)  # PyTorch's own

@@ -158,7 +158,7 @@ def test_the_table():
     head, row, compilations = str(p).splitlines()
     assert head.split()[:3] == ["function", "calls", "hits"]
     assert row.split()[0].endswith("f") and row.split()[1:3] == ["1", "0"]
-    assert compilations.startswith("1 compilations took ")
+    assert compilations.startswith("1 compilation took ")
     assert p._repr_html_().count("<tr>") == 2
 
 
