@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch import fx
 
 from pliant.base.checks import check, suppose
 from pliant.base.position import Position
@@ -34,7 +35,7 @@ from pliant.graph.number_ranges import range_conditions
 from pliant.sym.cond import Cond
 from pliant.sym.expr import Expr, integer
 from pliant.sym.floats import FloatExpr, held_as
-from pliant.sym.frozen import FrozenEnv
+from pliant.sym.frozen import SYMBOLS, FrozenEnv
 from pliant.sym.node import SYMBOLIC, bridge_of, from_torch
 
 DEVICES: Final = ("cpu", "cuda")
@@ -89,6 +90,7 @@ class AliasWorld(World):
         self._aliases: dict[int, tuple[Fake, TensorAlias]] = {}
         self._fakes: dict[TensorAlias, Fake] = {}  # the first that each belongs to
         self._quiet = 0
+        self.stack: tuple[Position, ...] = ()  # of the node of the captured graph that is run
         self._items: dict[Any, Any] = {}  # numbers that were read, by place in memory
         self.known: set[Any] = set()  # the symbols whose value is there when the code runs
         self.from_inputs: frozenset[Any] = frozenset()  # those that are there from the start
@@ -277,8 +279,11 @@ class AliasWorld(World):
         named = {name: self.recorded(value) for name, value in kwargs.items()}
         return tuple(map(self.recorded, args)), named
 
-    def begins(self, stack: tuple[Position, ...]) -> None:
-        """A node of the captured graph, from these calls of the program, is about to run."""
+    def begins(self, node: fx.Node) -> None:
+        """A node of the captured graph is about to run."""
+        # It asks for unbacked symbols again: they are those of the capture.
+        self.env.expected = list(node.meta.get(SYMBOLS, ()))
+        self.stack = node.meta.get("stack", ())
 
     def record_call(
         self, op: Overload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -315,6 +320,7 @@ class AliasWorld(World):
             self._name(fake, TensorAlias(Base(value), value, 0))
         # Each result is new memory. Views are recorded elsewhere (`_note_views`).
         node.results = tuple(results)
+        node.stack = node.stack or self.stack
         node.defines = tuple(self._new_symbols(results))
         node.effect |= bool(node.defines)  # it stays, even if only the sizes of its result are used
         self.function.nodes.append(node)

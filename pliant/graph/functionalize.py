@@ -57,7 +57,7 @@ from pliant.ops.lowering import contiguous
 from pliant.sym.cond import Cond
 from pliant.sym.expr import ZERO, Expr
 from pliant.sym.floats import FloatExpr, float_bits, held_as
-from pliant.sym.frozen import SYMBOLS, FrozenEnv, InputLayout, Shapes, Undecided
+from pliant.sym.frozen import FrozenEnv, InputLayout, Shapes, Undecided
 from pliant.sym.node import SYMBOLIC, from_torch, to_torch
 
 if TYPE_CHECKING:
@@ -512,18 +512,12 @@ class CapturedRun:
     def run_graph(self) -> None:
         for node in self.gm.graph.nodes:
             if node.op in _STEPS:
-                # Running the node asks for unbacked symbols again: they are those of the capture.
-                self.functionalizer.env.expected = list(node.meta.get(SYMBOLS, ()))
+                self.functionalizer.begins(node)
                 first = len(self.functionalizer.function.nodes)
-                stack = node.meta.get("stack", ())
-                self.functionalizer.begins(stack)
                 self.env[node] = _STEPS[node.op](self, node)
-                recorded = self.functionalizer.function.nodes[first:]
-                for made in recorded:
-                    made.stack = made.stack or stack
                 # A call whose result nobody uses is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
-                    keep_one(recorded)
+                    keep_one(self.functionalizer.function.nodes[first:])
 
     def _output_nodes(self) -> Sequence[Any]:
         (output,) = next(iter(reversed(self.gm.graph.nodes))).args

@@ -117,9 +117,10 @@ class JointFunctionalizer(Functionalizer):
         super().__init__(*args, **kwargs)
         self._begun: list[tuple[int, tuple[Position, ...]]] = []  # and autograd's count by then
 
-    def begins(self, stack: tuple[Position, ...]) -> None:
+    def begins(self, node: fx.Node) -> None:
+        super().begins(node)
         # Autograd numbers its formulas in the order in which they are made.
-        self._begun.append((torch.autograd._get_sequence_nr(), stack))
+        self._begun.append((torch.autograd._get_sequence_nr(), self.stack))
 
     def add(self, node: Node, fakes: Sequence[Fake]) -> Node:
         formula = torch._C._current_autograd_node()
