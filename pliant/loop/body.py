@@ -8,18 +8,19 @@ over columns. So definitions can be written without regard to what others comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 from pliant.loop.build import Builder
-from pliant.loop.define import Definition, Index, LoopBody
+from pliant.loop.define import Definition, Index, LoopBody, Scan
 from pliant.loop.ir import (
     INDEXED,
     REDUCTIONS,
     STATEMENTS,
     Access,
     Buffer,
+    Combine,
     Kernel,
     LoopKind,
     LoopValue,
@@ -91,8 +92,14 @@ class KernelBody(Builder):
         self._open[depth].append(value)
         return value
 
-    def carried(self, start: LoopValue) -> LoopValue:
+    def carried(self, scan: Scan) -> tuple[LoopValue, ...]:
         """What the innermost loop carries: new each time, and always in that loop."""
+        start = scan.start(self)
+        self._combines[-1].append(combine_of(scan, [one.type for one in start]))
+        state = [self._carried(one) for one in start]
+        return tuple(state)
+
+    def _carried(self, start: LoopValue) -> LoopValue:
         carried = super().add(LoopValue(Op.CARRIED, start.type, (start,)))
         self._depths[carried] = len(self._open) - 1
         return carried
@@ -200,6 +207,16 @@ class KernelBody(Builder):
         """With all symbols that are in it as sizes."""
         kernel = super().kernel()
         return Kernel(kernel.name, free_symbols(kernel), kernel.buffers, kernel.body)
+
+
+def combine_of(scan: Scan, types: Sequence[Type]) -> Combine | None:
+    """How two parts of a scan make one, for a state of these types."""
+    if scan.combine is None:
+        return None
+    left, right = (tuple([LoopValue(Op.CARRIED, t) for t in types]) for _ in range(2))
+    body = KernelBody("combine", {}, lambda of, place: None, {})
+    result = scan.combine(body, left, right)
+    return Combine(left, right, tuple(values(body.kernel().body)), result)
 
 
 def _is_masked(mask: LoopValue, a: LoopValue, b: LoopValue) -> bool:

@@ -22,6 +22,7 @@ from pliant.loop.ir import (
     SIGNATURES,
     Access,
     Buffer,
+    Combine,
     Kernel,
     Loop,
     LoopKind,
@@ -41,6 +42,7 @@ class Builder:
         self.sizes: list[Expr] = []
         self.buffers: list[Buffer] = []
         self._open: list[list[Statement]] = [[]]
+        self._combines: list[list[Combine | None]] = [[]]  # of the loops that are open
         self._variables = 0
 
     def size(self, name: str) -> Expr:
@@ -68,9 +70,10 @@ class Builder:
         var = symbol(f"i{self._variables}")
         self._variables += 1
         self._open.append([])
+        self._combines.append([])
         yield var
-        body = tuple(self._open.pop())
-        self._open[-1].append(Loop(var, as_expr(extent), kind, body))
+        body, combines = tuple(self._open.pop()), tuple(self._combines.pop())
+        self._open[-1].append(Loop(var, as_expr(extent), kind, body, combines))
 
     def __call__(self, op: Op, *args: LoopValue) -> LoopValue:
         """An operation whose type follows from its arguments."""

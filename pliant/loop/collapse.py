@@ -83,7 +83,7 @@ class _Plan:
                 statements += self.block(item.body, new_values)
             elif isinstance(item, Loop):
                 body = self.block(item.body, new_values)
-                statements.append(Loop(item.var, self.extent(item), item.kind, body))
+                statements.append(Loop(item.var, self.extent(item), item.kind, body, item.combines))
             else:
                 statements.append(_with_index(item, dropped, new_values))
         return tuple(statements)

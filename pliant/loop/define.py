@@ -91,10 +91,15 @@ class Reduced:
 @dataclass(frozen=True, slots=True, eq=False)
 class Scan:
     """What goes along a dimension: values that begin as `start` and become `step(body, state,
-    index)` with each element."""
+    index)` with each element. `combine(body, left, right)` is the state behind two parts, from
+    those behind each of them: it has to be associative, with `start` as its identity."""
 
     start: Callable[[LoopBody], tuple[LoopValue, ...]]
     step: Callable[[LoopBody, tuple[LoopValue, ...], Index], tuple[LoopValue, ...]]
+    combine: (
+        Callable[[LoopBody, tuple[LoopValue, ...], tuple[LoopValue, ...]], tuple[LoopValue, ...]]
+        | None
+    ) = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

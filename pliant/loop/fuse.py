@@ -496,8 +496,8 @@ def _in_one_loop(group: FusionGroup, scan: Definition) -> bool:
     if last[scan] > phase:
         return False
     assert isinstance(scan.body, Scanned)
-    if sized(scan.sizes[scan.body.dim + 1 :]):
-        return True  # other dimensions run over lanes
+    if sized(scan.sizes[scan.body.dim + 1 :]) or scan.device != "cpu":
+        return True  # other dimensions run over lanes, or all elements do
     shared = [m for m in group.members if last[m] == phase and group.level(m) == "column"]
     return sum([group.reads[m].cost for m in shared if m is not scan]) <= SERIAL_COST
 

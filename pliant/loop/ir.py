@@ -29,9 +29,10 @@ there:
           store y[i0*s1 + i1] = v3
           carry v1, v3
 
-Two buffers
-never share memory, except that buffers which are only read may; what is both read and written is
-one buffer. In a masked load or store, a place where the mask is false is not touched.
+A loop of which it is known how the states of two parts, one behind the other, make the state of
+both (`Combine`) can be run in parts. Two buffers never share memory, except that buffers which are
+only read may; what is both read and written is one buffer. In a masked load or store, a place where
+the mask is false is not touched.
 
 What there is no value for (an integer divided by 0, a float out of the range of the integer it is
 cast to) is some value of the type, and never a fault: an operator that has to raise stores a flag.
@@ -282,13 +283,27 @@ class LoopKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Combine:
+    """What a serial loop carries behind two parts of it, from what each of them carries if it
+    begins anew. `left` and `right` are CARRIED values without an argument."""
+
+    left: tuple[LoopValue, ...]
+    right: tuple[LoopValue, ...]
+    body: tuple[LoopValue, ...]
+    result: tuple[LoopValue, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """`for var in range(extent)`; an extent below 0 is one of 0."""
+    """`for var in range(extent)`; an extent below 0 is one of 0. `combines` are for the CARRIED
+    values of a serial loop, in order, one for those that belong together; None if unknown. They
+    follow from the body, and may be dropped."""
 
     var: Expr
     extent: Expr
     kind: LoopKind
     body: tuple[LoopValue | Loop, ...]
+    combines: tuple[Combine | None, ...] = ()
 
 
 Statement = LoopValue | Loop

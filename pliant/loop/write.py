@@ -224,7 +224,7 @@ class _Writer:
         body = self.body
 
         def advance() -> tuple[LoopValue, ...]:
-            old = tuple([body.carried(initial) for initial in by.scan.start(body)])
+            old = body.carried(by.scan)
             new = by.scan.step(body, old, index)
             for before, after in zip(old, new, strict=True):
                 body(Op.CARRY, before, after)

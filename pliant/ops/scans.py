@@ -4,6 +4,9 @@ The one idea: a scan is a state that goes along one dimension, in the order in w
 goes, so that results are the same bit for bit. Sums and products of floats are kept in f64 (those
 of halves in f32) and rounded where they are stored; of integers in i64. All other dimensions are
 independent: along the last one they run in lanes.
+
+On a GPU parts of a row are scanned at the same time, as in eager PyTorch: `combine` says what two
+parts make. There, floats are kept in f32.
 """
 
 from __future__ import annotations
@@ -34,13 +37,24 @@ State = tuple[LoopValue, ...]
 Start = Callable[[LoopBody], State]
 Step = Callable[[LoopBody, State, LoopValue, Index], State]
 Finish = Callable[[LoopBody, State], LoopValue]
+CombineStates = Callable[[LoopBody, State, State], State]
 
 
-def wide(t: Type) -> Type:
+def wide(low: Lowering, t: Type) -> Type:
     """In what eager PyTorch keeps running sums of this type."""
-    if t in HALF:
-        return Type.F32
-    return Type.I64 if t in INTEGER else Type.F64
+    if t in INTEGER:
+        return Type.I64
+    return Type.F32 if t in HALF or (t is Type.F32 and not _in_order(low)) else Type.F64
+
+
+def _in_order(low: Lowering) -> bool:
+    """Whether one element is scanned after the other."""
+    return low.device == "cpu"
+
+
+def in_each(op: Op) -> CombineStates:
+    """States whose parts are each combined by one operation."""
+    return lambda b, left, right: tuple([b(op, x, y) for x, y in zip(left, right, strict=True)])
 
 
 def scanned(
@@ -49,6 +63,7 @@ def scanned(
     dim: int,
     start: Start,
     step: Step,
+    combine: CombineStates,
     *then: Finish,
 ) -> list[IndexedTensor]:
     """A result for each of `then`, which make elements of the states along the dimension."""
@@ -61,7 +76,7 @@ def scanned(
     def go(b: LoopBody, state: State, index: Index) -> State:
         return step(b, state, source.at(b, index), index)
 
-    scan = Scan(start, go)
+    scan = Scan(start, go, combine)
     results: list[IndexedTensor] = []
     for meta, finish in zip(low.results, then, strict=True):
         body = Scanned(dim, scan, _finished(finish))
@@ -85,7 +100,8 @@ def _finished(finish: Finish) -> Callable[[LoopBody, State, Index], LoopValue]:
 def _ready(low: Lowering, x: IndexedTensor, dim: int) -> IndexedTensor:
     # Other dimensions run in lanes, and so does what is computed on the way.
     in_lanes = any(size is not ONE for size in x.sizes[dim + 1 :])
-    return x if in_lanes or x.cost <= SERIAL_COST else low.realize(x)
+    cheap = in_lanes or x.cost <= SERIAL_COST or not _in_order(low)
+    return x if cheap else low.realize(x)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -96,7 +112,7 @@ def _accumulated(low: Lowering, op: Op, x: IndexedTensor, dim: int, first: int) 
     result = low.result.type
     if usual(result) is Type.BOOL:
         raise NotLowered("a running sum of bools")
-    x, dim, state = low.cast(x, result), normal_dim(dim, len(x.sizes)), wide(result)
+    x, dim, state = low.cast(x, result), normal_dim(dim, len(x.sizes)), wide(low, result)
 
     def start(b: LoopBody) -> State:
         return (b.constant(first if state is Type.I64 else float(first), state),)
@@ -104,7 +120,8 @@ def _accumulated(low: Lowering, op: Op, x: IndexedTensor, dim: int, first: int) 
     def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
         return (b(op, old[0], b.cast(value, state)),)
 
-    return scanned(low, x, dim, start, step, lambda b, new: b.cast(new[0], result))[0]
+    combine = in_each(op)
+    return scanned(low, x, dim, start, step, combine, lambda b, new: b.cast(new[0], result))[0]
 
 
 @lowers("aten.cumsum.default", shape=by_marks(in_rows), fresh=True, reads_whole=True)
@@ -130,7 +147,8 @@ def _extreme_so_far(low: Lowering, x: IndexedTensor, dim: int, better: Op) -> li
     usual(x.type)
     dim, t = normal_dim(dim, len(x.sizes)), x.type
     working = Type.U8 if t is Type.BOOL else computed_in(t)
-    if working in FLOAT and not any(size is not ONE for size in x.sizes[dim + 1 :]):
+    in_lanes = any(size is not ONE for size in x.sizes[dim + 1 :]) or not _in_order(low)
+    if working in FLOAT and not in_lanes:
         # Its branches are rarely taken, and take less time than choices that are always made.
         raise NotLowered("extremes of floats along the last dimension: PyTorch is faster")
     if not x.sizes or x.sizes[dim] is ONE:
@@ -138,7 +156,8 @@ def _extreme_so_far(low: Lowering, x: IndexedTensor, dim: int, better: Op) -> li
         positions = low.map(lambda b, v, i: i, Type.I64, x, first, cost=0)
         return [low.map(lambda b, v: v, t, x, cost=0), positions]
     start, step, finish = _extremes(working, better, dim)
-    return scanned(low, x, dim, start, step, lambda b, state: finish(b, state, t), _where_extreme)
+    finishes = (lambda b, state: finish(b, state, t), _where_extreme)
+    return scanned(low, x, dim, start, step, _better_part(better), *finishes)
 
 
 def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[..., LoopValue]]:
@@ -169,6 +188,17 @@ def _extremes(t: Type, better: Op, dim: int) -> tuple[Start, Step, Callable[...,
         return b.bitcast(b.cast(upper, Type.I16), result)
 
     return start, step, finish
+
+
+def _better_part(better: Op) -> CombineStates:
+    def combine(b: LoopBody, left: State, right: State) -> State:
+        stays = b(better, left[0], right[0])
+        best = [b(Op.SELECT, stays, x, y) for x, y in zip(left[:2], right[:2], strict=True)]
+        # Positions of nans only grow, from -1.
+        nans = [b(Op.MAXIMUM, x, y) for x, y in zip(left[2:], right[2:], strict=True)]
+        return (*best, *nans)
+
+    return combine
 
 
 _NAN: Final = {Type.I32: 0x7FC00000, Type.I64: 0x7FF8000000000000}
@@ -205,15 +235,18 @@ def logcumsumexp(low: Lowering, x: IndexedTensor, dim: int) -> IndexedTensor:
     dim, t = normal_dim(dim, len(x.sizes)), x.type
     if t.kind != "float":
         raise NotLowered(f"of {t}")
-    state = wide(t)
+    state = wide(low, t)
 
     def start(b: LoopBody) -> State:
         return (b.constant(-math.inf, state),)
 
+    def combine(b: LoopBody, left: State, right: State) -> State:
+        return (_log_of_sum(b, right[0], left[0]),)
+
     def step(b: LoopBody, old: State, value: LoopValue, index: Index) -> State:
         return (_log_of_sum(b, b.cast(value, state), old[0]),)
 
-    return scanned(low, x, dim, start, step, lambda b, new: b.cast(new[0], t))[0]
+    return scanned(low, x, dim, start, step, combine, lambda b, new: b.cast(new[0], t))[0]
 
 
 def _log_of_sum(b: LoopBody, x: LoopValue, y: LoopValue) -> LoopValue:

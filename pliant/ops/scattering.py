@@ -59,6 +59,7 @@ from pliant.ops.places import (
     surely_spread,
     usual,
 )
+from pliant.ops.scans import in_each
 from pliant.sym.cond import eq, ge
 from pliant.sym.expr import ONE, ZERO, Expr, product_of
 
@@ -613,7 +614,7 @@ def masked_scatter(
         place = b.as_index(b(Op.MINIMUM, number, b.iota(last)))
         return _as_bits(b, flag, new(b, place), old(b, index[0]))
 
-    scan = Scan(lambda b: (b.constant(0, Type.I64),), step)
+    scan = Scan(lambda b: (b.constant(0, Type.I64),), step, in_each(Op.ADD))
     definition = low.define((product_of(sizes),), x.type, Scanned(0, scan, then))
     return in_memory(definition, sizes, contiguous(sizes))
 

@@ -173,11 +173,23 @@ def position_of(x, at, best, mask):  # type: ignore[no-untyped-def]
     return tl.where(first == 9223372036854775807, 0, first)
 
 
+# --------------------------------------------------------------------------------------------------
+# Scans of blocks of rows and columns
+
+
+@jit
+def last_along(x, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The last number of each row, bit for bit; `BITS` is the integer type of its width."""
+    column = tl.arange(0, x.shape[1])[None, :]
+    bits = tl.where(column == x.shape[1] - 1, x.to(BITS, bitcast=True), 0)
+    return sum_along(bits.to(BITS)).to(x.dtype, bitcast=True)
+
+
 NAMES: Final = (
     ("floor_div", "floor_mod", "shift_left", "shift_right", "shift_right_unsigned", "sign")
     + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "floor_div_floats")
     + ("sum_along", "prod_along", "max_along", "min_along", "any_along", "all_along")
-    + ("is_larger", "is_smaller", "position_of")
+    + ("is_larger", "is_smaller", "position_of", "last_along")
 )
 """What kernels may call."""
 

@@ -26,7 +26,8 @@ from typing import Final
 
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
-from pliant.loop.ir import REDUCTIONS, Access, Buffer, Kernel, Loop, LoopValue, Op
+from pliant.loop.ir import REDUCTIONS, Access, Buffer, Combine, Kernel, Loop, LoopValue, Op
+from pliant.loop.types import FLOAT
 from pliant.sym.expr import Expr
 from pliant.targets.triton.expressions import DTYPES, OPS, cast, literal, takes_literals, typed
 from pliant.targets.triton.index_text import (
@@ -38,6 +39,7 @@ from pliant.targets.triton.index_text import (
     Text,
 )
 from pliant.targets.triton.reductions import ACCUMULATORS
+from pliant.targets.triton.scans import BlockScan
 from pliant.targets.triton.tiling import Pass, Tiling, tiled
 
 ROWS: Final[Axes] = frozenset({"rows"})
@@ -62,17 +64,19 @@ class PrintedKernel:
 def printed(kernel: Kernel) -> PrintedKernel:
     """The kernel as Triton source; `NotTiled` if there is none."""
     tiling, arguments = tiled(kernel), KernelArguments()
-    printers: list[KernelPrinter]
-    if tiling.by_rows:
-        printers = [WholeRows(kernel, tiling, arguments), LoopedRows(kernel, tiling, arguments)]
-    else:
-        printers = [KernelPrinter(kernel, tiling, arguments)]
-    for printer in printers:
+    scans = [scan for item in tiling.body if isinstance(item, Pass) for scan in item.scans]
+    combines = [
+        CombinePrinter(kernel, tiling, arguments, at, scan.combine) for at, scan in enumerate(scans)
+    ]
+    kinds = (WholeRows, LoopedRows) if tiling.by_rows else (KernelPrinter,)
+    printers: list[KernelPrinter] = [kind(kernel, tiling, arguments) for kind in kinds]
+    for printer in [*combines, *printers]:
         printer.body()
     numbers = tuple(arguments.all.values())
     buffers = tuple([buffer for buffer in kernel.buffers if buffer.name != FLAG.name])
     parameters = [buffer.name for buffer in buffers] + [argument.name for argument in numbers]
-    text = "\n\n\n".join([printer.function(parameters) for printer in printers])
+    texts = [printer.function(parameters) for printer in [*combines, *printers]]
+    text = "\n\n\n".join(texts)
     asserts = len(buffers) < len(kernel.buffers)
     return PrintedKernel(text + "\n", tiling, buffers, numbers, tuple(arguments.bounds), asserts)
 
@@ -170,7 +174,7 @@ class KernelPrinter:
 
     def new_name(self, value: LoopValue) -> str:
         self._count += 1
-        return f"{value.op.text}{self._count - 1}"
+        return f"{_NAMES.get(value.op, value.op.text)}{self._count - 1}"
 
     def value(self, value: LoopValue) -> None:
         if value.op is Op.STORE:
@@ -294,8 +298,72 @@ class KernelPrinter:
         return [f"in_{axis}" for axis in _AXES if axis in axes]
 
 
+class CombinePrinter(KernelPrinter):
+    """Prints the function that makes one state of two."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        tiling: Tiling,
+        arguments: KernelArguments,
+        number: int,
+        combine: Combine,
+    ) -> None:
+        super().__init__(kernel, tiling, arguments)
+        self.number = number
+        self.combine = combine
+
+    def body(self) -> None:
+        for name, state in (("a", self.combine.left), ("b", self.combine.right)):
+            self.names |= {value: Text(f"{name}{at}") for at, value in enumerate(state)}
+        for value in self.combine.body:
+            self.value(value)
+        results = [self.text(value).text for value in self.combine.result]
+        self.line(f"return {', '.join(results)}")
+
+    def function(self, parameters: Sequence[str]) -> str:
+        own = [self.names[value].text for value in (*self.combine.left, *self.combine.right)]
+        head = f"@triton.jit\ndef combine{self.number}({', '.join(own)}):"
+        return "\n".join([head, *self.lines])
+
+
 class RowPrinter(KernelPrinter):
     """Prints a row kernel."""
+
+    def __init__(self, kernel: Kernel, tiling: Tiling, arguments: KernelArguments) -> None:
+        super().__init__(kernel, tiling, arguments)
+        passes = [item for item in tiling.body if isinstance(item, Pass)]
+        self.scans = {scan: at for at, scan in enumerate([s for p in passes for s in p.scans])}
+        self.scan_of = {after: scan for scan in self.scans for after in scan.after}
+        self.carried: set[LoopValue] = set()  # what of the pass has its value for the next column
+
+    def value(self, value: LoopValue) -> None:
+        if value.op is Op.CARRY:
+            self._carry(value)
+        else:
+            super().value(value)
+
+    def _carry(self, value: LoopValue) -> None:
+        """Behind the last one of a scan: what is carried, for each column."""
+        scan = self.scan_of[value.args[1]]
+        self.carried.add(value.args[0])
+        if self.carried.issuperset(scan.carried):
+            names = [self.new_name(value) for _ in scan.after]
+            self._scan(scan, names)
+            for after, name in zip(scan.after, names, strict=True):
+                self.names[after] = Text(name, ROWS | COLUMNS)
+
+    def _scan(self, scan: BlockScan, names: Sequence[str]) -> None:
+        shape = "[ROWS, COLUMNS]"
+        blocks: list[str] = []
+        for after in scan.after:
+            text = self.text(after)
+            spread = f"tl.broadcast_to({text.text}, {shape})"
+            blocks.append(text.text if text.axes >= ROWS | COLUMNS else spread)
+        given = blocks[0] if len(blocks) == 1 else f"({', '.join(blocks)})"
+        self.line(
+            f"{', '.join(names)} = tl.associative_scan({given}, 1, combine{self.scans[scan]})"
+        )
 
     def bind_columns(self, item: Pass) -> None:
         """The variables of the loops of a pass, from the number of the column."""
@@ -357,6 +425,10 @@ class LoopedRows(RowPrinter):
 
     suffix = "_looped"
 
+    def __init__(self, kernel: Kernel, tiling: Tiling, arguments: KernelArguments) -> None:
+        super().__init__(kernel, tiling, arguments)
+        self.carry_names: dict[LoopValue, str] = {}  # from block to block
+
     def columns(self, item: Pass) -> None:
         states = self._start(item)
         extent = self._number(item.extent)
@@ -380,6 +452,10 @@ class LoopedRows(RowPrinter):
     def _start(self, item: Pass) -> dict[LoopValue, list[str]]:
         states: dict[LoopValue, list[str]] = {}
         for value in item.body:
+            if value.op is Op.CARRIED:
+                start = self.text(value.args[0])
+                name = self.carry_names[value] = f"{self.new_name(value)}_before"
+                self.line(f"{name} = tl.broadcast_to({start.text}, [ROWS, 1])")
             if value.op not in REDUCTIONS:
                 continue
             name = self.new_name(value)
@@ -390,6 +466,15 @@ class LoopedRows(RowPrinter):
                 self.line(f"{name}_{at} = tl.full([ROWS, COLUMNS], {number}, {DTYPES[t]})")
         return states
 
+    def _scan(self, scan: BlockScan, names: Sequence[str]) -> None:
+        super()._scan(scan, names)
+        carries = [self.carry_names[value] for value in scan.carried]
+        states, before = ", ".join(names), ", ".join([*carries, *names])
+        self.line(f"{states} = combine{self.scans[scan]}({before})")
+        for carry, name, value in zip(carries, names, scan.carried, strict=True):
+            bits = f"tl.int{value.type.bits}" if value.type in FLOAT else DTYPES[value.type]
+            self.line(f"{carry} = last_along({name}, {bits})")
+
     def _step(self, value: LoopValue, state: Sequence[str]) -> None:
         name = state[0].rpartition("_")[0]
         args = [text.text for text in self._arguments(value)]
@@ -399,6 +484,7 @@ class LoopedRows(RowPrinter):
 
 
 _AXES: Final = ("rows", "columns")
+_NAMES: Final = {Op.CARRIED: "start", Op.CARRY: "scan"}
 _TEXTS: Final[dict[Op, Callable[[KernelPrinter, LoopValue], Text]]] = {
     Op.LOAD: KernelPrinter.load,
     Op.IOTA: KernelPrinter.iota,
@@ -407,4 +493,5 @@ _TEXTS: Final[dict[Op, Callable[[KernelPrinter, LoopValue], Text]]] = {
     Op.CAST: KernelPrinter.cast,
     Op.BITCAST: KernelPrinter.bitcast,
     Op.WELFORD_M2: KernelPrinter.second_moment,
+    Op.CARRIED: lambda printer, value: printer.text(value.args[0]),  # in each column: see `scans`
 }

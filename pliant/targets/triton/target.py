@@ -13,7 +13,7 @@ from pliant.base.isolation import FATAL
 from pliant.base.late import Late
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
-from pliant.loop.ir import Kernel, LoopKind, Op, loops, values
+from pliant.loop.ir import Kernel, Op, values
 from pliant.loop.types import INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
@@ -62,8 +62,6 @@ class TritonTarget:
         return True
 
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
-        if any(loop.kind is LoopKind.SERIAL for loop in loops(kernel.body)):
-            return "Triton kernels have no loops that run in order yet"
         raises = any(buffer.name == FLAG.name for buffer in kernel.buffers)
         if raises and any(v.op in _DIVISIONS and v.type in INTEGER for v in values(kernel.body)):
             return "an integer divided by 0 is an error on the CPU only"

@@ -5,8 +5,8 @@ The one idea: a program of the grid works on one tile, rows times columns. There
 - Pointwise: the loops hold nothing but values. The last loop is the columns, and one more is the
   rows: the next one, or, in a transpose, the one along which something is read in order.
 - Row kernels: the loops over rows are the grid, and in them stand loops over the columns
-  (*passes*): reductions, and what uses their results. A tile has whole rows if they fit, else each
-  pass goes through the columns in blocks.
+  (*passes*): reductions, scans, and what uses their results. A tile has whole rows if they fit,
+  else each pass goes through the columns in blocks.
 
 Whatever loops are left over are counted by programs, one iteration each.
 """
@@ -19,22 +19,21 @@ from pliant.base.values import dataclass
 from pliant.loop.collapse import stride
 from pliant.loop.ir import MEMORY, Kernel, Loop, LoopKind, LoopValue, Statement, values
 from pliant.sym.expr import ONE, ZERO, Expr, product_of, symbol
+from pliant.targets.triton.scans import BlockScan, scans_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """Loops directly inside one another over the columns, and all values in them."""
+    """Loops directly inside one another over the columns, all values in them, and what of these
+    goes from column to column."""
 
     loops: tuple[Loop, ...]
     body: tuple[LoopValue, ...]
+    scans: tuple[BlockScan, ...] = ()
 
     @property
     def extent(self) -> Expr:
         return product_of([loop.extent for loop in self.loops])
-
-    @property
-    def reduces(self) -> bool:
-        return self.loops[0].kind is LoopKind.REDUCTION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +126,11 @@ def _pass(loop: Loop) -> Pass:
             raise NotTiled("loops beside one another in a loop")
         loops.append(inner[0])
         body = inner[0].body
-    if len({item.kind for item in loops}) > 1 or loop.kind is LoopKind.SERIAL:
+    if len({item.kind for item in loops}) > 1:
         raise NotTiled("a loop that runs in order")
-    return Pass(tuple(loops), tuple(flat))
+    if loop.kind is not LoopKind.SERIAL:
+        return Pass(tuple(loops), tuple(flat))
+    scans = scans_of(flat, loop.combines) if len(loops) == 1 else None
+    if scans is None:
+        raise NotTiled("a loop that runs in order")
+    return Pass(tuple(loops), tuple(flat), scans)

@@ -11,6 +11,9 @@ from pliant.backends import compile_graph, llvm
 from pliant.backends.own_backend import OwnBackend
 from pliant.base import events
 from pliant.graph import aliases
+from pliant.targets.triton import compile as compiler
+from pliant.targets.triton.blocks import blocks_for
+from pliant.targets.triton.launch import function_for
 from pliant.targets.triton.printer import printed
 from pliant.targets.triton.target import TritonTarget
 
@@ -162,10 +165,40 @@ def test_only_what_is_refused_stays_with_pytorch(programs, monkeypatch):
         other = ((x - 1).tanh().t().cumsum(0) * 3).sigmoid()
         return one @ other
 
-    (text,) = programs(program, X)
+    (text,) = programs(program, torch.empty(6, 1 << 16, device=META))  # few long rows
     assert text.count("aten::cumsum") == 2 and text.count("aten::") == 3
     assert text.count("cuda_kernel") >= 2
     assert len(lowerings) <= 3
+
+
+SCANS = {
+    "sum": lambda x: (x * 2).exp().tanh().sin().cumsum(1).cos().exp() + 1,
+    "maximum": lambda x: x.cummax(1),
+    "logarithm": lambda x: x.logcumsumexp(0),
+}
+
+
+@pytest.mark.parametrize("machine", [80, 90, "gfx942"])
+@pytest.mark.parametrize("name", SCANS)
+def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
+    name, machine, programs, monkeypatch
+):
+    sources = []
+    compile = WithoutDevice.compile
+    keep = lambda self, source: [sources.append(source), compile(self, source)][1]
+    monkeypatch.setattr(WithoutDevice, "compile", keep)
+    (program,) = programs(SCANS[name], X)
+    assert program.count("cuda_kernel") == 1 and "aten" not in program
+    (source,) = sources
+    assert "float64" not in source.text
+    kernel, whole = printed(source.kernel), compiler.functions(source.text, "key", False)
+    for columns in (8, 1 << 15):
+        blocks = blocks_for(kernel.tiling, columns)
+        count = len(kernel.buffers) + len(kernel.arguments)
+        variant = compiler.KernelVariant(blocks, False, (True,) * count)
+        function = function_for(whole, variant)
+        target = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
+        assert compiler.machine_code(kernel, function, variant, target).asm
 
 
 CONTIGUOUS = {
