@@ -88,7 +88,10 @@ def write_kernels(
         device = item.group.members[0].device
         target = targets[device]
         with _blamed_on(item.group, refused):
-            written = write_kernel(item.group, item.stored, name, hint, item.reuse, target.arrange)
+            written = write_kernel(
+                *(item.group, item.stored, name, hint, item.reuse, target.arrange),
+                at_once=target.updates_at_once,
+            )
             signed = frozenset(s for s in written.kernel.sizes if not is_natural(s))
             kernel = replace(written.kernel, signed=signed) if signed else written.kernel
             if not written.memory:  # nobody needs any of it

@@ -184,6 +184,12 @@ class KernelBody(Builder):
             new = combine(self, old, new)
         self.store(memory, place, new, when)
 
+    def add_to(self, to: Definition, place: Expr, new: LoopValue, when: LoopValue | None) -> None:
+        """Add to an element, whoever else does at the same time."""
+        memory = self.buffer_of(to)
+        args = (new,) if when is None else (new, when)
+        self.add(LoopValue(Op.ATOMIC_ADD, memory.type, args, place, memory))
+
     def fault(self, when: LoopValue) -> None:
         """Somebody has to raise if this holds."""
         if when.op is Op.CONSTANT and not when.constant:

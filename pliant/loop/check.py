@@ -180,7 +180,7 @@ class _Checker:
             yield f"{buffer.name} is not a buffer of the kernel"
         if value.type is not buffer.type:
             yield f"{buffer.name} has type {buffer.type}"
-        if value.op is Op.STORE and value.args and value.args[0].type is not buffer.type:
+        if value.op is not Op.LOAD and value.args and value.args[0].type is not buffer.type:
             yield f"{buffer.name} has type {buffer.type}, not {value.args[0].type}"
         forbidden = Access.WRITE if value.op is Op.LOAD else Access.READ
         if buffer.access is forbidden:

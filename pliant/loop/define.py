@@ -127,13 +127,14 @@ class Scattered:
     already. `at(body, rows, place)` are the updates. Those of different `rows` never go to one
     place, those of `over` are made in order. `combine` makes the element of the old and the new
     one; without it, the last one stays. `inner` of the rows are closer in memory than what is
-    scattered."""
+    scattered. `adds`: `combine` is addition."""
 
     rows: tuple[Expr, ...]
     over: tuple[Expr, ...]
     at: Callable[[LoopBody, Index, Index], Update]
     combine: Callable[[LoopBody, LoopValue, LoopValue], LoopValue] | None = None
     inner: int = 0
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -55,9 +55,11 @@ class Op(Enum):
     """All operations on values. `SIGNATURES` has their types."""
 
     # Memory: `index` is in elements. A last argument of type bool is a mask; a masked load is 0
-    # where the mask is false.
+    # where the mask is false. ATOMIC_ADD adds to what is in memory: iterations of a parallel loop
+    # may add to one place, in any order.
     LOAD = auto()
     STORE = auto()
+    ATOMIC_ADD = auto()
 
     # Where numbers come from. IOTA is the value of the expression `index`; AS_INDEX is the way
     # back: it makes an i64 the symbol `index`, for use in the expressions that follow.
@@ -172,8 +174,8 @@ class Op(Enum):
 REDUCTIONS: Final = frozenset(
     {Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.ARG_MAX, Op.ARG_MIN, Op.ANY, Op.ALL, Op.WELFORD}
 )
-MEMORY: Final = frozenset({Op.LOAD, Op.STORE})
-STATEMENTS: Final = frozenset({Op.STORE, Op.CARRY})  # without a result
+MEMORY: Final = frozenset({Op.LOAD, Op.STORE, Op.ATOMIC_ADD})
+STATEMENTS: Final = frozenset({Op.STORE, Op.ATOMIC_ADD, Op.CARRY})  # without a result
 
 # Roughly how many instructions an operation needs, where it is not one.
 WEIGHT: Final = dict.fromkeys(
@@ -212,6 +214,7 @@ def _like(
 SIGNATURES: Final[dict[Op, Signature]] = {
     Op.LOAD: Signature((), types.ANY, None, masked=True),
     Op.STORE: Signature(_UNARY, types.ANY, None, masked=True),
+    Op.ATOMIC_ADD: Signature(_UNARY, types.NUMBER, None, masked=True),
     Op.CONSTANT: Signature((), types.ANY, None),
     Op.IOTA: Signature((), types.ANY, Type.I64),
     Op.AS_INDEX: Signature((Type.I64,), types.ANY, Type.I64),

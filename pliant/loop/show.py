@@ -39,7 +39,7 @@ def _lines(body: tuple[Statement, ...], names: Names, indent: str) -> Iterator[s
 
 def line(value: LoopValue, names: Names) -> str:
     """One statement; names the value."""
-    if value.op is Op.STORE:
+    if value.op in (Op.STORE, Op.ATOMIC_ADD):
         return _store(value, names)
     names[value] = f"v{len(names)}"
     text = _SPECIAL.get(value.op, _plain)(value, [names.get(arg, "?") for arg in value.args])
@@ -49,6 +49,8 @@ def line(value: LoopValue, names: Names) -> str:
 def _store(value: LoopValue, names: Names) -> str:
     stored, *mask = [names.get(arg, "?") for arg in value.args]
     condition = f" if {mask[0]}" if mask else ""
+    if value.op is Op.ATOMIC_ADD:
+        return f"atomic_add {_place(value)} += {stored}{condition}"
     return f"store {_place(value)} = {stored}{condition}"
 
 

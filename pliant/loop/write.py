@@ -27,7 +27,8 @@ from pliant.loop.fuse import (
     reduced_type,
     variables,
 )
-from pliant.loop.ir import Access, Kernel, LoopKind, LoopValue, Op
+from pliant.loop.ir import Access, Kernel, LoopKind, LoopValue, Op, values
+from pliant.loop.types import Type
 from pliant.sym.expr import ONE, ZERO, Expr, ceildiv, minimum
 
 Hint = Callable[[Expr], int]
@@ -54,10 +55,12 @@ def write_kernel(
     hint: Hint,
     reuse: Mapping[Definition, Definition] = MappingProxyType({}),
     arrange: Arrange = as_written,
+    at_once: bool = False,
 ) -> WrittenKernel:
     """The kernel that computes the members of a group and stores some of them; `reuse` says which
-    in the memory of another definition, as `loop.buffer_reuse` chooses."""
-    return _Writer(group, stored, name, hint, reuse).written(arrange)
+    in the memory of another definition, as `loop.buffer_reuse` chooses. `at_once`: updates of a
+    scatter are made in any order, where that is possible."""
+    return _Writer(group, stored, name, hint, reuse).written(arrange, at_once)
 
 
 class _Writer:
@@ -85,11 +88,15 @@ class _Writer:
             Definition, LoopValue
         ] = {}  # of reductions and rows, once they are there
 
-    def written(self, arrange: Arrange) -> WrittenKernel:
+    def written(self, arrange: Arrange, at_once: bool = False) -> WrittenKernel:
         group = self.group
         (first, *_) = group.members
         if isinstance(first.body, Scattered):
-            scatter(self.body, first, first.body)
+            probe = KernelBody("probe", self._access(), self._element, self.reuse)
+            if at_once and in_any_order(probe, first, first.body):
+                scatter_at_once(self.body, first, first.body)
+            else:
+                scatter(self.body, first, first.body)
             return WrittenKernel(collapse(self.body.kernel()), tuple(self.body.memory))
         with ExitStack() as stack:
             # What only depends on rows may be moved out of loops over columns, not out of these:
@@ -314,3 +321,41 @@ def scatter(body: KernelBody, of: Definition, by: Scattered) -> None:
             close[0] = close[0] + first
         new = by.at(body, (*rows, *close), tuple(over))
         body.update(of, of.place(new.index), new.value, new.when, by.combine)
+
+
+ATOMIC: Final = frozenset({Type.F32, Type.F64, Type.I32, Type.I64})
+
+
+def in_any_order(probe: KernelBody, of: Definition, by: Scattered) -> bool:
+    """Whether the order of the updates makes no difference, but for the rounding of sums: they are
+    sums, or of those of one row all write the same. `probe` is a body to try this in."""
+    if by.combine is not None:
+        return by.adds and of.type in ATOMIC
+    rows = variables(len(by.rows))
+    over = variables(len(by.over), len(rows))
+    new = by.at(probe, rows, over)
+    body = probe.kernel().body
+    # An index that is data may be another one for each update.
+    varying = {*over, *[value.index for value in values(body) if value.op is Op.AS_INDEX]}
+    needed = [new.value]
+    for value in needed:
+        if value.index is not None and not varying.isdisjoint(value.index.symbols):
+            return False
+        needed += value.args
+    return True
+
+
+def scatter_at_once(body: KernelBody, of: Definition, by: Scattered) -> None:
+    """The kernel that makes all updates at the same time."""
+    at = len(by.rows) - by.inner
+    with ExitStack() as stack:
+        sizes = (*by.rows[:at], *by.over, *by.rows[at:])
+        places = [stack.enter_context(body.loop(size)) for size in sizes]
+        body.floor = len(places)
+        over = places[at : at + len(by.over)]
+        rows = places[:at] + places[at + len(by.over) :]
+        new = by.at(body, tuple(rows), tuple(over))
+        if by.combine is None:
+            body.update(of, of.place(new.index), new.value, new.when, None)
+        else:
+            body.add_to(of, of.place(new.index), new.value, new.when)

@@ -4,6 +4,7 @@ The one idea: the tensor is copied, and the copy is written to, update after upd
 which an update stays where it is (`rows`) are independent of each other and run in lanes or in
 threads; along the others updates are made in order, as eager PyTorch makes them on one thread, so
 that of several updates of one place the last one stays, and sums are added up in the same order.
+(A GPU makes them at once, if the order can't be seen in the result but by how sums are rounded.)
 
 Where eager PyTorch keeps sums of halves in f32, so does the copy, and is rounded afterwards.
 """
@@ -115,7 +116,9 @@ def updated(
         return at(b, tuple([index.get(d, ZERO) for d in range(len(sizes))]))
 
     body = Scattered(
-        tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over]), make, combine, len(inner)
+        *(tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over])),
+        *(make, combine, len(inner)),
+        adds=combine is added,
     )
     into = owner(memory.of)
     definition = low.define(shape, into.type, body, memory.strides, into, memory.offset)

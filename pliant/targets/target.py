@@ -49,6 +49,10 @@ class Target(Protocol):
         """Whether kernels launched one after the other run at the same time, so that nothing is
         gained by launching them together."""
 
+    @property
+    def updates_at_once(self) -> bool:
+        """Whether it makes the updates of a scatter in any order, by atomic operations."""
+
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         """Why this machine can't run the kernel (a type or an operation it doesn't have), or should
         not, if so; `hint` tells sizes that were seen."""

@@ -5,8 +5,9 @@ import torch
 
 from pliant.loop.build import Builder
 from pliant.loop.check import check
-from pliant.loop.ir import Access, LoopKind, Op
+from pliant.loop.ir import Access, LoopKind, LoopValue, Op
 from pliant.loop.types import BY_DTYPE, Type
+from pliant.sym.expr import ONE
 from tests.support.loop_interpreter import FLOATS, INTEGERS, SHIFTS, run, work
 
 
@@ -67,8 +68,22 @@ def test_integers_wrap_and_divide_as_pytorchs():
 
 def test_every_operation_can_be_run():
     elsewhere = "LOAD STORE CONSTANT IOTA AS_INDEX CAST BITCAST WELFORD WELFORD_M2 SUM PROD MAX MIN"
-    elsewhere += " ARG_MAX ARG_MIN ANY ALL CARRIED CARRY"
+    elsewhere += " ARG_MAX ARG_MIN ANY ALL CARRIED CARRY ATOMIC_ADD"
     assert set(FLOATS) | set(INTEGERS) | set(SHIFTS) | {Op[n] for n in elsewhere.split()} == set(Op)
+
+
+def test_what_is_added_to_one_place():
+    build = Builder("sums")
+    x, y = build.buffer("x", Type.F32), build.buffer("y", Type.F32, Access.READ_WRITE)
+    with build.loop(4) as i:
+        some = build(Op.LT, build.iota(i), build.constant(3, Type.I64))
+        args = (build.load(x, i), some)
+        build.add(LoopValue(Op.ATOMIC_ADD, Type.F32, args, ONE, y))
+    kernel = check(build.kernel())
+    assert "atomic_add y[1] += v3 if v2" in str(kernel)
+    result = torch.zeros(2)
+    run(kernel, [torch.arange(4.0), result], [])
+    assert result.tolist() == [0, 3]
 
 
 def test_what_is_out_of_bounds_is_an_error():

@@ -125,6 +125,13 @@ def _store(machine: _Machine, value: LoopValue) -> None:
         memory[at] = torch.as_tensor(stored, dtype=memory.dtype)
 
 
+def _atomic_add(machine: _Machine, value: LoopValue) -> None:
+    added, *mask = machine.args(value)
+    if all(mask):
+        memory, at = machine.place(value)
+        memory[at] += torch.as_tensor(added, dtype=memory.dtype)
+
+
 def _carry(machine: _Machine, value: LoopValue) -> None:
     machine.carried[value.args[0]] = machine.values[value.args[1]]
 
@@ -178,6 +185,7 @@ def _compute(machine: _Machine, value: LoopValue) -> Number:
 _RUN: Final[dict[Op, Callable[[_Machine, LoopValue], Any]]] = {
     Op.LOAD: _load,
     Op.STORE: _store,
+    Op.ATOMIC_ADD: _atomic_add,
     Op.CONSTANT: lambda machine, value: made(value.constant, value.type),
     Op.IOTA: _iota,
     Op.AS_INDEX: _as_index,

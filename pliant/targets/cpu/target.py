@@ -38,11 +38,16 @@ class CpuTarget:
         return False
 
     @property
+    def updates_at_once(self) -> bool:
+        return False
+
+    @property
     def compiler(self) -> KernelCompiler:
         return host()
 
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
-        """There is code for every type and operation of the loop IR."""
+        """There is code for every type and operation of the loop IR, but for atomic ones: updates
+        are made in order."""
         return None
 
     def arrange(self, kernel: Kernel, hint: Hint) -> Kernel:

@@ -179,6 +179,8 @@ class KernelPrinter:
     def value(self, value: LoopValue) -> None:
         if value.op is Op.STORE:
             self._store(value)
+        elif value.op is Op.ATOMIC_ADD:
+            self._add_to(value)
         elif value.op is not Op.CONSTANT:
             text = _TEXTS.get(value.op, KernelPrinter.operation)(self, value)
             self.names[value] = self.assign(value, text)
@@ -270,6 +272,19 @@ class KernelPrinter:
             text for text in self.known if text.startswith(f"tl.load({value.buffer.name}")
         ]:
             del self.known[text]
+
+    def _add_to(self, value: LoopValue) -> None:
+        """As often as there are elements in the tile, whatever varies along it."""
+        added, *mask = [self.text(arg) for arg in value.args]
+        axes = [axis for axis, there in zip(_AXES, self._has_axes, strict=True) if there]
+        place = self._place_of(value, frozenset(axes))
+        conditions = [text.text for text in mask] + self._masks(place.axes)
+        condition = f", mask={' & '.join(conditions)}" if conditions else ""
+        self.line(f'tl.atomic_add({place.text}, {added.text}{condition}, sem="relaxed")')
+
+    @property
+    def _has_axes(self) -> tuple[bool, bool]:
+        return self.tiling.rows is not None, self.tiling.columns is not None
 
     def _assert(self, mask: Sequence[Text]) -> None:
         conditions = [text.text for text in mask]

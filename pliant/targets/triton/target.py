@@ -14,7 +14,7 @@ from pliant.base.late import Late
 from pliant.base.values import dataclass
 from pliant.loop.body import FLAG
 from pliant.loop.ir import Kernel, Op, values
-from pliant.loop.types import INTEGER
+from pliant.loop.types import FLOAT, INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
 from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
@@ -61,7 +61,13 @@ class TritonTarget:
     def overlaps_launches(self) -> bool:
         return True
 
+    @property
+    def updates_at_once(self) -> bool:
+        return True
+
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
+        if torch.are_deterministic_algorithms_enabled() and _adds_floats(kernel):
+            return "sums in an order of their own, and deterministic algorithms are asked for"
         raises = any(buffer.name == FLAG.name for buffer in kernel.buffers)
         if raises and any(v.op in _DIVISIONS and v.type in INTEGER for v in values(kernel.body)):
             return "an integer divided by 0 is an error on the CPU only"
@@ -139,6 +145,11 @@ class TritonTarget:
             *[argument.expr for argument in kernel_text.arguments],
             *kernel_text.bounds,
         )
+
+
+def _adds_floats(kernel: Kernel) -> bool:
+    """Whether it makes sums that depend on the order of what is added."""
+    return any(v.op is Op.ATOMIC_ADD and v.type in FLOAT for v in values(kernel.body))
 
 
 def _is_thin(tiling: Tiling, hint: Hint) -> bool:

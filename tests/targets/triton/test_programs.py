@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant.base import events
 from pliant.targets.triton import launch
 
 torch.manual_seed(0)
@@ -47,6 +48,41 @@ POINTWISE = {
     "index": (lambda x, i: x[i - 6] + 1, (X, ROWS)),
     "take along": (lambda x, i: torch.take_along_dim(x, i - 40, 1), (X, COLUMNS)),
     "nearest": (lambda x: F.interpolate(x.view(1, 1, 6, 40), scale_factor=2.0), (X,)),
+}
+IDS = torch.tensor([5, 0, 2, 2, 5, 0, 2])
+SEVEN = torch.randn(7, 40)
+SCATTERED = {
+    "scatter add": (lambda x, i, s: x.scatter_add(1, i, s * 2) + 1, (X, COLUMNS, Y)),
+    "scatter add of bfloat16": (
+        lambda x, i, s: x.scatter_add(1, i, s),
+        (X.bfloat16(), COLUMNS, Y.bfloat16()),
+    ),
+    "scatter add of integers": (lambda i: (i * 0).scatter_add(1, i.clamp(max=4), i), (COLUMNS,)),
+    "scatter add to one place": (
+        lambda x: torch.zeros(1).scatter_add(0, torch.zeros(240, dtype=torch.long), x.view(-1)),
+        (X,),
+    ),
+    "index add": (lambda x, i, s: x.index_add(0, i, s), (X, IDS, SEVEN)),
+    "index add of columns": (lambda x, i, s: x.t().index_add(1, i, s.t()), (X, IDS, SEVEN)),
+    "index add of float64": (
+        lambda x, i, s: x.index_add(0, i, s),
+        (X.double(), IDS, SEVEN.double()),
+    ),
+    "index add in place": (lambda x, i, s: x.index_add_(0, i, s), (X, IDS, SEVEN)),
+    "index put": (lambda x, i, s: x.index_put((i - 6,), s, accumulate=True), (X, IDS, SEVEN)),
+    "index put of one index": (
+        lambda x, i: x.index_put((i[:1].expand(9),), torch.ones(()), accumulate=True),
+        (X, IDS),
+    ),
+    "index put of pairs": (
+        lambda x, i, s: x.index_put((i, i * 3), s[:, 0], accumulate=True),
+        (X, IDS, SEVEN),
+    ),
+    "counts": (lambda i: torch.zeros(6).index_add(0, i, torch.ones(7)), (IDS,)),
+    "one hot": (lambda i: torch.zeros(7, 6).scatter(1, i[:, None], 1.0) * 2, (IDS,)),
+    "index fill": (lambda x, i: x.index_fill(0, i, 3.0), (X, IDS)),
+    "index set to a number": (lambda x, i: x.index_put((i,), torch.tensor(2.0)), (X, IDS)),
+    "index set to a row": (lambda x, i, w: x.index_put((i,), w), (X, IDS, W)),
 }
 BY_ROWS = {
     "softmax": (lambda x: torch.softmax(x, -1), (X,)),
@@ -107,6 +143,37 @@ def test_program(name, dynamic, kernels):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SCATTERED)
+def test_updates_in_any_order(name, dynamic, kernels, seen):
+    same(*SCATTERED[name], dynamic=dynamic)
+    assert not [op for event in seen(events.CodeGenerated) for op in event.called]
+    adds = [source for source, _ in kernels.ran if "tl.atomic_add" in source]
+    assert len(adds) == (not name.startswith(("one", "index fill", "index set")))
+    kernels.compile_for(*(("gfx942", 90) if dynamic else (80,)))
+
+
+def test_deterministic_sums_are_pytorchs(kernels):
+    function, args = SCATTERED["scatter add"]
+    compiled = pliant.compile(function, backend="triton_interpreter")
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.testing.assert_close(compiled(*args), function(*args))
+        assert not any("tl.atomic_add" in source for source, _ in kernels.ran)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(compiled(*args), function(*args))
+    assert any("tl.atomic_add" in source for source, _ in kernels.ran)
+
+
+def test_the_last_of_several_updates_is_pytorchs(kernels):
+    same(lambda x, i, s: x.index_copy(0, i, s), (X, IDS, SEVEN))
+    same(lambda x, i, s: x.scatter(1, i, s), (X, COLUMNS % 3, Y))
+    same(lambda x, i, s: x.index_put((i,), s), (X, IDS, SEVEN))
+    same(lambda x, i, s: x.index_put((i,), s[:, :1]), (X, IDS, SEVEN))
+    assert not kernels.ran
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", BY_ROWS)
 def test_rows_that_are_longer_than_a_tile(name, dynamic, kernels, whole):
     whole(2)
@@ -149,6 +216,27 @@ def test_operators_without_a_kernel_stay_with_pytorch(kernels):
     assert len(kernels.ran) == 2  # before and after the product
     same(lambda x, y: x // y, (ROWS, ROWS + 1))
     assert len(kernels.ran) == 2  # an integer divided by 0 raises on the CPU only
+
+
+READ = {
+    "index": lambda x: x[IDS].exp().sum(),
+    "gather": lambda x: x.gather(1, COLUMNS).exp().sum(),
+    "index select": lambda x: (x.index_select(0, IDS) * 2).exp().sum(),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_gradients_of_reads(name, kernels):
+    """They are sums of all that was read from one place."""
+    function = READ[name]
+    grads = []
+    for one in (function, pliant.compile(function, backend="triton_interpreter")):
+        x = X.clone().requires_grad_()
+        one(x).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)
+    assert any("tl.atomic_add" in source for source, _ in kernels.ran)
+    kernels.compile_for(80, 90, "gfx942")
 
 
 def test_training_step(kernels):
