@@ -158,7 +158,8 @@ class IndexText:
 
     def _compared(self, node: Any, wide: bool) -> Text:
         sign = {"le0": "<=", "eq0": "==", "ne0": "!="}[node.op]
-        inner = self.write(node.args[0], wide)
+        # What is compared is no place in memory, so that nothing else bounds it.
+        inner = self.write(node.args[0], wide=True)
         return Text(f"({inner.text} {sign} 0)", inner.axes)
 
     def _bits(self, node: Any, wide: bool) -> Text:

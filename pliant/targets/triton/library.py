@@ -86,14 +86,20 @@ def remainder_floats(a, b):  # type: ignore[no-untyped-def]
 
 
 @jit
+def divided(a, b):  # type: ignore[no-untyped-def]
+    """Rounded as on a CPU: Triton's own division of 32 bits isn't, and is 0 by large numbers."""
+    return tl.div_rn(a, b) if a.dtype == tl.float32 else a / b
+
+
+@jit
 def floor_div_floats(a, b):  # type: ignore[no-untyped-def]
     """From the exact remainder, as PyTorch does: a / b may round up to the next integer."""
     rest = libdevice.fmod(a, b)
-    quotient = (a - rest) / b
+    quotient = divided(a - rest, b)
     quotient = tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1.0, quotient)
     below = libdevice.floor(quotient)
     result = tl.where(quotient - below > 0.5, below + 1.0, below)
-    plain = a / b
+    plain = divided(a, b)
     result = tl.where(quotient == 0, libdevice.copysign(quotient * 0.0, plain), result)
     return tl.where(b == 0, plain, result)
 
@@ -187,7 +193,7 @@ def last_along(x, BITS: tl.constexpr):  # type: ignore[no-untyped-def]
 
 NAMES: Final = (
     ("floor_div", "floor_mod", "shift_left", "shift_right", "shift_right_unsigned", "sign")
-    + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "floor_div_floats")
+    + ("sigmoid", "silu", "fmin", "fmax", "remainder_floats", "divided", "floor_div_floats")
     + ("sum_along", "prod_along", "max_along", "min_along", "any_along", "all_along")
     + ("is_larger", "is_smaller", "position_of", "last_along")
 )

@@ -32,6 +32,7 @@ POINTWISE = {
     "bool order": (lambda x, y: (x > 0) < (y > 0), (X, Y)),
     "where": (lambda x, y: torch.where(x > 0, x, y), (X, Y)),
     "float division": (lambda x, y: (x // y, x % y, torch.fmod(x, y)), (X * 5, Y)),
+    "division by large numbers": (lambda x, y: x // y, (X * 1e38, Y.sign() * 1e38)),
     "rounding": (lambda x: (x.round(), x.floor(), x.trunc(), x.sign()), (X * 3,)),
     "nans": (lambda x: (x.clamp(min=0), torch.fmax(x, x * 0), x.relu()), (ODD,)),
     "power": (lambda x: x.abs() ** 1.7, (X,)),
