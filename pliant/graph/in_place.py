@@ -150,9 +150,9 @@ class InPlace:
         # Each of them is in memory now, or nothing needs it any more.
         self.raising.clear()
 
-    def _overwritable(self, put: MemoryWrite) -> Definition | None:
+    def _overwritable(self, put: MemoryWrite, called: bool = False) -> Definition | None:
         """Memory that has the value before the write and may be overwritten; None if the value is
-        not in memory and better is not."""
+        not in memory and better is not. A function that is `called` needs it there."""
         old = put.old
         indexed, target = self.indexed_tensors[old], self._input(put)
         memory = owner(indexed.memory.of) if laid_out_so(indexed, old) and indexed.memory else None
@@ -169,7 +169,8 @@ class InPlace:
         blank = is_uninitialised(old.node) and indexed.memory is None
         few = self.written_lazily[put.memory] <= FEW
         # With symbolic sizes each element asks where it is; blank memory costs nothing to have.
-        if put.otherwise is not None and few and not (blank and put.window.symbols):
+        lazy = put.otherwise is not None and few and not called
+        if lazy and not (blank and put.window.symbols):
             return None
         if blank:
             place = self._blank(old)
@@ -278,7 +279,10 @@ class InPlace:
             or not is_overwritten(target, write.put)
         ):
             return None
-        memory, held = self._overwritable(write.put), self.indexed_tensors[target].memory
+        memory, old = self._overwritable(write.put, called=True), write.put.old
+        if target is not old and is_view_of(target, old):
+            self._see_again([target], old)
+        held = self.indexed_tensors[target].memory
         if memory is None or held is None or owner(held.of) is not memory:
             return None
         return memory if held.strides == target.strides else None

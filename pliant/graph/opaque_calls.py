@@ -115,8 +115,8 @@ def record_opaque_call(
 ) -> Any:
     """Write down the call; NotImplemented if it does more than to make new tensors or views of
     arguments, and to write to arguments."""
-    if autocast.enabled():  # when the code runs, it may not be
-        return NotImplemented
+    if autocast.enabled() and _name(function) not in NEVER_CAST:
+        return NotImplemented  # when the code runs, it may not be
     if _has_dict([*args, *kwargs.values()]):  # which a node does not look into
         leaves, spec = pytree.tree_flatten((args, kwargs))
         function, args, kwargs = OnLeaves(function, spec), tuple(leaves), {}
@@ -155,6 +155,10 @@ def record_opaque_call(
     return _with_replaced(result, returned_views)
 
 
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def _as_view(functionalizer: Any, sources: dict[int, Fake], t: Fake) -> Fake | None:
     """What a function returned of an argument, as a view that is known."""
     source = sources[t.untyped_storage()._cdata]
@@ -182,7 +186,7 @@ def _record_call(
     random: bool,
 ) -> None:
     """The call, with what it makes and what it writes to."""
-    name = getattr(function, "__name__", type(function).__name__)
+    name = _name(function)
     positional = tuple([functionalizer.recorded(_without_slices(arg)) for arg in args])
     named = {key: functionalizer.recorded(_without_slices(value)) for key, value in kwargs.items()}
     places = [_places_of(t, [*args, *kwargs.values()]) for t in written]
@@ -208,10 +212,13 @@ def _can_be_copied(written: list[Fake], fakes: list[Fake]) -> bool:
 Path = tuple[int, ...]
 
 WRITES_IN_PLACE: Final = frozenset(
-    f"python._fused_{name}_" for name in ("adam", "adamw", "sgd", "adagrad")
+    ("python._fused_adam_", "python._fused_adamw_", "python._fused_sgd_", "python._fused_adagrad_")
+    + ("python.launch_kernel.default",)
 )
 """Calls that write to large tensors and refuse nothing but sizes and dtypes, which were seen when
-they were recorded. Others write to copies: when they fail, inputs have to be as they were."""
+they were recorded; a Triton kernel of the program fails before it writes, or the GPU does. Others
+write to copies: when they fail, inputs have to be as they were."""
+NEVER_CAST: Final = frozenset({"launch_kernel.default"})  # whatever autocast says
 
 
 def _places_of(tensor: Fake, value: Any, path: Path = ()) -> tuple[Path, ...]:

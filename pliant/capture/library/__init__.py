@@ -86,6 +86,7 @@ LATE_MODULES = {
     "decimal": "stdlib.decimals",
     "numpy.random": "numpy.generators",
     "optree": "packages.optree",
+    "triton": "packages.triton_kernels",
 }
 
 

@@ -4,6 +4,8 @@ them. What is looked at is the program of the launcher: which device has what.""
 import pytest
 import torch
 import torch.nn.functional as F
+import triton
+import triton.language as tl
 from torch import nn
 
 import pliant
@@ -199,6 +201,26 @@ def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
         function = function_for(whole, variant)
         target = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
         assert compiler.machine_code(kernel, function, variant, target).asm
+
+
+@triton.jit
+def copy(x, y, count, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < count), mask=at < count)
+
+
+def test_a_kernel_of_the_program_is_part_of_its_graph(programs):
+    def function(x):
+        y = torch.empty_like(x)
+        launched = copy[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](
+            x + 1, y, x.numel(), BLOCK=16, num_warps=2
+        )
+        del launched
+        return y * 2
+
+    (program,) = programs(function, X)
+    assert program.count("cuda_kernel") == 2 and "cpu" not in program
+    assert program.count("object") == 3  # the kernel, its grid, no numbers
 
 
 CONTIGUOUS = {
