@@ -173,7 +173,10 @@ class CodeGenerator:
         self._check(scheduled)
         targets = {"cpu": CPU, target.place.type: target}  # numbers of a program are on the CPU
         # Loops, and code for the target.
-        kernels = write_kernels(scheduled, targets, env.expect, env.is_natural)
+        kernels = write_kernels(
+            *(scheduled, targets, env.expect, env.is_natural),
+            lambda definitions: _in_order(functional, lowered.computed_by(definitions)),
+        )
         self._check(kernels, scheduled)
         handles = compile_kernels(self.name, kernels, scheduled)  # machine code
         batches = plan_batches(scheduled, kernels, target, env.expect)  # launched together
@@ -245,7 +248,7 @@ def tell(name: str, code: GeneratedCode) -> None:
     events.emit(
         events.CodeGenerated(
             function=name,
-            kernels=lambda: [str(kernel) for kernel in code.kernels],
+            kernels=lambda: list(map(str, code.written.groups.values())),
             lowered=code.lowered.lowered,
             called=code.lowered.called,
             memory=lambda: memory_use.bytes_in_use(code.scheduled, code.info.hint),
@@ -254,9 +257,13 @@ def tell(name: str, code: GeneratedCode) -> None:
     )
 
 
+def _in_order(functional: Functional, nodes: Collection[Node]) -> tuple[Node, ...]:
+    return tuple([node for node in functional.nodes if node in nodes])
+
+
 def _fusion(code: GeneratedCode) -> list[dict[str, Any]]:
     def names(nodes: Collection[Node]) -> list[str]:
-        return [node.name for node in code.functional.nodes if node in nodes]
+        return [node.name for node in _in_order(code.functional, nodes)]
 
     def lines(nodes: Collection[Node]) -> list[str]:
         return lines_of(*[node.stack for node in code.functional.nodes if node in nodes])

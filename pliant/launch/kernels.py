@@ -7,7 +7,7 @@ PyTorch, and everything is lowered once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from pliant.base import events
 from pliant.base.isolation import FATAL
 from pliant.base.values import dataclass
+from pliant.graph.ir import Node
+from pliant.launch.kernel_names import label_of, lines_of
 from pliant.loop.body import FLAG
 from pliant.loop.define import Computed, Definition
 from pliant.loop.fuse import FusionGroup
@@ -26,6 +28,7 @@ from pliant.sym.expr import Expr
 from pliant.targets.target import Hint, KernelSource, LaunchParameters, Target
 
 IsNatural = Callable[[Expr], bool]
+ComputedBy = Callable[[Collection[Definition]], tuple[Node, ...]]
 
 
 class KernelRefused(Exception):
@@ -60,6 +63,13 @@ class GroupKernel:
     source: KernelSource
     launch: LaunchParameters
     target: Target
+    operators: tuple[Node, ...] = ()  # that it computes, where somebody may want to know
+
+    def __str__(self) -> str:
+        """As a person would read it."""
+        if not self.source.readable:
+            return str(self.kernel)
+        return "\n".join([*lines_of(self.operators), self.source.text.rstrip()])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,10 +84,15 @@ class Kernels:
 
 
 def write_kernels(
-    scheduled: Scheduled, targets: Mapping[str, Target], hint: Hint, is_natural: IsNatural
+    scheduled: Scheduled,
+    targets: Mapping[str, Target],
+    hint: Hint,
+    is_natural: IsNatural,
+    computed_by: ComputedBy = lambda definitions: (),
 ) -> Kernels:
     """Write the kernels, each for the target of the device that has its memory. `is_natural`:
-    whether a number is surely at least 0."""
+    whether a number is surely at least 0. `computed_by`: the operators that became these
+    definitions."""
     groups: dict[int, GroupKernel] = {}
     sources: dict[Any, KernelSource] = {}  # a network of equal layers has few different kernels
     refused: list[KernelError] = []  # all of them, or the graph is lowered again for each
@@ -94,6 +109,8 @@ def write_kernels(
             )
             signed = frozenset(s for s in written.kernel.sizes if not is_natural(s))
             kernel = replace(written.kernel, signed=signed) if signed else written.kernel
+            operators = computed_by(item.group.members) if target.names_kernels else ()
+            kernel = replace(kernel, label=label_of(operators)) if operators else kernel
             if not written.memory:  # nobody needs any of it
                 continue
             foreign = {m.device for m in written.memory if m is not FLAG} - {device}
@@ -105,7 +122,8 @@ def write_kernels(
             # By structure, names aside: writing the text takes longer than comparing.
             if (key := (device, structure(kernel))) not in sources:
                 sources[key] = target.generate(kernel, hint)
-            groups[at] = GroupKernel(kernel, written.memory, sources[key], launch, target)
+            made = (kernel, written.memory, sources[key], launch, target, operators)
+            groups[at] = GroupKernel(*made)
     if refused:
         raise KernelError(refused[0].group, refused[0].error, tuple(refused[1:]))
     return Kernels(groups)

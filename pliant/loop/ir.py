@@ -324,6 +324,7 @@ class Kernel:
     body: tuple[Statement, ...]
     own: tuple[Buffer, ...] = ()
     signed: frozenset[Expr] = frozenset()
+    label: str = ""  # for people: what it does, in a word
 
     @property
     def grid(self) -> tuple[Loop, ...]:

@@ -115,11 +115,8 @@ def updated(
         index = dict(zip(rows, row, strict=True)) | dict(zip(over, place, strict=True))
         return at(b, tuple([index.get(d, ZERO) for d in range(len(sizes))]))
 
-    body = Scattered(
-        *(tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over])),
-        *(make, combine, len(inner)),
-        adds=combine is added,
-    )
+    each, together = tuple([sizes[d] for d in rows]), tuple([sizes[d] for d in over])
+    body = Scattered(each, together, make, combine, len(inner), adds=combine is added)
     into = owner(memory.of)
     definition = low.define(shape, into.type, body, memory.strides, into, memory.offset)
     return in_memory(definition, shape, memory.strides, memory.offset)

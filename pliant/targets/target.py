@@ -27,6 +27,11 @@ class KernelSource:
     key: str
     text: str
 
+    @property
+    def readable(self) -> bool:
+        """Whether a person would rather read the text than the loops."""
+        return False
+
 
 LaunchParameters = tuple[Expr | float | None, ...]
 """What the step for a kernel says besides kernel, buffers and sizes. Expressions become numbers of
@@ -52,6 +57,10 @@ class Target(Protocol):
     @property
     def updates_at_once(self) -> bool:
         """Whether it makes the updates of a scatter in any order, by atomic operations."""
+
+    @property
+    def names_kernels(self) -> bool:
+        """Whether people see its kernels by name, in profiles for instance."""
 
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         """Why this machine can't run the kernel (a type or an operation it doesn't have), or should

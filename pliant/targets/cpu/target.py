@@ -42,6 +42,10 @@ class CpuTarget:
         return False
 
     @property
+    def names_kernels(self) -> bool:
+        return False
+
+    @property
     def compiler(self) -> KernelCompiler:
         return host()
 

@@ -5,7 +5,7 @@ name the second time. What varies along neither axis of the tile stays a scalar,
 one is a row or a column of blocks, and Triton's broadcasting does the rest:
 
     @triton.jit
-    def kernel0_whole(b0, b1, s0, s1, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ...):
+    def kernel_whole(b0, b1, s0, s1, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ...):
         program = tl.program_id(0)
         i0 = program.to(INDEX) * ROWS + tl.arange(0, ROWS)[:, None]
         in_rows = i0 < s0
@@ -44,6 +44,7 @@ from pliant.targets.triton.tiling import Pass, Tiling, tiled
 
 ROWS: Final[Axes] = frozenset({"rows"})
 COLUMNS: Final[Axes] = frozenset({"columns"})
+NAME: Final = "kernel"  # of the function; equal kernels have equal sources
 OUT_OF_RANGE: Final = "an index or a value is out of range"
 
 
@@ -101,7 +102,7 @@ class KernelPrinter:
 
     def function(self, parameters: Sequence[str]) -> str:
         constants = [f"{name}: tl.constexpr" for name in ("ROWS", "COLUMNS", "INDEX")]
-        head = f"@triton.jit\ndef {self.kernel.name}{self.suffix}("
+        head = f"@triton.jit\ndef {NAME}{self.suffix}("
         return "\n".join([f"{head}{', '.join([*parameters, *constants])}):", *self.lines])
 
     def body(self) -> None:
@@ -276,15 +277,12 @@ class KernelPrinter:
     def _add_to(self, value: LoopValue) -> None:
         """As often as there are elements in the tile, whatever varies along it."""
         added, *mask = [self.text(arg) for arg in value.args]
-        axes = [axis for axis, there in zip(_AXES, self._has_axes, strict=True) if there]
-        place = self._place_of(value, frozenset(axes))
+        rows = ROWS if self.tiling.rows is not None else NONE
+        columns = COLUMNS if self.tiling.columns is not None else NONE
+        place = self._place_of(value, rows, columns)
         conditions = [text.text for text in mask] + self._masks(place.axes)
         condition = f", mask={' & '.join(conditions)}" if conditions else ""
         self.line(f'tl.atomic_add({place.text}, {added.text}{condition}, sem="relaxed")')
-
-    @property
-    def _has_axes(self) -> tuple[bool, bool]:
-        return self.tiling.rows is not None, self.tiling.columns is not None
 
     def _assert(self, mask: Sequence[Text]) -> None:
         conditions = [text.text for text in mask]

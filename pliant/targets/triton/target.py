@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from pliant.loop.types import FLOAT, INTEGER
 from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
 from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
-from pliant.targets.triton.printer import printed
+from pliant.targets.triton.printer import NAME, PrintedKernel, printed
 from pliant.targets.triton.tiling import NotTiled, Tiling, tiled
 
 if TYPE_CHECKING:
@@ -39,6 +40,18 @@ class TritonSource(KernelSource):
 
     kernel: Kernel
     expected: tuple[int, ...]
+
+    @property
+    def readable(self) -> bool:
+        return True
+
+    @property
+    def printed(self) -> PrintedKernel:
+        return replace(printed(self.kernel), source=self.text)
+
+
+_LABELS: Final[dict[str, str]] = {}
+"""By keys: Triton, too, keeps machine code by its source, in which the name is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,10 @@ class TritonTarget:
     def updates_at_once(self) -> bool:
         return True
 
+    @property
+    def names_kernels(self) -> bool:
+        return True
+
     def refusal(self, kernel: Kernel, hint: Hint) -> str | None:
         if torch.are_deterministic_algorithms_enabled() and _adds_floats(kernel):
             return "sums in an order of their own, and deterministic algorithms are asked for"
@@ -86,6 +103,8 @@ class TritonTarget:
     def generate(self, kernel: Kernel, hint: Hint) -> KernelSource:
         text = printed(kernel).source
         key = hashlib.sha256(text.encode()).hexdigest()
+        label = _LABELS.setdefault(key, kernel.label)
+        text = text.replace(f"\ndef {NAME}", f"\ndef pliant_{label}") if label else text
         expected = tuple([hint(number) for number in self._numbers(kernel)])
         return TritonSource(key, text, kernel, expected)
 
@@ -93,8 +112,7 @@ class TritonTarget:
         """The variant for the sizes that are expected is compiled now, others when needed."""
         assert isinstance(source, TritonSource)
         if self.device == "cpu":
-            kernel = printed(source.kernel)
-            return (launch.InterpretedKernel(kernel, source.key, self.whole),)
+            return (launch.InterpretedKernel(source.printed, source.key, self.whole),)
         return self._handle(self._kernel(source), source)
 
     def start(self, sources: Sequence[KernelSource]) -> list[Callable[[], Any]]:
@@ -119,7 +137,7 @@ class TritonTarget:
 
     def _kernel(self, source: KernelSource) -> launch.CudaKernel:
         assert isinstance(source, TritonSource)
-        return launch.CudaKernel(printed(source.kernel), source.key, self.place, self.whole)
+        return launch.CudaKernel(source.printed, source.key, self.place, self.whole)
 
     def _handle(self, kernel: launch.CudaKernel, source: KernelSource) -> Any:
         assert isinstance(source, TritonSource)

@@ -86,8 +86,13 @@ def handle_launch(
         real, tuple(written), tuple(read_names), tuple(numbers), constants
     )
     name = Const(triton_launches.register(launched))
-    parts = [[tensors[n] for n in written], [tensors[n] for n in read_names], [*numbers.values()]]
-    lists: list[Value] = [plain_list(list(part)) for part in (sizes, *parts)]
+    parts: list[list[Value]] = [
+        sizes,
+        [tensors[name] for name in written],
+        [tensors[name] for name in read_names],
+        [*numbers.values()],
+    ]
+    lists = [plain_list(part) for part in parts]
     call(trace, Const(triton_launches.launch_kernel), [name, *lists], {})
     return NONE if _interpreted(real) else Launched(_triton().compiler.CompiledKernel)
 
@@ -103,7 +108,7 @@ def _interpreted(kernel: Any) -> bool:
 def _kernel_of(trace: Trace, value: Value) -> Any:
     """The kernel itself, which is guarded to be the same."""
     value = trace.read(value)
-    real = getattr(value, "real", None)
+    real: Any = getattr(value, "real", None)
     known = type(real) is _triton().JITFunction or _interpreted(real)
     if not known or value.source is None:
         raise Break(NOT_CAPTURED, f"a Triton kernel of type {value.python_type().__name__}")
