@@ -68,12 +68,12 @@ MOST_REFUSED: Final = 50
 """If more operators than this have kernels that fail, it is not about one of them."""
 
 
-def simplify(functional: FunctionalBuilder, target: Target) -> None:
+def simplify(functional: FunctionalBuilder, target: Target, hint: Hint) -> None:
     replace_known_masks(functional)  # which say no more than that attention is causal
     materialize_masks(functional)  # what every layer of attention would make of its mask
     eliminate_common_subexpressions(functional)
     if target.place.type != "cpu":
-        split_reductions(functional)  # which have too few results to keep a GPU busy
+        split_reductions(functional, hint)  # which have too few results to keep a GPU busy
 
 
 def or_not_generated(name: str, options: Options, generate: Callable[[], T]) -> T | None:
@@ -295,7 +295,8 @@ class GraphCompiler:
             raise NotFunctionalized("a graph that pliant did not capture")
         with torch._C.DisableTorchFunction():  # the program's modes have nothing to do with this
             functional = functionalize(self.gm, self.shapes, examples, ones)
-        simplify(functional, self.target)
+        env = FrozenEnv(self.shapes, ones)
+        simplify(functional, self.target, env.expect)
         name = type(self.gm).__name__
         fallback = GraphFallback(
             self.gm.forward, Failures(partial(report_failure, name, self.options))
@@ -303,7 +304,7 @@ class GraphCompiler:
         generator = CodeGenerator(
             name, self.options, fallback, self._watcher, self.target, graph=self.gm
         )
-        return generator.generate(functional.freeze(), FrozenEnv(self.shapes, ones))
+        return generator.generate(functional.freeze(), env)
 
     def _watcher(self, layout: OutputLayout, sizes: Mapping[int, Expr]) -> SmallSizes:
         return SmallSizes(

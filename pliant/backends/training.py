@@ -70,7 +70,7 @@ class TrainingCompiler:
             # Modes and subclasses of the program were resolved during capture; here they would act
             # twice.
             joint, env = trace_joint(self.gm, self.shapes, examples, sizes)
-        simplify(joint.function, self.target)
+        simplify(joint.function, self.target, env.expect)
         on_gpu = self.target.place.type != "cpu"
         if on_gpu:
             split_softmax(joint.function)
@@ -116,7 +116,7 @@ class TrainingCompiler:
         """A graph that calls `backward` itself, as one program."""
         with torch._C.DisableTorchFunction():
             step, env = trace_whole_step(self.gm, self.shapes, examples)
-        simplify(step.function, self.target)
+        simplify(step.function, self.target, env.expect)
         eager = self._eager(self.gm.forward)
         # Strides are compared of what the graph returns. Most steps return a loss, which has none.
         returned = step.function.outputs[: step.outputs]

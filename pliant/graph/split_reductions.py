@@ -3,21 +3,28 @@
 The one idea: a GPU wants work for thousands of programs, and the sum of the columns of a matrix has
 only as many results as there are columns. So a dimension that is reduced is split in two: first
 the inner part is reduced, for all of the outer part at once, then the few numbers that are left.
+
+A dimension of symbolic size is filled up to a multiple of the inner part first, with numbers that
+change nothing; the first step computes them on the way, without memory for them. That is done with
+what the graph computes itself, so that it needn't be stored; PyTorch reduces inputs as fast.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 
+from pliant.base.values import dataclass
 from pliant.graph.ir import FunctionalBuilder, Node, Tensor
 from pliant.loop.define import contiguous
-from pliant.sym.expr import ZERO, integer
+from pliant.ops.lowering import lowerings
+from pliant.sym.expr import ZERO, Expr, ceildiv, integer
 
 aten = torch.ops.aten
+Hint = Callable[[Expr], int]
 
 FEW_ROWS: Final = 128  # results of sums along memory
 LONG: Final = 1 << 15  # numbers in each of them
@@ -31,39 +38,67 @@ PROGRAMS: Final = 512  # that keep a GPU busy, each with 64 columns
 _REDUCTIONS: Final = frozenset(
     ("aten.sum.dim_IntList", "aten.sum.default", "aten.amax.default", "aten.amin.default")
 )
+_NEUTRAL: Final = {"aten.amax.default": -math.inf, "aten.amin.default": math.inf}
 _SUMS_IN: Final = {torch.bfloat16: torch.float32, torch.float16: torch.float32}
 
 
-def split_reductions(function: FunctionalBuilder) -> None:
-    """Each reduction of much to little as two."""
+def split_reductions(function: FunctionalBuilder, hint: Hint) -> None:
+    """Each reduction of much to little as two. `hint` tells sizes that were seen."""
     nodes: list[Node] = []
     for node in function.nodes:
-        place = _place(node) if node.name in _REDUCTIONS and not node.effect else None
-        nodes += [node] if place is None else _in_two_steps(node, *place)
+        place = _place(node, hint) if node.name in _REDUCTIONS and not node.effect else None
+        nodes += [node] if place is None else _in_two_steps(node, place)
     function.nodes[:] = nodes
 
 
-def _place(node: Node) -> tuple[list[int], int, int] | None:
-    """The dimensions that are reduced, which of them to split, and how much is the inner part."""
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """The dimensions that are reduced, which of them to split, and how much is the inner part. If
+    `padded`, it may be no divisor."""
+
+    dims: tuple[int, ...]
+    dim: int
+    inner: int
+    padded: bool = False
+
+
+def _place(node: Node, hint: Hint) -> _Split | None:
     x, (result,) = node.args[0], node.results
-    sizes = [size.value for size in x.sizes]
+    sizes = [hint(size) for size in x.sizes]
     dims = _dims(node, len(sizes))
     plain = x.strides == contiguous(x.sizes) and x.dtype.is_floating_point
-    if not plain or not dims or set(node.kwargs) - {"dtype"} or any(s is None for s in sizes):
+    if not plain or not dims or set(node.kwargs) - {"dtype"}:
         return None
     if node.kwargs.get("dtype") not in (None, result.dtype):
         return None
-    reduced = math.prod([sizes[d] or 0 for d in dims])
-    remaining = math.prod([size or 0 for d, size in enumerate(sizes) if d not in dims])
+    reduced = math.prod([sizes[d] for d in dims])
+    remaining = math.prod([size for d, size in enumerate(sizes) if d not in dims])
     along = len(sizes) - 1 in dims
     if reduced < (LONG if along else TALL) or not 0 < remaining < (
         FEW_ROWS if along else FEW_COLUMNS
     ):
         return None
-    dim = len(sizes) - 1 if along else max(dims, key=lambda d: sizes[d] or 0)
+    dim = len(sizes) - 1 if along else max(dims, key=lambda d: sizes[d])
     across = min(max(reduced * remaining // (64 * PROGRAMS), ACROSS), MOST_ACROSS)
-    inner = _divisor(sizes[dim] or 0, ALONG if along else across)
-    return None if inner is None else (dims, dim, inner)
+    limit = ALONG if along else across
+    if all(size.value is not None for size in x.sizes):
+        inner = _divisor(sizes[dim], limit)
+        return None if inner is None else _Split(tuple(dims), dim, inner)
+    return _padded(x, dims, dim, sizes[dim], limit)
+
+
+def _padded(x: Tensor, dims: list[int], dim: int, size: int, limit: int) -> _Split | None:
+    inner = 1 << (limit.bit_length() - 1)
+    if size < 2 * inner or not _is_computed(x):
+        return None
+    return _Split(tuple(dims), dim, inner, padded=True)
+
+
+def _is_computed(x: Tensor) -> bool:
+    """Whether kernels compute it, so that it needn't be in memory."""
+    while x.node is not None and x.node.view:
+        x = x.node.args[0]
+    return x.node is not None and x.node.name in lowerings()
 
 
 def _dims(node: Node, rank: int) -> list[int]:
@@ -78,8 +113,9 @@ def _divisor(size: int, limit: int) -> int | None:
     return divisors[-1] if divisors else None
 
 
-def _in_two_steps(node: Node, dims: Sequence[int], dim: int, inner: int) -> list[Node]:
+def _in_two_steps(node: Node, place: _Split) -> list[Node]:
     x, (result,) = node.args[0], node.results
+    dims, dim, inner = place.dims, place.dim, place.inner
     parts: list[Node] = []
 
     def call(func: Any, sizes: Sequence[Any], of: torch.dtype, *args: Any, **kwargs: Any) -> Any:
@@ -90,8 +126,14 @@ def _in_two_steps(node: Node, dims: Sequence[int], dim: int, inner: int) -> list
         parts.append(t.node)
         return t
 
-    split = [*x.sizes[:dim], x.sizes[dim] // inner, integer(inner), *x.sizes[dim + 1 :]]
-    split_view = call(aten.view.default, split, x.dtype, x, split)
+    outer, whole = ceildiv(x.sizes[dim], inner), x
+    if place.padded:
+        filled = [*x.sizes[:dim], outer * inner, *x.sizes[dim + 1 :]]
+        pads = [ZERO, ZERO] * (len(filled) - 1 - dim) + [ZERO, outer * inner - x.sizes[dim]]
+        number = _NEUTRAL.get(node.name, 0.0)
+        whole = call(aten.constant_pad_nd.default, filled, x.dtype, x, pads, number)
+    split = [*x.sizes[:dim], outer, integer(inner), *x.sizes[dim + 1 :]]
+    split_view = call(aten.view.default, split, x.dtype, whole, split)
     partial = [*split[: dim + 1], *split[dim + 2 :]]
     keeps = len(node.args) > 2 and node.args[2]
     if node.name.startswith("aten.sum"):

@@ -44,8 +44,8 @@ def programs(monkeypatch, stream):
     """The programs of a function and of its backward, as text."""
     monkeypatch.setattr(aliases, "DEVICES", {*aliases.DEVICES, "meta"})
 
-    def compile(function, *args):
-        pliant.compile(function, backend=backend, fullgraph=True)(*args)
+    def compile(function, *args, **options):
+        pliant.compile(function, backend=backend, fullgraph=True, **options)(*args)
         assert not [e for e in stream if isinstance(e, events.NotGenerated)]
         told = [e for e in stream if isinstance(e, events.StageFinished)]
         return [event.text() for event in told if event.stage == "program"]
@@ -201,6 +201,24 @@ def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
         function = function_for(whole, variant)
         target = compiler.amd(machine) if isinstance(machine, str) else compiler.nvidia(machine)
         assert compiler.machine_code(kernel, function, variant, target).asm
+
+
+FEW_LONG = {
+    "rows": (lambda x: (x * 2).sum(1), (3, 1 << 17)),
+    "everything": (lambda x: (x * 2).sum(), (3, 1 << 17)),
+    "columns": (lambda x: (x * 2).sum(0), (1 << 15, 24)),
+    "largest": (lambda x: (x * 2).amax(0), (1 << 15, 24)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", FEW_LONG)
+def test_few_long_rows_are_reduced_in_two_steps(name, dynamic, programs):
+    """What is reduced is in no memory, and neither is what it is filled up with."""
+    function, sizes = FEW_LONG[name]
+    (program,) = programs(function, torch.empty(*sizes, device=META), dynamic=dynamic)
+    assert program.count("cuda_kernel") == 2 and "aten" not in program
+    assert program.count(" = empty") == 2  # the first step's, and the result
 
 
 @triton.jit

@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 
 import pliant
+from pliant.backends import compile_graph
 from pliant.base import events
+from pliant.graph import split_reductions
 from pliant.targets.triton import launch
 
 torch.manual_seed(0)
@@ -151,6 +153,24 @@ def test_updates_in_any_order(name, dynamic, kernels, seen):
     adds = [source for source, _ in kernels.ran if "tl.atomic_add" in source]
     assert len(adds) == (not name.startswith(("one", "index fill", "index set")))
     kernels.compile_for(*(("gfx942", 90) if dynamic else (80,)))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_reductions_in_two_steps(dim, dynamic, kernels, monkeypatch):
+    """As on a GPU, where rows are much longer."""
+    simplify = compile_graph.simplify
+
+    def simplify_and_split(function, target, hint):
+        simplify(function, target, hint)
+        split_reductions.split_reductions(function, hint)
+
+    monkeypatch.setattr(compile_graph, "simplify", simplify_and_split)
+    for name, number in {"LONG": 16, "ALONG": 8, "TALL": 4, "ACROSS": 2, "MOST_ACROSS": 2}.items():
+        monkeypatch.setattr(split_reductions, name, number)
+    same(lambda x: ((x * 2).sum(dim), (x - 9).amax(dim)), (X,), dynamic=dynamic)
+    assert len(kernels.ran) >= 2
+    kernels.compile_for(80, 90, "gfx942")
 
 
 def test_deterministic_sums_are_pytorchs(kernels):
