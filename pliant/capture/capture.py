@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import torch
@@ -184,6 +185,9 @@ class Attempt:
         """End the graph at the present instruction, or at the call that led to it."""
         frames = list(trace.frames)
         if (self.fullgraph or trace.error_on_break) and cause.code not in HARMLESS:
+            for caller, inner in pairwise(frames):
+                if not inner.direct and caller.step in trace.inlinable:  # which may do without
+                    raise Restart(caller.step, INLINE)
             # The error that a question about data makes says more than a general one: it has the
             # remedy.
             raise cause.error or refused(cause, frames, self.fullgraph)

@@ -178,6 +178,43 @@ def test_gradients_are_left_to_python():
     torch.testing.assert_close(*results)
 
 
+class AddOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        add[(1,)](x, y, x.numel(), 1, BLOCK=16)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        result = torch.empty_like(grad)
+        add[(1,)](grad * y, result, grad.numel(), 2, BLOCK=16)
+        return result
+
+
+def test_an_autograd_function():
+    """It is run on tensors without memory where gradients are recorded; elsewhere it is followed
+    like other functions."""
+
+    def function(x, w):
+        return AddOne.apply(x * w) * 2
+
+    results = []
+    for one in (function, pliant.compile(function)):
+        w = torch.full((10,), 2.0, requires_grad=True)
+        result = one(X, w)
+        result.sum().backward()
+        results.append((result, w.grad))
+    torch.testing.assert_close(*results)
+    with pytest.raises(pliant.errors.GraphBreakError, match="a Triton kernel in a function"):
+        pliant.compile(function, fullgraph=True)(X, w)
+    with torch.no_grad():
+        compiled = pliant.compile(function, fullgraph=True)
+        torch.testing.assert_close(compiled(X, w), function(X, w))
+
+
 def test_kernels_with_something_around_them():
     """As autotuned ones have, and those with heuristics: Python calls them."""
     search = triton.heuristics({"BLOCK": lambda args: 16})(add)

@@ -107,6 +107,8 @@ def _interpreted(kernel: Any) -> bool:
 
 def _kernel_of(trace: Trace, value: Value) -> Any:
     """The kernel itself, which is guarded to be the same."""
+    if trace.watch is not None:  # which is run on tensors without memory, too
+        raise Break(NOT_CAPTURED, "a Triton kernel in a function that PyTorch calls")
     value = trace.read(value)
     real: Any = getattr(value, "real", None)
     known = type(real) is _triton().JITFunction or _interpreted(real)
