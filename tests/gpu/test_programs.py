@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import pliant
-from tests.targets.triton.test_programs import BY_ROWS, POINTWISE
+from tests.targets.triton.test_programs import BY_ROWS, POINTWISE, SCATTERED
 
 pytestmark = pytest.mark.own_default
 MODES = pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
@@ -38,10 +38,48 @@ def same(function, *args, seed=0, close=None, fullgraph=True, **options):
 
 
 @MODES
-@pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS])
+@pytest.mark.parametrize("name", [*POINTWISE, *BY_ROWS, *SCATTERED])
 def test_operators(name, dynamic) -> None:
-    function, args = (POINTWISE | BY_ROWS)[name]
+    function, args = (POINTWISE | BY_ROWS | SCATTERED)[name]
     same(function, *map(on_gpu, args), dynamic=dynamic)
+
+
+@MODES
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int64])
+@pytest.mark.parametrize("rows", [1, 3, 200])
+@pytest.mark.parametrize("columns", [1, 5, 33, 1000, 9000, 20_000])
+def test_scans_of_all_lengths(rows, columns, dtype, dynamic) -> None:
+    def program(x):
+        return x.cumsum(1), x.cumsum(0), x.cummax(1), x.cummin(0)
+
+    x = torch.randn(rows, columns, device="cuda").mul(9).to(dtype)
+    close = None if dtype is torch.int64 else {"atol": 1e-1, "rtol": 1e-2}
+    same(program, x, dynamic=dynamic, close=close)
+
+
+@MODES
+def test_many_additions_to_few_places(dynamic) -> None:
+    """All processors add to the same numbers: integers come out exactly."""
+    at = torch.randint(0, 3, (1 << 16,), device="cuda")
+    ones = torch.ones(1 << 16, 40, device="cuda", dtype=torch.int64)
+    same(lambda x, i, s: x.index_add(0, i, s), ones[:3] * 0, at, ones, dynamic=dynamic)
+
+
+@MODES
+@pytest.mark.parametrize("sizes", [(3, 100_003), (100_003, 24), (1, 1 << 20)])
+def test_few_long_rows_that_are_computed(sizes, dynamic) -> None:
+    def program(x):
+        return (x * 2).sum(1), (x * 3).sum(0), (x - 9).amax(), (x * x).sum()
+
+    close = {"atol": 1e-1, "rtol": 1e-4}
+    same(program, torch.randn(*sizes, device="cuda"), dynamic=dynamic, close=close)
+
+
+@MODES
+def test_kernels_of_the_program(dynamic) -> None:
+    triton_kernels = pytest.importorskip("tests.gpu.triton_kernels")
+    for function in triton_kernels.PROGRAMS:
+        same(function, torch.randn(5000, device="cuda"), dynamic=dynamic)
 
 
 @MODES

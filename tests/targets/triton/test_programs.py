@@ -62,8 +62,8 @@ SCATTERED = {
     ),
     "scatter add of integers": (lambda i: (i * 0).scatter_add(1, i.clamp(max=4), i), (COLUMNS,)),
     "scatter add to one place": (
-        lambda x: torch.zeros(1).scatter_add(0, torch.zeros(240, dtype=torch.long), x.view(-1)),
-        (X,),
+        lambda x, i: x.new_zeros(1).scatter_add(0, i * 0, x.view(-1)),
+        (X, torch.arange(240)),
     ),
     "index add": (lambda x, i, s: x.index_add(0, i, s), (X, IDS, SEVEN)),
     "index add of columns": (lambda x, i, s: x.t().index_add(1, i, s.t()), (X, IDS, SEVEN)),
@@ -74,17 +74,17 @@ SCATTERED = {
     "index add in place": (lambda x, i, s: x.index_add_(0, i, s), (X, IDS, SEVEN)),
     "index put": (lambda x, i, s: x.index_put((i - 6,), s, accumulate=True), (X, IDS, SEVEN)),
     "index put of one index": (
-        lambda x, i: x.index_put((i[:1].expand(9),), torch.ones(()), accumulate=True),
+        lambda x, i: x.index_put((i[:1].expand(9),), x.new_ones(()), accumulate=True),
         (X, IDS),
     ),
     "index put of pairs": (
         lambda x, i, s: x.index_put((i, i * 3), s[:, 0], accumulate=True),
         (X, IDS, SEVEN),
     ),
-    "counts": (lambda i: torch.zeros(6).index_add(0, i, torch.ones(7)), (IDS,)),
-    "one hot": (lambda i: torch.zeros(7, 6).scatter(1, i[:, None], 1.0) * 2, (IDS,)),
+    "counts": (lambda x, i: x.new_zeros(6).index_add(0, i, x.new_ones(7)), (X, IDS)),
+    "one hot": (lambda x, i: x.new_zeros(7, 6).scatter(1, i[:, None], 1.0) * 2, (X, IDS)),
     "index fill": (lambda x, i: x.index_fill(0, i, 3.0), (X, IDS)),
-    "index set to a number": (lambda x, i: x.index_put((i,), torch.tensor(2.0)), (X, IDS)),
+    "index set to a number": (lambda x, i: x.index_put((i,), x.new_full((), 2.0)), (X, IDS)),
     "index set to a row": (lambda x, i, w: x.index_put((i,), w), (X, IDS, W)),
 }
 BY_ROWS = {
