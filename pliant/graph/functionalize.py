@@ -515,11 +515,10 @@ class CapturedRun:
                 self.functionalizer.begins(node)
                 first = len(self.functionalizer.function.nodes)
                 self.env[node] = _STEPS[node.op](self, node)
-                for made in self.functionalizer.function.nodes[first:]:
-                    made.stack = node.meta.get("stack", ())
                 # A call whose result nobody uses is dead, but must raise what eager PyTorch raises.
                 if RAISES in node.meta and not node.users:
                     keep_one(self.functionalizer.function.nodes[first:])
+        self.functionalizer.stack = ()  # what follows is autograd's
 
     def _output_nodes(self) -> Sequence[Any]:
         (output,) = next(iter(reversed(self.gm.graph.nodes))).args
