@@ -20,7 +20,7 @@ from pliant.sym.expr import ONE, Expr, product_of
 from pliant.targets.target import Hint, KernelSource, LaunchParameters
 from pliant.targets.triton.blocks import FEW_AT_ONCE, FEW_ROWS, MOST_ROWS, WHOLE
 from pliant.targets.triton.printer import NAME, PrintedKernel, printed
-from pliant.targets.triton.tiling import NotTiled, Tiling, tiled
+from pliant.targets.triton.tiling import NotTiled, Pass, Tiling, tiled
 
 if TYPE_CHECKING:
     from pliant.targets.triton import launch
@@ -171,14 +171,16 @@ def _adds_floats(kernel: Kernel) -> bool:
 
 
 def _is_thin(tiling: Tiling, hint: Hint) -> bool:
-    """A reduction for which there is work for a few programs only."""
+    """A reduction or a scan for which there is work for a few programs only."""
     if not tiling.by_rows or tiling.columns is None:
         return False
     assert tiling.rows is not None
     rows = hint(product_of([loop.extent for loop in (*tiling.outer, tiling.rows)]))
     columns = hint(tiling.columns)
     if not tiling.across:
-        return rows < FEW_PROGRAMS and columns >= MANY_COLUMNS
+        # The blocks of a row that is scanned wait for each other.
+        scans = any(isinstance(item, Pass) and item.scans for item in tiling.body)
+        return rows < FEW_PROGRAMS and columns >= (WHOLE + 1 if scans else MANY_COLUMNS)
     # A tile of such a kernel has that many rows.
     programs = rows // (FEW_AT_ONCE if rows < FEW_ROWS else MOST_ROWS)
     far_columns = MANY_FAR_COLUMNS * (1 if programs < FEW_PROGRAMS // 4 else 8)

@@ -203,6 +203,15 @@ def test_scans_are_one_kernel_each_and_keep_what_eager_keeps_on_gpus(
         assert compiler.machine_code(kernel, function, variant, target).asm
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "kernels"), [(1, 8192, 1), (1, 8193, 0), (200, 9000, 1)]
+)
+def test_scans_of_few_long_rows_are_pytorchs(rows, columns, kernels, programs):
+    (program,) = programs(lambda x: x.cumsum(1), torch.empty(rows, columns, device=META))
+    assert program.count("cuda_kernel") == kernels
+    assert ("aten::cumsum" in program) == (not kernels)
+
+
 FEW_LONG = {
     "rows": (lambda x: (x * 2).sum(1), (3, 1 << 17)),
     "everything": (lambda x: (x * 2).sum(), (3, 1 << 17)),
