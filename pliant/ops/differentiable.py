@@ -166,7 +166,39 @@ def _batch_norm(
         return NotImplemented
     if math.prod(x.shape) == x.size(1):  # which PyTorch refuses
         return NotImplemented
+    if type(momentum) is torch.SymFloat and running_mean is not None:
+        running = (running_mean, running_var)
+        return _symbolic_momentum(_batch_norm, x, running, weight, bias, momentum, eps)
     return _BatchNorm.apply(x, weight, bias, running_mean, running_var, momentum, eps)
+
+
+def _symbolic_momentum(
+    function: Any, x: Any, running: tuple[Any, Any], weight: Any, bias: Any, momentum: Any, eps: Any
+) -> Any:
+    """`momentum=None` of a layer counts batches, in a tensor. Operators take a plain number, so the
+    statistics are made by one whose momentum is 1, and averaged here."""
+    new = torch.zeros_like(running[0]), torch.zeros_like(running[1])
+    result = function(x, *new, weight, bias, True, 1.0, eps)
+    with torch.no_grad():
+        for average, value in zip(running, new, strict=True):
+            average.mul_(1 - momentum).add_(value * momentum)
+    return result
+
+
+def _overridden_batch_norm(
+    x: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: Any = 1e-5,
+) -> Any:
+    if type(momentum) is not torch.SymFloat or not training or running_mean is None:
+        return NotImplemented
+    running = (running_mean, running_var)
+    return _symbolic_momentum(F.batch_norm, x, running, weight, bias, momentum, eps)
 
 
 def is_plain_float(tensors: list[Any]) -> bool:
@@ -178,5 +210,9 @@ def is_plain_float(tensors: list[Any]) -> bool:
 
 
 register_functions((F.linear,), differentiable=differentiable_linear)
-register_functions((F.batch_norm,), differentiable=_batch_norm)
+register_functions(
+    (F.batch_norm,),
+    override=_overridden_batch_norm,
+    differentiable=_batch_norm,
+)
 register_functions((torch.matmul, operator.matmul, torch.Tensor.matmul), differentiable=_matmul)

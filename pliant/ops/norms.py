@@ -532,7 +532,9 @@ def _symbolic_batch_norm(
             return NotImplemented
         torch._check_with(ValueError, input.numel() != input.size(1), lambda: _TOO_FEW)
     statistics = (running_mean, running_var)
-    return torch.native_batch_norm(input, weight, bias, *statistics, training, momentum, eps)[0]
+    # The operator takes a plain number. No fake depends on it.
+    factor = 1.0 if type(momentum) is torch.SymFloat else momentum
+    return torch.native_batch_norm(input, weight, bias, *statistics, training, factor, eps)[0]
 
 
 _TOO_FEW = "Expected more than 1 value per channel when training"

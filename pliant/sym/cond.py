@@ -95,14 +95,14 @@ def ne0(e: Expr) -> Cond:
 
 
 def le(a: NumberLike, b: NumberLike) -> Cond:
-    x, y = as_node(a), as_node(b)
+    x, y = _as_integers(as_node(a), as_node(b))
     if type(x) is Expr and type(y) is Expr:
         return le0(x - y)
     return _compare("fle", x, y)
 
 
 def lt(a: NumberLike, b: NumberLike) -> Cond:
-    x, y = as_node(a), as_node(b)
+    x, y = _as_integers(as_node(a), as_node(b))
     if type(x) is Expr and type(y) is Expr:
         return le0(x - y + 1)
     return _compare("flt", x, y)
@@ -117,7 +117,7 @@ def gt(a: NumberLike, b: NumberLike) -> Cond:
 
 
 def eq(a: NumberLike, b: NumberLike) -> Cond:
-    x, y = as_node(a), as_node(b)
+    x, y = _as_integers(as_node(a), as_node(b))
     if type(x) is Expr and type(y) is Expr:
         return eq0(x - y)
     return _compare("feq", x, y)
@@ -125,6 +125,30 @@ def eq(a: NumberLike, b: NumberLike) -> Cond:
 
 def ne(a: NumberLike, b: NumberLike) -> Cond:
     return not_(eq(a, b))
+
+
+def _as_integers(
+    a: Expr | FloatExpr, b: Expr | FloatExpr
+) -> tuple[Expr | FloatExpr, Expr | FloatExpr]:
+    """The same comparison of integers, if it asks for the sign of one: `0 < n / 4` is `0 < n`."""
+    if type(a) is FloatExpr and _is_zero(b):
+        return _sign(a), ZERO
+    if type(b) is FloatExpr and _is_zero(a):
+        return ZERO, _sign(b)
+    return a, b
+
+
+def _sign(e: FloatExpr) -> Expr | FloatExpr:
+    """An integer with the sign of `e`, if it is a fraction of one."""
+    if e.op not in ("truediv", "to_float") or not all(type(arg) is Expr for arg in e.args):
+        return e
+    whole, *divisor = e.args
+    # No quotient of two such numbers is so small that it is rounded to 0.
+    return whole if all(not d.terms and 0 < d.const < 2**63 for d in divisor) else e
+
+
+def _is_zero(e: Expr | FloatExpr) -> bool:
+    return e is ZERO or (type(e) is FloatExpr and e.value == 0)
 
 
 def _compare(op: str, a: Expr | FloatExpr, b: Expr | FloatExpr) -> Cond:

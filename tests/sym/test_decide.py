@@ -182,3 +182,13 @@ def test_floats_are_decided_by_range_and_nan_is_minded():
     known.learn(lt(x, 1.0))
     assert decide(known, lt(x, 1.0)) is True
     assert eq(real(0.0), real(-0.0)) is TRUE and real(0.0) is not real(-0.0)
+
+
+def test_the_sign_of_a_fraction_is_that_of_an_integer():
+    n = symbol("n")
+    assert eq(true_div(n, 4), 0) is eq(n, 0)
+    assert ne(0, to_float(n)) is ne(n, 0)
+    assert lt(0.0, true_div(n - 3, 2)) is lt(3, n)
+    assert le(true_div(n, 4), 0) is le(n, 0)
+    assert lt(true_div(n, -4), 0) is not lt(n, 0)
+    assert eq(true_div(n, 4), 1) is not eq(n, 4)  # a large one may be rounded to it

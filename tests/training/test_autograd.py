@@ -1,5 +1,6 @@
 """What PyTorch's autograd does around a compiled step of it."""
 
+import copy
 import gc
 import weakref
 
@@ -300,3 +301,19 @@ def test_threads(multiply, x, y) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(grad, y) for grad in pool.map(run, range(16)))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_batch_norm_that_averages_over_all_batches(grad: bool) -> None:
+    eager = torch.nn.BatchNorm2d(3, momentum=None)
+    ours = copy.deepcopy(eager)
+    compiled = pliant.compile(ours, backend="llvm", fullgraph=True)
+    events.counters.reset()
+    with torch.set_grad_enabled(grad):
+        for rows in (4, 5, 6):
+            x = torch.randn(rows, 3, 5, 5)
+            torch.testing.assert_close(compiled(x), eager(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours.running_mean, eager.running_mean)
+    torch.testing.assert_close(ours.running_var, eager.running_var)
+    assert events.counters["compilations"] == 2
+    assert events.counters["not_generated"] == 0

@@ -525,6 +525,33 @@ def test_batch_norm() -> None:
     check(simple, build, sizes=(8,))
 
 
+def test_batch_norm_that_averages_over_all_batches() -> None:
+    """Its momentum is a number in a tensor."""
+
+    def build():
+        norm = nn.BatchNorm1d(6, momentum=None)
+        return nn.Sequential(nn.Linear(3, 6, bias=False), norm, nn.Linear(6, 2))
+
+    check(simple, build, sizes=(8, 5), compilations=3)
+
+
+def test_batch_norm_of_images_with_symbolic_sizes() -> None:
+    norm = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4))
+    optimizer = torch.optim.SGD(norm.parameters(), lr=0.1)
+
+    @pliant.compile(dynamic=True)
+    def step(x):
+        optimizer.zero_grad()
+        loss = norm(x).sin().sum()
+        loss.backward()
+        optimizer.step()
+
+    events.counters.reset()
+    for size in [(8, 3, 8, 8), (8, 3, 8, 8), (6, 3, 8, 8), (9, 3, 7, 8)]:
+        step(torch.randn(size))
+    assert events.counters["compilations"] == 2
+
+
 def test_an_lstm_of_one_layer() -> None:
     """Its state has a size of 1, for which kernels are asked for layouts: not those that would read
     a workspace beyond its end."""
