@@ -93,6 +93,8 @@ class TrainingCompiler:
         forward = self._generator(eager).generate(parts.forward.freeze(), env)
         self.tell(self.name, forward)
         graph = self._differentiable(joint, parts, eager, partial(_backward, self, parts, env))
+        if not self.options.lazy_backward:
+            graph.backward((True,) * len(joint.differentiable), frozenset(joint.wanted))
         accepts = _with_histories(joint.rebased, _accepts(joint.preconditions, self.shapes))
         otherwise = None
         # Formulas of gradients asked about sizes (`x.size(0) == 1`), and the answers need not hold

@@ -121,6 +121,12 @@ class Options:
         "what to keep between forward and backward: at 1 what makes both fastest; the less, the "
         "more is computed again; at 0 as little as possible is kept",
     )
+    lazy_backward: bool = option(
+        True,
+        FLAG,
+        "a backward is compiled when it first runs, for the gradients that are wanted then; else "
+        "with its forward, for all of them",
+    )
     mode: str = option(
         "default",
         one_of(*MODES),

@@ -55,6 +55,15 @@ def test_the_backward_is_compiled_when_it_is_needed(multiply, x, y, seen) -> Non
     assert len(seen(events.CodeGenerated)) == 2
 
 
+def test_the_backward_is_compiled_with_the_forward(x, y, seen) -> None:
+    multiply = compiled(product, options={"lazy_backward": False})
+    result = multiply(x, y)
+    assert len(seen(events.CodeGenerated)) == 2
+    result.sum().backward()
+    assert len(seen(events.CodeGenerated)) == 2
+    assert torch.equal(x.grad, y)
+
+
 @pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
 def test_outputs_without_a_gradient(used, x, y) -> None:
     """What does not lead to an output that is used gets no gradient, not one of zeros."""
