@@ -169,6 +169,8 @@ PROGRAMS = {
     "written gradient": lambda x: Masked.apply(x * 1),
     "inside of each other": lambda x: Doubled.apply(StraightThrough.apply(Doubled.apply(x))),
     "twice": lambda x: Scaled.apply(x, 2.0) + Scaled.apply(x, 3.0),
+    "no zeros for two": lambda x: torch.mul(*UnmaterializedPair.apply(x * 1)),
+    "no zeros for one of two": lambda x: UnmaterializedPair.apply(x * 1)[1].sin(),
     "no zeros": lambda x: torch.where(*Unmaterialized.apply(x * 2)[::-1], x),
 }
 

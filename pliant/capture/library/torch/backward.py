@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import operator
 from dataclasses import field
-from typing import Any
+from itertools import combinations
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -277,24 +278,45 @@ def follow_functions(trace: Trace, history: History, creates: bool) -> None:
 
 
 def _follow_function(trace: Trace, applied: Applied, creates: bool) -> None:
-    context, name = applied.context, applied.cls.__name__
+    context = applied.context
     attributes = instance_dict(trace, context)
     materialized = attributes.get(trace, "materialize_grads")
     absent = materialized is not None and not trace.read(materialized).constant()
-    # The backward runs only if a gradient arrives: of one result, it is there.
-    if absent and sum(map(_requires_grad, applied.outputs)) > 1:
-        raise Break("tensor-method", f"{NAME} through {name}, which may be given None")
     saved = attributes.get(trace, "to_save") or Sequence(tuple, [])
     context.store_attribute(trace, "saved_tensors", saved)
-    gradients = [
-        NONE if absent and not _requires_grad(output) else _like(trace, output)
-        for output in applied.outputs
+    for missing in _sets_of_missing(applied.outputs) if absent else [frozenset[int]()]:
+        gradients = [
+            NONE if at in missing else _like(trace, output)
+            for at, output in enumerate(applied.outputs)
+        ]
+        _follow_once(trace, applied, creates, gradients)
+
+
+def _sets_of_missing(outputs: list[Value]) -> list[frozenset[int]]:
+    """The outputs for which the backward may be given None. It runs if a gradient arrives."""
+    graded = {at for at, output in enumerate(outputs) if _requires_grad(output)}
+    if len(graded) > MOST_GRADED:
+        raise Break(
+            "tensor-method", f"{NAME} through a function with many results that may be None"
+        )
+    others = frozenset(range(len(outputs))) - graded
+    return [
+        others | (graded - set(present))
+        for count in range(1, len(graded) + 1)
+        for present in combinations(sorted(graded), count)
     ]
+
+
+MOST_GRADED: Final = 3  # its backward is followed once for each set that may arrive
+
+
+def _follow_once(trace: Trace, applied: Applied, creates: bool, gradients: list[Value]) -> None:
     before = torch.is_grad_enabled()
     torch._C._set_grad_enabled(creates)
     try:
         method = get_attribute(trace, Const(applied.cls), "backward")
-        follow_aside(trace, name, method, [context, *gradients], {}, context)
+        arguments = [applied.context, *gradients]
+        follow_aside(trace, applied.cls.__name__, method, arguments, {}, applied.context)
     finally:
         torch._C._set_grad_enabled(before)
 
